@@ -1,0 +1,1 @@
+"""The plan language: YAML in, a frozen `Plan` out. Imports nothing else of proveout."""

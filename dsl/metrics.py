@@ -1,0 +1,124 @@
+"""The names of all numbers: what an iteration, a rung and a stage offer to expressions, verdicts and reports.
+
+One vocabulary for three users: the compiler makes typed samples of it (a misspelt metric fails in `check`), the
+coordinator fills the same trees with measured values (a test holds the two together), and the reference documents it.
+
+Levels: an *iteration* tree has plain numbers. A *rung* tree (`ladder.at(8)`, `ladder.peak`) has the same names, each
+number being an estimate over the repeats, `{mean, median, lower, upper, cv, n, values}`; a metric whose name ends in
+`_lower` or `_upper` is itself a bound, and its rung value is the plain worst of the repeats. Units stand last in names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+Tree: TypeAlias = "Mapping[str, str | Tree]"
+
+LATENCY: Tree = {
+    "min_us": "smallest, µs",
+    "avg_us": "arithmetic mean, µs",
+    "p50_us": "median, µs",
+    "p90_us": "90th percentile, µs",
+    "p95_us": "95th percentile, µs",
+    "p99_us": "99th percentile, µs",
+    "p999_us": "99.9th percentile, µs",
+    "max_us": "largest, µs",
+}
+
+CPU: Tree = {
+    "busy_fraction": "1 - idle - iowait, of all cores",
+    "user_fraction": "in user mode (with nice)",
+    "system_fraction": "in kernel mode (with irq and softirq)",
+    "iowait_fraction": "idle while I/O was under way",
+    "idle_fraction": "idle",
+    "steal_fraction": "taken by the hypervisor",
+}
+
+TRANSACTION: Tree = {
+    "tps": "transactions of this type that ended in the window, per second (ok + logical failures)",
+    "ok": "committed, count",
+    "errors": "technical errors, count",
+    "logical_fraction": "logical failures over (ok + logical failures)",
+    "response": LATENCY,
+    "service": LATENCY,
+}
+
+LOAD: Tree = {
+    "tps": "transactions that ended in the measure window, per second of its real length",
+    "threads": "terminals, all agents",
+    "rate": "intended rate, 1/s (0 when arrival is closed)",
+    "measure_s": "real length of the measure window, s",
+    "response": LATENCY,
+    "service": LATENCY,
+    "schedule": LATENCY,
+    "errors": {"count": "technical errors", "fraction": "over all that ended"},
+    "logical": {"count": "logical failures", "fraction": "over ok + logical failures"},
+    "missed": {"count": "intended and never finished", "fraction": "over all intended"},
+    "retried": {"count": "retries after deadlock or serialization failure"},
+    "client": {
+        "cpu_fraction": "CPU of the busiest worker process, of one core",
+        "cpu_s": "CPU of all worker processes in the measure window, s",
+        "cpu_us": "client CPU per transaction, µs",
+        "start_skew_ms": "latest start of the load after T0, ms",
+    },
+}
+
+OS_HOST: Tree = {
+    "cpu": CPU,
+    "ours": {"cpu_cores": "CPU of proveout's own process group on this host, in cores", "rss_bytes": "its memory"},
+    "memory": {"used_fraction": "1 - available/total", "used_bytes": "total - available"},
+    "disk": {
+        "read_bytes_per_s": "all block devices",
+        "write_bytes_per_s": "all block devices",
+        "reads_per_s": "all block devices",
+        "writes_per_s": "all block devices",
+    },
+    "network": {"received_bytes_per_s": "all interfaces but lo", "sent_bytes_per_s": "all interfaces but lo"},
+    "pressure": {
+        "cpu_fraction": "time in which some task waited for CPU (PSI)",
+        "io_fraction": "time in which some task waited for I/O (PSI)",
+        "memory_fraction": "time in which some task waited for memory (PSI)",
+    },
+}
+
+WAITS: Tree = {
+    "db_time_s": "time sessions spent in calls (on CPU or waiting), s",
+    "cpu_fraction": "share of DB time with no wait event",
+    "active_sessions": "DB time over elapsed time (AAS)",
+}
+
+LAG: Tree = {
+    "avg_s": "mean replication lag, s",
+    "p99_s": "99th percentile, s",
+    "max_s": "largest, s",
+    "end_s": "at the end of the window, s",
+    "slope": "Theil-Sen slope, seconds of lag per second",
+    "slope_lower": "lower 95 % confidence bound of the slope",
+    "slope_upper": "upper 95 % confidence bound of the slope",
+    "avg_bytes": "mean log volume not yet applied, bytes",
+    "max_bytes": "largest, bytes",
+}
+
+ESTIMATE: Tree = {
+    "mean": "mean over the repeats",
+    "median": "median over the repeats",
+    "lower": "lower end of the 95 % confidence interval",
+    "upper": "upper end of the 95 % confidence interval",
+    "cv": "coefficient of variation",
+    "n": "number of repeats",
+}
+
+POPULATE: Tree = {"rows": "rows loaded, all systems", "seconds": "wall time, s", "rows_per_s": "rows / seconds"}
+SEARCH: Tree = {"rate": "the highest rate accepted, 1/s", "probes": "probes run", "confirm": LOAD}
+SQL: Tree = {"seconds": "wall time, s", "rows": "rows returned or affected, all statements"}
+TIMED: Tree = {"seconds": "wall time, s"}
+PROPAGATION: Tree = {
+    "different_tables": "tables that differ between the two ends after draining",
+    "drain_s": "time until all was applied after the last stage, s",
+}
+
+
+def is_bound(name: str) -> bool:
+    """Whether a metric is a confidence bound, so that a rung takes the worst repeat instead of an estimate."""
+    return name.endswith(("_lower", "_upper"))

@@ -1,0 +1,347 @@
+"""The compiled plan: frozen, serialisable data that everything after the compiler works from.
+
+Data flow: YAML -> `loader` -> `schema` -> `compiler` -> **Plan** (this module) -> coordinator, agents, TUI. Nothing here
+reads files, knows YAML or touches a clock. A value that can only be known when an earlier stage has ended is an
+`Expression`; everything else is resolved. Units stand last in names (`measure_s`, `tolerance_fraction`).
+
+`Where` fields say which line of which file a thing came from, for messages; they are not part of the digest, so moving
+a plan to another folder or adding a comment does not make it another plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, TypeVar
+
+Value: TypeAlias = "str | int | float | bool | tuple[Value, ...] | None"
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """A position in a plan file: path as given, line and column from 1."""
+
+    file: str = "<plan>"
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+NOWHERE = Where()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression:
+    """A CEL expression that waits for results; `needs` are the ids of the stages whose results it reads."""
+
+    text: str
+    needs: tuple[str, ...] = ()
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One of the plan's `params` with the value that this compilation used (durations in s, sizes in bytes, rates in 1/s)."""
+
+    name: str
+    type: str
+    value: Value
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A machine. `address` is `local` (the coordinator starts the agent itself) or `name:port` of a running agent."""
+
+    name: str
+    roles: tuple[str, ...]
+    address: str
+    where: Where = NOWHERE
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the coordinator starts this host's agent as its own child."""
+        return self.address == "local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A reference to a secret; its value is read late, on the coordinator, and never stored."""
+
+    name: str
+    kind: Literal["env", "file"]
+    reference: str
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """A database under test.
+
+    Either `provision` (proveout starts it on `host`) or `dsn` (it runs already; may hold `${secrets.NAME}`, filled in
+    late). `propagates_to` names the system that this one's committed changes are replicated to, asynchronously.
+    """
+
+    name: str
+    engine: str
+    host: str
+    provision: Literal["embedded"] | None = None
+    dsn: str | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    propagates_to: str | None = None
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is run: a kind from `dsl.workloads` with its validated parameters, sorted by name (see the kind's `Parameters`)."""
+
+    name: str
+    kind: str
+    parameters: tuple[tuple[str, Value], ...]
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """What is observed: `os` on `hosts`, `waits` and `lag` of `system`; one sample each `every_s` seconds."""
+
+    name: str
+    kind: Literal["os", "waits", "lag"]
+    every_s: float
+    hosts: tuple[str, ...] = ()
+    system: str | None = None
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """The three windows of an iteration, seconds. Only the measure window counts."""
+
+    ramp_up_s: float
+    measure_s: float
+    ramp_down_s: float
+
+    @property
+    def total_s(self) -> float:
+        """Length of the whole iteration, seconds."""
+        return self.ramp_up_s + self.measure_s + self.ramp_down_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """Closed arrival: each thread fires again when its last transaction has ended."""
+
+    kind: Literal["closed"] = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """Open arrival: an absolute schedule at `rate` transactions a second in total, whatever the server does."""
+
+    rate: float | Expression
+    distribution: Literal["constant", "poisson"] = "constant"
+    kind: Literal["open"] = "open"
+
+
+Arrival: TypeAlias = Closed | Open
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What an iteration may show and still be valid; see `coordinator.validity`."""
+
+    errors_fraction_max: float = 0.001
+    start_skew_ms_max: float = 50.0
+    client_cpu_fraction_max: float = 0.85
+    achieved_fraction_min: float = 0.99
+    schedule_p99_ms_max: float = 5.0
+    tps_slope_fraction_max: float = 0.10
+    tps_cv_max: float = 0.30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Populate:
+    """Create the workload's schema in each system of `into` and load it, the same rows in each."""
+
+    id: str
+    workload: str
+    into: tuple[str, ...]
+    clients: tuple[str, ...]
+    workers: int | None = None
+    where: Where = NOWHERE
+    kind: Literal["populate"] = "populate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """Rungs of `threads`, each run `repeat` times; every repeat climbs the whole ladder, so drift meets every rung."""
+
+    id: str
+    workload: str
+    target: str
+    clients: tuple[str, ...]
+    threads: tuple[int, ...]
+    windows: Windows
+    arrival: Arrival = field(default_factory=Closed)
+    repeat: int = 3
+    order: Literal["ladder"] = "ladder"
+    captures: tuple[str, ...] = ()
+    stop_when: Expression | None = None
+    retries: int = 1
+    workers: int | None = None
+    limits: Limits = field(default_factory=Limits)
+    where: Where = NOWHERE
+    kind: Literal["ladder"] = "ladder"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """The highest rate in [`rate_from`, `rate_to`] at which `accept` holds; each probe is ramp-up (settle) + measure."""
+
+    id: str
+    workload: str
+    target: str
+    clients: tuple[str, ...]
+    threads: int
+    rate_from: float | Expression
+    rate_to: float | Expression
+    accept: Expression
+    probe: Windows
+    confirm: Windows
+    tolerance_fraction: float = 0.05
+    probes_max: int = 20
+    distribution: Literal["constant", "poisson"] = "constant"
+    captures: tuple[str, ...] = ()
+    retries: int = 1
+    workers: int | None = None
+    limits: Limits = field(default_factory=Limits)
+    where: Where = NOWHERE
+    kind: Literal["search"] = "search"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sql:
+    """Statements run once each, in order, in `system`; each commits by itself."""
+
+    id: str
+    system: str
+    statements: tuple[str, ...]
+    where: Where = NOWHERE
+    kind: Literal["sql"] = "sql"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reset:
+    """Bring `systems` to a known state: `restore` the rows of the last populate, `checkpoint`, `drop_caches` (a restart)."""
+
+    id: str
+    systems: tuple[str, ...]
+    restore: bool = True
+    checkpoint: bool = True
+    where: Where = NOWHERE
+    kind: Literal["reset"] = "reset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Do nothing for `duration_s`."""
+
+    id: str
+    duration_s: float
+    where: Where = NOWHERE
+    kind: Literal["pause"] = "pause"
+
+
+Stage: TypeAlias = Populate | Ladder | Search | Sql | Reset | Pause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A verdict: `check` must hold. A failed check of severity `warn` is shown but does not fail the run."""
+
+    id: str
+    check: Expression
+    severity: Literal["fail", "warn"] = "fail"
+    title: str = ""
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A whole study, compiled. Every name in it resolves, every value is typed; see the field types."""
+
+    name: str
+    title: str
+    parameters: tuple[Parameter, ...]
+    hosts: tuple[Host, ...]
+    systems: tuple[System, ...]
+    secrets: tuple[Secret, ...]
+    workloads: tuple[Workload, ...]
+    captures: tuple[Capture, ...]
+    stages: tuple[Stage, ...]
+    verdicts: tuple[Check, ...]
+    figures: tuple[str, ...] = ()
+    format: int = FORMAT_VERSION
+
+    def host(self, name: str) -> Host:
+        """The host of that name; KeyError when there is none (the compiler made sure)."""
+        return _named(self.hosts, name)
+
+    def system(self, name: str) -> System:
+        """The system of that name; KeyError when there is none."""
+        return _named(self.systems, name)
+
+    def workload(self, name: str) -> Workload:
+        """The workload of that name; KeyError when there is none."""
+        return _named(self.workloads, name)
+
+    def capture(self, name: str) -> Capture:
+        """The capture of that name; KeyError when there is none."""
+        return _named(self.captures, name)
+
+    def stage(self, stage_id: str) -> Stage:
+        """The stage of that id; KeyError when there is none."""
+        for stage in self.stages:
+            if stage.id == stage_id:
+                return stage
+        raise KeyError(stage_id)
+
+    @property
+    def digest(self) -> str:
+        """`sha256:<hex>` of the canonical form."""
+        return "sha256:" + hashlib.sha256(canonical_json(self).encode()).hexdigest()
+
+
+_Named = TypeVar("_Named", Host, System, Workload, Capture)
+
+
+def _named(things: tuple[_Named, ...], name: str) -> _Named:
+    for thing in things:
+        if thing.name == name:
+            return thing
+    raise KeyError(name)
+
+
+def to_data(value: Any, *, positions: bool = False) -> Any:
+    """A plan (or any part) as plain lists, dicts and scalars; dataclass fields by name, `where` only with `positions`."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            f.name: to_data(getattr(value, f.name), positions=positions)
+            for f in dataclasses.fields(value)
+            if positions or f.name != "where"
+        }
+    if isinstance(value, (tuple, list)):
+        return [to_data(item, positions=positions) for item in value]
+    return value
+
+
+def canonical_json(plan: Plan) -> str:
+    """The canonical form: JSON, keys sorted, no spaces, no positions. What the digest is taken over."""
+    return json.dumps(to_data(plan), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,1 @@
+"""Workload kinds: what is run, pure, knowing no driver's API."""

@@ -1,0 +1,123 @@
+"""What a workload is: parameters, statements, transactions as generators, and a population. Pure; knows no driver.
+
+A transaction is a Python generator. It yields `(statement, arguments)` pairs and receives a `Result` for each, draws its own random arguments from the `Keys` it is given, and returns
+`Outcome.COMMIT` or `Outcome.LOGICAL_FAILURE`. Whoever drives it decides how: a thread that blocks, or an event loop over
+many connections.
+
+A statement has one text per SQL dialect; arguments are positional and written `$1, $2 …` in every dialect text, the
+driver translates once, when it prepares. Source of the design: docs "measurement".
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Row: TypeAlias = tuple[Any, ...]
+Dialect: TypeAlias = Literal["postgres", "sqlite"]
+
+
+class Outcome(enum.IntEnum):
+    """How a transaction ended when nothing went wrong technically."""
+
+    COMMIT = 0
+    LOGICAL_FAILURE = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """One SQL statement: `name` (unique in its workload), `text` per dialect, argument and result column types.
+
+    `arguments` and `columns` are of `int`, `str`; `reads` says whether rows come back (else a count of rows affected).
+    """
+
+    name: str
+    text: Mapping[Dialect, str]
+    arguments: tuple[type[int] | type[str], ...]
+    columns: tuple[type[int] | type[str], ...] = ()
+    reads: bool = True
+
+
+class Result(Protocol):
+    """What a statement gave: `count` rows returned or affected; `rows()` decodes them (as `Statement.columns` says)."""
+
+    @property
+    def count(self) -> int:
+        """Rows returned (reads) or affected (writes)."""
+        ...
+
+    def rows(self) -> list[Row]:
+        """The rows, decoded; called only by transactions that use the values."""
+        ...
+
+
+Request: TypeAlias = tuple[Statement, tuple[Any, ...]]
+Body: TypeAlias = Generator[Request, Result, Outcome]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionType:
+    """A kind of transaction: its share of the mix, its body, its share of logical failures where the specification gives one.
+
+    `single` marks a transaction of exactly one statement, which drivers may run without BEGIN/COMMIT (autocommit).
+    `logical_failure` is (fresh, steady) expected fractions, None where nothing is expected.
+    """
+
+    name: str
+    weight: float
+    body: Callable[[Any], Body]
+    statements: tuple[Statement, ...]
+    single: bool = False
+    logical_failure: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of the population: columns in COPY order with their numpy/SQL kind, rows made slice by slice.
+
+    `rows(first, count)` makes the rows that belong to subscribers (or whatever the workload's unit is) `first` …
+    `first + count - 1`, as one numpy array per column, deterministic in (seed, unit) and independent of the slicing.
+    """
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    rows: Callable[[int, int], Sequence[npt.NDArray[np.generic]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Population:
+    """Tables to load: `units` rows of the driving table, DDL before and after the load per dialect, expected cardinalities.
+
+    `expected(table) -> (low, high)` is the range that the row count of a right load falls in.
+    """
+
+    units: int
+    tables: tuple[Table, ...]
+    before: Mapping[Dialect, tuple[str, ...]]
+    after: Mapping[Dialect, tuple[str, ...]]
+    drop: Mapping[Dialect, tuple[str, ...]]
+    expected: Mapping[str, tuple[int, int]]
+
+
+class WorkloadKind(Protocol):
+    """A workload ready to run, made by its module's `build(parameters)`."""
+
+    @property
+    def transactions(self) -> tuple[TransactionType, ...]:
+        """The mix."""
+        ...
+
+    @property
+    def population(self) -> Population:
+        """What is loaded before."""
+        ...
+
+    def keys(self, stream: int) -> Any:
+        """A source of random arguments for one terminal, seeded by (seed, stream)."""
+        ...

@@ -1,0 +1,324 @@
+"""What happens in a run, as frozen data: the journal stores these, the RunView reduces them, reports are made of them.
+
+Every event is stamped by the journal (`Stamped`): sequence from 1, Unix time in seconds. Events marked *live* are shown
+but not journalled: a resume does not need them. `metrics` trees are nested dicts of numbers in the names that
+expressions use (docs "plan language": `tps`, `response.p99_us`, `cpu.busy_fraction` …).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from proveout.proto.messages import Populated, TableDifference
+
+Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
+Metrics: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """A run begins (or is resumed: `resumed` counts how often). `plan` is `plan.to_data(…, positions=True)`."""
+
+    run_id: str
+    epoch: int
+    name: str
+    title: str
+    digest: str
+    plan: Any
+    version: str
+    estimate_s: float
+    resumed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentUp:
+    """A host's agent answered; clock offset (agent minus coordinator) and its bound, nanoseconds."""
+
+    host: str
+    agent_version: str
+    machine_id: str
+    cores: int
+    offset_ns: int
+    uncertainty_ns: int
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLost:
+    """A host's agent is gone: the stream broke or its lease ended."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemUp:
+    """A system answers; its settings are part of the fingerprint. Never holds a password."""
+
+    system: str
+    host: str
+    engine: str
+    version: str
+    provisioned: bool
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageStarted:
+    """A stage begins; `iterations` it will run at most (0 when it has none)."""
+
+    stage: str
+    kind: str
+    iterations: int
+    estimate_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageProgress:
+    """*live* How far a task of a stage is."""
+
+    stage: str
+    host: str
+    done: float
+    total: float
+    unit: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopulateFinished:
+    """One system is populated."""
+
+    stage: str
+    system: str
+    populated: Populated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationId:
+    """Which iteration: stage, rung (threads), repeat from 1, attempt from 1. A search's probes count in `repeat`."""
+
+    stage: str
+    rung: int
+    repeat: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}/{self.rung}/{self.repeat}/{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationStarted:
+    """Load and captures start at T0, `starts_in_s` from now; `rate` is None for closed arrival."""
+
+    id: IterationId
+    rate: float | None
+    starts_in_s: float
+    ramp_up_s: float
+    measure_s: float
+    ramp_down_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTick:
+    """*live* A second of load, all agents merged."""
+
+    id: IterationId
+    second: int
+    window: Literal["ramp_up", "measure", "ramp_down"]
+    tps: float
+    avg_us: float
+    p50_us: float
+    p99_us: float
+    errors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTick:
+    """*live* The newest readings of a capture on a host: metric -> value (labelled ones as `metric[label]`)."""
+
+    host: str
+    capture: str
+    readings: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidityFinding:
+    """One thing that validity looked at: did it hold, and on what evidence."""
+
+    check: str
+    ok: bool
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionSummary:
+    """One transaction type in one iteration. Latencies are response times in microseconds; keys as in `metrics`."""
+
+    name: str
+    ok: int
+    logical_failures: int
+    errors: dict[str, int]
+    retried: int
+    missed: int
+    tps: float
+    response: dict[str, float]
+    service: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitLine:
+    """A row of the top-10 foreground waits: seconds waited in the window and its share of DB time; `CPU` is one of them."""
+
+    event: str
+    wait_class: str
+    seconds: float
+    db_time_fraction: float
+    average_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationFinished:
+    """An iteration with its numbers: what every verdict stands on. `valid` is False when a finding failed."""
+
+    id: IterationId
+    rate: float | None
+    measure_s: float
+    valid: bool
+    findings: tuple[ValidityFinding, ...]
+    metrics: Metrics
+    transactions: tuple[TransactionSummary, ...]
+    waits: tuple[WaitLine, ...] = ()
+    started_unix_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationVoided:
+    """An iteration that counts for nothing (an agent was lost, the load failed); it may be run again."""
+
+    id: IterationId
+    reason: str
+    rerun: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeFinished:
+    """A probe of a search: its rate, whether `accept` held, and the numbers that `accept` read."""
+
+    stage: str
+    probe: int
+    phase: Literal["bracket", "bisect", "confirm"]
+    rate: float
+    accepted: bool
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchFinished:
+    """A search's answer; `rate` is None when no rate in the range was accepted."""
+
+    stage: str
+    rate: float | None
+    probes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderCut:
+    """`stop_when` held at a rung: the rungs above it are not run."""
+
+    stage: str
+    at_rung: int
+    skipped: tuple[int, ...]
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropagationCompared:
+    """After the last stage: what the two ends of a propagation hold."""
+
+    source: str
+    sink: str
+    drained: bool
+    drain_s: float
+    tables: tuple[TableDifference, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFinished:
+    """A stage ended; `metrics` is what expressions see under its id, `outcome` ok or failed."""
+
+    stage: str
+    outcome: Literal["ok", "failed"]
+    seconds: float
+    metrics: Metrics = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictReached:
+    """A verdict with its evidence: the numbers read, the interval, the iterations it stands on."""
+
+    id: str
+    title: str
+    severity: Literal["fail", "warn"]
+    outcome: Outcome
+    check: str
+    evidence: str
+    iterations: tuple[str, ...] = ()
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something a person should see; `host` "" is the coordinator."""
+
+    level: Literal["info", "warning", "error"]
+    host: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished:
+    """The run has ended. `status`: finished, failed (infrastructure), interrupted. `exit_code` as the CLI contract says."""
+
+    status: Literal["finished", "failed", "interrupted"]
+    exit_code: int
+    reason: str
+    seconds: float
+
+
+Event: TypeAlias = (
+    RunStarted
+    | AgentUp
+    | AgentLost
+    | SystemUp
+    | StageStarted
+    | StageProgress
+    | PopulateFinished
+    | IterationStarted
+    | LoadTick
+    | HostTick
+    | IterationFinished
+    | IterationVoided
+    | ProbeFinished
+    | SearchFinished
+    | LadderCut
+    | PropagationCompared
+    | StageFinished
+    | VerdictReached
+    | Notice
+    | RunFinished
+)
+
+LIVE_EVENTS: tuple[type, ...] = (StageProgress, LoadTick, HostTick)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamped:
+    """An event as the journal keeps it."""
+
+    sequence: int
+    unix_s: float
+    event: Event

@@ -1,0 +1,515 @@
+"""Tasks, results and samples: the vocabulary between coordinator and agents, as frozen data.
+
+Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the message speaks of, unless said otherwise.
+A task has a key, `run/stage/rung/repeat/attempt/what/host`; an agent that gets a key again answers with what it knows of
+that key and does nothing twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from proveout.dsl.plan import Capture, System, Value, Windows, Workload
+
+PROTOCOL_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """How to reach a system: `dsn` is a libpq conninfo (postgres) or a file path (sqlite). May hold a password: not logged."""
+
+    system: str
+    engine: str
+    dsn: str = field(repr=False)
+    version: str = ""
+    provisioned: bool = False
+
+
+# ---- tasks -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartSystem:
+    """Provision `system` (embedded): initialise if its data is not there yet, start, answer `SystemStarted`.
+
+    `data_root` is a directory on that host under which the system keeps its data across a resume.
+    """
+
+    system: System
+    data_root: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopSystem:
+    """Stop a provisioned system; with `remove`, delete its data."""
+
+    system: str
+    data_root: str
+    remove: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectSystem:
+    """Connect to a system that runs already: check that it answers; version and settings for the fingerprint."""
+
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSystem:
+    """Keep (`save`) or bring back (`restore`) the data of a provisioned system; it is stopped and started for it."""
+
+    system: System
+    data_root: str
+    action: Literal["save", "restore"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopulateSystem:
+    """Create the schema of `workload` in `endpoint` and load it with `workers` processes; answer `Populated`."""
+
+    workload: Workload
+    endpoint: Endpoint
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSystems:
+    """Set up asynchronous propagation `source` -> `sink` of `workload`'s tables; await the initial sync.
+
+    `copy_data` copies the rows that the source has (the sink's tables are empty); else both hold the same rows already.
+    Idempotent: an existing link is renewed (its connection may have moved), never doubled.
+    """
+
+    source: Endpoint
+    sink: Endpoint
+    workload: Workload
+    copy_data: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareSystems:
+    """Await that all committed on `source` is applied on `sink` (at most `drain_timeout_s`), then compare every table."""
+
+    source: Endpoint
+    sink: Endpoint
+    workload: Workload
+    drain_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSql:
+    """Statements, in order, each in its own transaction."""
+
+    endpoint: Endpoint
+    statements: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Ask the system to write out its dirty pages, so that the next iteration does not pay for the last one."""
+
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadShare:
+    """This agent's part of the load: terminals `first` … `first + count - 1` of `total`, over all agents.
+
+    With `rate` (transactions a second, all agents together) arrival is open: terminal k fires the schedule's arrivals
+    k, k + total, k + 2 total … (constant), or its own Poisson process of rate/total. Without, it is closed.
+    """
+
+    first: int
+    count: int
+    total: int
+    rate: float | None = None
+    distribution: Literal["constant", "poisson"] = "constant"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLoad:
+    """Arm a load: connect and prepare, report `armed`, wait for `Start(t0_ns)`, run the windows, answer `LoadResult`."""
+
+    workload: Workload
+    endpoint: Endpoint
+    share: LoadShare
+    windows: Windows
+    workers: int
+    seed: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCapture:
+    """Start a capture now, stream `CaptureSample`s until it is stopped by `Finish`; answer `CaptureResult`."""
+
+    capture: Capture
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+TaskSpec: TypeAlias = (
+    StartSystem
+    | StopSystem
+    | InspectSystem
+    | SnapshotSystem
+    | PopulateSystem
+    | LinkSystems
+    | CompareSystems
+    | RunSql
+    | Checkpoint
+    | RunLoad
+    | RunCapture
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One piece of work for one agent; `deadline_s` counts from its arrival there."""
+
+    key: str
+    spec: TaskSpec
+    deadline_s: float
+
+
+# ---- results -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemStarted:
+    """A system is up: how to reach it, and its settings that travel with the results (name -> value, sorted)."""
+
+    endpoint: Endpoint
+    settings: tuple[tuple[str, str], ...] = ()
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCount:
+    """Rows in a table after population, and the range that the specification gives."""
+
+    table: str
+    rows: int
+    expected_low: int
+    expected_high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Populated:
+    """A population: rows per table with what was expected, wall time in seconds."""
+
+    tables: tuple[TableCount, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDifference:
+    """One table compared: row counts and order-independent checksums on both sides."""
+
+    table: str
+    source_rows: int
+    sink_rows: int
+    source_checksum: str
+    sink_checksum: str
+
+    @property
+    def same(self) -> bool:
+        """Whether the two sides hold the same rows."""
+        return self.source_rows == self.sink_rows and self.source_checksum == self.sink_checksum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Source and sink after the last change was applied; `drained` False when the timeout came first."""
+
+    tables: tuple[TableDifference, ...]
+    drained: bool
+    drain_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlDone:
+    """Rows returned or affected, per statement."""
+
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """It is done; there is nothing to say about it but how long it took."""
+
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """A log-linear histogram of nanoseconds, 3 significant digits, HdrHistogram's bucket layout, sparse.
+
+    `indices` ascending, `counts` beside them; `sum_ns`, `min_ns`, `max_ns` exact. Merging is adding.
+    """
+
+    indices: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
+    sum_ns: int = 0
+    min_ns: int = 0
+    max_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionCounts:
+    """Outcomes of one transaction type: errors by class (SQLSTATE or the engine's name for it)."""
+
+    name: str
+    ok: int = 0
+    logical_failures: int = 0
+    retried: int = 0
+    missed: int = 0
+    errors: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def error_count(self) -> int:
+        """All errors, whatever their class."""
+        return sum(count for _, count in self.errors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLoad:
+    """One transaction type in one window: outcomes; response (ended - intended), service (ended - started), schedule lag."""
+
+    counts: TransactionCounts
+    response: Histogram = field(default_factory=Histogram)
+    service: Histogram = field(default_factory=Histogram)
+    schedule: Histogram = field(default_factory=Histogram)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSecond:
+    """What ended in one second of the load, all workers of one agent merged; by end time, so it sums to throughput.
+
+    `second` counts from T0; `window` is the one that the second's start lies in. `duration_s` is < 1 for a cut second.
+    """
+
+    second: int
+    window: Literal["ramp_up", "measure", "ramp_down"]
+    start_ns: int
+    duration_s: float
+    transactions: tuple[TransactionLoad, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadResult:
+    """An agent's whole load: the measure window merged, and what judges it.
+
+    `ended_in_window` counts transactions (ok + logical failures) that ended inside the measure window: throughput.
+    `transactions` classifies by intended time under open arrival (so that a stall cannot drop its own victims) and by
+    end time under closed. `missed`: intended in the window and never finished. `client_cpu_fraction`: CPU of the busiest
+    worker process over the window, 1.0 = a whole core. `start_skew_ns`: how late after T0 the load really began.
+    `seconds_produced` counts the `LoadSecond`s sent before this.
+    """
+
+    transactions: tuple[TransactionLoad, ...]
+    ended_in_window: int
+    measure_start_ns: int
+    measure_end_ns: int
+    client_cpu_fraction: float
+    client_cpu_s: float
+    start_skew_ns: int
+    seconds_produced: int
+    samples_lost: int = 0
+    first_errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One number of a capture: `metric` in the field's terms with its unit last, `label` tells instances apart ("" = the one)."""
+
+    metric: str
+    value: float
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSample:
+    """Readings of one capture at one instant of its host's clock. Counters are cumulative where their metric ends in `_total`."""
+
+    capture: str
+    at_ns: int
+    readings: tuple[Reading, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureResult:
+    """A capture that ended: samples sent, samples it knows it lost, CPU it cost in seconds."""
+
+    capture: str
+    samples: int
+    lost: int = 0
+    cpu_s: float = 0.0
+
+
+TaskResult: TypeAlias = SystemStarted | Populated | Compared | SqlDone | Done | LoadResult | CaptureResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskError:
+    """Why a task failed: `code` for programs, `message` and `way_out` for people.
+
+    `code`: `unreachable`, `refused`, `invalid`, `timeout`, `cancelled`, `lease_lost`, `disk_full`, `missing`, `fault`.
+    """
+
+    code: str
+    message: str
+    way_out: str = ""
+
+
+# ---- the session -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """The coordinator opens: which run, which fencing epoch. An agent that has seen a higher epoch refuses."""
+
+    run_id: str
+    epoch: int
+    host: str
+    beat_s: float = 2.0
+    lease_s: float = 10.0
+    protocol: int = PROTOCOL_VERSION
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """A heartbeat and clock probe: `sent_ns` on the coordinator's monotonic clock."""
+
+    sequence: int
+    sent_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Start the armed load of `key` at `t0_ns`."""
+
+    key: str
+    t0_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """End a capture gracefully: it answers its result."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Stop a task and undo what it holds; it ends `cancelled`."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodbye:
+    """The run is over: the agent ends all of the run's tasks and systems, forgets its state, and a child agent exits.
+
+    `keep_data` leaves the data of provisioned systems in place for a resume.
+    """
+
+    keep_data: bool = False
+
+
+CoordinatorMessage: TypeAlias = Hello | Beat | Task | Start | Finish | Cancel | Goodbye
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    """The agent's answer to Hello: what it is, and what its machine is (the fingerprint, name -> value)."""
+
+    agent: str
+    version: str
+    protocol: int
+    machine_id: str
+    cores: int
+    facts: tuple[tuple[str, Value], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The agent will not serve this session (stale epoch, other version); the stream ends after it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeatReply:
+    """Answer to a Beat: its sequence and sent time echoed, the agent's monotonic time on arrival and on sending."""
+
+    sequence: int
+    sent_ns: int
+    received_ns: int
+    replied_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAccepted:
+    """The agent has the task, and has noted its key."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskArmed:
+    """A load is ready to start."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProgress:
+    """How far a task is, for people: `done` of `total` `unit`s (total 0 = not known)."""
+
+    key: str
+    done: float
+    total: float
+    unit: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDone:
+    """A task's result."""
+
+    key: str
+    result: TaskResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFailed:
+    """A task's failure. What it had started is stopped."""
+
+    key: str
+    error: TaskError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A sample of a task; `sequence` counts from 1 per task, so a gap is seen."""
+
+    key: str
+    sequence: int
+    sample: LoadSecond | CaptureSample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """Something a person may want to know; `level` is debug, info, warning or error."""
+
+    level: str
+    text: str
+
+
+AgentMessage: TypeAlias = (
+    Welcome | Refused | BeatReply | TaskAccepted | TaskArmed | TaskProgress | TaskDone | TaskFailed | Sample | LogLine
+)

@@ -1,0 +1,1 @@
+"""What people watch: the frozen RunView and its pure reduce (the Textual screens come on top of it)."""
