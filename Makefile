@@ -1,0 +1,55 @@
+# proveout: `make run` and `make test` do all of their set-up themselves; they need make and Python 3.11 or newer.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/sh
+
+# The first of these that is Python 3.11 or newer; `make PYTHON=/path/to/python run` overrides it.
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
+	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; exit; }; done; \
+	echo no-python-3.11)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PLAN ?= plans/hlr-cache-embedded.yaml
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.run  ## Run the main job (PLAN=… for another plan)
+	$(BIN)/proveout run $(PLAN)
+
+test: $(VENV)/.dev  ## Run the tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev  ## Lint, format, types, layers, generated stubs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m proveout.proto.generate --check
+
+bench: $(VENV)/.dev  ## Run the benchmarks: ours and the peer in one run, ratios
+	$(BIN)/python benchmarks/all.py
+
+stubs: $(VENV)/.dev  ## Generate the protobuf stubs anew
+	$(BIN)/python -m proveout.proto.generate
+
+clean:  ## Remove the environment and all caches (not runs/)
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@case "$(PYTHON)" in no-python-3.11) \
+		echo "proveout needs Python 3.11 or newer with the venv module (Debian: apt-get install python3-venv)" >&2; exit 1;; esac
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) --editable ".[all]"
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) --editable ".[dev]"
+	@touch $@ $(VENV)/.run
+
+.PHONY: help run test check bench stubs clean
