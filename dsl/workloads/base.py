@@ -35,6 +35,8 @@ class Statement:
     """One SQL statement: `name` (unique in its workload), `text` per dialect, argument and result column types.
 
     `arguments` and `columns` are of `int`, `str`; `reads` says whether rows come back (else a count of rows affected).
+    `logical_errors` are the errors (SQLSTATEs, and apsw's extended result names for SQLite) that the specification
+    counts as a logical failure: the driver closes the body, rolls back and records `Outcome.LOGICAL_FAILURE`.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Statement:
     arguments: tuple[type[int] | type[str], ...]
     columns: tuple[type[int] | type[str], ...] = ()
     reads: bool = True
+    logical_errors: frozenset[str] = frozenset()
 
 
 class Result(Protocol):
