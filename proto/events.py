@@ -145,11 +145,15 @@ class HostTick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidityFinding:
-    """One thing that validity looked at: did it hold, and on what evidence."""
+    """One thing that validity looked at: did it hold, and on what evidence.
+
+    `voids`: when it does not hold, the iteration is invalid. Otherwise it is a warning that goes with its numbers.
+    """
 
     check: str
     ok: bool
     evidence: str
+    voids: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +184,11 @@ class WaitLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationFinished:
-    """An iteration with its numbers: what every verdict stands on. `valid` is False when a finding failed."""
+    """An iteration with its numbers: what every verdict stands on. `valid` is False when a finding that voids failed.
+
+    `series` holds whole seconds of the measure window by metric name (`tps`, `response.avg_us`), all agents merged: what a bootstrap
+    resamples and a figure draws.
+    """
 
     id: IterationId
     rate: float | None
@@ -191,6 +199,7 @@ class IterationFinished:
     transactions: tuple[TransactionSummary, ...]
     waits: tuple[WaitLine, ...] = ()
     started_unix_s: float = 0.0
+    series: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
