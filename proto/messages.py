@@ -425,7 +425,10 @@ CoordinatorMessage: TypeAlias = Hello | Beat | Task | Start | Finish | Cancel | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
-    """The agent's answer to Hello: what it is, and what its machine is (the fingerprint, name -> value)."""
+    """The agent's answer to Hello: what it is, and what its machine is (the fingerprint, name -> value).
+
+    `session` names the agent's session: the same again after a reconnect means that its tasks have gone on meanwhile.
+    """
 
     agent: str
     version: str
@@ -433,6 +436,7 @@ class Welcome:
     machine_id: str
     cores: int
     facts: tuple[tuple[str, Value], ...] = ()
+    session: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
