@@ -1,0 +1,304 @@
+"""One iteration's raw results -> its numbers, transactions, waits and findings: `IterationFinished`. Pure.
+
+Data flow: `LoadResult`s and `LoadSecond`s of the client agents are merged (histograms first, percentiles after, never the other way
+round); every capture is cut to the measure window on its own host's clock; the numbers get the names of `dsl.metrics`;
+`validity` judges them. Agents' times are brought to one clock by offset = agent - coordinator.
+
+A number that is not known is left out of the tree: an expression that needs it is inconclusive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from proveout.coordinator import validity
+from proveout.coordinator.observed import lag_metrics, os_metrics, prune, waits_metrics
+from proveout.coordinator.series import Recording, Window
+from proveout.dsl.plan import Capture, Ladder, Plan, Search
+from proveout.proto import histogram
+from proveout.proto.events import IterationFinished, IterationId, Metrics, TransactionSummary, WaitLine
+from proveout.proto.messages import CaptureSample, Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+
+PERCENTILES = {"p50_us": 50.0, "p90_us": 90.0, "p95_us": 95.0, "p99_us": 99.0, "p999_us": 99.9}
+CaptureKey = tuple[str, str]
+
+
+def summarise(
+    *,
+    id: IterationId,
+    stage: Ladder | Search,
+    plan: Plan,
+    rate: float | None,
+    loads: Mapping[str, LoadResult],
+    seconds: Mapping[str, Sequence[LoadSecond]],
+    captures: Mapping[CaptureKey, Sequence[CaptureSample]],
+    clocks: Mapping[str, tuple[int, int]],
+    t0_ns: int,
+    started_unix_s: float,
+    lost: Mapping[CaptureKey, int] | None = None,
+) -> IterationFinished:
+    """The numbers of one iteration, judged.
+
+    `loads`, `seconds`: by client host. `captures`: samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns.
+    `t0_ns`: the start on the coordinator's clock. `lost`: samples known to be lost, by (capture name or `load`, host).
+    ValueError without any load.
+    """
+    if not loads:
+        raise ValueError(f"iteration {id} has no load result")
+    window = measure_window(loads, clocks)
+    merged = merge_loads(load.transactions for load in loads.values())
+    ended = ended_by_type(loads, seconds)
+    load_tree = _load_metrics(merged, loads, threads=id.rung, rate=rate)
+    summaries = tuple(_summary(item, ended[item.counts.name], loads) for item in merged)
+    recordings = {key: Recording(samples) for key, samples in captures.items()}
+    cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
+    waits_tree, waits = cut.waits()
+    metrics = load_tree | prune(
+        {"transactions": {item.name: _transaction_metrics(item) for item in summaries}, "waits": waits_tree}
+        | cut.hosts()
+        | {"lag": cut.lag()}
+    )
+    series = per_second(loads, seconds)
+    findings = validity.judge(
+        validity.Observed(
+            plan=plan,
+            stage=stage,
+            rate=rate,
+            metrics=metrics,
+            transactions=summaries,
+            tps_per_second=series.get("tps", ()),
+            loads=loads,
+            seconds=seconds,
+            recordings=recordings,
+            window=window,
+            clocks=clocks,
+            t0_ns=t0_ns,
+            lost=lost or {},
+        )
+    )
+    return IterationFinished(
+        id=id,
+        rate=rate,
+        measure_s=load_tree["measure_s"],
+        valid=all(finding.ok or not finding.voids for finding in findings),
+        findings=findings,
+        metrics=metrics,
+        transactions=summaries,
+        waits=waits,
+        started_unix_s=started_unix_s,
+        series=series,
+    )
+
+
+# ---- load --------------------------------------------------------------------------------------------------------
+
+
+def measure_window(loads: Mapping[str, LoadResult], clocks: Mapping[str, tuple[int, int]]) -> Window:
+    """The measure window on the coordinator's clock: where all clients measured; the first client's when they never did."""
+    windows = [
+        Window(start_ns=load.measure_start_ns, end_ns=load.measure_end_ns).shifted(-clocks.get(host, (0, 0))[0])
+        for host, load in loads.items()
+    ]
+    shared = Window(start_ns=max(w.start_ns for w in windows), end_ns=min(w.end_ns for w in windows))
+    return shared if shared.seconds > 0.0 else windows[0]
+
+
+def merge_loads(loads: Iterable[Sequence[TransactionLoad]]) -> tuple[TransactionLoad, ...]:
+    """The same transaction types of several agents (or seconds) in one, in order of first appearance."""
+    by_name: dict[str, list[TransactionLoad]] = {}
+    for transactions in loads:
+        for item in transactions:
+            by_name.setdefault(item.counts.name, []).append(item)
+    return tuple(
+        TransactionLoad(
+            counts=_merge_counts([item.counts for item in items]),
+            response=histogram.merge(item.response for item in items),
+            service=histogram.merge(item.service for item in items),
+            schedule=histogram.merge(item.schedule for item in items),
+        )
+        for items in by_name.values()
+    )
+
+
+def _merge_counts(counts: Sequence[TransactionCounts]) -> TransactionCounts:
+    errors: dict[str, int] = {}
+    for item in counts:
+        for code, count in item.errors:
+            errors[code] = errors.get(code, 0) + count
+    return TransactionCounts(
+        name=counts[0].name,
+        ok=sum(item.ok for item in counts),
+        logical_failures=sum(item.logical_failures for item in counts),
+        retried=sum(item.retried for item in counts),
+        missed=sum(item.missed for item in counts),
+        errors=tuple(sorted(errors.items())),
+    )
+
+
+def ended_by_type(loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]) -> dict[str, int]:
+    """Transactions that ended in the measure window, by type, all agents.
+
+    From the agent's seconds when they add up to its `ended_in_window`. Else (a cut second lies across the window's edge) from the
+    window's own counts, which under closed arrival are by end time too.
+    """
+    ended: dict[str, int] = {item.counts.name: 0 for load in loads.values() for item in load.transactions}
+    for host, load in loads.items():
+        measured = merge_loads(second.transactions for second in seconds.get(host, ()) if second.window == "measure")
+        by_seconds = {item.counts.name: item.counts.ok + item.counts.logical_failures for item in measured}
+        by_window = {item.counts.name: item.counts.ok + item.counts.logical_failures for item in load.transactions}
+        chosen = by_seconds if sum(by_seconds.values()) == load.ended_in_window else by_window
+        for name, count in chosen.items():
+            ended[name] = ended.get(name, 0) + count
+    return ended
+
+
+def _length_s(load: LoadResult) -> float:
+    return (load.measure_end_ns - load.measure_start_ns) / 1e9
+
+
+def _per_second(count: int, loads: Mapping[str, LoadResult]) -> float | None:
+    length = sum(_length_s(load) for load in loads.values()) / len(loads)
+    return count / length if length > 0.0 else None
+
+
+def latency_us(values: Histogram) -> dict[str, float]:
+    """A merged histogram as `metrics.LATENCY`, µs; {} when nothing was recorded."""
+    mean = histogram.mean_ns(values)
+    if mean is None:
+        return {}
+    found = histogram.percentiles_ns(values, tuple(PERCENTILES.values()))
+    percentiles = {name: ns / 1e3 for name, ns in zip(PERCENTILES, found, strict=True)}
+    return {"min_us": values.min_ns / 1e3, "avg_us": mean / 1e3} | percentiles | {"max_us": values.max_ns / 1e3}
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _load_metrics(
+    merged: Sequence[TransactionLoad], loads: Mapping[str, LoadResult], *, threads: int, rate: float | None
+) -> Metrics:
+    ok = sum(item.counts.ok for item in merged)
+    logical = sum(item.counts.logical_failures for item in merged)
+    errors = sum(item.counts.error_count for item in merged)
+    missed = sum(item.counts.missed for item in merged)
+    ended = sum(load.ended_in_window for load in loads.values())
+    cpu_s = sum(load.client_cpu_s for load in loads.values())
+    rates = [load.ended_in_window / _length_s(load) for load in loads.values() if _length_s(load) > 0.0]
+    return prune(
+        {
+            "tps": sum(rates) if rates else None,
+            "threads": threads,
+            "rate": rate or 0.0,
+            "measure_s": sum(_length_s(load) for load in loads.values()) / len(loads),
+            "response": latency_us(histogram.merge(item.response for item in merged)),
+            "service": latency_us(histogram.merge(item.service for item in merged)),
+            "schedule": latency_us(histogram.merge(item.schedule for item in merged)),
+            "errors": {"count": errors, "fraction": _share(errors, ok + logical + errors)},
+            "logical": {"count": logical, "fraction": _share(logical, ok + logical)},
+            "missed": {"count": missed, "fraction": _share(missed, ok + logical + errors + missed)},
+            "retried": {"count": sum(item.counts.retried for item in merged)},
+            "client": {
+                "cpu_fraction": max(load.client_cpu_fraction for load in loads.values()),
+                "cpu_s": cpu_s,
+                "cpu_us": cpu_s / ended * 1e6 if ended else None,
+                "start_skew_ms": max(load.start_skew_ns for load in loads.values()) / 1e6,
+            },
+        }
+    )
+
+
+def _summary(item: TransactionLoad, ended: int, loads: Mapping[str, LoadResult]) -> TransactionSummary:
+    return TransactionSummary(
+        name=item.counts.name,
+        ok=item.counts.ok,
+        logical_failures=item.counts.logical_failures,
+        errors=dict(item.counts.errors),
+        retried=item.counts.retried,
+        missed=item.counts.missed,
+        tps=_per_second(ended, loads) or 0.0,
+        response=latency_us(item.response),
+        service=latency_us(item.service),
+    )
+
+
+def _transaction_metrics(item: TransactionSummary) -> Metrics:
+    return {
+        "tps": item.tps,
+        "ok": item.ok,
+        "errors": sum(item.errors.values()),
+        "logical_fraction": _share(item.logical_failures, item.ok + item.logical_failures),
+        "response": item.response,
+        "service": item.service,
+    }
+
+
+def per_second(
+    loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]
+) -> dict[str, tuple[float, ...]]:
+    """`tps` and `response.avg_us` of each whole second inside the measure window that all agents reported."""
+    whole: dict[int, list[LoadSecond]] = {}
+    for host, load in loads.items():
+        for second in seconds.get(host, ()):
+            end_ns = second.start_ns + round(second.duration_s * 1e9)
+            inside = second.start_ns >= load.measure_start_ns - 1_000_000 and end_ns <= load.measure_end_ns + 1_000_000
+            if inside and second.duration_s >= 0.999:
+                whole.setdefault(second.second, []).append(second)
+    rows = [_second(whole[number]) for number in sorted(whole) if len(whole[number]) == len(loads)]
+    if not rows:
+        return {}
+    series = {"tps": tuple(tps for tps, _ in rows)}
+    averages = tuple(average for _, average in rows if average is not None)
+    return series | ({"response.avg_us": averages} if len(averages) == len(rows) else {})
+
+
+def _second(parts: Sequence[LoadSecond]) -> tuple[float, float | None]:
+    merged = merge_loads(part.transactions for part in parts)
+    count = sum(item.counts.ok + item.counts.logical_failures for item in merged)
+    mean = histogram.mean_ns(histogram.merge(item.response for item in merged))
+    return count / max(part.duration_s for part in parts), None if mean is None else mean / 1e3
+
+
+# ---- captures ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """The captures of an iteration, each read in the measure window on its host's own clock."""
+
+    plan: Plan
+    stage: Ladder | Search
+    recordings: Mapping[CaptureKey, Recording]
+    window: Window
+    clocks: Mapping[str, tuple[int, int]]
+
+    def _of(self, kind: str) -> list[tuple[Capture, str, Recording]]:
+        """Captures of a kind with their hosts; those of the stage's target system first."""
+        found = [
+            (self.plan.capture(name), host, recording)
+            for (name, host), recording in self.recordings.items()
+            if self.plan.capture(name).kind == kind
+        ]
+        return sorted(found, key=lambda item: item[0].system != self.stage.target)
+
+    def _on(self, host: str) -> Window:
+        return self.window.shifted(self.clocks.get(host, (0, 0))[0])
+
+    def hosts(self) -> Metrics:
+        """`hosts.<name>` of each captured host, and `cpu`: that of the target system's host."""
+        trees = {host: os_metrics(recording, self._on(host)) for _, host, recording in self._of("os")}
+        target = self.plan.system(self.stage.target).host
+        return {"hosts": trees, "cpu": trees.get(target, {}).get("cpu", {})}
+
+    def waits(self) -> tuple[Metrics, tuple[WaitLine, ...]]:
+        """Waits of the target system, or of the first one captured."""
+        for _, host, recording in self._of("waits"):
+            return waits_metrics(recording, self._on(host))
+        return {}, ()
+
+    def lag(self) -> Metrics:
+        """Lag of the target system, or of the first one captured."""
+        for _, host, recording in self._of("lag"):
+            return lag_metrics(recording, self._on(host))
+        return {}

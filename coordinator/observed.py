@@ -1,0 +1,128 @@
+"""What the captures say about the measure window, in the names of `dsl.metrics`: OS, waits, lag. Pure.
+
+Data flow: a `Recording` of one capture on one host and the window on that host's clock -> a tree of plain numbers, and for
+waits the top-10 table. A number that cannot be known is left out; it never becomes 0. The raw readings are those that
+the docstrings of `agent/capture/os.py`, `waits.py` and `lag.py` give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from proveout.coordinator.series import Recording, Window
+from proveout.coordinator.stats import theil_sen
+from proveout.proto.events import Metrics, WaitLine
+
+CPU_STATES = ("user", "system", "iowait", "idle", "steal")
+TOP_WAITS = 10
+ON_CPU = "CPU"
+
+
+def prune(tree: Mapping[str, object]) -> Metrics:
+    """The tree without values that are not known (None) and without branches that are empty after that."""
+    kept: Metrics = {}
+    for name, value in tree.items():
+        pruned = prune(value) if isinstance(value, Mapping) else value
+        if pruned is not None and pruned != {}:
+            kept[name] = pruned
+    return kept
+
+
+def os_metrics(recording: Recording, window: Window) -> Metrics:
+    """The `hosts.<name>` tree of one host: see `metrics.OS_HOST`."""
+    return prune(
+        {
+            "cpu": _cpu(recording, window),
+            "ours": {
+                "cpu_cores": recording.rate("ours.cpu_s_total", window),
+                "rss_bytes": recording.mean("ours.rss_bytes", window),
+            },
+            "memory": _memory(recording, window),
+            "disk": {
+                "read_bytes_per_s": recording.sum_rate("disk.read_bytes_total", window),
+                "write_bytes_per_s": recording.sum_rate("disk.write_bytes_total", window),
+                "reads_per_s": recording.sum_rate("disk.reads_total", window),
+                "writes_per_s": recording.sum_rate("disk.writes_total", window),
+            },
+            "network": {
+                "received_bytes_per_s": recording.sum_rate("network.received_bytes_total", window),
+                "sent_bytes_per_s": recording.sum_rate("network.sent_bytes_total", window),
+            },
+            "pressure": {
+                f"{resource}_fraction": _pressure(recording, window, resource) for resource in ("cpu", "io", "memory")
+            },
+        }
+    )
+
+
+def _cpu(recording: Recording, window: Window) -> Metrics:
+    spent = {state: recording.delta(f"cpu.{state}_s_total", window) for state in CPU_STATES}
+    known = {state: seconds for state, seconds in spent.items() if seconds is not None}
+    total = sum(known.values())
+    if "idle" not in known or total <= 0.0:
+        return {}
+    fractions: Metrics = {f"{state}_fraction": seconds / total for state, seconds in known.items()}
+    waiting = known["idle"] + known.get("iowait", 0.0)
+    return fractions | {"busy_fraction": 1.0 - waiting / total}
+
+
+def _memory(recording: Recording, window: Window) -> Metrics:
+    total = recording.mean("memory.total_bytes", window)
+    available = recording.mean("memory.available_bytes", window)
+    if total is None or available is None or total <= 0.0:
+        return {}
+    return {"used_fraction": 1.0 - available / total, "used_bytes": total - available}
+
+
+def _pressure(recording: Recording, window: Window, resource: str) -> float | None:
+    stalled = recording.rate(f"pressure.{resource}_us_total", window)
+    return None if stalled is None else stalled / 1e6
+
+
+def waits_metrics(recording: Recording, window: Window) -> tuple[Metrics, tuple[WaitLine, ...]]:
+    """DB time with its share on CPU, and the top-10 foreground table.
+
+    Each line's share is of DB time, the sum of all events' seconds; lines are never rescaled to 100 %.
+    """
+    seconds = {
+        label: spent
+        for label in recording.labels("wait.seconds_total")
+        if (spent := recording.delta("wait.seconds_total", window, label)) is not None
+    }
+    covered = recording.covered_s(window)
+    if covered <= 0.0:
+        return {}, ()
+    total = sum(seconds.values())
+    metrics: Metrics = {"db_time_s": total, "active_sessions": total / covered}
+    if total <= 0.0:
+        return metrics, ()
+    metrics["cpu_fraction"] = seconds.get(ON_CPU, 0.0) / total
+    ranked = sorted(((spent, label) for label, spent in seconds.items() if spent > 0.0), reverse=True)
+    return metrics, tuple(_line(label, spent, total) for spent, label in ranked[:TOP_WAITS])
+
+
+def _line(label: str, seconds: float, total: float) -> WaitLine:
+    wait_class, _, event = label.rpartition(":")
+    return WaitLine(event=event, wait_class=wait_class or label, seconds=seconds, db_time_fraction=seconds / total)
+
+
+def lag_metrics(recording: Recording, window: Window) -> Metrics:
+    """Summary of the replication lag inside the window, and its slope over time (see `metrics.LAG`)."""
+    times, seconds = recording.inside("lag.seconds", window)
+    volumes = recording.inside("lag.bytes", window)[1]
+    tree: dict[str, object] = {}
+    if seconds:
+        tree |= {
+            "avg_s": float(np.mean(seconds)),
+            "p99_s": float(np.quantile(seconds, 0.99, method="inverted_cdf")),
+            "max_s": max(seconds),
+            "end_s": seconds[-1],
+        }
+    slope = theil_sen(times, seconds)
+    if slope is not None:
+        tree |= {"slope": slope.slope, "slope_lower": slope.lower, "slope_upper": slope.upper}
+    if volumes:
+        tree |= {"avg_bytes": float(np.mean(volumes)), "max_bytes": max(volumes)}
+    return prune(tree)

@@ -1,0 +1,273 @@
+"""Is an iteration worth anything? Findings with evidence; some void it, the others are warnings. Pure.
+
+Data flow: `evidence` hands over what was observed (`Observed`) -> one finding per check -> `IterationFinished.findings`;
+an iteration is invalid when a finding that voids does not hold. Which checks void, and why, is ADR "validity":
+
+- A ladder's iteration claims "this is the system under this load". It is void when the load was not that (rate not held, errors,
+  wrong mix, skewed start), when the system did not settle (steady state, variation), when the client was the bottleneck,
+  or when numbers were lost.
+- A search's probe asks "does it bear this rate?". Errors and a rate that is not held are its answer, not an accident:
+  they warn here and `search.decide` takes them as "no". Only broken measurement voids a probe.
+- A busy client voids only when it could be the bottleneck *instead of* the system: on a machine of its own under closed arrival,
+  or when an open schedule was not held. On the server's own machine the two share the cores, and one is as busy as the other: a warning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from proveout.coordinator.series import Recording, Window
+from proveout.coordinator.stats import BOUNDED_POINTS_MIN, drift
+from proveout.dsl.plan import Host, Ladder, Limits, Plan, Search
+from proveout.proto.events import Metrics, TransactionSummary, ValidityFinding
+from proveout.proto.messages import LoadResult, LoadSecond
+
+COVERAGE_FINE = 0.9
+GAP_PERIODS_MAX = 4.0
+OTHER_CPU_MAX = 0.10
+STEAL_MAX = 0.05
+
+RATE_HELD, ERRORS, LOAD = "rate-held", "errors", "load"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """All that is known of an iteration when it is judged; times as in `evidence.summarise`, `window` on the coordinator's clock."""
+
+    plan: Plan
+    stage: Ladder | Search
+    rate: float | None
+    metrics: Metrics
+    transactions: Sequence[TransactionSummary]
+    tps_per_second: Sequence[float]
+    loads: Mapping[str, LoadResult]
+    seconds: Mapping[str, Sequence[LoadSecond]]
+    recordings: Mapping[tuple[str, str], Recording]
+    window: Window
+    clocks: Mapping[str, tuple[int, int]]
+    t0_ns: int
+    lost: Mapping[tuple[str, str], int]
+
+    @property
+    def limits(self) -> Limits:
+        """The stage's limits."""
+        return self.stage.limits
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether this belongs to a search."""
+        return isinstance(self.stage, Search)
+
+    def read(self, *path: str) -> float | None:
+        """A number of the metrics tree; None when it is not there."""
+        node: object = self.metrics
+        for name in path:
+            node = node.get(name) if isinstance(node, Mapping) else None
+        return float(node) if isinstance(node, int | float) else None
+
+
+def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
+    """All findings, in a fixed order; a check that has nothing to look at gives none."""
+    if not any(load.ended_in_window for load in seen.loads.values()):
+        nothing = "no transaction ended in the measure window" + _first_errors(seen)
+        return (_finding(LOAD, False, nothing, voids=not seen.is_probe), *_errors(seen))
+    return (
+        *_steady(seen),
+        *_client(seen),
+        *_start(seen),
+        *_errors(seen),
+        *_samples(seen),
+        *_captures(seen),
+        *_other_load(seen),
+    )
+
+
+def _finding(check: str, ok: bool, evidence: str, *, voids: bool = True) -> ValidityFinding:
+    return ValidityFinding(check=check, ok=ok, evidence=evidence, voids=voids)
+
+
+def percent(fraction: float) -> str:
+    """A fraction as people write it: 12.3 %."""
+    return f"{fraction * 100:.3g} %"
+
+
+# ---- the system --------------------------------------------------------------------------------------------------
+
+
+def _steady(seen: Observed) -> Iterator[ValidityFinding]:
+    """Slope and variation of the per-second throughput.
+
+    A slope counts only when it is both significant (0 outside Sen's interval) and larger than the limit: in a few seconds
+    chance alone makes large slopes, in many seconds a trifle is significant. From the variation the noise of counting is taken off: m
+    transactions a second vary by 1/√m by themselves.
+    """
+    moved = drift(seen.tps_per_second)
+    voids = not seen.is_probe
+    if moved is None or moved.n < BOUNDED_POINTS_MIN:
+        seconds = len(seen.tps_per_second)
+        yield _finding(
+            "steady-state", True, f"not judged: {seconds} whole seconds are too few for a trend", voids=voids
+        )
+        return
+    limit = seen.limits.tps_slope_fraction_max
+    sure = "significant" if moved.significant else "not significant"
+    text = f"TPS moved by {percent(moved.change)} over {moved.n} s ({sure}; limit {percent(limit)})"
+    yield _finding("steady-state", not (moved.significant and abs(moved.change) > limit), text, voids=voids)
+    counted = sum(seen.tps_per_second) / moved.n
+    cv = math.sqrt(max(moved.cv**2 - 1.0 / counted, 0.0))
+    text = f"TPS per second varies by {percent(cv)} (CV beyond counting noise, {moved.n} s; limit {percent(seen.limits.tps_cv_max)})"
+    yield _finding("variation", cv <= seen.limits.tps_cv_max, text, voids=voids)
+
+
+# ---- the client --------------------------------------------------------------------------------------------------
+
+
+def _client(seen: Observed) -> Iterator[ValidityFinding]:
+    held, late = True, False
+    if seen.rate is not None:
+        rate_finding, schedule_finding = _rate_held(seen, seen.rate), _schedule(seen)
+        held = rate_finding.ok
+        late = schedule_finding is not None and not schedule_finding.ok
+        yield rate_finding
+        if schedule_finding is not None:
+            yield schedule_finding
+    busy, limit = seen.read("client", "cpu_fraction") or 0.0, seen.limits.client_cpu_fraction_max
+    bottleneck = (not held or late) if seen.rate is not None else not shares_machine(seen.plan, seen.stage)
+    text = f"busiest load worker used {percent(busy)} of a core (limit {percent(limit)})"
+    if busy > limit:
+        text += "; the client may be the bottleneck" if bottleneck else f"; {_excuse(seen)}"
+    yield _finding("client-cpu", busy <= limit, text, voids=bottleneck and not seen.is_probe)
+
+
+def _excuse(seen: Observed) -> str:
+    if seen.rate is not None:
+        return "the schedule was held all the same"
+    return "client and system share a machine: the throughput is that of both together"
+
+
+def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
+    """Achieved over intended; the noise of counting a Poisson schedule (3 sigma) is allowed for."""
+    tps, measure_s = seen.read("tps") or 0.0, seen.read("measure_s") or 0.0
+    poisson = seen.stage.distribution == "poisson" if isinstance(seen.stage, Search) else _is_poisson(seen.stage)
+    noise = 3.0 / math.sqrt(rate * measure_s) if poisson and rate * measure_s > 0.0 else 0.0
+    # One transaction may fall to either side of each of the window's ends, per schedule.
+    edge = 2.0 / (rate * measure_s) if rate * measure_s > 0.0 else 0.0
+    achieved = tps / rate if rate > 0.0 else 0.0
+    least = seen.limits.achieved_fraction_min
+    text = f"achieved {tps:.6g}/s of {rate:.6g}/s intended, {percent(achieved)} (limit {percent(least)})"
+    return _finding(RATE_HELD, achieved + noise + edge >= least, text, voids=not seen.is_probe)
+
+
+def _is_poisson(stage: Ladder) -> bool:
+    return stage.arrival.kind == "open" and stage.arrival.distribution == "poisson"
+
+
+def _schedule(seen: Observed) -> ValidityFinding | None:
+    """Lateness of starts. A warning: response time counts from the intended start, so lateness is in the numbers, not lost."""
+    late_us = seen.read("schedule", "p99_us")
+    if late_us is None:
+        return None
+    limit_ms = seen.limits.schedule_p99_ms_max
+    text = f"p99 of start lateness {late_us / 1e3:.3g} ms (limit {limit_ms:g} ms); response times include it"
+    return _finding("schedule", late_us / 1e3 <= limit_ms, text, voids=False)
+
+
+def shares_machine(plan: Plan, stage: Ladder | Search) -> bool:
+    """Whether a client of the stage runs on the machine of its target: the same host, both local, or one address."""
+    target = _machine(plan.host(plan.system(stage.target).host))
+    return any(_machine(plan.host(client)) == target for client in stage.clients)
+
+
+def _machine(host: Host) -> str:
+    return host.address if host.is_local else host.address.rpartition(":")[0]
+
+
+def _start(seen: Observed) -> Iterator[ValidityFinding]:
+    """How late the load began after T0, with the bound of the clock estimate, and whether the clients began together."""
+    late_ms = max(load.start_skew_ns for load in seen.loads.values()) / 1e6
+    uncertain_ms = max((seen.clocks.get(host, (0, 0))[1] for host in seen.loads), default=0) / 1e6
+    starts = [load.measure_start_ns - seen.clocks.get(host, (0, 0))[0] for host, load in seen.loads.items()]
+    apart_ms = (max(starts) - min(starts)) / 1e6
+    worst, limit = max(late_ms, apart_ms) + uncertain_ms, seen.limits.start_skew_ms_max
+    text = f"load began {late_ms:.3g} ms after T0, clients {apart_ms:.3g} ms apart, clock ± {uncertain_ms:.3g} ms (limit {limit:g} ms)"
+    yield _finding("start-skew", worst <= limit, text)
+    if min(starts) < seen.t0_ns - uncertain_ms * 1e6:
+        yield _finding(
+            "clock", False, "a measure window began before T0 on the coordinator's clock: the clocks disagree"
+        )
+
+
+# ---- what was counted --------------------------------------------------------------------------------------------
+
+
+def _errors(seen: Observed) -> Iterator[ValidityFinding]:
+    fraction, limit = seen.read("errors", "fraction"), seen.limits.errors_fraction_max
+    if fraction is None:
+        return
+    count = seen.read("errors", "count") or 0.0
+    text = f"{count:.0f} technical errors, {percent(fraction)} (limit {percent(limit)})"
+    yield _finding(ERRORS, fraction <= limit, text + (_first_errors(seen) if count else ""), voids=not seen.is_probe)
+
+
+def _first_errors(seen: Observed) -> str:
+    texts = [text for load in seen.loads.values() for text in load.first_errors]
+    return f"; first: {texts[0]}" if texts else ""
+
+
+def _samples(seen: Observed) -> Iterator[ValidityFinding]:
+    """Transactions whose record was lost void; seconds lost on the way warn: the window's totals come whole in the result."""
+    lost = sum(load.samples_lost for load in seen.loads.values())
+    yield _finding(
+        "samples", lost == 0, f"{lost} samples lost at the clients" if lost else "no sample lost at the clients"
+    )
+    missing = sum(max(load.seconds_produced - len(seen.seconds.get(host, ())), 0) for host, load in seen.loads.items())
+    missing += sum(count for (name, _), count in seen.lost.items() if name == "load")
+    if missing:
+        yield _finding("seconds", False, f"{missing} per-second records did not arrive; totals are whole", voids=False)
+
+
+def _captures(seen: Observed) -> Iterator[ValidityFinding]:
+    """Do the captures cover the measure window? A warning: a number that is missing makes its verdicts inconclusive by itself."""
+    for (name, host), recording in seen.recordings.items():
+        window = seen.window.shifted(seen.clocks.get(host, (0, 0))[0])
+        covered, gap_s = recording.coverage(window), recording.longest_gap_s(window)
+        lost = seen.lost.get((name, host), 0)
+        fine = covered >= COVERAGE_FINE and gap_s <= GAP_PERIODS_MAX * seen.plan.capture(name).every_s and lost == 0
+        text = f"{percent(covered)} of the window covered, longest gap {gap_s:.3g} s, {lost} samples lost"
+        yield _finding(f"capture:{name}@{host}", fine, text, voids=False)
+
+
+def _other_load(seen: Observed) -> Iterator[ValidityFinding]:
+    """CPU that is not ours, and CPU taken by the hypervisor, per machine; only where all agents of the machine are captured."""
+    for machine, hosts in _machines(seen.plan).items():
+        trees = [seen.metrics.get("hosts", {}).get(host) for host in hosts]
+        cpus = [tree["cpu"] for tree in trees if tree and "cpu" in tree]
+        cores = _cores(seen, hosts)
+        if len(cpus) < len(hosts) or cores is None:
+            continue
+        ours = sum(tree.get("ours", {}).get("cpu_cores", 0.0) for tree in trees if tree)
+        other = max(float(cpus[0]["busy_fraction"]) - ours / cores, 0.0)
+        steal = float(cpus[0].get("steal_fraction", 0.0))
+        text = f"{percent(other)} of the CPU used by others, {percent(steal)} stolen"
+        name = "local" if machine == "local" else hosts[0]
+        yield _finding(f"other-load:{name}", other <= OTHER_CPU_MAX and steal <= STEAL_MAX, text, voids=False)
+
+
+def _machines(plan: Plan) -> dict[str, list[str]]:
+    machines: dict[str, list[str]] = {}
+    for host in plan.hosts:
+        machines.setdefault(_machine(host), []).append(host.name)
+    return machines
+
+
+def _cores(seen: Observed, hosts: Sequence[str]) -> float | None:
+    """Cores of a machine: CPU seconds that passed in all states, per second."""
+    for (_, host), recording in seen.recordings.items():
+        window = seen.window.shifted(seen.clocks.get(host, (0, 0))[0])
+        rates = [recording.rate(f"cpu.{state}_s_total", window) for state in ("user", "system", "iowait", "idle")]
+        known = [rate for rate in rates if rate is not None]
+        if host in hosts and len(known) == len(rates):
+            return max(sum(known), 1.0)
+    return None
