@@ -1,0 +1,89 @@
+"""The HLR statements (TATP), one text for both dialects: they are plain SQL-92. Names are unique, so they can name prepared statements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from proveout.dsl.workloads.base import Dialect, Statement
+from proveout.dsl.workloads.hlr_tables import columns
+
+# SQLSTATE 23505 unique_violation, 23503 foreign_key_violation, and what SQLite calls them
+_MISFITS = frozenset(
+    ("23505", "23503", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_FOREIGNKEY")
+)
+
+
+def _both(text: str) -> Mapping[Dialect, str]:
+    return {"postgres": text, "sqlite": text}
+
+
+_SUBSCRIBER_COLUMNS = columns(1)["subscriber"]
+_SUBSCRIBER_NAMES = ", ".join(name for name, _ in _SUBSCRIBER_COLUMNS)
+
+GET_SUBSCRIBER = Statement(
+    name="get_subscriber",
+    text=_both(f"SELECT {_SUBSCRIBER_NAMES} FROM subscriber WHERE s_id = $1"),  # noqa: S608 (our own column names)
+    arguments=(int,),
+    columns=tuple(int if kind.startswith("int") else str for _, kind in _SUBSCRIBER_COLUMNS),
+)
+GET_ACCESS = Statement(
+    name="get_access",
+    text=_both("SELECT data1, data2, data3, data4 FROM access_info WHERE s_id = $1 AND ai_type = $2"),
+    arguments=(int, int),
+    columns=(int, int, str, str),
+)
+GET_DESTINATION = Statement(
+    name="get_destination",
+    text=_both(
+        "SELECT cf.numberx FROM special_facility sf, call_forwarding cf"
+        " WHERE sf.s_id = $1 AND sf.sf_type = $2 AND sf.is_active = 1"
+        " AND cf.s_id = sf.s_id AND cf.sf_type = sf.sf_type AND cf.start_time <= $3 AND $4 < cf.end_time"
+    ),
+    arguments=(int, int, int, int),
+    columns=(str,),
+)
+SET_BIT = Statement(
+    name="set_bit",
+    text=_both("UPDATE subscriber SET bit_1 = $1 WHERE s_id = $2"),
+    arguments=(int, int),
+    reads=False,
+)
+SET_DATA_A = Statement(
+    name="set_data_a",
+    text=_both("UPDATE special_facility SET data_a = $1 WHERE s_id = $2 AND sf_type = $3"),
+    arguments=(int, int, int),
+    reads=False,
+)
+FIND_NUMBER = Statement(
+    name="find_number",
+    text=_both("SELECT s_id FROM subscriber WHERE sub_nbr = $1"),
+    arguments=(str,),
+    columns=(int,),
+)
+SET_LOCATION = Statement(
+    name="set_location",
+    text=_both("UPDATE subscriber SET vlr_location = $1 WHERE s_id = $2"),
+    arguments=(int, int),
+    reads=False,
+)
+GET_FACILITIES = Statement(
+    name="get_facilities",
+    text=_both("SELECT sf_type FROM special_facility WHERE s_id = $1"),
+    arguments=(int,),
+    columns=(int,),
+)
+INSERT_FORWARDING = Statement(
+    name="insert_forwarding",
+    text=_both(
+        "INSERT INTO call_forwarding (s_id, sf_type, start_time, end_time, numberx) VALUES ($1, $2, $3, $4, $5)"
+    ),
+    arguments=(int, int, int, int, str),
+    reads=False,
+    logical_errors=_MISFITS,
+)
+DELETE_FORWARDING = Statement(
+    name="delete_forwarding",
+    text=_both("DELETE FROM call_forwarding WHERE s_id = $1 AND sf_type = $2 AND start_time = $3"),
+    arguments=(int, int, int),
+    reads=False,
+)
