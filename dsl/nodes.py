@@ -1,0 +1,145 @@
+"""What a plan file is made of before it means anything: nodes with positions, and the problems found so far.
+
+Data flow: `loader` makes nodes of a file, `includes` and `parameters` rewrite them, `schema` reads their plain values
+(`plain`) and finds its way back to a position with `locate`. `Problems` collects from all of these; whoever is at the
+edge raises one `PlanError` of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, TypeAlias
+
+from proveout.dsl.errors import PlanError, PlanProblem
+from proveout.dsl.plan import NOWHERE, Where
+
+PROBLEMS_MAX = 100
+
+Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str, Plain] | None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scalar:
+    """A value as written (`text`) and as read (`value`).
+
+    `text_column` is the column at which `text` stands character for character, 0 where it does not (escapes, folding).
+    `faulty`: its problem is reported already, so that nobody complains of it twice.
+    """
+
+    value: str | int | float | bool | None
+    text: str
+    where: Where
+    quoted: bool = False
+    text_column: int = 0
+    faulty: bool = False
+
+    def at(self, offset: int) -> Where:
+        """The position of the character `offset` of the text."""
+        column = self.text_column + offset if self.text_column else self.where.column
+        return Where(file=self.where.file, line=self.where.line, column=column)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seq:
+    """A list."""
+
+    items: tuple[Node, ...]
+    where: Where
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map:
+    """A mapping, in the order of the file; keys are unique."""
+
+    entries: tuple[tuple[Scalar, Node], ...]
+    where: Where
+
+    def get(self, key: str) -> Node | None:
+        """The node under `key`, None when there is none."""
+        return next((node for name, node in self.entries if name.text == key), None)
+
+    def key(self, key: str) -> Scalar | None:
+        """The key itself, with its position."""
+        return next((name for name, _ in self.entries if name.text == key), None)
+
+    def keys(self) -> tuple[str, ...]:
+        """All keys."""
+        return tuple(name.text for name, _ in self.entries)
+
+
+Node: TypeAlias = Scalar | Seq | Map
+
+
+def plain(node: Node) -> Plain:
+    """The node as plain data, for the models."""
+    if isinstance(node, Scalar):
+        return node.value
+    if isinstance(node, Seq):
+        return [plain(item) for item in node.items]
+    return {key.text: plain(item) for key, item in node.entries}
+
+
+def locate(root: Node, path: Iterable[str | int]) -> tuple[Node, Scalar | None]:
+    """(the deepest node on `path`, the key that leads to it); steps that lead nowhere are skipped."""
+    node, key = root, None
+    for step in path:
+        if isinstance(node, Map) and isinstance(step, str):
+            found = node.get(step)
+            if found is not None:
+                node, key = found, node.key(step)
+        elif isinstance(node, Seq) and isinstance(step, int) and step < len(node.items):
+            node, key = node.items[step], None
+    return node, key
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """A hint: the closest known names, or all of them when none is close."""
+    names = sorted(known)
+    close = get_close_matches(wrong.lower(), [name.lower() for name in names], n=2, cutoff=0.6)
+    if close:
+        by_lower = {name.lower(): name for name in names}
+        return f"did you mean {' or '.join(f'`{by_lower[name]}`' for name in close)}?"
+    if not names:
+        return ""
+    shown = ", ".join(names[:20])
+    return f"known: {shown}{', …' if len(names) > 20 else ''}"
+
+
+@dataclass(slots=True)
+class Problems:
+    """The problems found so far and the text of the files they lie in (name -> lines)."""
+
+    sources: dict[str, Sequence[str]] = field(default_factory=dict)
+    found: list[PlanProblem] = field(default_factory=list)
+
+    def add(self, where: Where, message: str, *, key: str = "", hint: str = "") -> None:
+        """Note a problem; the same problem at the same place only once."""
+        problem = PlanProblem(message=message, where=where, key=key, hint=hint, source_line=self.line(where))
+        if problem not in self.found:
+            self.found.append(problem)
+
+    def line(self, where: Where) -> str:
+        """The line of the file that `where` points at, "" when it is not known."""
+        lines = self.sources.get(where.file, ())
+        return lines[where.line - 1] if 0 < where.line <= len(lines) else ""
+
+    def error(self) -> PlanError:
+        """All problems as one error, in file order."""
+        files = list(self.sources)
+
+        def order(problem: PlanProblem) -> tuple[int, int, int]:
+            where = problem.where
+            return (files.index(where.file) if where.file in files else -1, where.line, where.column)
+
+        ordered = sorted(self.found, key=order)
+        if len(ordered) > PROBLEMS_MAX:
+            rest = PlanProblem(message=f"… and {len(ordered) - PROBLEMS_MAX} more problems", where=NOWHERE)
+            ordered = [*ordered[:PROBLEMS_MAX], rest]
+        return PlanError(tuple(ordered))
+
+
+def is_template(value: Any) -> bool:
+    """Whether a value still holds `${…}`."""
+    return isinstance(value, str) and "${" in value
