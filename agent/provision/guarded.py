@@ -1,0 +1,139 @@
+"""The agent's end of a guard (see `guard`): start it, ask it, hear from it when the server dies, end it.
+
+Flow: `Guarded(on_exit)` starts the process; `ask(…)` writes a request and waits for its answer; a reader thread takes the
+answers and calls `on_exit(text)` when the server, or the guard itself, ends without having been asked to. Blocking: the
+asynchronous callers go through `asyncio.to_thread`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from proveout.agent.provision import guard
+from proveout.agent.tasks import TaskFault
+
+ANSWER_S = 10.0
+END_S = guard.FAST_S + 3 * guard.IMMEDIATE_S
+
+
+class Guarded:
+    """A running guard. All methods are safe to call from several threads, and after the guard's end."""
+
+    def __init__(self, on_exit: Callable[[str], None]) -> None:
+        self._on_exit = on_exit
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._asking = threading.Lock()
+        self._ending = False
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", guard.__file__, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            cwd="/",
+            env={"LC_ALL": "C.UTF-8"},
+        )
+        self._reader = threading.Thread(target=self._read, name="guard", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """The guard's process id."""
+        return self._process.pid
+
+    def ask(self, do: str, *, timeout_s: float = ANSWER_S, **fields: Any) -> dict[str, Any]:
+        """The answer to a request of `guard.Guard.answer`; TaskFault `fault` on an error, a lost guard or no answer in time."""
+        with self._asking:
+            self._send({"do": do, **fields})
+            try:
+                answer = self._answers.get(timeout=timeout_s)
+            except queue.Empty:
+                raise TaskFault(
+                    "timeout", f"the guard process did not answer {do!r} within {timeout_s:.0f} s"
+                ) from None
+        if answer is None:
+            self._answers.put(None)
+            raise TaskFault("fault", "the guard process of the database server is gone")
+        if "error" in answer:
+            raise TaskFault("fault", f"{do}: {answer['error']}")
+        return answer
+
+    def run(
+        self,
+        argv: list[str],
+        environment: dict[str, str],
+        *,
+        limit_s: float,
+        identity: str | tuple[int, int],
+    ) -> str:
+        """Run a program under the guard; its output (stdout and stderr, the last 16 KiB). TaskFault when it fails."""
+        answer = self.ask(
+            "run",
+            timeout_s=limit_s + ANSWER_S,
+            limit_s=limit_s,
+            argv=argv,
+            environment=environment,
+            identity=identity,
+        )
+        name, output = Path(argv[0]).name, str(answer["output"]).strip()
+        if answer["timed_out"]:
+            raise TaskFault("timeout", f"{name} did not end within {limit_s:.0f} s: {output}")
+        if answer["status"] != 0:
+            code = "disk_full" if "No space left on device" in output else "fault"
+            raise TaskFault(code, f"{name} failed ({ending(answer['status'])}): {output}")
+        return output
+
+    def _send(self, request: dict[str, Any]) -> None:
+        assert self._process.stdin is not None  # noqa: S101 - Popen was given a pipe
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except (OSError, ValueError):
+            raise TaskFault("fault", "the guard process of the database server is gone") from None
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101 - Popen was given a pipe
+        for line in self._process.stdout:
+            message = json.loads(line)
+            if message.get("event") == "exited":
+                self._on_exit(f"the server process ended by itself ({ending(message['status'])})")
+            else:
+                self._answers.put(message)
+        self._answers.put(None)
+        if not self._ending:
+            self._on_exit("its guard process was killed, and the server was stopped with it")
+
+    def end(self) -> None:
+        """Let the guard stop the server, remove what it owns, and go; kills it when it does not. Idempotent."""
+        self._ending = True
+        assert self._process.stdin is not None and self._process.stdout is not None  # noqa: S101 - Popen was given pipes
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(1.0)
+        self._process.stdout.close()
+
+
+def ending(status: int | None) -> str:
+    """How a process ended, for people: `signal SIGKILL`, `exit code 1`."""
+    if status is None:
+        return "unknown status"
+    if status >= 0:
+        return f"exit code {status}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal {-status}"

@@ -1,0 +1,137 @@
+"""Where an embedded system keeps its data, so that a later session finds it, and only as much of it as was finished.
+
+`<data_root>/<system>/` belongs to the agent: `system.json` (0600: where the data is, the password, the user id) and
+`server.log`. The *store* holds `data` and `snapshot`. It is `<data_root>/<system>/store`; when the database's user cannot
+reach that (a run directory under /root), it is a directory of its own in /var/tmp that `system.json` points to, and that
+points back: a store whose `system.json` is gone was abandoned, and is swept away by the next start on this host.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from proveout.agent.tasks import TaskFault
+
+ELSEWHERE = Path("/var/tmp")  # noqa: S108 - a private directory is made there
+STORE_PREFIX = "proveout-store-"
+SESSION_PREFIX = "proveout-pg-"
+SWEEP_AGE_S = 60.0
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What `system.json` holds. `generation` counts restores: it names the socket that replication uses."""
+
+    store: str
+    password: str = dataclasses.field(repr=False)
+    uid: int | None = None
+    generation: int = 0
+    format: int = FORMAT
+
+
+def home(data_root: Path, system: str) -> Path:
+    """The agent's folder for a system, made when it is not there; TaskFault for a name that is not a plain one."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}", system):
+        raise TaskFault("invalid", f"system name {system!r} cannot be used as a folder name")
+    folder = data_root / system
+    try:
+        data_root.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o711, exist_ok=True)
+    except OSError as error:
+        raise TaskFault(
+            "refused", f"cannot make {folder}: {error.strerror}", way_out="choose another --runs-dir"
+        ) from None
+    return folder
+
+
+def read_state(folder: Path) -> State | None:
+    """The state of a system that was started before, None when there is none or its data is gone."""
+    try:
+        fields = json.loads((folder / "system.json").read_text())
+        state = State(**fields)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise TaskFault(
+            "invalid", f"{folder / 'system.json'} cannot be read: {error}", way_out="remove that folder"
+        ) from None
+    if state.format != FORMAT:
+        raise TaskFault("invalid", f"{folder} was made by another version of proveout", way_out="remove that folder")
+    return state if Path(state.store).is_dir() else None
+
+
+def write_state(folder: Path, state: State) -> None:
+    """Write `system.json` whole or not at all, readable by its owner only."""
+    partial = folder / "system.json.partial"
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(dataclasses.asdict(state), file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(folder / "system.json")
+
+
+def make_store(folder: Path, uid: int | None, reachable: Callable[[Path], bool]) -> State:
+    """A new store: beside `system.json` when the server's user can reach that, else in /var/tmp."""
+    store = folder / "store"
+    store.mkdir(exist_ok=True)
+    store.chmod(0o711)
+    if not reachable(store):
+        store.rmdir()
+        store = Path(tempfile.mkdtemp(prefix=STORE_PREFIX, dir=ELSEWHERE))
+        store.chmod(0o711)
+        (store / "owner").write_text(str(folder / "system.json"))
+    state = State(store=str(store), password=secrets.token_urlsafe(32), uid=uid)
+    write_state(folder, state)
+    return state
+
+
+def remove(folder: Path) -> None:
+    """Delete a system's data and state; its log stays. Nothing there is fine."""
+    state = read_state(folder)
+    if state is not None:
+        shutil.rmtree(state.store, ignore_errors=True)
+    (folder / "system.json").unlink(missing_ok=True)
+
+
+def sweep(session_bases: tuple[Path, ...], *, locked: Callable[[Path], bool]) -> None:
+    """Remove what killed sessions of this user have left: sessions that no guard holds, stores that nobody points to."""
+    for base in {*session_bases, ELSEWHERE}:
+        for path in base.glob(f"{SESSION_PREFIX}*"):
+            if _old_and_ours(path) and not locked(path):
+                shutil.rmtree(path, ignore_errors=True)
+    for path in ELSEWHERE.glob(f"{STORE_PREFIX}*"):
+        if _old_and_ours(path) and not locked(path) and _abandoned(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _old_and_ours(path: Path) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    is_folder = not path.is_symlink() and path.is_dir()
+    return is_folder and status.st_uid == os.geteuid() and time.time() - status.st_ctime > SWEEP_AGE_S
+
+
+def _abandoned(store: Path) -> bool:
+    try:
+        owner = Path((store / "owner").read_text())
+        fields = json.loads(owner.read_text())
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return bool(fields.get("store") != str(store))
