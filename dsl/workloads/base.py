@@ -97,13 +97,14 @@ class Table:
 class Population:
     """Tables to load: `units` rows of the driving table, DDL before and after the load per dialect, expected cardinalities.
 
-    `expected(table) -> (low, high)` is the range that the row count of a right load falls in.
+    `after` is in phases; the statements of one phase may run at the same time. A dialect that cannot hold the tables
+    has no entries. `expected[table]` is the range (low, high) that the row count of a right load falls in.
     """
 
     units: int
     tables: tuple[Table, ...]
     before: Mapping[Dialect, tuple[str, ...]]
-    after: Mapping[Dialect, tuple[str, ...]]
+    after: Mapping[Dialect, tuple[tuple[str, ...], ...]]
     drop: Mapping[Dialect, tuple[str, ...]]
     expected: Mapping[str, tuple[int, int]]
 

@@ -32,6 +32,7 @@ Draw = Callable[[np.random.Generator, int], Iterable[tuple[Any, ...]]]
 
 BATCH_MAX = 256  # transactions drawn for at once, for the commonest: numpy's overhead is spread, memory stays small
 BATCH_MIN = 64
+PURPOSE_FIRST = 1_000  # keys apart from those of the population's streams (`hlr_rows.Purpose`)
 
 
 class Keys:
@@ -93,7 +94,7 @@ def draw_nurand(parameters: Hlr, random: np.random.Generator, count: int) -> Int
 
 def _endless(draw: Draw, batch: int, seed: int, purpose: int, stream: int) -> Iterator[tuple[Any, ...]]:
     """Batch after batch; nothing is drawn (or allocated) before the first is asked for."""
-    key = np.array((seed, purpose), dtype=np.uint64)
+    key = np.array((seed, PURPOSE_FIRST + purpose), dtype=np.uint64)
     counter = np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64)
     random = np.random.Generator(np.random.Philox(key=key, counter=counter))
     while True:

@@ -60,14 +60,14 @@ def before(parameters: Hlr) -> Mapping[Dialect, tuple[str, ...]]:
     return {"postgres": postgres, "sqlite": tuple(_sqlite_table(name, tables[name]) for name in NAMES)}
 
 
-def after(parameters: Hlr) -> Mapping[Dialect, tuple[str, ...]]:
-    """Statements that make the loaded tables ready: keys, indexes, foreign keys, statistics."""
+def after(parameters: Hlr) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
+    """Statements that make the loaded tables ready, in phases: keys and indexes, foreign keys, statistics."""
     keys = tuple(f"ALTER TABLE {name} ADD PRIMARY KEY ({PRIMARY_KEYS[name]})" for name in NAMES)
     numbers = tuple(f"CREATE UNIQUE INDEX {leaf}_sub_nbr ON {leaf} (sub_nbr)" for leaf in _leaves(parameters))
     foreign = tuple(f"ALTER TABLE {name} ADD FOREIGN KEY ({key}) REFERENCES {to}" for name, key, to in FOREIGN_KEYS)
-    vacuum = f"VACUUM (FREEZE, ANALYZE) {', '.join(NAMES)}"
-    sqlite = ("CREATE UNIQUE INDEX subscriber_sub_nbr ON subscriber (sub_nbr)", "ANALYZE")
-    return {"postgres": (*keys, *numbers, *foreign, vacuum), "sqlite": sqlite}
+    vacuum = tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in NAMES)
+    sqlite = (("CREATE UNIQUE INDEX subscriber_sub_nbr ON subscriber (sub_nbr)",), ("ANALYZE",))
+    return {"postgres": ((*keys, *numbers), foreign, vacuum), "sqlite": sqlite}
 
 
 def drop() -> Mapping[Dialect, tuple[str, ...]]:
