@@ -156,7 +156,9 @@ class _Members:
     def take(self, message: Any) -> Any:
         name = message.WhichOneof(self.oneof)
         if name is None:
-            raise WireFault(f"{self.within} came without its `{self.oneof}`, or with one that this version does not know")
+            raise WireFault(
+                f"{self.within} came without its `{self.oneof}`, or with one that this version does not know"
+            )
         return self.by_name[name].take(getattr(message, name))
 
 

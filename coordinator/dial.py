@@ -1,0 +1,152 @@
+"""Reaching an agent: a TCP probe for an honest diagnosis, then mutual TLS, then the opening Hello.
+
+Flow: `open_stream(host, address, credentials, hello, …)` -> `(Stream, Welcome)`, or one of two errors that say what to do:
+`AgentUnreachable` (nobody there, no way there, no trust) and `AgentRefused` (there, but it will not serve this run).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from proveout.coordinator.pki import Credentials
+from proveout.dsl.errors import ProveoutError
+from proveout.proto import codec
+from proveout.proto.agent_pb2_grpc import AgentStub
+from proveout.proto.messages import AgentMessage, CoordinatorMessage, Hello, Refused, Welcome
+from proveout.proto.transport import OPTIONS
+
+
+class AgentUnreachable(ProveoutError):
+    """No session with an agent could be had. `gone` says that nothing listens at its address."""
+
+    def __init__(self, what: str, *, where: str, way_out: str, gone: bool = False) -> None:
+        self.gone = gone
+        super().__init__(what, where=where, way_out=way_out)
+
+
+class AgentRefused(ProveoutError):
+    """The agent answered, and will not serve this run."""
+
+
+class StreamEnded(Exception):
+    """The stream to an agent ended; `clean` when the agent ended it in good order."""
+
+    def __init__(self, reason: str, *, clean: bool = False) -> None:
+        self.clean = clean
+        super().__init__(reason)
+
+
+class Stream:
+    """One open bidirectional stream, in messages."""
+
+    def __init__(self, channel: grpc.aio.Channel, call: Any) -> None:
+        self._channel = channel
+        self._call = call
+
+    async def write(self, message: CoordinatorMessage) -> None:
+        """Send; waits for flow control. StreamEnded when there is no stream any more."""
+        try:
+            await self._call.write(codec.coordinator_envelope(message))
+        except grpc.aio.AioRpcError as error:
+            raise StreamEnded(_status(error)) from error
+        except asyncio.InvalidStateError as error:
+            raise StreamEnded("the stream is closed") from error
+
+    async def read(self) -> AgentMessage:
+        """The next message. StreamEnded at its end, WireFault for something that this version does not understand."""
+        try:
+            envelope = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise StreamEnded(_status(error)) from error
+        if envelope is grpc.aio.EOF:
+            raise StreamEnded("the agent ended the session", clean=True)
+        return codec.agent_message(envelope)
+
+    async def close(self) -> None:
+        """Drop the stream and its connection; idempotent."""
+        self._call.cancel()
+        await self._channel.close(None)
+
+
+async def open_stream(
+    host: str, address: str, credentials: Credentials, hello: Hello, timeout_s: float
+) -> tuple[Stream, Welcome]:
+    """Dial `address` (`name:port`), greet, and wait for the Welcome, all within `timeout_s`."""
+    where = f"host {host} ({address})"
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _probe(where, address)
+            return await _greet(where, address, credentials, hello)
+    except TimeoutError as error:
+        raise AgentUnreachable(
+            f"no answer within {timeout_s:.0f} s",
+            where=where,
+            way_out="Is the agent running there, and does a firewall let this port through?",
+        ) from error
+
+
+async def _probe(where: str, address: str) -> None:
+    """Open and close a plain connection: the kernel's own error says more than the one of a failed TLS channel."""
+    name, _, port = address.rpartition(":")
+    try:
+        _, writer = await asyncio.open_connection(name.strip("[]"), int(port))
+    except ValueError as error:
+        raise AgentUnreachable("this is no address", where=where, way_out="Write it as name:port.") from error
+    except socket.gaierror as error:
+        raise AgentUnreachable(
+            f"the name does not resolve: {error.strerror}", where=where, way_out="Correct the address in the topology."
+        ) from error
+    except ConnectionRefusedError as error:
+        raise AgentUnreachable(
+            "nothing listens there",
+            where=where,
+            way_out=f"Start the agent on that host: proveout agent --listen {address} --pki DIR",
+            gone=True,
+        ) from error
+    except OSError as error:
+        raise AgentUnreachable(
+            f"no connection: {error.strerror or error}", where=where, way_out="Check network, firewall and address."
+        ) from error
+    writer.close()
+
+
+async def _greet(where: str, address: str, credentials: Credentials, hello: Hello) -> tuple[Stream, Welcome]:
+    tls = grpc.ssl_channel_credentials(
+        root_certificates=credentials.ca,
+        private_key=credentials.key,
+        certificate_chain=credentials.certificate,
+    )
+    # A channel of its own each time: a shared subchannel would carry the back-off of an earlier attempt.
+    channel = grpc.aio.secure_channel(address, tls, options=[*OPTIONS, ("grpc.use_local_subchannel_pool", 1)])
+    stream = Stream(channel, AgentStub(channel).Session())
+    try:
+        await stream.write(hello)
+        answer = await stream.read()
+    except StreamEnded as ended:
+        await stream.close()
+        raise AgentUnreachable(
+            f"no session: {ended}",
+            where=where,
+            way_out="Coordinator and agent must hold certificates of the same authority, and the agent's must name its address.",
+        ) from ended
+    except BaseException:
+        await stream.close()
+        raise
+    if isinstance(answer, Welcome):
+        return stream, answer
+    await stream.close()
+    reason = answer.reason if isinstance(answer, Refused) else f"it answered with {type(answer).__name__}"
+    raise AgentRefused(
+        f"the agent refused: {reason}",
+        where=where,
+        way_out="An agent serves one run at a time, and never an older coordinator of it.",
+    )
+
+
+def _status(error: grpc.aio.AioRpcError) -> str:
+    return f"{error.code().name.lower()}: {error.details() or 'no details'}"

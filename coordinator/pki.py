@@ -1,0 +1,188 @@
+"""Certificates of the fabric: a certificate authority, who it vouches for, and the files that agents read.
+
+Flow: `Authority.create()` -> `issue_coordinator()` gives the coordinator's `Credentials`, `write_agent(directory, …)` the
+three files that an agent is started with. The authority's own key stays in memory. A certificate says its role in a URI
+of its subject alternative name, `proveout://coordinator` or `proveout://agent/<host>`; agents let only a coordinator in.
+The coordinator recognises an agent by the address that it dialled, which the agent's certificate must name, and by the
+host name that the agent checks in `Hello`.
+
+Keys are EC P-256, files that hold one are 0600 in a directory of 0700.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from proveout.dsl.errors import ProveoutError
+
+COORDINATOR_URI = "proveout://coordinator"
+VALIDITY = datetime.timedelta(days=7)
+CLOCK_SLACK = datetime.timedelta(minutes=5)
+
+
+class PkiError(ProveoutError):
+    """Credentials that are missing, unreadable or readable by others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """What one side shows and trusts, PEM: the authority, its own certificate, its key."""
+
+    ca: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+    @classmethod
+    def read(cls, directory: Path) -> Self:
+        """The coordinator's credentials, `ca.pem coordinator.pem coordinator.key` in `directory`; PkiError."""
+        return cls(
+            ca=_read(directory / "ca.pem"),
+            certificate=_read(directory / "coordinator.pem"),
+            key=_read_key(directory / "coordinator.key"),
+        )
+
+
+class Authority:
+    """A certificate authority for one fabric. `validity` bounds everything that it issues."""
+
+    def __init__(
+        self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey, validity: datetime.timedelta
+    ) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._validity = validity
+
+    @classmethod
+    def create(cls, validity: datetime.timedelta = VALIDITY) -> Self:
+        """A fresh authority, self-signed, path length 0."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name("proveout fabric authority")
+        usage = _key_usage(signs_certificates=True)
+        builder = _builder(name, name, key.public_key(), validity)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(usage, critical=True)
+        return cls(builder.sign(key, hashes.SHA256()), key, validity)
+
+    @property
+    def pem(self) -> bytes:
+        """The authority's certificate."""
+        return self._certificate.public_bytes(serialization.Encoding.PEM)
+
+    def issue_coordinator(self) -> Credentials:
+        """Credentials of a coordinator: a client certificate."""
+        names = [x509.UniformResourceIdentifier(COORDINATOR_URI)]
+        return self._issue("proveout coordinator", names, ExtendedKeyUsageOID.CLIENT_AUTH)
+
+    def issue_agent(self, host: str, addresses: Sequence[str]) -> Credentials:
+        """Credentials of the agent of `host`: a server certificate for the names and IP addresses it is dialled at."""
+        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(f"proveout://agent/{host}")]
+        names += [_general_name(address) for address in addresses]
+        return self._issue("proveout agent", names, ExtendedKeyUsageOID.SERVER_AUTH)
+
+    def write_agent(self, directory: Path, host: str, addresses: Sequence[str]) -> None:
+        """Make `directory` (0700) with `ca.pem`, `agent.pem` and `agent.key` (0600) as `proveout agent --pki` reads them."""
+        credentials = self.issue_agent(host, addresses)
+        _write(
+            directory, {"agent.pem": credentials.certificate, "agent.key": credentials.key, "ca.pem": credentials.ca}
+        )
+
+    def write_coordinator(self, directory: Path) -> None:
+        """Make `directory` (0700) with the files that `Credentials.read` reads."""
+        it = self.issue_coordinator()
+        _write(directory, {"coordinator.pem": it.certificate, "coordinator.key": it.key, "ca.pem": it.ca})
+
+    def _issue(self, common_name: str, names: Sequence[x509.GeneralName], use: x509.ObjectIdentifier) -> Credentials:
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(_name(common_name), self._certificate.subject, key.public_key(), self._validity)
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        return Credentials(
+            ca=self.pem,
+            certificate=certificate.public_bytes(serialization.Encoding.PEM),
+            key=key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            ),
+        )
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, validity: datetime.timedelta
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SLACK)
+        .not_valid_after(now + validity)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(address: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(address))
+    except ValueError:
+        return x509.DNSName(address)
+
+
+def _write(directory: Path, files: dict[str, bytes]) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.chmod(0o700)
+    for name, content in files.items():
+        path = directory / name
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PkiError(
+            f"cannot read {path.name}: {error.strerror}",
+            where=str(path),
+            way_out="--pki (or $PROVEOUT_PKI) must name a directory with ca.pem, coordinator.pem and coordinator.key.",
+        ) from error
+
+
+def _read_key(path: Path) -> bytes:
+    content = _read(path)
+    if path.stat().st_mode & 0o077:
+        raise PkiError("the key can be read by others", where=str(path), way_out=f"chmod 600 {path}")
+    return content

@@ -1,0 +1,291 @@
+"""A session with one agent: what a run sends goes out, what the agent says comes in as events, until one side leaves.
+
+Flow: `connect()` dials and measures the clock -> `AgentSession`; `send()` queues -> writer -> agent; agent -> reader ->
+`SessionEvent`s in the caller's queue. A beat every `beat_s` keeps the agent's lease alive and measures its clock. When the
+stream breaks, the session dials again with the same epoch for as long as the lease lasts and then says again whatever
+concerns a task without an outcome; the agent answers what it knows and does nothing twice, so each outcome comes exactly
+once. When that fails, or no answer to a beat comes for `lease_s`, the caller gets one `Lost` and nothing after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from proveout.coordinator.clock import ClockEstimate, ClockFilter
+from proveout.coordinator.dial import AgentRefused, AgentUnreachable, Stream, StreamEnded, open_stream
+from proveout.coordinator.pki import Credentials
+from proveout.proto.codec import WireFault
+from proveout.proto.messages import (
+    AgentMessage,
+    Beat,
+    BeatReply,
+    Cancel,
+    CoordinatorMessage,
+    Finish,
+    Goodbye,
+    Hello,
+    Start,
+    Task,
+    TaskAccepted,
+    TaskArmed,
+    TaskDone,
+    TaskFailed,
+    Welcome,
+)
+
+BURST = 8
+BURST_EVERY_S = 30.0
+BURST_REPLY_S = 1.0
+DIAL_S = 10.0
+CLOSE_S = 60.0
+REDIAL_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """An agent said something (anything but Welcome and BeatReply, which the session keeps)."""
+
+    host: str
+    message: AgentMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """An agent is lost: its tasks have ended, or will at the end of its lease. The last event of its session."""
+
+    host: str
+    reason: str
+
+
+SessionEvent: TypeAlias = Received | Lost
+
+
+async def connect(
+    host: str, address: str, credentials: Credentials, hello: Hello, events: asyncio.Queue[SessionEvent]
+) -> AgentSession:
+    """Open a session with the agent of `host` at `address`; its clock is measured when this returns.
+
+    Waits for an agent that is still busy with a run that broke off, at most for its lease. Raises AgentUnreachable or
+    AgentRefused (ProveoutError), which name the host, the address and the way out.
+    """
+    opened = await open_stream(host, address, credentials, hello, hello.lease_s + DIAL_S)
+    session = AgentSession(address, credentials, hello, events, opened)
+    await session.begin()
+    return session
+
+
+class AgentSession:
+    """One agent as the run sees it. Made by `connect`."""
+
+    def __init__(
+        self,
+        address: str,
+        credentials: Credentials,
+        hello: Hello,
+        events: asyncio.Queue[SessionEvent],
+        opened: tuple[Stream, Welcome],
+    ) -> None:
+        self.host = hello.host
+        self.address = address
+        self._stream, self.welcome = opened
+        self._credentials = credentials
+        self._hello = hello
+        self._events = events
+        self._clock = ClockFilter()
+        self._outgoing: deque[CoordinatorMessage] = deque()
+        self._wake = asyncio.Event()
+        self._open: dict[str, list[CoordinatorMessage]] = {}
+        self._said: set[tuple[str, type]] = set()
+        self._sequence = 0
+        self._replied = asyncio.Event()
+        self._replied_s = time.monotonic()
+        self._measured = asyncio.Event()
+        self._closing = False
+        self._life: asyncio.Task[None] | None = None
+
+    # ---- what a run uses -----------------------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> ClockEstimate:
+        """Agent clock minus coordinator clock, now, with its bound."""
+        return self._clock.estimate(time.monotonic_ns())
+
+    def to_agent_ns(self, coordinator_ns: int) -> int:
+        """An instant of the coordinator's `monotonic_ns` on the agent's."""
+        return coordinator_ns + self.clock.offset_ns
+
+    def send(self, message: CoordinatorMessage) -> None:
+        """Queue a Task, Start, Finish or Cancel; never blocks. After `Lost` it is dropped: nobody is there."""
+        if isinstance(message, Task):
+            self._open[message.key] = [message]
+        elif isinstance(message, (Start, Finish, Cancel)) and message.key in self._open:
+            self._open[message.key].append(message)
+        self._queue(message)
+
+    async def close(self, keep_data: bool = False, timeout_s: float = CLOSE_S) -> None:
+        """Say goodbye, wait until the agent has cleaned up (at most `timeout_s`), and hang up. Idempotent; no `Lost`."""
+        if not self._closing:
+            self._closing = True
+            self._queue(Goodbye(keep_data=keep_data))
+        life = self._life
+        if life is not None:
+            try:
+                await asyncio.wait({life}, timeout=timeout_s)
+            finally:
+                life.cancel()
+                await asyncio.gather(life, return_exceptions=True)
+                await self._stream.close()
+
+    # ---- its life --------------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Start beating and reading, and wait for the first measurement of the clock. Part of `connect`."""
+        self._life = asyncio.create_task(self._live(), name=f"session {self.host}")
+        measured = asyncio.create_task(self._measured.wait())
+        try:
+            await asyncio.wait({measured, self._life}, timeout=DIAL_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            measured.cancel()
+        if not len(self._clock):
+            self._closing = True
+            await self.close(timeout_s=0.0)
+            raise AgentUnreachable(
+                "it answered once and then fell silent",
+                where=f"host {self.host} ({self.address})",
+                way_out="Look into the agent's log on that host.",
+            )
+
+    async def _live(self) -> None:
+        while True:
+            reason, final = await self._talk()
+            if self._closing:
+                return
+            if not final:
+                reason = await self._redial(reason)
+            if reason and not self._closing:
+                await self._stream.close()
+                await self._events.put(Lost(host=self.host, reason=reason))
+            if reason:
+                return
+
+    async def _talk(self) -> tuple[str, bool]:
+        """Serve the stream until it ends: why, and whether that is final."""
+        jobs = {asyncio.create_task(job) for job in (self._read(), self._write(), self._beat())}
+        try:
+            done, _ = await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+        return next(iter(done)).result()
+
+    async def _read(self) -> tuple[str, bool]:
+        while True:
+            try:
+                message = await self._stream.read()
+            except StreamEnded as ended:
+                return str(ended), ended.clean
+            except WireFault as fault:
+                return fault.what, True
+            await self._take(message)
+
+    async def _take(self, message: AgentMessage) -> None:
+        if isinstance(message, BeatReply):
+            self._clock.add(message, time.monotonic_ns())
+            self._replied_s = time.monotonic()
+            self._replied.set()
+        elif self._is_news(message):
+            await self._events.put(Received(host=self.host, message=message))
+
+    def _is_news(self, message: AgentMessage) -> bool:
+        """False for what was said already: after a redial an agent repeats what it knows of the open tasks."""
+        match message:
+            case TaskDone(key=key) | TaskFailed(key=key):
+                self._said -= {(key, TaskAccepted), (key, TaskArmed)}
+                return self._open.pop(key, None) is not None
+            case TaskAccepted(key=key) | TaskArmed(key=key):
+                news = key in self._open and (key, type(message)) not in self._said
+                self._said.add((key, type(message)))
+                return news
+            case Welcome():
+                return False
+            case _:
+                return True
+
+    async def _write(self) -> tuple[str, bool]:
+        while True:
+            while self._outgoing:
+                message = self._outgoing.popleft()
+                if isinstance(message, Beat):
+                    message = dataclasses.replace(message, sent_ns=time.monotonic_ns())
+                try:
+                    await self._stream.write(message)
+                except StreamEnded as ended:
+                    return str(ended), False
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _beat(self) -> tuple[str, bool]:
+        """Beat; quickly at first and every `BURST_EVERY_S`, for the clock. Returns when the agent was silent for a lease."""
+        burst_s = -BURST_EVERY_S
+        while True:
+            if time.monotonic() - burst_s >= BURST_EVERY_S:
+                burst_s = time.monotonic()
+                await self._burst()
+            self._queue_beat()
+            await asyncio.sleep(self._hello.beat_s)
+            silent_s = time.monotonic() - self._replied_s
+            if silent_s >= self._hello.lease_s:
+                return f"no answer for {silent_s:.1f} s", True
+
+    async def _burst(self) -> None:
+        for _ in range(BURST):
+            self._replied = asyncio.Event()
+            self._queue_beat()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._replied.wait(), min(BURST_REPLY_S, self._hello.beat_s))
+        if len(self._clock):
+            self._measured.set()
+
+    async def _redial(self, reason: str) -> str:
+        """Take the session up again while the agent's lease lasts; "" when that worked, else why the agent is lost."""
+        until_s = self._replied_s + self._hello.lease_s
+        while (left_s := until_s - time.monotonic()) > 0:
+            await self._stream.close()
+            try:
+                stream, welcome = await open_stream(self.host, self.address, self._credentials, self._hello, left_s)
+            except AgentRefused as refused:
+                return refused.what
+            except AgentUnreachable as unreachable:
+                if unreachable.gone:
+                    return f"{reason}; {unreachable.what}"
+                await asyncio.sleep(min(REDIAL_EVERY_S, left_s))
+                continue
+            self._stream, self._replied_s = stream, time.monotonic()
+            if welcome.session != self.welcome.session:
+                return "its lease ended, or it was started anew: it has stopped all tasks"
+            self._say_again()
+            return ""
+        return reason
+
+    def _say_again(self) -> None:
+        rest = [message for message in self._outgoing if isinstance(message, Goodbye)]
+        self._outgoing = deque(message for said in self._open.values() for message in said)
+        self._outgoing.extend(rest)
+        self._wake.set()
+
+    def _queue_beat(self) -> None:
+        self._sequence += 1
+        self._outgoing.appendleft(Beat(sequence=self._sequence, sent_ns=0))
+        self._wake.set()
+
+    def _queue(self, message: CoordinatorMessage) -> None:
+        if self._life is None or not self._life.done():
+            self._outgoing.append(message)
+            self._wake.set()
