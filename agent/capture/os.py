@@ -1,0 +1,52 @@
+"""Capture `os`: what the host's kernel counts, read straight from /proc once each `every_s` (and once more at the end).
+
+Readings of each sample (label "" unless said; `_total` = cumulative since boot or since the process began, never reset):
+
+| metric | unit, label | from |
+|---|---|---|
+| `cpu.cores` | online cores | /proc/stat |
+| `cpu.user_s_total` | s, all cores, with nice | /proc/stat |
+| `cpu.system_s_total` | s, all cores, with irq and softirq | /proc/stat |
+| `cpu.iowait_s_total`, `cpu.idle_s_total`, `cpu.steal_s_total` | s, all cores | /proc/stat |
+| `memory.total_bytes`, `memory.available_bytes`, `memory.used_bytes` | bytes; used = total - available | /proc/meminfo |
+| `disk.read_bytes_total`, `disk.write_bytes_total` | bytes; label = device, whole disks only (no partitions, loop, ram, dm, md) | /proc/diskstats |
+| `disk.reads_total`, `disk.writes_total` | operations; label = device | /proc/diskstats |
+| `disk.busy_s_total` | s with at least one request under way; label = device | /proc/diskstats |
+| `network.received_bytes_total`, `network.sent_bytes_total` | bytes; label = interface, all but lo | /proc/net/dev |
+| `network.received_packets_total`, `network.sent_packets_total` | packets; label = interface, all but lo | /proc/net/dev |
+| `pressure.cpu_us_total`, `pressure.io_us_total`, `pressure.memory_us_total` | µs in which some task waited ("some") | /proc/pressure |
+| `ours.cpu_s_total` | s, user and system, of proveout's own process tree on this host: agents, load workers, embedded servers | /proc/PID |
+| `ours.servers_cpu_s_total` | s, the part of it that embedded database servers used | /proc/PID |
+| `ours.rss_bytes` | bytes: private memory of each process of that tree, and the largest shared part once | /proc/PID |
+
+user + system + iowait + idle + steal is all CPU time there is. The pressure metrics are absent where the kernel has no PSI.
+The first sample is taken when the capture starts, before the load is armed, and the last when it is finished, after the
+load: any window of the load is bracketed. Source: proc(5), Documentation/accounting/psi.rst.
+"""
+
+from __future__ import annotations
+
+import time
+
+from proveout.agent.capture.proc import Counters
+from proveout.agent.capture.processes import ProcessTree
+from proveout.agent.capture.schedule import Schedule
+from proveout.agent.tasks import TaskContext
+from proveout.proto.messages import CaptureResult, CaptureSample, RunCapture
+
+
+async def run(context: TaskContext, spec: RunCapture) -> CaptureResult:
+    """Sample until finished. `cpu_s` is the CPU that the sampling itself has used."""
+    samples, cpu_s = 0, 0.0
+    with Counters() as counters, Schedule(context, spec.capture.every_s) as schedule:
+        tree = ProcessTree()
+        last = False
+        while not last:
+            tick = await schedule.tick()
+            last = tick.last
+            before = time.thread_time()
+            readings = (*counters.read(), *tree.read())
+            context.sample(CaptureSample(capture=spec.capture.name, at_ns=tick.at_ns, readings=readings))
+            cpu_s += time.thread_time() - before
+            samples += 1
+    return CaptureResult(capture=spec.capture.name, samples=samples, lost=schedule.lost, cpu_s=cpu_s)

@@ -1,0 +1,91 @@
+"""Connections for the agent's own questions to a PostgreSQL: autocommit, named, bounded, and failing in clear words.
+
+Flow: `connect(endpoint, purpose)` -> `psycopg.AsyncConnection`; an `OperationalError` becomes a `TaskFault`: `refused` when the
+server answered and said no, `unreachable` when nobody answered. The database's own words are kept; the password never is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from proveout.agent.tasks import TaskFault
+from proveout.proto.messages import Endpoint
+
+Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
+
+CONNECT_S = 10
+APPLICATION = "proveout"
+ANSWERS = ("FATAL", "authentication", "no pg_hba.conf entry", "does not exist", "too many")
+
+
+async def connect(endpoint: Endpoint, purpose: str) -> Connection:
+    """An autocommit connection, `application_name` = `proveout <purpose>`; TaskFault `invalid`, `refused` or `unreachable`."""
+    try:
+        parts = conninfo_to_dict(endpoint.dsn)
+    except psycopg.ProgrammingError:
+        raise TaskFault(
+            "invalid",
+            f"the dsn of system {endpoint.system!r} is not a libpq connection string",
+            way_out="write it as postgresql://user@host/database or host=… dbname=… user=…",
+        ) from None
+    parts.setdefault("connect_timeout", CONNECT_S)
+    try:
+        return await psycopg.AsyncConnection.connect(
+            **{**parts, "application_name": f"{APPLICATION} {purpose}"}, autocommit=True
+        )
+    except psycopg.OperationalError as error:
+        raise connection_fault(endpoint, error) from None
+
+
+@asynccontextmanager
+async def connected(endpoint: Endpoint, purpose: str) -> AsyncIterator[Connection]:
+    """`connect` for a `with` block; a database error inside it becomes a TaskFault as well."""
+    connection = await connect(endpoint, purpose)
+    try:
+        yield connection
+    except psycopg.Error as error:
+        raise statement_fault(endpoint, error) from None
+    finally:
+        await connection.close()
+
+
+def connection_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
+    """A failed connection attempt as a TaskFault."""
+    text = words(endpoint, error)
+    if any(answer in text for answer in ANSWERS):
+        return TaskFault(
+            "refused",
+            f"system {endpoint.system!r} refused the connection: {text}",
+            way_out="check user, password and database of its dsn, and the server's pg_hba.conf",
+        )
+    return TaskFault(
+        "unreachable",
+        f"system {endpoint.system!r} cannot be reached: {text}",
+        way_out="is the server running, and does this host get to it (address, port, firewall)?",
+    )
+
+
+def statement_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
+    """A failed statement, or a connection lost in mid-statement, as a TaskFault."""
+    text = words(endpoint, error)
+    if error.sqlstate is None or error.sqlstate.startswith(("08", "57P0")):
+        return TaskFault("unreachable", f"the connection to system {endpoint.system!r} was lost: {text}")
+    if error.sqlstate == "53100":
+        return TaskFault("disk_full", f"system {endpoint.system!r}: {text}", way_out="free disk space on its host")
+    way_out = "grant the user what it needs" if error.sqlstate == "42501" else ""
+    return TaskFault("refused", f"system {endpoint.system!r}: {text} (SQLSTATE {error.sqlstate})", way_out=way_out)
+
+
+def words(endpoint: Endpoint, error: BaseException) -> str:
+    """What the database said, on one line, without the password of the endpoint."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    try:
+        password = conninfo_to_dict(endpoint.dsn).get("password")
+    except psycopg.ProgrammingError:
+        return text
+    return text.replace(str(password), "****") if password else text
