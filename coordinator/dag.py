@@ -1,0 +1,216 @@
+"""From a stage of the plan to the tasks of agents: which task on which host, whose share of the load, until when.
+
+Pure. Data flow: `decide` and `iteration` ask for the tasks of a step; the scheduler gives each a key and sends it. A key is
+`run/stage/rung/repeat/attempt/what/host`, the attempt being `<epoch>.<number>`: a resumed coordinator never meets a key
+of its predecessor.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from proveout.dsl.plan import Capture, Ladder, Plan, Populate, Reset, Search, System, Value, Windows, Workload
+from proveout.proto.events import IterationId
+from proveout.proto.messages import (
+    Checkpoint,
+    CompareSystems,
+    Endpoint,
+    InspectSystem,
+    LinkSystems,
+    LoadShare,
+    PopulateSystem,
+    RunCapture,
+    RunLoad,
+    RunSql,
+    SnapshotSystem,
+    StartSystem,
+    StopSystem,
+    TaskSpec,
+)
+
+Distribution: TypeAlias = Literal["constant", "poisson"]
+
+DRAIN_TIMEOUT_S = 120.0
+_HOUR_S = 3600.0
+_ROWS_PER_S_MIN = 200.0
+
+
+def propagations(plan: Plan) -> tuple[tuple[System, System], ...]:
+    """Every (source, sink) of the plan."""
+    return tuple((s, plan.system(s.propagates_to)) for s in plan.systems if s.propagates_to is not None)
+
+
+def start_order(plan: Plan) -> tuple[System, ...]:
+    """Systems with each propagation's sink before its source (so that the source never runs without it)."""
+    ordered: list[System] = []
+
+    def visit(system: System) -> None:
+        if system in ordered:
+            return
+        if system.propagates_to is not None and system.propagates_to != system.name:
+            visit(plan.system(system.propagates_to))
+        ordered.append(system)
+
+    for system in plan.systems:
+        visit(system)
+    return tuple(ordered)
+
+
+def populating(plan: Plan, system: str) -> tuple[Populate, ...]:
+    """The stages that load a system, in order."""
+    return tuple(s for s in plan.stages if isinstance(s, Populate) and system in s.into)
+
+
+def links(plan: Plan, stage: Populate) -> tuple[tuple[System, System, bool], ...]:
+    """Propagations to set up after a populate: (source, sink, whether the sink gets its rows from the source)."""
+    return tuple(
+        (source, sink, sink.name not in stage.into) for source, sink in propagations(plan) if source.name in stage.into
+    )
+
+
+def to_snapshot(plan: Plan, stage: Populate) -> tuple[System, ...]:
+    """Provisioned systems that a populate filled and a later reset restores; sources before sinks."""
+    later = plan.stages[plan.stages.index(stage) + 1 :]
+    restored = {name for s in later if isinstance(s, Reset) and s.restore for name in s.systems}
+    filled = set(stage.into) | {sink.name for _, sink, _ in links(plan, stage)}
+    return tuple(s for s in reversed(start_order(plan)) if s.name in restored & filled and s.provision)
+
+
+def workload_of(plan: Plan, source: str) -> Workload:
+    """The workload whose tables a propagation carries: the one that its source was last populated with."""
+    return plan.workload(populating(plan, source)[-1].workload)
+
+
+def key(run_id: str, slot: tuple[str, int, int, str], what: str, host: str) -> str:
+    """A task's key; `slot` is (stage, rung, repeat, attempt)."""
+    stage, rung, repeat, attempt = slot
+    return f"{run_id}/{stage or '-'}/{rung}/{repeat}/{attempt}/{what}/{host}"
+
+
+def shares(
+    clients: Sequence[str], threads: int, rate: float | None, distribution: Distribution = "constant"
+) -> dict[str, LoadShare]:
+    """`threads` terminals over the client hosts as evenly as whole numbers go; hosts that get none are left out.
+
+    >>> {h: (s.first, s.count) for h, s in shares(["a", "b"], 5, None).items()}
+    {'a': (0, 3), 'b': (3, 2)}
+    """
+    given: dict[str, LoadShare] = {}
+    for index, host in enumerate(clients):
+        first = -(-threads * index // len(clients))
+        count = -(-threads * (index + 1) // len(clients)) - first
+        if count:
+            given[host] = LoadShare(first=first, count=count, total=threads, rate=rate, distribution=distribution)
+    return given
+
+
+def seed(workload: Workload, iteration: IterationId) -> int:
+    """The seed of an iteration: repeats differ, attempts of one repeat do not, and a second run draws the same again."""
+    base = dict(workload.parameters).get("seed")
+    text = f"{base}/{iteration.stage}/{iteration.rung}/{iteration.repeat}"
+    return zlib.crc32(text.encode())
+
+
+def loads(
+    plan: Plan,
+    stage: Ladder | Search,
+    *,
+    iteration: IterationId,
+    rate: float | None,
+    windows: Windows,
+    endpoint: Endpoint,
+    cores: Mapping[str, int],
+) -> tuple[tuple[str, RunLoad], ...]:
+    """The load of an iteration: one task for each client host that has a share."""
+    workload = plan.workload(stage.workload)
+    distribution = (
+        stage.distribution if isinstance(stage, Search) else getattr(stage.arrival, "distribution", "constant")
+    )
+    given = shares(stage.clients, iteration.rung, rate, distribution)
+    return tuple(
+        (
+            host,
+            RunLoad(
+                workload=workload,
+                endpoint=endpoint,
+                share=share,
+                windows=windows,
+                workers=min(share.count, stage.workers or cores.get(host, 1)),
+                seed=seed(workload, iteration),
+                label=str(iteration),
+            ),
+        )
+        for host, share in given.items()
+    )
+
+
+def captures(plan: Plan, names: Iterable[str], endpoints: Mapping[str, Endpoint]) -> tuple[tuple[str, RunCapture], ...]:
+    """Where each capture runs: os on its hosts, waits beside its system, lag beside the source, with both endpoints."""
+    return tuple(item for name in names for item in _capture(plan, plan.capture(name), endpoints))
+
+
+def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) -> tuple[tuple[str, RunCapture], ...]:
+    if capture.system is None:
+        return tuple((host, RunCapture(capture=capture)) for host in capture.hosts)
+    system = plan.system(capture.system)
+    ends = [endpoints[system.name]]
+    if capture.kind == "lag" and system.propagates_to is not None:
+        ends.append(endpoints[system.propagates_to])
+    return ((system.host, RunCapture(capture=capture, endpoints=tuple(ends))),)
+
+
+def what(spec: TaskSpec) -> str:  # noqa: PLR0911  # one arm per kind of task
+    """The `what` of a task's key: the verb and its object."""
+    match spec:
+        case StartSystem(system=system):
+            return f"start:{system.name}"
+        case StopSystem(system=name):
+            return f"stop:{name}"
+        case InspectSystem(endpoint=endpoint):
+            return f"inspect:{endpoint.system}"
+        case SnapshotSystem(system=system, action=action):
+            return f"{action}:{system.name}"
+        case PopulateSystem(endpoint=endpoint):
+            return f"populate:{endpoint.system}"
+        case LinkSystems(source=source):
+            return f"link:{source.system}"
+        case CompareSystems(source=source):
+            return f"compare:{source.system}"
+        case RunSql(endpoint=endpoint):
+            return f"sql:{endpoint.system}"
+        case Checkpoint(endpoint=endpoint):
+            return f"checkpoint:{endpoint.system}"
+        case RunLoad():
+            return "load"
+        case RunCapture(capture=capture):
+            return f"capture:{capture.name}"
+
+
+def deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911  # one arm per kind of task
+    """How long an agent may take for a task, seconds. Generous: a dead agent is noticed by its lease, not by this."""
+    match spec:
+        case InspectSystem():
+            return 30.0
+        case StartSystem() | StopSystem():
+            return 180.0
+        case PopulateSystem(workload=workload):
+            return 600.0 + _units(workload) / _ROWS_PER_S_MIN
+        case LinkSystems(workload=workload, copy_data=copy_data):
+            return 300.0 + (_units(workload) / _ROWS_PER_S_MIN if copy_data else 0.0)
+        case CompareSystems(workload=workload, drain_timeout_s=drain_s):
+            return drain_s + 600.0 + _units(workload) / _ROWS_PER_S_MIN
+        case RunLoad(windows=windows):
+            return windows.total_s + 240.0
+        case RunCapture():
+            return 8 * 24 * _HOUR_S
+        case SnapshotSystem() | Checkpoint():
+            return _HOUR_S
+        case RunSql():
+            return 12 * _HOUR_S
+
+
+def _units(workload: Workload) -> float:
+    value: Value = dict(workload.parameters).get("population", 0)
+    return float(value) if isinstance(value, (int, float)) else 0.0

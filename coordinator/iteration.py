@@ -1,0 +1,227 @@
+"""One iteration as a small machine: arm loads and captures, start them together, gather, finish, summarise; or void it.
+
+Pure; called by the scheduler with a `Turn`. Captures run before the load starts and a little beyond the measure window,
+so that samples bracket both of its ends. An iteration that cannot be had whole counts for nothing: it is voided and,
+as long as there are tries left, run again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from proveout.coordinator import dag
+from proveout.coordinator.state import Forget, Iterating, StartLoads, Summarise, Tell, Turn
+from proveout.dsl.plan import Ladder, Search, Windows
+from proveout.proto.events import IterationId, IterationStarted, IterationVoided
+from proveout.proto.messages import (
+    AgentMessage,
+    Finish,
+    RunCapture,
+    RunLoad,
+    Sample,
+    Task,
+    TaskArmed,
+    TaskDone,
+    TaskError,
+    TaskFailed,
+)
+
+_FINAL_CODES = frozenset({"missing", "invalid", "refused", "disk_full"})
+
+
+def windows_of(stage: Ladder | Search, phase: str) -> Windows:
+    """The windows of an iteration; a search confirms with longer ones than it probes with."""
+    if isinstance(stage, Ladder):
+        return stage.windows
+    return stage.confirm if phase == "confirm" else stage.probe
+
+
+def begin(turn: Turn, stage: Ladder | Search, iteration: IterationId, rate: float | None, windows: Windows) -> None:
+    """Send the loads (to be armed) and the captures (to run at once)."""
+    state = turn.state
+    endpoint = state.endpoints[stage.target]
+    slot = (stage.id, iteration.rung, iteration.repeat, f"{state.setup.epoch}.{iteration.attempt}")
+    loads = dag.loads(
+        state.plan,
+        stage,
+        iteration=iteration,
+        rate=rate,
+        windows=windows,
+        endpoint=endpoint,
+        cores=state.facts.cores,
+    )
+    captures = dag.captures(state.plan, stage.captures, state.endpoints)
+    given: dict[str, dict[str, str]] = {"load": {}, "capture": {}}
+    assigned: list[tuple[str, RunLoad | RunCapture]] = [*captures, *loads]
+    for host, spec in assigned:
+        key = dag.key(state.setup.run_id, slot, dag.what(spec), host)
+        given["load" if isinstance(spec, RunLoad) else "capture"][key] = host
+        turn.give(host, Task(key=key, spec=spec, deadline_s=_deadline_s(spec, windows)))
+    until_s = turn.at_s + state.setup.timing.arm_s
+    turn.set(
+        step=Iterating(
+            id=iteration,
+            rate=rate,
+            windows=windows,
+            phase="arming",
+            loads=given["load"],
+            captures=given["capture"],
+            until_s=until_s,
+        )
+    )
+
+
+def _deadline_s(spec: RunLoad | RunCapture, windows: Windows) -> float:
+    # A capture must outlive the arming, the load and its own finish, and not linger when the coordinator forgets it.
+    return dag.deadline_s(spec) if isinstance(spec, RunLoad) else windows.total_s + 600.0
+
+
+def heard(turn: Turn, step: Iterating, message: AgentMessage) -> None:
+    """Take what an agent said about one of the iteration's tasks."""
+    match message:
+        case TaskArmed(key=key):
+            turn.set(step=replace(step, ready=step.ready | {key}))
+            if set(step.loads) <= step.ready | {key}:
+                _settle_captures(turn)
+        case Sample(key=key):
+            turn.set(step=replace(step, ready=step.ready | {key}))
+        case TaskDone(key=key, result=result):
+            turn.set(step=replace(step, results={**step.results, key: result}))
+        case TaskFailed(key=key, error=error):
+            failed(turn, step, key, error)
+            return
+        case _:
+            return
+    progress(turn)
+
+
+def _settle_captures(turn: Turn) -> None:
+    step = turn.state.step
+    if isinstance(step, Iterating):
+        patience_s = turn.state.setup.timing.capture_patience_s
+        turn.set(step=replace(step, until_s=turn.at_s + patience_s))
+
+
+def progress(turn: Turn) -> None:
+    """Go on to the next phase when all that this one waits for is there (or, for captures' first samples, too late)."""
+    step = turn.state.step
+    if not isinstance(step, Iterating):
+        return
+    if step.phase == "arming" and set(step.loads) <= step.ready:
+        if set(step.captures) <= step.ready or turn.at_s >= step.until_s:
+            _start(turn, step)
+    elif step.phase == "running":
+        _finish_captures(turn, step)
+        _summarise(turn)
+
+
+def _start(turn: Turn, step: Iterating) -> None:
+    stage = stage_of(turn, step)
+    windows = step.windows
+    in_s = turn.state.setup.timing.start_margin_s
+    turn.emit(
+        IterationStarted(
+            id=step.id,
+            rate=step.rate,
+            starts_in_s=in_s,
+            ramp_up_s=windows.ramp_up_s,
+            measure_s=windows.measure_s,
+            ramp_down_s=windows.ramp_down_s,
+        )
+    )
+    pairs = tuple((host, key) for key, host in step.loads.items())
+    watched = tuple((host, key) for key, host in step.captures.items())
+    turn.commands.append(StartLoads(id=step.id, loads=pairs, captures=watched, in_s=in_s))
+    every_s = max((turn.state.plan.capture(name).every_s for name in stage.captures), default=0.0)
+    t0_s = turn.at_s + in_s
+    turn.set(
+        step=replace(
+            step,
+            phase="running",
+            finish_s=t0_s + windows.ramp_up_s + windows.measure_s + 1.25 * every_s + 0.2,
+            until_s=t0_s + windows.total_s + 240.0 + turn.state.setup.timing.answer_grace_s,
+        )
+    )
+
+
+def stage_of(turn: Turn, step: Iterating) -> Ladder | Search:
+    """The stage that an iteration belongs to."""
+    stage = turn.state.plan.stage(step.id.stage)
+    assert isinstance(stage, (Ladder, Search))  # noqa: S101  # only these have iterations
+    return stage
+
+
+def _finish_captures(turn: Turn, step: Iterating) -> None:
+    if step.finish_s is None or turn.at_s < step.finish_s:
+        return
+    for key, host in step.captures.items():
+        if key in turn.state.tasks:
+            turn.commands.append(Tell(host=host, message=Finish(key=key)))
+    turn.set(step=replace(step, finish_s=None))
+
+
+def _summarise(turn: Turn) -> None:
+    step = turn.state.step
+    if not isinstance(step, Iterating) or not {*step.loads, *step.captures} <= set(step.results):
+        return
+    turn.commands.append(
+        Summarise(
+            id=step.id,
+            rate=step.rate,
+            loads={key: step.results[key] for key in step.loads},
+            captures={key: step.results[key] for key in step.captures},
+        )
+    )
+    until_s = turn.at_s + turn.state.setup.timing.summarise_s
+    turn.set(step=replace(step, phase="summarising", until_s=until_s))
+
+
+def failed(turn: Turn, step: Iterating, key: str, error: TaskError) -> None:
+    """A task of the iteration failed: void it, look after its systems, and run it again while there are tries left."""
+    slot = (step.id.stage, step.id.rung, step.id.repeat)
+    failures = turn.state.failures.get(slot, 0) + 1
+    turn.set(failures={**turn.state.failures, slot: failures})
+    again = failures <= max(1, stage_of(turn, step).retries) and error.code not in _FINAL_CODES
+    reason = f"{_task_name(key)}: {error.message}"
+    void(turn, step, reason, rerun=again)
+    if again:
+        recheck(turn, step)
+    else:
+        way_out = f" ({error.way_out})" if error.way_out else ""
+        turn.end("failed", 4, f"iteration {step.id} failed: {reason}{way_out}")
+
+
+def _task_name(key: str) -> str:
+    *_, what, host = key.split("/")
+    return f"{what} on {host}"
+
+
+def recheck(turn: Turn, step: Iterating) -> None:
+    """Have the provisioned systems under the iteration started again: a task that is answered at once when they run."""
+    plan = turn.state.plan
+    target = stage_of(turn, step).target
+    names = {target, plan.system(target).propagates_to, *(s.name for s in plan.systems if s.propagates_to == target)}
+    lost = {name for name in names if name and plan.system(name).provision}
+    turn.set(
+        endpoints={name: e for name, e in turn.state.endpoints.items() if name not in lost},
+        linked=turn.state.linked - lost - {s.name for s in plan.systems if s.propagates_to in lost},
+    )
+
+
+def void(turn: Turn, step: Iterating, reason: str, *, rerun: bool) -> None:
+    """Count the iteration for nothing and cancel what is left of it."""
+    turn.emit(IterationVoided(id=step.id, reason=reason, rerun=rerun))
+    turn.commands.append(Forget(id=step.id))
+    turn.drain(reason)
+
+
+def late(turn: Turn, step: Iterating) -> None:
+    """The phase's deadline has passed without an answer."""
+    waiting = {*step.loads, *step.captures} - set(step.ready if step.phase == "arming" else step.results)
+    key = min(waiting, default="summary/coordinator")
+    failed(turn, step, key, TaskError(code="timeout", message=f"no answer while {step.phase}"))
+
+
+def abandon(turn: Turn, iteration: IterationId) -> None:
+    """Count an iteration for nothing that an earlier coordinator had started and did not see the end of."""
+    turn.emit(IterationVoided(id=iteration, reason="the coordinator was lost while it ran", rerun=True))

@@ -1,0 +1,375 @@
+"""A whole run without clock, network, agents or databases: the real scheduler against simulated agents.
+
+Data flow: `Simulation.run()` pops the earliest thing that is due -> `scheduler.advance` -> its commands change the simulated
+world and put new things on the agenda. Time jumps from one to the next, so hours of a plan take milliseconds. A `Fault`
+strikes just before the n-th input is handled. The world keeps what the tests want to know: which tasks still run, which
+systems are up, whether two tasks that exclude each other overlapped, what was journalled.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from proveout.coordinator import scheduler
+from proveout.coordinator.facts import of
+from proveout.coordinator.state import (
+    AgentGone,
+    AgentReady,
+    Close,
+    Command,
+    Dial,
+    Emit,
+    Forget,
+    Heard,
+    Input,
+    Interrupted,
+    Judgement,
+    Part,
+    Setup,
+    StartLoads,
+    State,
+    Summarise,
+    Summarised,
+    Tell,
+    Tick,
+)
+from proveout.dsl.plan import Plan
+from proveout.proto.events import AgentUp, Event, IterationFinished
+from proveout.proto.messages import (
+    AgentMessage,
+    Cancel,
+    CaptureResult,
+    CaptureSample,
+    Compared,
+    CompareSystems,
+    Done,
+    Endpoint,
+    Finish,
+    InspectSystem,
+    LoadResult,
+    Populated,
+    PopulateSystem,
+    RunCapture,
+    RunLoad,
+    RunSql,
+    Sample,
+    SnapshotSystem,
+    SqlDone,
+    StartSystem,
+    StopSystem,
+    SystemStarted,
+    Task,
+    TaskAccepted,
+    TaskArmed,
+    TaskDone,
+    TaskError,
+    TaskFailed,
+    TaskResult,
+)
+
+FaultKind = Literal["lose", "lose_for_good", "fail", "silent", "interrupt", "kill"]
+INPUTS_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What goes wrong just before input `at` (from 0).
+
+    `lose`: the agent of `host` dies (its databases with it, not their data) and can be had again; `lose_for_good`: it
+    cannot; `fail`: a task it has in hand fails; `silent`: it answers nothing more; `interrupt`: Ctrl-C; `kill`: the
+    coordinator is gone.
+    """
+
+    at: int
+    kind: FaultKind
+    host: str = ""
+
+
+@dataclass(slots=True)
+class World:
+    """What really is, as opposed to what the coordinator believes. `data`: provisioned systems with a data directory."""
+
+    running: dict[str, Task] = field(default_factory=dict)
+    hosts: dict[str, set[str]] = field(default_factory=dict)
+    systems: set[str] = field(default_factory=set)
+    data: set[str] = field(default_factory=set)
+    loaded: set[str] = field(default_factory=set)
+    events: list[Event] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    wrongs: list[str] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+    silent: set[str] = field(default_factory=set)
+
+
+Work = Callable[[str, float | None], IterationFinished]
+
+
+class Simulation:
+    """One sitting of a run in a world; `world.events` is its journal, so a second one on the same world is a resume."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        judgement: Judgement,
+        work: Callable[[Summarise], IterationFinished],
+        *,
+        world: World | None = None,
+        epoch: int = 1,
+        faults: Sequence[Fault] = (),
+    ) -> None:
+        self.plan, self.judgement, self.work, self.epoch = plan, judgement, work, epoch
+        self.world = world or World()
+        self.faults = {fault.at: fault for fault in faults}
+        self.closed: Close | None = None
+        self.killed = False
+        self.inputs = 0
+        self._now_s = 0.0
+        self._agenda: list[tuple[float, int, Callable[[], Input | None]]] = []
+        self._order = itertools.count()
+
+    def run(self) -> World:
+        """Drive the run to its end, or to the coordinator's."""
+        external = {
+            s.name: Endpoint(system=s.name, engine=s.engine, dsn=s.dsn or "") for s in self.plan.systems if s.dsn
+        }
+        setup = Setup(run_id="run", epoch=self.epoch, data_root="/data", external=external)
+        state, commands = scheduler.start(self.plan, setup, of(self.world.events), self.judgement, self._now_s)
+        self._obey(commands)
+        while not state.over and not self.killed:
+            state = self._step(state)
+        return self.world
+
+    def _step(self, state: State) -> State:
+        if self.inputs > INPUTS_MAX:
+            raise AssertionError(f"no end after {INPUTS_MAX} inputs; step {state.step}")
+        event = self._next(state)
+        fault = self.faults.pop(self.inputs, None)
+        self.inputs += 1
+        if fault is not None:
+            state = self._strike(state, fault)
+        if event is None or self.killed:
+            return state
+        return self._advance(state, event)
+
+    def _advance(self, state: State, event: Input) -> State:
+        state, commands = scheduler.advance(state, event, self.judgement)
+        self._obey(commands)
+        return state
+
+    def _next(self, state: State) -> Input | None:
+        """The earliest thing on the agenda, or the tick that is owed before it."""
+        wake_s = scheduler.wake_s(state)
+        due_s = self._agenda[0][0] if self._agenda else None
+        if wake_s is not None and (due_s is None or wake_s < due_s):
+            self._now_s = max(self._now_s, wake_s)
+            return Tick(at_s=self._now_s)
+        if due_s is None:
+            raise AssertionError(f"nothing is due and no deadline is set; step {state.step}")
+        self._now_s = max(self._now_s, due_s)
+        return heapq.heappop(self._agenda)[2]()
+
+    def _at(self, delay_s: float, what: Callable[[], Input | None]) -> None:
+        heapq.heappush(self._agenda, (self._now_s + delay_s, next(self._order), what))
+
+    # ---- commands --------------------------------------------------------------------------------------------------
+
+    def _obey(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            match command:
+                case Emit(event=event):
+                    self.world.events.append(event)
+                case Dial(hosts=hosts):
+                    for host in hosts:
+                        self._dial(host)
+                case Tell(host=host, message=message):
+                    self._told(host, message)
+                case StartLoads(loads=loads, in_s=in_s):
+                    for host, key in loads:
+                        self._start(host, key, in_s)
+                case Summarise():
+                    finished = self.work(command)
+                    self._at(0.05, lambda f=finished: Summarised(at_s=self._now_s, finished=f))  # type: ignore[misc]
+                case Part(hosts=hosts, keep_data=keep):
+                    for host in hosts:
+                        self._agent_ends(host, keep_data=keep)
+                case Close(keep_data=keep):
+                    self._close(command, keep_data=keep)
+                case Forget():
+                    pass
+
+    def _close(self, command: Close, *, keep_data: bool) -> None:
+        self.closed = command
+        for host in list(self.world.hosts):  # dialled, but too late to be parted from: the fabric ends them
+            self._agent_ends(host, keep_data=keep_data)
+        if not keep_data:  # the data of local agents lies in the run directory, which the coordinator tidies
+            self.world.data -= {s.name for s in self.plan.systems if self.plan.host(s.host).is_local}
+
+    def _dial(self, host: str) -> None:
+        def answered() -> Input | None:
+            if host in self.world.gone:
+                return AgentGone(at_s=self._now_s, host=host, reason="connection refused")
+            self.world.hosts.setdefault(host, set())
+            up = AgentUp(host=host, agent_version="1", machine_id="m", cores=2, offset_ns=0, uncertainty_ns=1000)
+            return AgentReady(at_s=self._now_s, up=up)
+
+        self._at(0.2, answered)
+
+    def _told(self, host: str, message: Task | Finish | Cancel) -> None:
+        if host not in self.world.hosts:
+            return
+        match message:
+            case Task():
+                self._task(host, message)
+            case Finish(key=key) if key in self.world.running:
+                self._say(host, 0.01, TaskDone(key=key, result=CaptureResult(capture="c", samples=3)))
+            case Cancel(key=key) if key in self.world.running:
+                self._say(host, 0.01, TaskFailed(key=key, error=TaskError(code="cancelled", message="cancelled")))
+
+    def _task(self, host: str, task: Task) -> None:
+        world = self.world
+        if task.key in world.keys:
+            world.wrongs.append(f"{task.key} was given twice")
+        others = [t for t in world.running.values() if not isinstance(t.spec, RunCapture)]
+        if isinstance(task.spec, RunLoad) and any(not isinstance(t.spec, RunLoad) for t in others):
+            world.wrongs.append(f"{task.key} overlaps {[t.key for t in others]}")
+        world.keys.append(task.key)
+        world.running[task.key] = task
+        world.hosts[host].add(task.key)
+        self._say(host, 0.001, TaskAccepted(key=task.key))
+        match task.spec:
+            case RunLoad():
+                self._say(host, 0.05, TaskArmed(key=task.key))
+            case RunCapture(capture=capture):
+                sample = CaptureSample(capture=capture.name, at_ns=0, readings=())
+                self._say(host, 0.02, Sample(key=task.key, sequence=1, sample=sample))
+            case spec:
+                self._at(1.0, lambda: self._finish(host, task.key, spec))
+
+    def _start(self, host: str, key: str, in_s: float) -> None:
+        task = self.world.running.get(key)
+        if task is not None and isinstance(task.spec, RunLoad):
+            self._say(host, in_s + task.spec.windows.total_s, TaskDone(key=key, result=_LOAD))
+
+    def _finish(self, host: str, key: str, spec: object) -> Input | None:
+        if key not in self.world.running or host in self.world.silent:
+            return None
+        return self._heard(host, TaskDone(key=key, result=self._effect(spec)))
+
+    def _effect(self, spec: object) -> TaskResult:
+        """What a task brings about in the world, and what it answers."""
+        world = self.world
+        match spec:
+            case StartSystem(system=system):
+                fresh = system.name not in world.data
+                world.data.add(system.name)
+                world.systems.add(system.name)
+                return SystemStarted(endpoint=_endpoint(system.name, system.engine), fresh=fresh)
+            case InspectSystem(endpoint=endpoint):
+                return SystemStarted(endpoint=endpoint, fresh=False)
+            case StopSystem(system=name, remove=remove):
+                world.systems.discard(name)
+                if remove:
+                    world.data.discard(name)
+                    world.loaded.discard(name)
+                return Done()
+            case SnapshotSystem(system=system):
+                world.systems.add(system.name)
+                return SystemStarted(endpoint=_endpoint(system.name, system.engine), fresh=False)
+            case PopulateSystem(endpoint=endpoint):
+                world.loaded.add(endpoint.system)
+                return Populated(tables=(), seconds=1.0)
+            case CompareSystems():
+                return Compared(tables=(), drained=True, drain_s=0.1)
+            case RunSql(statements=statements):
+                return SqlDone(counts=tuple(1 for _ in statements))
+            case _:
+                return Done()
+
+    def _say(self, host: str, delay_s: float, message: AgentMessage) -> None:
+        def said() -> Input | None:
+            key = getattr(message, "key", None)
+            if host not in self.world.hosts or host in self.world.silent or key not in self.world.running:
+                return None
+            return self._heard(host, message)
+
+        self._at(delay_s, said)
+
+    def _heard(self, host: str, message: AgentMessage) -> Heard:
+        if isinstance(message, (TaskDone, TaskFailed)):
+            self.world.running.pop(message.key, None)
+            self.world.hosts[host].discard(message.key)
+        return Heard(at_s=self._now_s, host=host, message=message)
+
+    # ---- faults ----------------------------------------------------------------------------------------------------
+
+    def _strike(self, state: State, fault: Fault) -> State:
+        match fault.kind:
+            case "kill":
+                self.killed = True
+                for host in list(self.world.hosts):  # their leases end
+                    self._agent_ends(host, keep_data=True)
+            case "interrupt":
+                return self._advance(state, Interrupted(at_s=self._now_s))
+            case "silent":
+                self.world.silent.add(fault.host)
+                self._at(10.0, lambda: self._lost(fault.host))
+            case "lose" | "lose_for_good":
+                if fault.kind == "lose_for_good":
+                    self.world.gone.add(fault.host)
+                if fault.host in self.world.hosts:
+                    self._agent_ends(fault.host, keep_data=True)
+                    return self._advance(state, AgentGone(at_s=self._now_s, host=fault.host, reason="killed"))
+            case "fail":
+                key = min(self.world.hosts.get(fault.host, ()), default=None)
+                if key is not None:
+                    error = TaskError(code="fault", message="it broke")
+                    return self._advance(state, self._heard(fault.host, TaskFailed(key=key, error=error)))
+        return state
+
+    def _lost(self, host: str) -> Input | None:
+        self.world.silent.discard(host)
+        if host not in self.world.hosts:
+            return None
+        self._agent_ends(host, keep_data=True)
+        return AgentGone(at_s=self._now_s, host=host, reason="its lease ended")
+
+    def _agent_ends(self, host: str, *, keep_data: bool) -> None:
+        """An agent ends all that it holds, whether it is told to or its lease is over."""
+        for key in self.world.hosts.pop(host, set()):
+            self.world.running.pop(key, None)
+        for system in self.plan.systems:
+            if system.host == host:
+                self.world.systems.discard(system.name)
+                if not keep_data:
+                    self.world.data.discard(system.name)
+                    self.world.loaded.discard(system.name)
+
+
+_LOAD = LoadResult(
+    transactions=(),
+    ended_in_window=0,
+    measure_start_ns=0,
+    measure_end_ns=1,
+    client_cpu_fraction=0.0,
+    client_cpu_s=0.0,
+    start_skew_ns=0,
+    seconds_produced=0,
+)
+
+
+def _endpoint(system: str, engine: str) -> Endpoint:
+    return Endpoint(system=system, engine=engine, dsn=f"host=/private/{system}", version="18", provisioned=True)
+
+
+def finished(command: Summarise, metrics: Mapping[str, object], *, valid: bool = True) -> IterationFinished:
+    """An iteration's numbers, made up by a test's model of the system under test."""
+    return replace(
+        IterationFinished(
+            id=command.id, rate=command.rate, measure_s=1.0, valid=valid, findings=(), metrics={}, transactions=()
+        ),
+        metrics=dict(metrics),
+    )

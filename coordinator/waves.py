@@ -1,0 +1,163 @@
+"""Batches of tasks: what each answer means, when the next wave begins, and what is established when the last has ended.
+
+Pure; called by the scheduler with a `Turn`. A failed task ends the run (it could not be brought about: exit 4), with two
+exceptions: what cannot be stopped is left to its agent, and a comparison that fails is a finding, not an outage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from proveout.coordinator import dag, decide
+from proveout.coordinator.state import Batch, Turn
+from proveout.dsl.plan import Populate, Sql, System
+from proveout.proto.events import PopulateFinished, PropagationCompared, SystemUp
+from proveout.proto.messages import (
+    AgentMessage,
+    Compared,
+    CompareSystems,
+    Endpoint,
+    InspectSystem,
+    LinkSystems,
+    Populated,
+    PopulateSystem,
+    SnapshotSystem,
+    SqlDone,
+    StartSystem,
+    StopSystem,
+    SystemStarted,
+    TaskDone,
+    TaskFailed,
+    TaskResult,
+    TaskSpec,
+)
+
+
+def batch_heard(turn: Turn, step: Batch, message: AgentMessage) -> None:
+    """Take an answer to one of the batch's tasks."""
+    match message:
+        case TaskDone(key=key, result=result) if key in step.pending:
+            _task_done(turn, step.specs[key], result)
+            _step_on(turn, replace(step, pending=step.pending - {key}))
+        case TaskFailed(key=key, error=error) if key in step.pending:
+            batch_failed(turn, step, key, error.message, error.way_out)
+        case _:
+            pass
+
+
+def _step_on(turn: Turn, step: Batch) -> None:
+    if step.pending:
+        turn.set(step=step)
+    elif step.waves:
+        decide.next_wave(turn, step)
+    else:
+        done = {step.name} if step.name else set()
+        turn.set(progress=turn.state.progress | done, step=None)
+
+
+def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str) -> None:
+    """A task of the batch failed, or has not answered by its deadline."""
+    *_, what, host = key.split("/")
+    spec = step.specs[key]
+    text = f"{what} on {host} failed: {message}" + (f" ({way_out})" if way_out else "")
+    if isinstance(spec, StopSystem) and step.purpose == "stop":
+        turn.notice("warning", text, host)
+        _step_on(turn, replace(step, pending=step.pending - {key}))
+    elif isinstance(spec, CompareSystems):
+        turn.notice("error", text, host)
+        _compared(turn, spec, Compared(tables=(), drained=False, drain_s=0.0))
+        _step_on(turn, replace(step, pending=step.pending - {key}))
+    else:
+        turn.end("failed", 4, text)
+
+
+def _task_done(turn: Turn, spec: TaskSpec, result: TaskResult) -> None:
+    """Establish what a task has brought about."""
+    match spec, result:
+        case StartSystem(system=system), SystemStarted():
+            _started(turn, system, result)
+        case InspectSystem(endpoint=endpoint), SystemStarted():
+            up = replace(endpoint, version=result.endpoint.version)
+            _up(turn, turn.state.plan.system(endpoint.system), up, result)
+        case PopulateSystem(endpoint=endpoint), Populated():
+            stage = decide.populate_under_way(turn)
+            turn.emit(PopulateFinished(stage=stage.id, system=endpoint.system, populated=result))
+        case LinkSystems(source=source), _:
+            turn.set(linked=turn.state.linked | {source.system})
+        case SnapshotSystem(system=system), _:
+            _moved(turn, system, result)
+        case StopSystem(system=name), _:
+            turn.set(endpoints={n: e for n, e in turn.state.endpoints.items() if n != name})
+            _unlinked(turn, name)
+        case CompareSystems(), Compared():
+            _compared(turn, spec, result)
+        case _, SqlDone(counts=counts):
+            turn.set(rows=turn.state.rows + sum(counts))
+        case _:
+            pass
+
+
+def _started(turn: Turn, system: System, result: SystemStarted) -> None:
+    _up(turn, system, result.endpoint, result)
+    _unlinked(turn, system.name)
+    if not result.fresh:
+        return
+    turn.set(pristine=turn.state.pristine | {system.name})
+    if any(name == system.name for _, name in turn.state.facts.populated):
+        _redo(turn, system.name)
+
+
+def _redo(turn: Turn, system: str) -> None:
+    """A system that had been populated has come up empty: the finished stages that made its data are due again."""
+    state = turn.state
+    due = [
+        stage.id
+        for stage in state.plan.stages
+        if stage.id in state.facts.stages_finished
+        and (
+            (isinstance(stage, Populate) and system in stage.into)
+            or (isinstance(stage, Sql) and stage.system == system)
+        )
+    ]
+    order = [s.id for s in state.plan.stages]
+    turn.set(redo=tuple(sorted({*state.redo, *due}, key=order.index)))
+    if due:
+        turn.notice("warning", f"the data of {system} is gone; it is made again ({', '.join(due)})")
+
+
+def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted) -> None:
+    turn.set(endpoints={**turn.state.endpoints, system.name: endpoint})
+    turn.emit(
+        SystemUp(
+            system=system.name,
+            host=system.host,
+            engine=system.engine,
+            version=endpoint.version,
+            provisioned=system.provision is not None,
+            settings=dict(result.settings),
+        )
+    )
+
+
+def _moved(turn: Turn, system: System, result: TaskResult) -> None:
+    """A snapshot stopped and started the system: its endpoint may be another, its propagation has to be renewed."""
+    if isinstance(result, SystemStarted):
+        turn.set(endpoints={**turn.state.endpoints, system.name: result.endpoint})
+    _unlinked(turn, system.name)
+
+
+def _unlinked(turn: Turn, name: str) -> None:
+    touched = {name, *(source.name for source, sink in dag.propagations(turn.state.plan) if sink.name == name)}
+    turn.set(linked=turn.state.linked - touched)
+
+
+def _compared(turn: Turn, spec: CompareSystems, result: Compared) -> None:
+    turn.emit(
+        PropagationCompared(
+            source=spec.source.system,
+            sink=spec.sink.system,
+            drained=result.drained,
+            drain_s=result.drain_s,
+            tables=result.tables,
+        )
+    )

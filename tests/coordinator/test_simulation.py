@@ -1,0 +1,356 @@
+"""Whole runs against simulated agents: an end is always reached, nothing is left running, a resume changes no result."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from proveout.coordinator import search
+from proveout.coordinator.facts import Facts, of
+from proveout.coordinator.simulator import Fault, FaultKind, Simulation, World, finished
+from proveout.coordinator.state import ProbeDue, SearchReplayed, Summarise, Unresolved
+from proveout.dsl.plan import (
+    Capture,
+    Check,
+    Expression,
+    Host,
+    Ladder,
+    Open,
+    Pause,
+    Plan,
+    Populate,
+    Reset,
+    Search,
+    Sql,
+    Stage,
+    System,
+    Windows,
+    Workload,
+)
+from proveout.proto import events
+from proveout.proto.messages import RunLoad, Task
+
+CAPACITY = 3000.0
+WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
+HOSTS = ("db1", "cache1", "client1", "client2")
+STAGES: tuple[Stage, ...] = (
+    Populate(id="load", workload="hlr", into=("backend", "cache"), clients=("client1", "client2")),
+    Sql(id="prepare", system="backend", statements=("analyze", "select 1")),
+    Ladder(
+        id="baseline",
+        workload="hlr",
+        target="backend",
+        clients=("client1", "client2"),
+        threads=(1, 2, 4, 8),
+        windows=WINDOWS,
+        repeat=2,
+        captures=("os", "waits"),
+        stop_when=Expression(text="rung.tps > 3.0"),
+    ),
+    Reset(id="back", systems=("backend", "cache")),
+    Pause(id="breathe", duration_s=5.0),
+    Search(
+        id="cap",
+        workload="hlr",
+        target="cache",
+        clients=("client1",),
+        threads=4,
+        rate_from=500.0,
+        rate_to=Expression(text="baseline.peak", needs=("baseline",)),
+        accept=Expression(text="lag"),
+        probe=WINDOWS,
+        confirm=Windows(ramp_up_s=1, measure_s=9, ramp_down_s=1),
+        captures=("lag",),
+    ),
+    Ladder(
+        id="cached",
+        workload="hlr",
+        target="cache",
+        clients=("client1", "client2"),
+        threads=(4,),
+        windows=WINDOWS,
+        arrival=Open(rate=Expression(text="cap.rate", needs=("cap",))),
+        repeat=2,
+        captures=("lag",),
+    ),
+)
+PLAN = Plan(
+    name="p",
+    title="t",
+    parameters=(),
+    hosts=tuple(Host(name=name, roles=("any",), address="local") for name in HOSTS),
+    systems=(
+        System(name="cache", engine="postgres", host="cache1", provision="embedded", propagates_to="backend"),
+        System(name="backend", engine="postgres", host="db1", provision="embedded"),
+    ),
+    secrets=(),
+    workloads=(Workload(name="hlr", kind="hlr", parameters=(("population", 1000), ("seed", 7))),),
+    captures=(
+        Capture(name="os", kind="os", every_s=1.0, hosts=HOSTS),
+        Capture(name="waits", kind="waits", every_s=1.0, system="backend"),
+        Capture(name="lag", kind="lag", every_s=0.5, system="cache"),
+    ),
+    stages=STAGES,
+    verdicts=(Check(id="v", check=Expression(text="true")),),
+)
+
+
+class Model:
+    """A judge and a system under test: capacity 3000/s; valid unless said otherwise; stops the ladder above 3 threads."""
+
+    def __init__(self, capacity: float = CAPACITY, invalid: frozenset[str] = frozenset()) -> None:
+        self.capacity, self.invalid = capacity, invalid
+
+    def work(self, command: Summarise) -> events.IterationFinished:
+        assert all(result is not None for result in command.loads.values())
+        slot = f"{command.id.stage}/{command.id.rung}/{command.id.repeat}"
+        rate = command.rate or 0.0
+        metrics = {"tps": float(command.id.rung), "ok": rate <= self.capacity}
+        return finished(command, metrics, valid=slot not in self.invalid)
+
+    def number(self, value: float | Expression, facts: Facts) -> float | Unresolved:
+        if isinstance(value, float):
+            return value
+        if value.text == "baseline.peak":
+            return 10_000.0
+        rate = facts.searches["cap"].rate
+        return Unresolved(reason="cap found no rate") if rate is None else rate
+
+    def stops(self, stage: Ladder, iteration: events.IterationFinished) -> str | None:
+        return "too many" if stage.stop_when and iteration.metrics["tps"] > 3.0 else None
+
+    def replay(
+        self, stage: Search, rate_from: float, rate_to: float, probes: tuple[events.IterationFinished, ...]
+    ) -> SearchReplayed:
+        state = search.begin(stage, rate_from, rate_to)
+        for probe in probes:
+            state = search.record(state, bool(probe.metrics["ok"]), "")
+        reports = tuple(
+            events.ProbeFinished(
+                stage=stage.id,
+                probe=t.probe.number,
+                phase=t.probe.phase,
+                rate=t.probe.rate,
+                accepted=bool(t.accepted),
+                evidence="",
+            )
+            for t in state.tried
+        )
+        due = search.next_probe(state)
+        if isinstance(due, search.Probe):
+            return SearchReplayed(reports=reports, next=ProbeDue(number=due.number, phase=due.phase, rate=due.rate))
+        end = events.SearchFinished(stage=stage.id, rate=due.rate, probes=due.probes, reason=due.reason)
+        return SearchReplayed(reports=reports, next=end)
+
+    def metrics(self, stage: Stage, facts: Facts, seconds: float, rows: int) -> events.Metrics:
+        return {"rows": rows, "n": len(facts.of_stage(stage.id))}
+
+    def verdicts(self, facts: Facts) -> tuple[events.VerdictReached, ...]:
+        valid = [str(i.id) for i in facts.iterations if i.valid]
+        return tuple(
+            events.VerdictReached(
+                id=c.id, title="", severity="fail", outcome="PASS", check="", evidence="", iterations=tuple(valid)
+            )
+            for c in PLAN.verdicts
+        )
+
+    def exit_code(self, verdicts: tuple[events.VerdictReached, ...]) -> int:
+        return 0
+
+
+def simulate(
+    plan: Plan = PLAN, model: Model | None = None, *faults: Fault, world: World | None = None, epoch: int = 1
+) -> Simulation:
+    model = model or Model()
+    simulation = Simulation(plan, model, model.work, world=world, epoch=epoch, faults=faults)
+    simulation.run()
+    return simulation
+
+
+def results(world: World) -> dict[tuple[str, int, int], tuple[float | None, object]]:
+    """What counts: the last valid numbers of every rung and repeat."""
+    facts = of(world.events)
+    return {(i.id.stage, i.id.rung, i.id.repeat): (i.rate, i.metrics["tps"]) for i in facts.iterations if i.valid}
+
+
+def assert_ended(simulation: Simulation) -> events.RunFinished:
+    """The run came to a definite end and left nothing behind."""
+    world = simulation.world
+    assert simulation.closed is not None
+    last = world.events[-1]
+    assert isinstance(last, events.RunFinished)
+    assert last.exit_code == simulation.closed.exit_code
+    assert not world.running
+    assert not world.systems
+    assert not world.hosts
+    assert not world.wrongs
+    assert of(world.events).open_iteration is None
+    assert bool(world.data) <= (last.status != "finished")
+    return last
+
+
+def test_a_whole_run_in_order() -> None:
+    simulation = simulate()
+    end = assert_ended(simulation)
+    assert (end.status, end.exit_code) == ("finished", 0)
+    world = simulation.world
+    assert [e.stage for e in world.events if isinstance(e, events.StageFinished)] == [s.id for s in STAGES]
+    assert {k for k in results(world) if k[0] == "baseline"} == {("baseline", r, n) for r in (1, 2, 4) for n in (1, 2)}
+    assert [e.at_rung for e in world.events if isinstance(e, events.LadderCut)] == [4]
+    found = next(e for e in world.events if isinstance(e, events.SearchFinished))
+    assert found.rate is not None
+    assert 0.9 * CAPACITY <= found.rate <= CAPACITY
+    assert results(world)["cached", 4, 1][0] == found.rate
+    assert len([e for e in world.events if isinstance(e, events.ProbeFinished)]) == found.probes
+    assert [(e.source, e.sink) for e in world.events if isinstance(e, events.PropagationCompared)] == [
+        ("cache", "backend")
+    ]
+    systems = [e.system for e in world.events if isinstance(e, events.SystemUp)]
+    assert systems == ["backend", "cache"], "the sink is up before its source"
+
+
+def what_of(world: World) -> list[str]:
+    return [key.split("/")[5] for key in world.keys]
+
+
+def test_reset_holds_the_sink_still_while_its_source_goes_back() -> None:
+    what = what_of(simulate().world)
+    first = what.index("stop:backend")
+    assert what[first : first + 5] == [
+        "stop:backend",
+        "restore:cache",
+        "restore:backend",
+        "link:cache",
+        "checkpoint:backend",
+    ]
+    assert what[-3:] == ["compare:cache", "stop:cache", "stop:backend"]
+    assert what.index("link:cache") < what.index("save:cache") < what.index("save:backend")
+
+
+def test_terminals_are_shared_out_and_seeds_repeat() -> None:
+    seen: dict[str, list[RunLoad]] = {}
+
+    class Watched(Simulation):
+        def _task(self, host: str, task: Task) -> None:
+            if isinstance(task.spec, RunLoad):
+                seen.setdefault(task.spec.label, []).append(task.spec)
+            super()._task(host, task)
+
+    model = Model()
+    Watched(PLAN, model, model.work).run()
+    for label, loads in seen.items():
+        rung = int(label.split("/")[1])
+        taken = [n for load in loads for n in range(load.share.first, load.share.first + load.share.count)]
+        assert sorted(taken) == list(range(rung)), label
+    assert seen["baseline/1/1/1"][0].seed != seen["baseline/1/2/1"][0].seed
+
+
+@pytest.mark.parametrize("kind", ["lose", "fail", "silent", "lose_for_good", "interrupt"])
+def test_a_fault_at_every_point_ends_definitely(kind: FaultKind) -> None:
+    whole = simulate()
+    wanted = results(whole.world)
+    for at in range(whole.inputs):
+        for host in HOSTS if kind == "lose" else (HOSTS[at % len(HOSTS)],):
+            simulation = simulate(PLAN, None, Fault(at=at, kind=kind, host=host))
+            end = assert_ended(simulation)
+            context = f"{kind} {host} before input {at}: {end.reason}"
+            if end.status == "finished":
+                assert results(simulation.world) == wanted, context
+            else:
+                assert end.exit_code == (130 if kind == "interrupt" else 4), context
+            if kind == "lose" and at > len(HOSTS):
+                assert end.status == "finished", context
+
+
+def test_faults_by_seed() -> None:
+    kinds: tuple[FaultKind, ...] = ("lose", "fail", "silent", "lose_for_good", "interrupt")
+    inputs = simulate().inputs
+    for seed in range(150):
+        rng = random.Random(seed)
+        faults = [
+            Fault(at=rng.randrange(inputs), kind=rng.choice(kinds), host=rng.choice(HOSTS))
+            for _ in range(rng.randint(1, 5))
+        ]
+        try:
+            assert_ended(simulate(PLAN, None, *faults))
+        except AssertionError as fault:
+            raise AssertionError(f"seed {seed}: {faults}") from fault
+
+
+def test_killed_before_every_input_and_resumed_gives_the_same() -> None:
+    whole = simulate()
+    wanted = results(whole.world)
+    for at in range(whole.inputs):
+        first = simulate(PLAN, None, Fault(at=at, kind="kill"))
+        finished_before = [str(e.id) for e in first.world.events if isinstance(e, events.IterationFinished)]
+        second = simulate(world=first.world, epoch=2)
+        end = assert_ended(second)
+        assert (end.status, end.exit_code) == ("finished", 0), at
+        assert results(second.world) == wanted, at
+        started = [str(e.id) for e in second.world.events if isinstance(e, events.IterationStarted)]
+        assert len(started) == len(set(started)), "no iteration is run under the same name twice"
+        assert all(started.count(name) == 1 for name in finished_before)
+
+
+def test_killed_after_every_event_and_resumed_gives_the_same() -> None:
+    """The journal may end at any event, also between two of one turn; the databases are where the crash left them."""
+    whole = simulate()
+    wanted, journal = results(whole.world), list(whole.world.events)
+    for length in range(len(journal)):
+        world = World(events=journal[:length])
+        facts = of(world.events)
+        started = any(isinstance(e, events.SystemUp) for e in world.events)
+        world.data = {"backend", "cache"} if started else set()
+        world.loaded = {system for _, system in facts.populated}
+        second = simulate(world=world, epoch=2)
+        assert assert_ended(second).status == "finished", length
+        assert results(world) == wanted, length
+        again = [str(e.id) for e in world.events[length:] if isinstance(e, events.IterationStarted)]
+        assert not {str(i.id) for i in facts.iterations} & set(again), length
+
+
+def test_data_that_is_gone_is_made_again() -> None:
+    whole = simulate()
+    at = whole.inputs * 3 // 4
+    first = simulate(PLAN, None, Fault(at=at, kind="kill"))
+    first.world.data.discard("cache")
+    before = len(first.world.keys)
+    second = simulate(world=first.world, epoch=2)
+    assert assert_ended(second).status == "finished"
+    what = what_of(first.world)[before:]
+    assert what.index("stop:backend") < what.index("populate:backend") < what.index("link:cache"), what
+    assert what.index("populate:cache") < what.index("link:cache")
+    assert results(second.world) == results(whole.world)
+
+
+def test_invalid_iterations_are_rerun_then_kept() -> None:
+    simulation = simulate(PLAN, Model(invalid=frozenset({"baseline/2/1"})))
+    assert assert_ended(simulation).status == "finished"
+    tries = [i.id.attempt for i in of(simulation.world.events).iterations if (i.id.rung, i.id.repeat) == (2, 1)]
+    assert tries == [1, 2]
+
+
+def test_a_search_without_an_answer_skips_what_needs_it() -> None:
+    simulation = simulate(PLAN, Model(capacity=1.0))
+    assert assert_ended(simulation).status == "finished"
+    facts = of(simulation.world.events)
+    assert facts.searches["cap"].rate is None
+    assert facts.stages_finished["cached"].outcome == "failed"
+    assert not facts.of_stage("cached")
+
+
+def test_an_agent_lost_three_times_ends_the_run() -> None:
+    inputs = simulate().inputs
+    faults = [Fault(at=inputs * n // 5, kind="lose", host="db1") for n in (1, 2, 3)]
+    end = assert_ended(simulate(PLAN, None, *faults))
+    assert (end.status, end.exit_code) == ("failed", 4)
+    assert "db1" in end.reason
+
+
+def test_a_plan_without_reset_keeps_no_copies() -> None:
+    plan = replace(PLAN, stages=tuple(s for s in STAGES if not isinstance(s, Reset)))
+    simulation = simulate(plan)
+    assert assert_ended(simulation).status == "finished"
+    assert not [w for w in what_of(simulation.world) if w.startswith(("save", "restore"))]
