@@ -20,16 +20,20 @@ from dataclasses import dataclass
 
 from proveout.coordinator.series import Recording, Window
 from proveout.coordinator.stats import BOUNDED_POINTS_MIN, drift
+from proveout.coordinator.wording import percent
 from proveout.dsl.plan import Host, Ladder, Limits, Plan, Search
 from proveout.proto.events import Metrics, TransactionSummary, ValidityFinding
 from proveout.proto.messages import LoadResult, LoadSecond
 
 COVERAGE_FINE = 0.9
 GAP_PERIODS_MAX = 4.0
+LOCAL = "local"
 OTHER_CPU_MAX = 0.10
 STEAL_MAX = 0.05
 
 RATE_HELD, ERRORS, LOAD = "rate-held", "errors", "load"
+REFUSALS = (RATE_HELD, ERRORS, LOAD)
+"""What a search takes as "this rate is not borne" when it does not hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +90,6 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
 
 def _finding(check: str, ok: bool, evidence: str, *, voids: bool = True) -> ValidityFinding:
     return ValidityFinding(check=check, ok=ok, evidence=evidence, voids=voids)
-
-
-def percent(fraction: float) -> str:
-    """A fraction as people write it: 12.3 %."""
-    return f"{fraction * 100:.3g} %"
 
 
 # ---- the system --------------------------------------------------------------------------------------------------
@@ -181,7 +180,7 @@ def shares_machine(plan: Plan, stage: Ladder | Search) -> bool:
 
 
 def _machine(host: Host) -> str:
-    return host.address if host.is_local else host.address.rpartition(":")[0]
+    return LOCAL if host.is_local else host.address.rpartition(":")[0]
 
 
 def _start(seen: Observed) -> Iterator[ValidityFinding]:
@@ -240,18 +239,24 @@ def _captures(seen: Observed) -> Iterator[ValidityFinding]:
 
 
 def _other_load(seen: Observed) -> Iterator[ValidityFinding]:
-    """CPU that is not ours, and CPU taken by the hypervisor, per machine; only where all agents of the machine are captured."""
+    """CPU that is not ours, and CPU taken by the hypervisor, per machine.
+
+    Only where everything that should run there is ours: a server that runs already is no foreign load.
+    """
+    external = {_machine(seen.plan.host(system.host)) for system in seen.plan.systems if system.provision is None}
     for machine, hosts in _machines(seen.plan).items():
-        trees = [seen.metrics.get("hosts", {}).get(host) for host in hosts]
-        cpus = [tree["cpu"] for tree in trees if tree and "cpu" in tree]
-        cores = _cores(seen, hosts)
-        if len(cpus) < len(hosts) or cores is None:
+        trees = [(host, tree) for host in hosts if (tree := seen.metrics.get("hosts", {}).get(host))]
+        complete = len(trees) == len(hosts) or machine == LOCAL
+        if machine in external or not trees or not complete or "cpu" not in trees[0][1]:
             continue
-        ours = sum(tree.get("ours", {}).get("cpu_cores", 0.0) for tree in trees if tree)
-        other = max(float(cpus[0]["busy_fraction"]) - ours / cores, 0.0)
-        steal = float(cpus[0].get("steal_fraction", 0.0))
-        text = f"{percent(other)} of the CPU used by others, {percent(steal)} stolen"
-        name = "local" if machine == "local" else hosts[0]
+        cores = _cores(seen, trees[0][0])
+        used = [float(tree.get("ours", {}).get("cpu_cores", 0.0)) for _, tree in trees]
+        # Local agents are one process tree, which each of them reports whole.
+        ours = max(used) if machine == LOCAL else sum(used)
+        cpu = trees[0][1]["cpu"]
+        other, steal = max(float(cpu["busy_fraction"]) - ours / cores, 0.0), float(cpu.get("steal_fraction", 0.0))
+        text = f"{percent(other)} of the CPU used by others (limit {percent(OTHER_CPU_MAX)}), {percent(steal)} stolen"
+        name = LOCAL if machine == LOCAL else hosts[0]
         yield _finding(f"other-load:{name}", other <= OTHER_CPU_MAX and steal <= STEAL_MAX, text, voids=False)
 
 
@@ -262,12 +267,11 @@ def _machines(plan: Plan) -> dict[str, list[str]]:
     return machines
 
 
-def _cores(seen: Observed, hosts: Sequence[str]) -> float | None:
-    """Cores of a machine: CPU seconds that passed in all states, per second."""
-    for (_, host), recording in seen.recordings.items():
-        window = seen.window.shifted(seen.clocks.get(host, (0, 0))[0])
-        rates = [recording.rate(f"cpu.{state}_s_total", window) for state in ("user", "system", "iowait", "idle")]
-        known = [rate for rate in rates if rate is not None]
-        if host in hosts and len(known) == len(rates):
-            return max(sum(known), 1.0)
-    return None
+def _cores(seen: Observed, host: str) -> float:
+    window = seen.window.shifted(seen.clocks.get(host, (0, 0))[0])
+    counted = [
+        cores
+        for (_, captured), recording in seen.recordings.items()
+        if captured == host and (cores := recording.mean("cpu.cores", window)) is not None
+    ]
+    return max(counted, default=1.0)

@@ -102,6 +102,7 @@ def os_samples(host: str, *, busy: float, cores: int = 4) -> list[CaptureSample]
         measured_s = min(max(since_t0_s - RAMP_S, 0.0), MEASURE_S)
         user = measured_s * cores * busy
         readings = {
+            "cpu.cores": cores,
             "cpu.user_s_total": user,
             "cpu.system_s_total": 0.0,
             "cpu.iowait_s_total": 0.0,

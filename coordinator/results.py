@@ -1,0 +1,303 @@
+"""Journalled events -> results: what each stage measured, as trees for expressions and as frozen data for reports. Pure.
+
+Data flow: the journal's events -> `load_results` -> `RunResults`, from which every report is written, so that a report can be made
+again from a run's directory; and `stage_metrics` -> `StageFinished.metrics` -> `environment` -> `dsl.expressions`.
+
+A rung's tree has the names of an iteration's tree. Each number is an estimate over the repeats (`stats.estimate`), except
+confidence bounds, which are the worst of the repeats. Only valid iterations count: the one valid attempt of each repeat.
+A repeat without one is `excluded`, and whoever reads the rung says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from proveout.coordinator import stats
+from proveout.dsl import expressions, metrics
+from proveout.dsl.plan import Expression, Ladder, Populate, Search, Sql, Stage
+from proveout.proto.events import (
+    AgentLost,
+    AgentUp,
+    Event,
+    IterationFinished,
+    IterationVoided,
+    LadderCut,
+    Metrics,
+    Notice,
+    PopulateFinished,
+    ProbeFinished,
+    PropagationCompared,
+    RunFinished,
+    RunStarted,
+    SearchFinished,
+    StageFinished,
+    StageStarted,
+    Stamped,
+    SystemUp,
+    VerdictReached,
+)
+
+FUNCTIONS: Mapping[str, expressions.Function] = {"ratio": stats.ratio}
+
+
+# ---- frozen results ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungResult:
+    """A rung: its tree of estimates ({} when no iteration was valid), the iterations it stands on and those it does not.
+
+    `excluded` holds the last attempt of each repeat that has no valid one.
+    """
+
+    threads: int
+    tree: Metrics
+    iterations: tuple[IterationFinished, ...]
+    excluded: tuple[IterationFinished, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageResult:
+    """All that was recorded of a stage; `finished` is None when it did not come to its end."""
+
+    id: str
+    started: StageStarted
+    finished: StageFinished | None = None
+    iterations: tuple[IterationFinished, ...] = ()
+    voided: tuple[IterationVoided, ...] = ()
+    populated: tuple[PopulateFinished, ...] = ()
+    probes: tuple[ProbeFinished, ...] = ()
+    search: SearchFinished | None = None
+    cut: LadderCut | None = None
+
+    @property
+    def kind(self) -> str:
+        """populate, ladder, search, sql, reset or pause."""
+        return self.started.kind
+
+    @property
+    def rungs(self) -> tuple[RungResult, ...]:
+        """The rungs that were run, fewest threads first (for a search: its probes as one rung)."""
+        return rungs(self.iterations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResults:
+    """A run as its journal tells it; Unix times in seconds, 0 when the events were not stamped."""
+
+    run: RunStarted | None = None
+    agents: Mapping[str, AgentUp] = field(default_factory=dict)
+    systems: Mapping[str, SystemUp] = field(default_factory=dict)
+    stages: Mapping[str, StageResult] = field(default_factory=dict)
+    propagations: tuple[PropagationCompared, ...] = ()
+    verdicts: tuple[VerdictReached, ...] = ()
+    lost: tuple[AgentLost, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    ended: RunFinished | None = None
+    started_unix_s: float = 0.0
+    ended_unix_s: float = 0.0
+
+    def plan_stage(self, stage: str) -> Mapping[str, Any]:
+        """The stage as the plan has it, as plain data; {} when the plan is not there."""
+        stages = self.run.plan.get("stages", ()) if self.run and isinstance(self.run.plan, Mapping) else ()
+        return next((data for data in stages if data.get("id") == stage), {})
+
+
+def load_results(events: Iterable[Stamped | Event]) -> RunResults:
+    """The results of a run from its events in order; live events change nothing."""
+    results = RunResults()
+    for item in events:
+        event = item.event if isinstance(item, Stamped) else item
+        unix_s = item.unix_s if isinstance(item, Stamped) else 0.0
+        results = _fold(results, event, unix_s)
+    return results
+
+
+def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # noqa: PLR0911 - one arm per kind of event
+    match event:
+        case RunStarted():
+            started = results.started_unix_s or unix_s
+            return replace(results, run=event, ended=None, started_unix_s=started)
+        case AgentUp():
+            return replace(results, agents={**results.agents, event.host: event})
+        case SystemUp():
+            return replace(results, systems={**results.systems, event.system: event})
+        case AgentLost():
+            return replace(results, lost=(*results.lost, event))
+        case Notice():
+            return replace(results, notices=(*results.notices, event))
+        case PropagationCompared():
+            others = tuple(item for item in results.propagations if item.source != event.source)
+            return replace(results, propagations=(*others, event))
+        case VerdictReached():
+            reached = tuple(item for item in results.verdicts if item.id != event.id)
+            return replace(results, verdicts=(*reached, event))
+        case RunFinished():
+            return replace(results, ended=event, ended_unix_s=unix_s)
+        case _:
+            return _fold_stage(results, event)
+
+
+def _fold_stage(results: RunResults, event: Event) -> RunResults:
+    if isinstance(event, StageStarted):
+        stages = {**results.stages, event.stage: StageResult(id=event.stage, started=event)}
+        return results if event.stage in results.stages else replace(results, stages=stages)
+    known = results.stages.get(_stage_of(event))
+    if known is None:
+        return results
+    changed: StageResult
+    match event:
+        case StageFinished():
+            changed = replace(known, finished=event)
+        case IterationFinished():
+            changed = replace(known, iterations=(*known.iterations, event))
+        case IterationVoided():
+            changed = replace(known, voided=(*known.voided, event))
+        case PopulateFinished():
+            changed = replace(known, populated=(*known.populated, event))
+        case ProbeFinished():
+            changed = replace(known, probes=(*known.probes, event))
+        case SearchFinished():
+            changed = replace(known, search=event)
+        case LadderCut():
+            changed = replace(known, cut=event)
+        case _:
+            return results
+    return replace(results, stages={**results.stages, known.id: changed})
+
+
+_WithStage: TypeAlias = StageFinished | PopulateFinished | ProbeFinished | SearchFinished | LadderCut
+
+
+def _stage_of(event: Event) -> str:
+    if isinstance(event, IterationFinished | IterationVoided):
+        return event.id.stage
+    return event.stage if isinstance(event, _WithStage) else ""
+
+
+# ---- rungs -------------------------------------------------------------------------------------------------------
+
+
+def rungs(iterations: Iterable[IterationFinished]) -> tuple[RungResult, ...]:
+    """The iterations of one stage by rung, fewest threads first."""
+    by_rung: dict[int, list[IterationFinished]] = {}
+    for iteration in iterations:
+        by_rung.setdefault(iteration.id.rung, []).append(iteration)
+    return tuple(_rung(threads, by_rung[threads]) for threads in sorted(by_rung))
+
+
+def _rung(threads: int, iterations: Sequence[IterationFinished]) -> RungResult:
+    valid: dict[int, IterationFinished] = {}
+    last: dict[int, IterationFinished] = {}
+    for iteration in iterations:
+        last[iteration.id.repeat] = iteration
+        if iteration.valid:
+            valid[iteration.id.repeat] = iteration
+    counted = tuple(valid[repeat] for repeat in sorted(valid))
+    excluded = tuple(last[repeat] for repeat in sorted(last) if repeat not in valid)
+    return RungResult(threads=threads, tree=rung_tree(counted), iterations=counted, excluded=excluded)
+
+
+def rung_tree(iterations: Sequence[IterationFinished]) -> Metrics:
+    """The iterations' trees as one tree of estimates and worst bounds; a metric that some lack has the `n` of those that have it."""
+    return _estimates([item.metrics for item in iterations], [item.series for item in iterations], "")
+
+
+def _estimates(
+    trees: Sequence[Mapping[str, Any]], series: Sequence[Mapping[str, Sequence[float]]], path: str
+) -> Metrics:
+    result: Metrics = {}
+    for name in dict.fromkeys(name for tree in trees for name in tree):
+        having = [index for index, tree in enumerate(trees) if name in tree]
+        values = [trees[index][name] for index in having]
+        below = [series[index] for index in having]
+        if isinstance(values[0], Mapping):
+            result[name] = _estimates(values, below, f"{path}{name}.")
+        elif metrics.is_bound(name):
+            result[name] = max(values) if name.endswith("_upper") else min(values)
+        else:
+            result[name] = stats.estimate(values, [seconds.get(path + name, ()) for seconds in below])
+    return result
+
+
+# ---- what expressions see ----------------------------------------------------------------------------------------
+
+
+def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: float, rows: int = 0) -> Metrics:
+    """`StageFinished.metrics` of a stage from the run's events so far.
+
+    `seconds`: its wall time; `rows`: what the statements of a sql stage returned or affected.
+    """
+    result = load_results(events).stages.get(stage.id)
+    match stage:
+        case Ladder():
+            return ladder_metrics(result.iterations if result else ())
+        case Search():
+            return search_metrics(result) if result else {}
+        case Populate():
+            return populate_metrics(result.populated if result else ())
+        case Sql():
+            return {"seconds": seconds, "rows": rows}
+        case _:
+            return {"seconds": seconds}
+
+
+def ladder_metrics(iterations: Iterable[IterationFinished]) -> Metrics:
+    """`{rungs: {threads: tree}, peak: tree}`; the peak is the rung with the largest mean throughput."""
+    trees = {rung.threads: rung.tree for rung in rungs(iterations) if rung.tree}
+    tree: Metrics = {expressions.RUNGS: {str(threads): rung for threads, rung in trees.items()}}
+    with_tps = [rung for rung in trees.values() if "tps" in rung]
+    return tree | ({"peak": max(with_tps, key=lambda rung: rung["tps"]["mean"])} if with_tps else {})
+
+
+def search_metrics(result: StageResult) -> Metrics:
+    """The rate, how many probes it took, and the numbers of the iteration that confirmed it; no rate, no `rate`."""
+    if result.search is None:
+        return {}
+    tree: Metrics = {"probes": result.search.probes}
+    if result.search.rate is None:
+        return tree
+    confirming = confirmation(result)
+    return tree | {"rate": result.search.rate} | ({"confirm": confirming.metrics} if confirming else {})
+
+
+def confirmation(result: StageResult) -> IterationFinished | None:
+    """The iteration that confirmed a search's answer; None when there is none."""
+    numbers = [probe.probe for probe in result.probes if probe.phase == "confirm" and probe.accepted]
+    found = [item for item in result.iterations if numbers and item.id.repeat == numbers[-1]]
+    return found[-1] if found else None
+
+
+def populate_metrics(populated: Iterable[PopulateFinished]) -> Metrics:
+    """Rows and seconds of all systems together; systems are loaded one after the other."""
+    latest = {event.system: event.populated for event in populated}
+    rows = sum(table.rows for item in latest.values() for table in item.tables)
+    seconds = sum(item.seconds for item in latest.values())
+    return {"rows": rows, "seconds": seconds} | ({"rows_per_s": rows / seconds} if seconds > 0.0 else {})
+
+
+def propagation_metrics(compared: PropagationCompared) -> Metrics:
+    """What `propagation.<source>` offers; the drain time only when it did drain."""
+    different = sum(not table.same for table in compared.tables)
+    return {"different_tables": different} | ({"drain_s": compared.drain_s} if compared.drained else {})
+
+
+def environment(results: RunResults) -> Metrics:
+    """The roots that verdicts and `${stage…}` references read: stage ids, and `propagation`."""
+    stages = {name: stage.finished.metrics for name, stage in results.stages.items() if stage.finished}
+    return stages | {"propagation": {item.source: propagation_metrics(item) for item in results.propagations}}
+
+
+def resolve(value: float | Expression, events: Iterable[Stamped | Event]) -> float:
+    """A number of the plan that may wait for results, now that the stages it needs have ended.
+
+    Raises `expressions.ExpressionFault` (MissingData when a result is not there) with a message for people.
+    """
+    if not isinstance(value, Expression):
+        return float(value)
+    found = expressions.evaluate(value.text, environment(load_results(events)), functions=FUNCTIONS)
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise expressions.ExpressionFault(f"`{value.text}` is not a number", text=value.text)
+    return float(found)

@@ -1,0 +1,80 @@
+"""Numbers as people read them: 4 digits at most, a unit that fits, no false precision. Pure; used in evidence and reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def number(value: float | None) -> str:
+    """4 significant digits, thousands with thin separators: 12,340; 0.0123; 1.235; `-` when there is none."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if value == 0.0:
+        return "0"
+    size = abs(value)
+    if size >= 1000:
+        return f"{float(f'{value:.4g}'):,.0f}"
+    if size >= 1e-4:
+        decimals = max(3 - math.floor(math.log10(size)), 0)
+        return f"{value:.{decimals}f}".rstrip("0").rstrip(".")
+    return f"{value:.3g}"
+
+
+def microseconds(value: float | None) -> str:
+    """A latency, given in µs, in µs, ms or s, with 3 digits."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    for factor, unit in ((1e6, "s"), (1e3, "ms")):
+        if abs(value) >= factor:
+            return f"{_three(value / factor)} {unit}"
+    return f"{_three(value)} µs"
+
+
+def _three(value: float) -> str:
+    decimals = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:.{decimals}f}"
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction as 12.3 %."""
+    if fraction is None or not math.isfinite(fraction):
+        return "-"
+    return f"{number(float(f'{fraction * 100:.3g}'))} %"
+
+
+def seconds(value: float | None) -> str:
+    """A duration: 0.42 s, 12 s, 2 min 05 s, 1 h 02 min."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if value < 10:
+        return f"{value:.2g} s"
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def quantity(value: float | None, name: str) -> str:
+    """A number with the unit that its metric's name ends in (`avg_us`, `busy_fraction`, `max_bytes`, `drain_s` …)."""
+    if name.endswith("_us"):
+        return microseconds(value)
+    if name == "fraction" or name.endswith("_fraction"):
+        return percent(value)
+    for ending, unit in (("_bytes_per_s", "B/s"), ("_per_s", "/s"), ("_bytes", "B"), ("_ms", "ms"), ("_s", "s")):
+        if name.endswith(ending):
+            return f"{number(value)} {unit}"
+    return f"{number(value)}/s" if name in ("tps", "rate") else number(value)
+
+
+def interval(estimate: Mapping[str, Any], name: str = "") -> str:
+    """An estimate in words: `1,234/s (95 % CI 1,200/s … 1,270/s, n = 3)`; says so when there is no interval."""
+    mean = quantity(estimate.get("mean"), name)
+    lower, upper, repeats = estimate.get("lower"), estimate.get("upper"), round(float(estimate.get("n", 0)))
+    if lower is None or upper is None:
+        return f"{mean} (no interval, n = {repeats})"
+    how = ", bootstrap over seconds" if estimate.get("method") == "bootstrap" else ""
+    return f"{mean} (95 % CI {quantity(lower, name)} … {quantity(upper, name)}, n = {repeats}{how})"
