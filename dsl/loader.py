@@ -153,10 +153,10 @@ class _Composer:
         return _Unreadable()
 
     def node(self, *, key: bool = False) -> Node:
-        event = self.parser.get_event()
+        event: Any = self.parser.get_event()
         where = _where(event.start_mark, self.name)
         if isinstance(event, yaml.AliasEvent):
-            return self.alias(event.anchor, where)
+            return self.alias(str(event.anchor), where)
         self.count(1, where)
         before = self.nodes
         if event.tag is not None:

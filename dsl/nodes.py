@@ -56,13 +56,14 @@ class Map:
     entries: tuple[tuple[Scalar, Node], ...]
     where: Where
 
+    def entry(self, key: str) -> tuple[Scalar, Node] | None:
+        """(the key with its position, the node under it), None when there is none."""
+        return next((entry for entry in self.entries if entry[0].text == key), None)
+
     def get(self, key: str) -> Node | None:
         """The node under `key`, None when there is none."""
-        return next((node for name, node in self.entries if name.text == key), None)
-
-    def key(self, key: str) -> Scalar | None:
-        """The key itself, with its position."""
-        return next((name for name, _ in self.entries if name.text == key), None)
+        entry = self.entry(key)
+        return entry[1] if entry else None
 
     def keys(self) -> tuple[str, ...]:
         """All keys."""
@@ -83,12 +84,13 @@ def plain(node: Node) -> Plain:
 
 def locate(root: Node, path: Iterable[str | int]) -> tuple[Node, Scalar | None]:
     """(the deepest node on `path`, the key that leads to it); steps that lead nowhere are skipped."""
-    node, key = root, None
+    node: Node = root
+    key: Scalar | None = None
     for step in path:
         if isinstance(node, Map) and isinstance(step, str):
-            found = node.get(step)
+            found = node.entry(step)
             if found is not None:
-                node, key = found, node.key(step)
+                key, node = found
         elif isinstance(node, Seq) and isinstance(step, int) and step < len(node.items):
             node, key = node.items[step], None
     return node, key

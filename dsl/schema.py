@@ -1,0 +1,336 @@
+"""The models of a plan: which keys there are, of which type, within which bounds. Strict; unknown keys are refused.
+
+Data flow: a `nodes.Node` -> `validate` -> a model (or problems with their positions). The compiler validates entry by
+entry, so that one bad stage does not hide the next one's problems; `Document` puts the models together and is what
+`schema_json` prints. Names are resolved and values compared with each other in the compiler, not here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from proveout.dsl import units
+from proveout.dsl.syntax import RESERVED
+
+WEEK_S = 7 * units.DAY_S
+RESERVED_IDS = RESERVED | {"at", "hosts", "params", "propagation", "ratio", "rung", "secrets"}
+
+NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
+ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+TEMPLATE_PATTERN = r"^\$\{.+\}$"
+
+
+def custom(message: str) -> PydanticCustomError:
+    """A validation failure with a message of our own."""
+    return PydanticCustomError("proveout", "{message}", {"message": message})
+
+
+def _reader(parse: Any, low: float, high: float, say: str) -> BeforeValidator:
+    """Parse a typed scalar and hold it to its bounds."""
+
+    def read(value: object) -> object:
+        try:
+            number = parse(value)
+        except ValueError as error:
+            raise custom(str(error)) from None
+        if not low <= number <= high:
+            raise custom(f"{value} is out of bounds: {say}")
+        return number
+
+    return BeforeValidator(read)
+
+
+def _typed(kind: str, pattern: str, description: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": pattern, "title": kind, "description": description})
+
+
+_DURATION = _typed("duration", units.DURATION_PATTERN, "500ms, 10s, 1h30m")
+_RATE = _typed("rate", units.RATE_PATTERN, "500/s")
+_PERCENTAGE = _typed("percentage", units.PERCENTAGE_PATTERN, "5%")
+
+Duration: TypeAlias = Annotated[
+    float, _reader(units.duration_s, 1e-6, WEEK_S, "a duration is longer than 0 and at most 7d"), _DURATION
+]
+Ramp: TypeAlias = Annotated[float, _reader(units.duration_s, 0.0, WEEK_S, "a ramp is from 0s to 7d"), _DURATION]
+Every: TypeAlias = Annotated[
+    float, _reader(units.duration_s, 0.1, 3600.0, "a capture samples every 100ms to every 1h"), _DURATION
+]
+Percentage: TypeAlias = Annotated[
+    float, _reader(units.fraction, 0.0, 1.0, "a percentage is from 0% to 100%"), _PERCENTAGE
+]
+Tolerance: TypeAlias = Annotated[
+    float, _reader(units.fraction, 0.001, 0.5, "a tolerance is from 0.1% to 50%"), _PERCENTAGE
+]
+
+
+def _rate_or_template(value: object) -> object:
+    """A rate, or `${…}` as it is: the compiler reads that as an expression."""
+    if isinstance(value, str) and value.startswith("${"):
+        return value
+    try:
+        number = units.rate_per_s(value)
+    except ValueError as error:
+        raise custom(f"{error}; a result of an earlier stage is written ${{stage…}}") from None
+    if not 0 < number <= 1e9:
+        raise custom(f"{value} is out of bounds: a rate is over 0/s and at most 1_000_000_000/s")
+    return number
+
+
+Rate: TypeAlias = Annotated[float | str, BeforeValidator(_rate_or_template), _RATE]
+
+
+def _not_reserved(name: str) -> str:
+    if name in RESERVED_IDS:
+        raise custom(f"`{name}` is a word of the expression language and cannot be an id")
+    return name
+
+
+Name: TypeAlias = Annotated[str, Field(pattern=NAME_PATTERN)]
+Id: TypeAlias = Annotated[str, Field(pattern=ID_PATTERN), AfterValidator(_not_reserved)]
+Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+def _one_or_many(value: object) -> object:
+    return [value] if isinstance(value, (str, int)) and not isinstance(value, bool) else value
+
+
+Selector: TypeAlias = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=80)]],
+    BeforeValidator(_one_or_many),
+    Field(min_length=1, max_length=1000),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+Names: TypeAlias = Annotated[
+    list[Name],
+    BeforeValidator(_one_or_many),
+    Field(min_length=1, max_length=100),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+Threads: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
+Rungs: TypeAlias = Annotated[list[Threads], BeforeValidator(_one_or_many), Field(min_length=1, max_length=100)]
+
+
+class Strict(BaseModel):
+    """No conversions, no unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Param(Strict):
+    """A parameter of the plan; `-p name=value` overrides its default."""
+
+    type: Literal[
+        "int", "float", "bool", "text", "duration", "size", "rate", "percentage",
+        "list[int]", "list[float]", "list[text]", "list[duration]", "list[size]", "list[rate]", "list[percentage]",
+    ]  # fmt: skip
+    default: Any = Field(None, description="Without one, every run must give the parameter.")
+    min: Any = Field(None, description="Smallest value allowed, written like a value.")
+    max: Any = Field(None, description="Largest value allowed, written like a value.")
+    choices: list[Any] | None = Field(None, min_length=1, description="The only values allowed.")
+    help: str = Field("", max_length=400, description="What it is, for people.")
+
+
+class HostEntry(Strict):
+    """A machine that takes part."""
+
+    roles: Annotated[list[Name], BeforeValidator(_one_or_many)] = Field(
+        default_factory=list, description="What it is there for; `role:client` selects by it."
+    )
+    address: Text = Field(description="`local`, or name:port of a running agent.")
+
+
+class SystemEntry(Strict):
+    """A database under test."""
+
+    engine: Literal["postgres", "sqlite", "oracle", "timesten", "mysql", "duckdb"]
+    host: Name = Field(description="The host it runs on.")
+    provision: Literal["embedded"] | None = Field(None, description="proveout starts it on `host`.")
+    dsn: Text | None = Field(None, description="It runs already; passwords as ${secrets.name}.")
+    settings: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, max_length=200, description="Server settings, name to value."
+    )
+    propagates_to: Name | None = Field(
+        None, description="The system that its committed changes are replicated to, asynchronously."
+    )
+
+
+class Topology(Strict):
+    """Hosts and the systems on them."""
+
+    hosts: dict[Name, HostEntry] = Field(default_factory=dict)
+    systems: dict[Name, SystemEntry] = Field(default_factory=dict)
+
+
+class SecretEntry(Strict):
+    """Where a secret is found when the run begins; never the secret itself."""
+
+    env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
+        None, description="Name of an environment variable of the coordinator."
+    )
+    file: Text | None = Field(None, description="Path of a file with mode 0600 on the coordinator.")
+
+
+class CaptureEntry(Strict):
+    """What is observed while a load runs."""
+
+    kind: Literal["os", "waits", "lag"]
+    on: Selector | None = Field(None, description="os: `all`, `role:…` or host names.")
+    system: Name | None = Field(None, description="waits, lag: the system observed.")
+    every: Every = Field(1.0, description="One sample each.")
+
+
+class LimitsEntry(Strict):
+    """What an iteration may show and still be valid."""
+
+    errors: Percentage = Field(0.001, description="Technical errors over all that ended.")
+    start_skew: Duration = Field(0.05, description="Latest start of the load after the agreed instant.")
+    client_cpu: Percentage = Field(0.85, description="CPU of the busiest load process, of one core.")
+    achieved: Percentage = Field(0.99, description="Achieved over intended rate, open arrival.")
+    schedule_p99: Duration = Field(
+        0.005, description="How late transactions start at the 99th percentile, open arrival."
+    )
+    tps_slope: Percentage = Field(0.10, description="Drift of the throughput over the measure window.")
+    tps_cv: Percentage = Field(0.30, description="Coefficient of variation of the throughput, second by second.")
+
+
+class StageBase(Strict):
+    """What every stage has."""
+
+    id: Id | None = Field(None, description="Its name in expressions; the stage's kind when there is only one of it.")
+
+
+class PopulateEntry(StageBase):
+    """Create the workload's schema in each system and load it, the same rows in each."""
+
+    workload: Name
+    into: Names = Field(description="The systems to load.")
+    from_: Selector = Field(["role:client"], alias="from", description="The hosts that load.")
+    workers: int | None = Field(None, ge=1, le=1000, description="Processes that load; by default the host's cores.")
+
+
+class Measured(StageBase):
+    """What ladder and search share."""
+
+    workload: Name
+    target: Name = Field(description="The system that gets the load.")
+    from_: Selector = Field(["role:client"], alias="from", description="The hosts that make the load.")
+    capture: Names | None = Field(None, description="The captures that run beside it.")
+    retries: int = Field(1, ge=0, le=10, description="How often an invalid iteration is run again.")
+    workers: int | None = Field(None, ge=1, le=1000, description="Load processes per host; by default its cores.")
+    limits: LimitsEntry = Field(default_factory=LimitsEntry, description="What an iteration may show.")
+
+
+class LadderEntry(Measured):
+    """Run the workload with growing numbers of threads, each repeated."""
+
+    threads: Rungs = Field(description="The rungs: threads in total, over all clients.")
+    ramp_up: Ramp = Field(1.0, description="Load before the measure window.")
+    measure: Duration = Field(description="The window that counts.")
+    ramp_down: Ramp = Field(1.0, description="Load after the measure window.")
+    rate: Rate | None = Field(None, description="Open arrival at this rate in total; closed arrival without.")
+    arrival: Literal["closed", "constant", "poisson"] | None = Field(
+        None, description="`closed` without a rate, `constant` with one."
+    )
+    repeat: int = Field(3, ge=1, le=100, description="How often each rung is run.")
+    order: Literal["ladder"] = Field("ladder", description="Every repeat climbs the whole ladder.")
+    stop_when: Text | None = Field(None, description="Condition on `rung`; when it holds, higher rungs are left out.")
+
+
+class SearchRange(Strict):
+    """Where the search looks."""
+
+    from_: Rate = Field(alias="from", description="The lowest rate tried.")
+    to: Rate = Field(description="The highest rate tried.")
+    tolerance: Tolerance = Field(0.05, description="How close to the limit it must come.")
+
+
+class Confirm(Strict):
+    """The full-length iteration that confirms the answer."""
+
+    ramp_up: Ramp = 2.0
+    measure: Duration = 10.0
+
+
+class SearchEntry(Measured):
+    """Find the highest rate at which `accept` holds."""
+
+    threads: Threads = Field(description="Threads in total, over all clients.")
+    rate: SearchRange
+    accept: Text = Field(description="Condition on an iteration's numbers.")
+    settle: Ramp = Field(1.0, description="Load before each probe's measure window.")
+    measure: Duration = Field(3.0, description="The measure window of a probe.")
+    confirm: Confirm = Field(default_factory=Confirm)
+    probes_max: int = Field(20, ge=2, le=200, description="The search gives up after so many probes.")
+    arrival: Literal["constant", "poisson"] = "constant"
+
+
+class SqlEntry(StageBase):
+    """Run statements once each, in order; each commits by itself."""
+
+    system: Name
+    statements: Annotated[list[Text], BeforeValidator(_one_or_many), Field(min_length=1, max_length=1000)]
+
+
+class ResetEntry(StageBase):
+    """Bring systems to a known state."""
+
+    systems: Names
+    restore: bool = Field(True, description="Bring back the rows as the last populate left them.")
+    checkpoint: bool = Field(
+        True, description="Write out dirty pages, so that the next iteration does not pay for them."
+    )
+
+
+class PauseEntry(StageBase):
+    """Do nothing for a while."""
+
+    duration: Duration
+
+
+STAGES: dict[str, type[StageBase]] = {
+    "populate": PopulateEntry,
+    "ladder": LadderEntry,
+    "search": SearchEntry,
+    "sql": SqlEntry,
+    "reset": ResetEntry,
+    "pause": PauseEntry,
+}
+
+FIGURES = ("relative-tps-latency", "latency-by-transaction", "host-cpu", "wait-events", "lag")
+
+
+class VerdictEntry(Strict):
+    """What must hold."""
+
+    id: Name
+    title: str = Field("", max_length=200)
+    check: Text = Field(description="A condition on the results of stages.")
+    severity: Literal["fail", "warn"] = Field("fail", description="A failed `warn` is shown but does not fail the run.")
+
+
+class ReportEntry(Strict):
+    """What the report shows."""
+
+    figures: list[Literal["relative-tps-latency", "latency-by-transaction", "host-cpu", "wait-events", "lag"]] = Field(
+        default_factory=list
+    )
+
+
+class Document(Strict):
+    """A plan, format version 1."""
+
+    proveout: Literal[1] = Field(description="Version of the format.")
+    name: Name
+    title: str = Field("", max_length=200)
+    params: dict[Id, Param] = Field(default_factory=dict)
+    include: list[Text] = Field(default_factory=list, max_length=50)
+    topology: Topology = Field(default_factory=Topology)
+    secrets: dict[Id, SecretEntry] = Field(default_factory=dict)
+    workloads: dict[Name, Any] = Field(default_factory=dict)
+    captures: dict[Name, CaptureEntry] = Field(default_factory=dict)
+    stages: list[Any] = Field(min_length=1, max_length=200)
+    verdicts: list[VerdictEntry] = Field(default_factory=list, max_length=200)
+    report: ReportEntry = Field(default_factory=ReportEntry)

@@ -1,0 +1,160 @@
+"""What expressions may read, as shapes: which names there are in which place, and what kind of thing each is.
+
+Data flow: the metric names (`metrics`) + what a stage captures -> `Group` trees -> `expression_check` resolves and types
+an expression in them, and `sample` makes data of the same shape for a dry evaluation. A name that would be there if the
+stage captured more is in `absent`, with the reason: "no lag capture" says more than "unknown name".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, TypeAlias
+
+from proveout.dsl import metrics
+from proveout.dsl.expressions import RUNGS
+from proveout.dsl.plan import Capture, Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage
+from proveout.dsl.workloads.parameters import TRANSACTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A plain number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number over repeats, with its interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """True or false."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Names with what they lead to; `absent` are names that lead nowhere here, with why; `rungs` makes it a ladder."""
+
+    what: str
+    members: Mapping[str, Shape]
+    absent: Mapping[str, str] = field(default_factory=dict)
+    rungs: tuple[int, ...] = ()
+    rung: Group | None = None
+
+
+Shape: TypeAlias = Number | Estimate | Boolean | Group
+
+NUMBER, ESTIMATE, BOOLEAN = Number(), Estimate(), Boolean()
+
+ESTIMATE_MEMBERS: Mapping[str, Shape] = dict.fromkeys(metrics.ESTIMATE, NUMBER)
+
+
+def iteration(plan: Plan, stage: Ladder | Search) -> Group:
+    """What one iteration of `stage` offers (`accept:`)."""
+    return _measured(plan, stage, NUMBER, f"an iteration of `{stage.id}`")
+
+
+def stop_scope(plan: Plan, stage: Ladder) -> Group:
+    """What `stop_when:` of a ladder may read: the finished iteration as `rung`."""
+    here = f"stop_when of `{stage.id}`"
+    return Group(what=here, members={"rung": iteration(plan, stage)})
+
+
+def run_scope(plan: Plan, stages: Iterable[Stage]) -> Group:
+    """What a verdict, or a rate, may read: the results of `stages` by id, and the propagations."""
+    members: dict[str, Shape] = {stage.id: _stage(plan, stage) for stage in stages}
+    ends = [system for system in plan.systems if system.propagates_to]
+    members["propagation"] = Group(
+        what="propagation",
+        members={system.name: _group(metrics.PROPAGATION, NUMBER, f"propagation.{system.name}") for system in ends},
+    )
+    return Group(what="the results", members=members)
+
+
+def sample(shape: Shape, numbers: Iterable[int] | None = None) -> Any:
+    """Data of that shape. All numbers differ a little, so that no difference of two of them is zero."""
+    source = iter(numbers or count(1))
+    match shape:
+        case Number():
+            return 1.0 + next(source) / 4096.0
+        case Boolean():
+            return True
+        case Estimate():
+            return {name: 1.0 + next(source) / 4096.0 for name in metrics.ESTIMATE}
+        case Group(members=members, rungs=rungs, rung=rung):
+            tree = {name: sample(member, source) for name, member in members.items()}
+            if rung is not None:
+                tree[RUNGS] = {str(threads): sample(rung, source) for threads in rungs}
+            return tree
+
+
+def _stage(plan: Plan, stage: Stage) -> Group:
+    match stage:
+        case Ladder():
+            rung = _measured(plan, stage, ESTIMATE, f"a rung of `{stage.id}`")
+            what = f"the ladder `{stage.id}`"
+            return Group(what=what, members={"peak": rung}, rungs=stage.threads, rung=rung)
+        case Search():
+            tree = _group(metrics.SEARCH, NUMBER, f"the search `{stage.id}`")
+            return Group(what=tree.what, members={**tree.members, "confirm": iteration(plan, stage)})
+        case Populate():
+            return _group(metrics.POPULATE, NUMBER, f"the populate stage `{stage.id}`")
+        case Sql():
+            return _group(metrics.SQL, NUMBER, f"the sql stage `{stage.id}`")
+        case Reset() | Pause():
+            return _group(metrics.TIMED, NUMBER, f"the stage `{stage.id}`")
+
+
+def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what: str) -> Group:
+    """The tree of a measured stage; `leaf` is what an ordinary number is in it."""
+    members: dict[str, Shape] = dict(_group(metrics.LOAD, leaf, what).members)
+    kind = plan.workload(stage.workload).kind
+    transaction = {name: _group(metrics.TRANSACTION, leaf, name) for name in TRANSACTIONS.get(kind, ())}
+    members["transactions"] = Group(what=f"the transactions of `{kind}`", members=transaction)
+    absent: dict[str, str] = {}
+    captures = [plan.capture(name) for name in stage.captures]
+    hosts, missing = _hosts(plan, stage, captures, leaf)
+    members |= hosts
+    absent |= missing
+    for kind_of_capture, tree in (("waits", metrics.WAITS), ("lag", metrics.LAG)):
+        if any(capture.kind == kind_of_capture for capture in captures):
+            members[kind_of_capture] = _group(tree, leaf, kind_of_capture)
+        else:
+            absent[kind_of_capture] = _no_capture(stage, kind_of_capture)
+    return Group(what=what, members=members, absent=absent)
+
+
+def _hosts(
+    plan: Plan, stage: Ladder | Search, captures: list[Capture], leaf: Number | Estimate
+) -> tuple[dict[str, Shape], dict[str, str]]:
+    """`hosts.<name>` for each host whose operating system is captured, and `cpu` for the target system's; what is absent."""
+    captured = {host for capture in captures if capture.kind == "os" for host in capture.hosts}
+    target = plan.system(stage.target).host
+    if not captured:
+        missing = _no_capture(stage, "os")
+        return {}, {"hosts": missing, "cpu": missing}
+    trees = {name: _group(metrics.OS_HOST, leaf, f"hosts.{name}") for name in sorted(captured)}
+    rest = [host.name for host in plan.hosts if host.name not in captured]
+    uncaptured = dict.fromkeys(rest, f"no os capture of stage `{stage.id}` covers it")
+    hosts = Group(what="the captured hosts", members=trees, absent=uncaptured)
+    if target in captured:
+        return {"hosts": hosts, "cpu": _group(metrics.CPU, leaf, f"cpu of {target}")}, {}
+    why = f"no os capture of stage `{stage.id}` covers `{target}`, the host of its target"
+    return {"hosts": hosts}, {"cpu": why}
+
+
+def _no_capture(stage: Ladder | Search, kind: str) -> str:
+    return f"stage `{stage.id}` has no capture of kind {kind}"
+
+
+def _group(tree: metrics.Tree, leaf: Number | Estimate, what: str) -> Group:
+    """A tree of the vocabulary; a confidence bound is a plain number whatever `leaf` is."""
+    members: dict[str, Shape] = {}
+    for name, below in tree.items():
+        if not isinstance(below, str):
+            members[name] = _group(below, leaf, name)
+        else:
+            members[name] = NUMBER if metrics.is_bound(name) else leaf
+    return Group(what=what, members=members)
