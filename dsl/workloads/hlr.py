@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from operator import attrgetter
 
 from proveout.dsl.workloads import hlr_rows, hlr_tables
-from proveout.dsl.workloads.base import Body, Outcome, Population, Statement, Table, TransactionType
+from proveout.dsl.workloads.base import Body, Outcome, Population, Request, Statement, Table, TransactionType
 from proveout.dsl.workloads.hlr_keys import Keys
 from proveout.dsl.workloads.hlr_shares import shares
 from proveout.dsl.workloads.hlr_statements import (
@@ -96,6 +97,13 @@ def delete_call_forwarding(keys: Keys) -> Body:
     return COMMIT if deleted.count else LOGICAL_FAILURE
 
 
+# Transactions of one statement: where their requests come from (see TransactionType.requests)
+_REQUESTS: Mapping[str, Callable[[Keys], Callable[[], Request]]] = {
+    "GetBasicSubscriberData": attrgetter("subscriber"),
+    "GetAccessData": attrgetter("access"),
+    "GetNewDestination": attrgetter("destination"),
+}
+
 _BODIES: Mapping[str, tuple[Callable[[Keys], Body], tuple[Statement, ...]]] = {
     "GetBasicSubscriberData": (get_basic_subscriber_data, (GET_SUBSCRIBER,)),
     "GetAccessData": (get_access_data, (GET_ACCESS,)),
@@ -124,6 +132,7 @@ class HlrWorkload:
                 body=body,
                 statements=statements,
                 single=len(statements) == 1,
+                requests=_REQUESTS.get(name),
                 logical_failure=(1.0 - expected[name].fresh, 1.0 - expected[name].steady),
             )
             for name, (body, statements) in _BODIES.items()
