@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,3 +79,19 @@ def interval(estimate: Mapping[str, Any], name: str = "") -> str:
         return f"{mean} (no interval, n = {repeats})"
     how = ", bootstrap over seconds" if estimate.get("method") == "bootstrap" else ""
     return f"{mean} (95 % CI {quantity(lower, name)} … {quantity(upper, name)}, n = {repeats}{how})"
+
+
+def safe(text: str) -> str:
+    """Text from outside (host names, a database's words) in one line that cannot act on a terminal.
+
+    Control characters (ANSI escapes, newlines) and bidirectional overrides are shown as `\\x1b`; the rest stays as it is.
+    """
+    return "".join(character if _harmless(character) else _shown(character) for character in text)
+
+
+def _harmless(character: str) -> bool:
+    return unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+
+
+def _shown(character: str) -> str:
+    return {"\n": "\\n", "\t": " ", "\r": "\\r"}.get(character, character.encode("unicode_escape", "replace").decode())
