@@ -25,8 +25,9 @@ from proveout.coordinator.pki import Authority, Credentials
 from proveout.dsl.errors import ProveoutError
 
 READY_S = 30.0
-LEAVE_S = 5.0
+LEAVE_S = 2.0
 STOP_S = 20.0
+GROUP_S = 5.0
 POLL_S = 0.05
 LOOPBACK = "127.0.0.1"
 COMMAND = (sys.executable, "-m", "proveout.agent")
@@ -143,7 +144,7 @@ async def _gone(child: asyncio.subprocess.Process, timeout_s: float) -> bool:
 
 async def _end_group(group: int) -> None:
     """Processes that an agent killed outright could not end: SIGINT stops a database server fast, SIGKILL the rest."""
-    until_s = time.monotonic() + LEAVE_S
+    until_s = time.monotonic() + GROUP_S
     if not _signal_group(group, signal.SIGINT):
         return
     while time.monotonic() < until_s:

@@ -1,0 +1,10 @@
+"""`python -m proveout.agent`: the agent's process, without the command line's weight; local agents are started this way."""
+
+from __future__ import annotations
+
+import sys
+
+from proveout.agent.process import main
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

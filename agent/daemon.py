@@ -1,0 +1,266 @@
+"""The daemon: a gRPC server around `admission` and `session`, and the life of its process. No logic of the work itself.
+
+Flow: `Options` -> `serve()`: identity, state directory (locked), journal, server, then wait. A *local* agent (a child of
+the coordinator) leaves after its one session, or when none came within `ORPHAN_S`, and removes its directory with its
+certificates. A permanent one listens on. SIGTERM and SIGINT end the session in order and then the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+import psutil
+
+import proveout
+from proveout.agent import facts
+from proveout.agent.admission import Admission, Place
+from proveout.agent.guard import Guard, read_identity, server_credentials
+from proveout.agent.handlers import TABLE
+from proveout.agent.journal import AgentJournal
+from proveout.agent.session import Attachment, Session
+from proveout.agent.tasks import Handler
+from proveout.dsl.errors import ProveoutError
+from proveout.proto import codec
+from proveout.proto.agent_pb2_grpc import AgentServicer, add_AgentServicer_to_server
+from proveout.proto.messages import PROTOCOL_VERSION, Hello, Refused, Welcome
+from proveout.proto.transport import OPTIONS
+
+ORPHAN_S = 30.0
+HELLO_S = 10.0
+STOP_S = 2.0
+CHILD_S = 2.0
+LOOK_S = 0.1
+STREAMS_MAX = 16
+
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+    *OPTIONS,
+    ("grpc.so_reuseport", 0),  # a second agent on the same port is an error, not a lottery
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_concurrent_streams", STREAMS_MAX),
+)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How an agent is run: address to listen at (`name:port`, port 0 = any), directories, name in plans ("" = any)."""
+
+    listen: str
+    pki: Path
+    state_dir: Path
+    name: str = ""
+    local: bool = False
+
+
+class Servicer(AgentServicer):
+    """The service of `agent.proto`: streams in, streams out."""
+
+    def __init__(self, admission: Admission, name: str) -> None:
+        self._admission = admission
+        self._name = name
+
+    # A coroutine that reads and writes, not a generator: its `finally` runs when the stream breaks, not when it is collected.
+    async def Session(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]  # noqa: N802
+        """One stream: Hello, Welcome or Refused, then both speak until one leaves."""
+        hello = await _first(context)
+        session = await self._admission.admit(hello)
+        if isinstance(session, Refused):
+            await context.write(codec.agent_envelope(session))
+            return
+        attachment = session.attach()
+        listening = asyncio.create_task(_listen(context, session, attachment))
+        try:
+            await context.write(codec.agent_envelope(self._welcome(session)))
+            await _speak(context, session, attachment)
+            fault = listening.result() if listening.done() and not listening.cancelled() else None
+            if fault is not None:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, fault.what)
+        finally:
+            listening.cancel()
+            session.detach(attachment)
+
+    def _welcome(self, session: Session) -> Welcome:
+        return Welcome(
+            agent=self._name or session.hello.host,
+            version=proveout.__version__,
+            protocol=PROTOCOL_VERSION,
+            machine_id=facts.machine_id(),
+            cores=facts.cores(),
+            facts=facts.facts(),
+            session=session.name,
+        )
+
+
+async def _first(context: Any) -> Hello:
+    """The Hello that opens a stream; anything else, or nothing in time, ends it."""
+    invalid = grpc.StatusCode.INVALID_ARGUMENT
+    try:
+        async with asyncio.timeout(HELLO_S):
+            envelope = await context.read()
+        if envelope is grpc.aio.EOF:
+            await context.abort(invalid, "the stream ended before its Hello")
+        message = codec.coordinator_message(envelope)
+    except TimeoutError:
+        await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no Hello within {HELLO_S:g} s")
+    except codec.WireFault as fault:
+        await context.abort(invalid, fault.what)
+    if not isinstance(message, Hello):
+        await context.abort(invalid, f"a stream begins with Hello, not {type(message).__name__}")
+    return cast(Hello, message)  # abort does not return
+
+
+async def _listen(context: Any, session: Session, attachment: Attachment) -> codec.WireFault | None:
+    """Hand over what comes in until the stream ends, and detach it then; the fault when it ended for one."""
+    try:
+        while (envelope := await context.read()) is not grpc.aio.EOF and attachment.open:
+            session.receive(codec.coordinator_message(envelope))
+    except codec.WireFault as fault:
+        _log.warning("ended a stream: %s", fault.what)
+        return fault
+    finally:
+        session.detach(attachment)
+    return None
+
+
+async def _speak(context: Any, session: Session, attachment: Attachment) -> None:
+    """Say what there is to say until the stream is detached or the session is over."""
+    async for message in session.speak(attachment):
+        try:
+            envelope = codec.agent_envelope(message)
+        except codec.WireFault as fault:  # outcomes were checked when they were noted; this is a sample or a log line
+            _log.error("could not send a message: %s", fault.what)
+            continue
+        await context.write(envelope)
+
+
+async def serve(
+    options: Options, ready: Callable[[str], None], table: Mapping[type, Handler] = TABLE, orphan_s: float = ORPHAN_S
+) -> None:
+    """Run an agent to its end; `ready` is told the address once it listens. ProveoutError when it cannot be started."""
+    identity = read_identity(options.pki)
+    state_dir = options.state_dir
+    with _locked(state_dir):
+        journal = AgentJournal(state_dir / "journal.sqlite")
+        admission = Admission(Place(name=options.name, state_dir=state_dir, table=table), journal)
+        server = grpc.aio.server(interceptors=[Guard()], options=SERVER_OPTIONS)
+        add_AgentServicer_to_server(Servicer(admission, options.name), server)
+        address = _bind(server, options.listen, server_credentials(identity))
+        await server.start()
+        try:
+            _log.info("agent %s (proveout %s) listens at %s", options.name, proveout.__version__, address)
+            ready(address)
+            await _until_over(admission, options.local, orphan_s)
+        finally:
+            await _leave(admission)
+            await server.stop(STOP_S)
+            journal.close()
+            await asyncio.to_thread(_end_children)
+    if options.local:
+        _remove(options.pki)
+
+
+@contextlib.contextmanager
+def _locked(state_dir: Path) -> Iterator[None]:
+    """The state directory, 0700, held by this agent alone; work directories of an agent that was killed are removed."""
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(state_dir / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise ProveoutError(
+            f"cannot use the state directory: {error.strerror}",
+            where=str(state_dir),
+            way_out="Name another --state-dir.",
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for left in state_dir.glob("work-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+    except BlockingIOError as error:
+        raise ProveoutError(
+            "another agent uses this state directory",
+            where=str(state_dir),
+            way_out="Stop it, or name another --state-dir.",
+        ) from error
+    finally:
+        os.close(descriptor)
+
+
+def _bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials) -> str:
+    try:
+        port = server.add_secure_port(listen, credentials)
+    except RuntimeError as error:
+        raise ProveoutError(
+            "cannot listen there",
+            where=listen,
+            way_out="Is the address one of this host, and the port free? Write it as name:port.",
+        ) from error
+    return f"{listen.rpartition(':')[0]}:{port}"
+
+
+async def _until_over(admission: Admission, local: bool, orphan_s: float) -> None:
+    """Wait until a signal comes, or for a local agent until its session has ended or never came."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    waits = {asyncio.create_task(stop.wait())}
+    if local:
+        waits.add(asyncio.create_task(_session_over(admission, orphan_s)))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+async def _session_over(admission: Admission, orphan_s: float) -> None:
+    try:
+        await asyncio.wait_for(admission.began.wait(), orphan_s)
+    except TimeoutError:
+        _log.warning("no coordinator came within %g s", orphan_s)
+        return
+    # A newer coordinator that takes over ends a session, and not the agent.
+    while admission.session is not None and (admission.waiting or not admission.session.ended.is_set()):
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(admission.session.ended.wait(), LOOK_S)
+            await asyncio.sleep(LOOK_S if admission.waiting else 0)
+
+
+async def _leave(admission: Admission) -> None:
+    admission.leaving = True
+    if admission.session is not None:
+        admission.session.end("cancelled", "the agent was told to stop", keep_data=True)
+        await admission.session.ended.wait()
+
+
+def _end_children() -> None:
+    """Processes that a handler has left behind: nothing outlives its agent."""
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        _log.warning("ending process %d, which was left behind", child.pid)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
+    for child in psutil.wait_procs(children, timeout=CHILD_S)[1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+def _remove(directory: Path) -> None:
+    """A local agent's directory, and the one above it for the last that leaves."""
+    shutil.rmtree(directory, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        directory.parent.rmdir()

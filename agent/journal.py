@@ -1,0 +1,91 @@
+"""What an agent remembers: the highest fencing epoch per run, and what became of each task. SQLite in its state directory.
+
+Flow: `admission` notes epochs; a session notes a task's key before it starts it (`accept`) and its outcome before it sends
+it (`finish`), so a task that is sent again is answered and has no second effect, also after the agent was restarted. Keys
+belong to one epoch of a run: when a newer coordinator takes over everything of the old one is ended first, so its tasks
+are new ones. Outcomes may hold connection strings: the file is 0600, and a run's tasks are forgotten when it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from proveout.dsl.errors import ProveoutError
+from proveout.proto import codec
+from proveout.proto.messages import TaskDone, TaskFailed
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS epoch (run TEXT PRIMARY KEY, highest INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS task (
+  run TEXT NOT NULL, epoch INTEGER NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, outcome BLOB,
+  PRIMARY KEY (run, epoch, key)
+) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A task that was accepted before: the digest of what it was, and its outcome when it has one."""
+
+    digest: str
+    outcome: TaskDone | TaskFailed | None
+
+
+class AgentJournal:
+    """The journal in `path`, made when it is not there. ProveoutError when it cannot be used."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._db = sqlite3.connect(path, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.executescript(_SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            raise ProveoutError(
+                f"the agent's journal cannot be used: {error}",
+                where=str(path),
+                way_out="Name another --state-dir, or remove the file while no run uses this agent.",
+            ) from error
+
+    def highest_epoch(self, run: str) -> int | None:
+        """The highest epoch that was ever admitted for `run`."""
+        row = self._db.execute("SELECT highest FROM epoch WHERE run = ?", (run,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def note_epoch(self, run: str, epoch: int) -> None:
+        """From now on only `epoch` and higher ones are admitted for `run`; what older ones asked for is forgotten."""
+        self._db.execute(
+            "INSERT INTO epoch VALUES (?, ?) ON CONFLICT (run) DO UPDATE SET highest = max(highest, excluded.highest)",
+            (run, epoch),
+        )
+        self._db.execute("DELETE FROM task WHERE run = ? AND epoch < ?", (run, epoch))
+
+    def known(self, run: str, epoch: int, key: str) -> Known | None:
+        """What became of a key, None when it was never accepted."""
+        query = "SELECT digest, outcome FROM task WHERE run = ? AND epoch = ? AND key = ?"
+        row = self._db.execute(query, (run, epoch, key)).fetchone()
+        if row is None:
+            return None
+        return Known(digest=row[0], outcome=None if row[1] is None else codec.outcome_from_bytes(row[1]))
+
+    def accept(self, run: str, epoch: int, key: str, digest: str) -> None:
+        """Note a key before its task starts."""
+        self._db.execute("INSERT INTO task VALUES (?, ?, ?, ?, NULL)", (run, epoch, key, digest))
+
+    def finish(self, run: str, epoch: int, outcome: TaskDone | TaskFailed) -> None:
+        """Note an outcome before it is sent. WireFault when it cannot be sent at all."""
+        data = codec.outcome_bytes(outcome)
+        query = "UPDATE task SET outcome = ? WHERE run = ? AND epoch = ? AND key = ?"
+        self._db.execute(query, (data, run, epoch, outcome.key))
+
+    def forget(self, run: str) -> None:
+        """Forget the tasks of a run that has ended; its epoch stays, against a coordinator that does not know."""
+        self._db.execute("DELETE FROM task WHERE run = ?", (run,))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()

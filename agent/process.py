@@ -1,0 +1,83 @@
+"""The process of an agent: arguments and log in, exit code out; `daemon.serve` in between.
+
+A local agent says `listening <address>` on its standard output once, which then becomes its log, as standard error is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from proveout.agent.daemon import ORPHAN_S, Options, serve
+from proveout.agent.handlers import TABLE
+from proveout.agent.redaction import Formatter
+from proveout.agent.tasks import Handler
+from proveout.dsl.errors import ProveoutError
+
+LISTEN = "0.0.0.0:7443"  # agents exist to be dialled; nobody gets in without a certificate
+BUG = 70  # EX_SOFTWARE of sysexits.h
+
+
+def default_state_dir() -> Path:
+    """Where a permanent agent keeps its journal: /var/lib/proveout for root, else under the user's own state."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/proveout")
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "proveout/agent"
+
+
+def run(options: Options, table: Mapping[type, Handler] = TABLE, orphan_s: float = ORPHAN_S) -> NoReturn:
+    """Run an agent and end the process with its exit code. An expected failure is one message on standard error.
+
+    The process ends at once: a thread or a task of a handler that hangs must not keep it.
+    """
+    log = logging.StreamHandler(sys.stderr)
+    log.setFormatter(Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[log], level=logging.INFO)
+    loop = asyncio.new_event_loop()
+    code = BUG
+    try:
+        loop.run_until_complete(serve(options, _say_ready if options.local else _ignore, table, orphan_s))
+        code = 0
+    except ProveoutError as error:
+        sys.stderr.write(f"{error}\n")
+        code = error.exit_code
+    except BaseException:  # os._exit would swallow it
+        logging.exception("the agent broke off")
+    finally:
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main(arguments: Sequence[str], table: Mapping[type, Handler] = TABLE, orphan_s: float = ORPHAN_S) -> NoReturn:
+    """`run` with the options of a command line."""
+    run(_options(arguments), table, orphan_s)
+
+
+def _options(arguments: Sequence[str]) -> Options:
+    parser = argparse.ArgumentParser(prog="proveout agent")
+    parser.add_argument("--listen", default=LISTEN)
+    parser.add_argument("--pki", type=Path, required=True)
+    parser.add_argument("--state-dir", type=Path)
+    parser.add_argument("--name", default="")
+    parser.add_argument("--local", action="store_true")
+    given = parser.parse_args(arguments)
+    state_dir = given.pki / "state" if given.local else given.state_dir or default_state_dir()
+    return Options(listen=given.listen, pki=given.pki, state_dir=state_dir, name=given.name, local=given.local)
+
+
+def _say_ready(address: str) -> None:
+    sys.stdout.write(f"listening {address}\n")
+    sys.stdout.flush()
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+
+def _ignore(_address: str) -> None:
+    return None

@@ -1,0 +1,245 @@
+"""One session on an agent: a run's tasks here, its resources, and its lease, from Welcome until everything is undone.
+
+Flow: the stream's messages -> `receive` -> tasks (`work`), each answered through the outbox -> the stream that is attached.
+Streams come and go within the lease; the session stays. A key that is known already is answered with what is known of it.
+The session ends once, by `end`: at a Goodbye, at the end of the lease, when a newer coordinator takes over, or with
+the agent. Then all tasks are stopped, resources closed in reverse order of their making, and the work directory removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import shutil
+import sqlite3
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from proveout.agent.journal import AgentJournal
+from proveout.agent.lease import Lease
+from proveout.agent.outbox import Outbox
+from proveout.agent.redaction import for_people
+from proveout.agent.tasks import Handler, Resource
+from proveout.agent.work import Work
+from proveout.proto.codec import WireFault, task_digest
+from proveout.proto.messages import (
+    AgentMessage,
+    Beat,
+    BeatReply,
+    Cancel,
+    CoordinatorMessage,
+    Finish,
+    Goodbye,
+    Hello,
+    LogLine,
+    Start,
+    Task,
+    TaskAccepted,
+    TaskArmed,
+    TaskDone,
+    TaskError,
+    TaskFailed,
+)
+
+TASKS_MAX = 256
+DEADLINE_MAX_S = 30 * 86400.0
+CLOSE_S = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Attachment:
+    """A stream that speaks for the session at the moment; `open` until it breaks or another one replaces it."""
+
+    open: bool = True
+
+
+class Session:
+    """What an agent does for one coordinator. `work_dir` is made here (0700) and removed at the end."""
+
+    def __init__(self, hello: Hello, work_dir: Path, journal: AgentJournal, table: Mapping[type, Handler]) -> None:
+        self.hello = hello
+        self.name = uuid.uuid4().hex
+        self.work_dir = work_dir
+        self.resources: dict[str, Resource] = {}
+        self.ended = asyncio.Event()
+        self._journal = journal
+        self._table = table
+        self._outbox = Outbox()
+        self._works: dict[str, Work] = {}
+        self._runs: dict[str, asyncio.Task[None]] = {}
+        self._lease = Lease(hello.lease_s, time.monotonic_ns())
+        self._attachment: Attachment | None = None
+        self._ending: asyncio.Task[None] | None = None
+        work_dir.mkdir(mode=0o700, parents=True)
+        self._watch = asyncio.create_task(self._watch_lease())
+
+    # ---- streams ---------------------------------------------------------------------------------------------------
+
+    @property
+    def attached(self) -> bool:
+        """Whether a stream speaks for the session now."""
+        return self._attachment is not None and self._attachment.open
+
+    @property
+    def lease_remaining_s(self) -> float:
+        """Seconds until the session ends unless a beat comes."""
+        return self._lease.remaining_s(time.monotonic_ns())
+
+    def attach(self) -> Attachment:
+        """A (new) stream speaks for the session from now on; one that did so is detached. Renews the lease."""
+        if self._attachment is not None:
+            self.detach(self._attachment)
+        self._lease.renew(time.monotonic_ns())
+        self._attachment = Attachment()
+        return self._attachment
+
+    def detach(self, attachment: Attachment) -> None:
+        """That stream is gone; what waits to be said waits for the next one, for as long as the lease lasts."""
+        if attachment.open:
+            attachment.open = False
+            self._outbox.forget_beats()
+            self._outbox.nudge()
+
+    async def speak(self, attachment: Attachment) -> AsyncIterator[AgentMessage]:
+        """What to say on that stream, until it is detached or the session has ended and said everything."""
+        while attachment.open and not self._outbox.finished:
+            message = await self._outbox.take()
+            if message is None:
+                continue
+            if isinstance(message, BeatReply):
+                message = replace(message, replied_ns=time.monotonic_ns())
+            yield message
+
+    # ---- what comes in ---------------------------------------------------------------------------------------------
+
+    def receive(self, message: CoordinatorMessage) -> None:
+        """Act on a message of the attached stream. WireFault for a second Hello."""
+        match message:
+            case Beat():
+                now_ns = time.monotonic_ns()
+                self._lease.renew(now_ns)
+                self._outbox.put(
+                    BeatReply(sequence=message.sequence, sent_ns=message.sent_ns, received_ns=now_ns, replied_ns=now_ns)
+                )
+            case Task():
+                self._take(message)
+            case Goodbye():
+                self.end("cancelled", "the coordinator said goodbye", keep_data=message.keep_data)
+            case Start() | Finish() | Cancel():
+                self._control(message)
+            case Hello():
+                raise WireFault("a second Hello came on a stream")
+
+    def _control(self, message: Start | Finish | Cancel) -> None:
+        """Something for a task under way; one that has ended meanwhile has said so, and there is nothing to do."""
+        work = self._works.get(message.key)
+        if work is None:
+            return
+        match message:
+            case Start():
+                work.start_at(message.t0_ns)
+            case Finish():
+                work.finish()
+            case Cancel():
+                work.stop("cancelled", message.reason)
+
+    def _take(self, task: Task) -> None:
+        run, epoch = self.hello.run_id, self.hello.epoch
+        digest = task_digest(task)
+        try:
+            known = self._journal.known(run, epoch, task.key)
+            if known is None:
+                self._accept(task, digest)
+            elif known.digest != digest:
+                self._refuse(task.key, "refused", "this key was used for another task")
+            elif known.outcome is not None:
+                self._outbox.put(known.outcome)
+            elif task.key in self._works:
+                self._repeat_state(self._works[task.key])
+            else:
+                self._refuse(task.key, "lease_lost", "the task was under way when the agent's session ended")
+        except sqlite3.Error as error:
+            self._refuse(task.key, "disk_full", f"the agent cannot write its journal: {error}")
+
+    def _accept(self, task: Task, digest: str) -> None:
+        handler = self._table.get(type(task.spec))
+        if not (math.isfinite(task.deadline_s) and 0 < task.deadline_s <= DEADLINE_MAX_S):
+            return self._refuse(task.key, "invalid", f"{task.deadline_s} s is no deadline")
+        if handler is None:
+            return self._refuse(task.key, "missing", f"this agent cannot do {type(task.spec).__name__}")
+        if len(self._works) >= TASKS_MAX or self._ending is not None:
+            return self._refuse(task.key, "refused", "the agent has too many tasks, or is about to leave")
+        self._journal.accept(self.hello.run_id, self.hello.epoch, task.key, digest)
+        self._outbox.put(TaskAccepted(key=task.key))
+        work = Work(task.key, self.hello.host, self.work_dir, self.resources, self._outbox.put)
+        self._works[task.key] = work
+        self._runs[task.key] = asyncio.create_task(self._run(work, handler, task), name=task.key)
+        return None
+
+    async def _run(self, work: Work, handler: Handler, task: Task) -> None:
+        outcome = await work.run(handler, task.spec, task.deadline_s)
+        try:
+            self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
+        except WireFault as fault:
+            outcome = TaskFailed(key=work.key, error=TaskError(code="fault", message=fault.what, way_out=fault.way_out))
+            self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
+        except sqlite3.Error:
+            _log.exception("the outcome of %s could not be noted", work.key)
+        self._outbox.put(outcome)
+        del self._works[work.key], self._runs[work.key]
+        if isinstance(outcome, TaskDone):
+            _log.info("task %s is done", work.key)
+        else:
+            _log.warning("task %s failed: %s: %s", work.key, outcome.error.code, outcome.error.message)
+
+    def _repeat_state(self, work: Work) -> None:
+        self._outbox.put(TaskAccepted(key=work.key))
+        if work.is_armed:
+            self._outbox.put(TaskArmed(key=work.key))
+
+    def _refuse(self, key: str, code: str, message: str) -> None:
+        self._outbox.put(TaskFailed(key=key, error=TaskError(code=code, message=for_people(message))))
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    async def _watch_lease(self) -> None:
+        while (remaining_s := self.lease_remaining_s) > 0:  # noqa: ASYNC110 -- the clock ends a lease, nobody signals it
+            await asyncio.sleep(remaining_s)
+        _log.warning("the lease of run %s ended: no beat for %g s", self.hello.run_id, self.hello.lease_s)
+        self.end("lease_lost", "the agent lost its coordinator", keep_data=True)
+
+    def end(self, code: str, reason: str, *, keep_data: bool) -> None:
+        """Begin to end the session, once; await `ended`. Tasks that are under way fail with `code` and `reason`."""
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end(code, reason, keep_data))
+
+    async def _end(self, code: str, reason: str, keep_data: bool) -> None:
+        self._watch.cancel()
+        for work in self._works.values():
+            work.stop(code, reason)
+        if self._runs:
+            await asyncio.wait(set(self._runs.values()))
+        for name, resource in reversed(list(self.resources.items())):
+            await self._close(name, resource, keep_data)
+        await asyncio.to_thread(shutil.rmtree, self.work_dir, ignore_errors=True)
+        if not keep_data:
+            with contextlib.suppress(sqlite3.Error):
+                self._journal.forget(self.hello.run_id)
+        self._outbox.close()
+        self.ended.set()
+
+    async def _close(self, name: str, resource: Resource, keep_data: bool) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await resource.close(keep_data=keep_data)
+        except Exception as error:  # noqa: BLE001 -- the others must be closed whatever is wrong with this one
+            _log.error("%s could not be closed", name, exc_info=error)
+            text = f"{name} could not be closed in order: {type(error).__name__}: {error}"
+            self._outbox.put(LogLine(level="error", text=for_people(text)))

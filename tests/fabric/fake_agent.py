@@ -1,0 +1,160 @@
+"""An agent whose handlers are told by their task what to do: `python fake_agent.py --local …`, as `proveout.agent` is run.
+
+`RunSql.statements` are commands; see `COMMANDS`. `RunLoad` arms, waits for its start and sends samples; `RunCapture`
+samples until it is finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from proveout.agent.process import main
+from proveout.agent.tasks import TaskContext, TaskFault
+from proveout.proto.messages import (
+    CaptureResult,
+    CaptureSample,
+    Done,
+    LoadResult,
+    Reading,
+    RunCapture,
+    RunLoad,
+    RunSql,
+    SqlDone,
+    StopSystem,
+)
+
+PASSWORD = "hunter2-canary"
+
+
+class FileResource:
+    """Writes a line when it is closed."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self._line = name
+        self._path = path
+
+    async def close(self, *, keep_data: bool) -> None:
+        append(self._path, f"closed {self._line} keep_data={keep_data}")
+
+
+def append(path: Path, line: str) -> None:
+    with path.open("a") as stream:
+        stream.write(line + "\n")
+
+
+async def _append(_context: TaskContext, path: str, line: str = "effect") -> None:
+    append(Path(path), line)
+
+
+async def _sleep(_context: TaskContext, seconds: str, path: str = "") -> None:
+    try:
+        await asyncio.sleep(float(seconds))
+    except asyncio.CancelledError:
+        if path:
+            append(Path(path), "stopped")
+        raise
+
+
+async def _stubborn(_context: TaskContext, seconds: str) -> None:
+    until_s = time.monotonic() + float(seconds)
+    while time.monotonic() < until_s:
+        try:
+            await asyncio.sleep(until_s - time.monotonic())
+        except asyncio.CancelledError:
+            continue
+
+
+async def _bug(_context: TaskContext) -> None:
+    raise ValueError(f"cannot connect with host=x password={PASSWORD} user=y")
+
+
+async def _fault(_context: TaskContext) -> None:
+    raise TaskFault("unreachable", "the server does not answer", way_out="Start it.")
+
+
+async def _resource(context: TaskContext, name: str, path: str) -> None:
+    context.resources[name] = FileResource(name, Path(path))
+
+
+async def _spawn(_context: TaskContext, path: str) -> None:
+    child = await asyncio.create_subprocess_exec("sleep", "600")
+    append(Path(path), str(child.pid))
+
+
+async def _work_dir(context: TaskContext, path: str) -> None:
+    (context.work_dir / "scratch").write_text("x")
+    append(Path(path), str(context.work_dir))
+
+
+async def _where(_context: TaskContext, path: str) -> None:
+    append(Path(path), str(os.getpid()))
+
+
+async def _samples(context: TaskContext, count: str) -> None:
+    for number in range(int(count)):
+        context.sample(CaptureSample(capture="c", at_ns=number, readings=()))
+    context.log("info", f"said {count}")
+
+
+COMMANDS = {
+    "append": _append,
+    "sleep": _sleep,
+    "stubborn": _stubborn,
+    "bug": _bug,
+    "fault": _fault,
+    "resource": _resource,
+    "spawn": _spawn,
+    "work-dir": _work_dir,
+    "where": _where,
+    "samples": _samples,
+}
+
+
+async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
+    for statement in spec.statements:
+        name, *arguments = statement.split()
+        await COMMANDS[name](context, *arguments)
+    return SqlDone(counts=tuple(range(len(spec.statements))))
+
+
+async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
+    context.armed()
+    t0_ns = await context.started()
+    begin_ns = time.monotonic_ns()
+    return LoadResult(
+        transactions=(),
+        ended_in_window=spec.share.count,
+        measure_start_ns=t0_ns,
+        measure_end_ns=begin_ns,
+        client_cpu_fraction=0.0,
+        client_cpu_s=0.0,
+        start_skew_ns=begin_ns - t0_ns,
+        seconds_produced=0,
+    )
+
+
+async def run_capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
+    sent = 0
+    finished = asyncio.ensure_future(context.finished())
+    while not finished.done():
+        sent += 1
+        reading = Reading(metric="number", value=float(sent))
+        context.sample(CaptureSample(capture=spec.capture.name, at_ns=time.monotonic_ns(), readings=(reading,)))
+        await asyncio.wait({finished}, timeout=spec.capture.every_s)
+    return CaptureResult(capture=spec.capture.name, samples=sent)
+
+
+async def stop_system(_context: TaskContext, _spec: Any) -> Any:
+    return "this is no result"
+
+
+TABLE = {RunSql: run_sql, RunLoad: run_load, RunCapture: run_capture, StopSystem: stop_system}
+assert Done not in TABLE
+
+if __name__ == "__main__":
+    main(sys.argv[1:], TABLE, orphan_s=float(os.environ.get("FAKE_ORPHAN_S", "20")))
