@@ -209,13 +209,8 @@ class _Checker:
 
     def unknown(self, name: str, offset: int, tree: Names) -> None:
         if name in tree.absent:
-            self.faults.append(
-                Fault(
-                    offset=offset,
-                    message=f"`{name}` has no numbers here: {tree.absent[name]}",
-                    hint="add one to its `capture:`",
-                )
-            )
+            why, way_out = tree.absent[name]
+            self.faults.append(Fault(offset=offset, message=f"`{name}` has no numbers here: {why}", hint=way_out))
             return
         message = f"{tree.what} {'have' if tree.what.endswith('s') else 'has'} no `{name}`"
         hint = did_you_mean(name, tree.members)

@@ -319,12 +319,16 @@ class ReportEntry(Strict):
     )
 
 
+Version: TypeAlias = Annotated[Literal[1], Field(description="Version of the format.")]
+Title: TypeAlias = Annotated[str, Field(max_length=200)]
+
+
 class Document(Strict):
     """A plan, format version 1."""
 
-    proveout: Literal[1] = Field(description="Version of the format.")
+    proveout: Version
     name: Name
-    title: str = Field("", max_length=200)
+    title: Title = ""
     params: dict[Id, Param] = Field(default_factory=dict)
     include: list[Text] = Field(default_factory=list, max_length=50)
     topology: Topology = Field(default_factory=Topology)

@@ -35,11 +35,11 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Names with what they lead to; `absent` are names that lead nowhere here, with why; `rungs` makes it a ladder."""
+    """Names with what they lead to; `absent` are names that lead nowhere here, with (why, what to do); `rungs` makes it a ladder."""
 
     what: str
     members: Mapping[str, Shape]
-    absent: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     rungs: tuple[int, ...] = ()
     rung: Group | None = None
 
@@ -113,7 +113,7 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
     kind = plan.workload(stage.workload).kind
     transaction = {name: _group(metrics.TRANSACTION, leaf, name) for name in TRANSACTIONS.get(kind, ())}
     members["transactions"] = Group(what=f"the transactions of `{kind}`", members=transaction)
-    absent: dict[str, str] = {}
+    absent: dict[str, tuple[str, str]] = {}
     captures = [plan.capture(name) for name in stage.captures]
     hosts, missing = _hosts(plan, stage, captures, leaf)
     members |= hosts
@@ -128,7 +128,7 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
 
 def _hosts(
     plan: Plan, stage: Ladder | Search, captures: list[Capture], leaf: Number | Estimate
-) -> tuple[dict[str, Shape], dict[str, str]]:
+) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
     """`hosts.<name>` for each host whose operating system is captured, and `cpu` for the target system's; what is absent."""
     captured = {host for capture in captures if capture.kind == "os" for host in capture.hosts}
     target = plan.system(stage.target).host
@@ -137,16 +137,19 @@ def _hosts(
         return {}, {"hosts": missing, "cpu": missing}
     trees = {name: _group(metrics.OS_HOST, leaf, f"hosts.{name}") for name in sorted(captured)}
     rest = [host.name for host in plan.hosts if host.name not in captured]
-    uncaptured = dict.fromkeys(rest, f"no os capture of stage `{stage.id}` covers it")
+    uncaptured = dict.fromkeys(rest, (f"no os capture of stage `{stage.id}` covers it", _ADD))
     hosts = Group(what="the captured hosts", members=trees, absent=uncaptured)
     if target in captured:
         return {"hosts": hosts, "cpu": _group(metrics.CPU, leaf, f"cpu of {target}")}, {}
     why = f"no os capture of stage `{stage.id}` covers `{target}`, the host of its target"
-    return {"hosts": hosts}, {"cpu": why}
+    return {"hosts": hosts}, {"cpu": (why, _ADD)}
 
 
-def _no_capture(stage: Ladder | Search, kind: str) -> str:
-    return f"stage `{stage.id}` has no capture of kind {kind}"
+_ADD = "add one to the `capture:` of the stage"
+
+
+def _no_capture(stage: Ladder | Search, kind: str) -> tuple[str, str]:
+    return f"stage `{stage.id}` has no capture of kind {kind}", _ADD
 
 
 def _group(tree: metrics.Tree, leaf: Number | Estimate, what: str) -> Group:

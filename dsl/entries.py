@@ -1,0 +1,78 @@
+"""`workloads:` and `captures:` -> the plan's, each validated by what its kind asks for."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from proveout.dsl.nodes import Map, Node, Scalar, did_you_mean
+from proveout.dsl.plan import Capture, Workload
+from proveout.dsl.schema import CaptureEntry
+from proveout.dsl.scope import Scope, where_of
+from proveout.dsl.validation import validate
+from proveout.dsl.workloads.parameters import KINDS, to_values
+
+
+def add_workloads(scope: Scope, section: Node | None) -> None:
+    """Compile `workloads:` into `scope`; the parameters of each are its kind's model."""
+    for key, node, _ in scope.entries(section, "workload", _AnyKind, "workloads"):
+        path = f"workloads.{key.text}"
+        kind = node.get("kind")
+        if not isinstance(kind, Scalar):
+            scope.problems.add(key.where, "`kind` is required", key=f"{path}.kind", hint=did_you_mean("", KINDS))
+            continue
+        if kind.text not in KINDS:
+            hint = did_you_mean(kind.text, KINDS)
+            scope.problems.add(kind.where, f"there is no workload kind `{kind.text}`", key=f"{path}.kind", hint=hint)
+            continue
+        rest = Map(entries=tuple(entry for entry in node.entries if entry[0].text != "kind"), where=node.where)
+        model = validate(KINDS[kind.text], rest, path, scope.problems)
+        if model is not None:
+            scope.workloads[key.text] = Workload(
+                name=key.text, kind=kind.text, parameters=to_values(model), where=key.where
+            )
+
+
+class _AnyKind(BaseModel, extra="allow"):
+    """Any mapping: what is in it depends on its `kind`."""
+
+
+def add_captures(scope: Scope, section: Node | None) -> None:
+    """Compile `captures:` into `scope`."""
+    for key, node, entry in scope.entries(section, "capture", CaptureEntry, "captures"):
+        path = f"captures.{key.text}"
+        capture = _os(scope, key, node, entry, path) if entry.kind == "os" else _database(scope, key, node, entry, path)
+        if capture is not None:
+            scope.captures[key.text] = capture
+
+
+def _os(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
+    if entry.system is not None:
+        where = where_of(node, "system")
+        scope.problems.add(where, "an os capture is of hosts, not of a system", key=f"{path}.system", hint="on: all")
+    hosts = scope.select_hosts(entry.on or ["all"], where_of(node, "on"), f"{path}.on")
+    if hosts is None:
+        return None
+    return Capture(name=key.text, kind="os", every_s=entry.every, hosts=hosts, where=key.where)
+
+
+def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
+    """A capture of kind waits or lag."""
+    if entry.on is not None:
+        where = where_of(node, "on")
+        scope.problems.add(where, f"a {entry.kind} capture is of a `system`, not of hosts", key=f"{path}.on")
+    if entry.system is None:
+        hint = did_you_mean("", scope.declared.get("system", ()))
+        scope.problems.add(key.where, f"a {entry.kind} capture needs a `system`", key=f"{path}.system", hint=hint)
+        return None
+    where = where_of(node, "system")
+    system = scope.resolve("system", entry.system, scope.systems, where, f"{path}.system")
+    if system is None:
+        return None
+    if entry.kind == "lag" and system.propagates_to is None:
+        hint = "the lag is captured at the system with `propagates_to`"
+        scope.problems.add(where, f"`{system.name}` propagates to nothing", key=f"{path}.system", hint=hint)
+        return None
+    if entry.kind == "waits" and system.engine != "postgres":
+        scope.problems.add(where, f"{system.engine} has no wait events to capture", key=f"{path}.system")
+        return None
+    return Capture(name=key.text, kind=entry.kind, every_s=entry.every, system=system.name, where=key.where)

@@ -1,0 +1,124 @@
+"""What must hold between stages: data is loaded before it is used, and replicated rows are not written at both ends.
+
+Data flow: the compiled stages in order -> one walk with the state of every system -> problems. The walk only knows what
+the plan itself does; what an externally run server holds (`dsn`) is its owner's word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from proveout.dsl.plan import Ladder, Populate, Reset, Search, Stage, System, Where
+from proveout.dsl.scope import Scope
+from proveout.dsl.workloads.parameters import engine_problem, of_workload, writes
+
+
+LOAD_ONLY = frozenset({"keys", "range", "weights"})
+"""Workload parameters that shape the load and not the rows."""
+
+
+def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
+    """Walk the stages; problems go to the scope. Expects that every stage of the plan compiled."""
+    walk = _Walk(scope=scope)
+    for stage in stages:
+        match stage:
+            case Populate():
+                walk.populate(stage)
+            case Ladder() | Search():
+                walk.load(stage)
+            case Reset():
+                walk.reset(stage)
+            case _:
+                pass
+    walk.propagations()
+
+
+@dataclass(slots=True)
+class _Walk:
+    """`loaded`: system -> the workload last loaded; `snapshots`: systems that a populate filled; `written`: sinks that a
+    stage wrote to directly since source and sink last held the same rows, with that stage."""
+
+    scope: Scope
+    loaded: dict[str, str] = field(default_factory=dict)
+    snapshots: set[str] = field(default_factory=set)
+    written: dict[str, str] = field(default_factory=dict)
+
+    def problem(self, where: Where, message: str, hint: str = "", key: str = "stages") -> None:
+        self.scope.problems.add(where, message, key=key, hint=hint)
+
+    def populate(self, stage: Populate) -> None:
+        workload = self.scope.workloads[stage.workload]
+        for name in stage.into:
+            objection = engine_problem(of_workload(workload), self.scope.systems[name].engine)
+            if objection is not None:
+                self.problem(stage.where, objection)
+            self.loaded[name] = stage.workload
+            self.snapshots.add(name)
+        for name in stage.into:
+            sink = self.scope.systems[name].propagates_to
+            if sink is not None:
+                self.loaded[sink] = stage.workload
+                self.snapshots.add(sink)
+        self.level(set(stage.into))
+
+    def level(self, systems: set[str]) -> None:
+        """Source and sink hold the same rows again where both were brought to the same state."""
+        for source in self.sources():
+            if source.name in systems and source.propagates_to in systems:
+                self.written.pop(source.propagates_to, None)
+
+    def sources(self) -> list[System]:
+        return [system for system in self.scope.systems.values() if system.propagates_to is not None]
+
+    def load(self, stage: Ladder | Search) -> None:
+        system = self.scope.systems[stage.target]
+        loaded = self.loaded.get(system.name)
+        if loaded is None and system.provision is not None:
+            hint = f"- populate: {{workload: {stage.workload}, into: [{system.name}]}}"
+            self.problem(stage.where, f"nothing is loaded into `{system.name}` before stage `{stage.id}`", hint)
+        if loaded is not None and not self.same_rows(loaded, stage.workload):
+            message = f"stage `{stage.id}` runs `{stage.workload}`, but `{system.name}` holds the rows of `{loaded}`"
+            self.problem(stage.where, message, f"populate it with `{stage.workload}`")
+        before = self.written.get(system.propagates_to or "")
+        changes = writes(self.scope.workloads[stage.workload])
+        if before is not None and changes:
+            self.conflict(stage, system, before)
+        if changes and any(source.propagates_to == system.name for source in self.sources()):
+            self.written[system.name] = stage.id
+
+    def same_rows(self, one: str, other: str) -> bool:
+        """Whether two workloads run on the same population: all but what only shapes the load is equal."""
+        first, second = self.scope.workloads[one], self.scope.workloads[other]
+        rows = [{n: v for n, v in workload.parameters if n not in LOAD_ONLY} for workload in (first, second)]
+        return first.kind == second.kind and rows[0] == rows[1]
+
+    def conflict(self, stage: Ladder | Search, source: System, before: str) -> None:
+        message = (
+            f"stage `{before}` has written to `{source.propagates_to}`, which `{source.name}` propagates to: "
+            f"the rows that stage `{stage.id}` changes would conflict there and replication would stop"
+        )
+        hint = f"add - reset: {{systems: [{source.propagates_to}, {source.name}]}} before stage `{stage.id}`"
+        self.problem(stage.where, message, hint)
+
+    def reset(self, stage: Reset) -> None:
+        for name in stage.systems:
+            if not stage.restore:
+                continue
+            if self.scope.systems[name].provision is None:
+                hint = "restore: false, or populate it again"
+                self.problem(stage.where, f"`{name}` is not provisioned by proveout and cannot be restored", hint)
+            elif name not in self.snapshots:
+                self.problem(
+                    stage.where, f"`{name}` cannot be restored: nothing was loaded into it before `{stage.id}`"
+                )
+        if stage.restore:
+            self.level(set(stage.systems))
+
+    def propagations(self) -> None:
+        for source in self.sources():
+            if source.name not in self.snapshots:
+                hint = f"- populate: {{workload: …, into: [{source.propagates_to}, {source.name}]}}"
+                message = f"`{source.name}` propagates to `{source.propagates_to}`, but no populate stage loads it"
+                key = f"topology.systems.{source.name}"
+                self.problem(source.where, message, hint, key)

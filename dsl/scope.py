@@ -1,0 +1,95 @@
+"""What the compiler knows while it resolves names: the things compiled so far, and what was declared but is broken.
+
+A name that is declared and broken has its own problem already; whatever refers to it is quietly left out instead of
+being called unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from proveout.dsl.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
+from proveout.dsl.parameters import Parameters
+from proveout.dsl.plan import Capture, Host, Secret, System, Where, Workload
+from proveout.dsl.validation import validate
+
+Thing = TypeVar("Thing")
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(slots=True)
+class Scope:
+    """Everything with a name. `declared` holds all names of a kind, also those that did not compile."""
+
+    problems: Problems
+    parameters: Parameters
+    hosts: dict[str, Host] = field(default_factory=dict)
+    systems: dict[str, System] = field(default_factory=dict)
+    secrets: dict[str, Secret] = field(default_factory=dict)
+    workloads: dict[str, Workload] = field(default_factory=dict)
+    captures: dict[str, Capture] = field(default_factory=dict)
+    declared: dict[str, set[str]] = field(default_factory=dict)
+
+    def entries(
+        self, section: Node | None, kind: str, model: type[Model], path: str
+    ) -> Iterator[tuple[Scalar, Map, Model]]:
+        """The valid entries of a section of names; the names of all of them are declared as `kind`."""
+        if section is not None and not isinstance(section, Map):
+            self.problems.add(section.where, f"`{path}` must be a mapping of names", key=path)
+        entries = section.entries if isinstance(section, Map) else ()
+        self.declared[kind] = {key.text for key, _ in entries}
+        for key, node in entries:
+            valid = validate(model, node, f"{path}.{key.text}", self.problems)
+            if valid is not None and isinstance(node, Map):
+                yield key, node, valid
+
+    def resolve(self, kind: str, name: str, table: Mapping[str, Thing], where: Where, key: str) -> Thing | None:
+        """The thing called `name`; a problem when nobody declared it."""
+        found = table.get(name)
+        declared = self.declared.get(kind, set())
+        if found is None and name not in declared:
+            self.problems.add(where, f"there is no {kind} `{name}`", key=key, hint=did_you_mean(name, declared))
+        return found
+
+    def select_hosts(self, words: list[str], where: Where, key: str) -> tuple[str, ...] | None:
+        """Host names, in the topology's order, for `all`, `role:client` and plain names; None when a word fits none."""
+        chosen: set[str] = set()
+        fine = True
+        for word in words:
+            if word == "all":
+                chosen |= set(self.hosts)
+            elif word.startswith("role:"):
+                fine &= self._with_role(word.removeprefix("role:"), chosen, where, key)
+            else:
+                host = self.resolve("host", word, self.hosts, where, key)
+                fine &= host is not None
+                chosen.add(word)
+        return tuple(name for name in self.hosts if name in chosen) if fine and self.hosts else None
+
+    def _with_role(self, role: str, chosen: set[str], where: Where, key: str) -> bool:
+        found = {host.name for host in self.hosts.values() if role in host.roles}
+        if not found:
+            if self.declared.get("host", set()) - set(self.hosts):
+                return False  # a broken host might have had the role
+            roles = {role for host in self.hosts.values() for role in host.roles}
+            self.problems.add(where, f"no host has the role `{role}`", key=key, hint=did_you_mean(role, roles))
+        chosen |= found
+        return bool(found)
+
+
+def where_of(node: Node, *path: str | int) -> Where:
+    """The position of the value at `path` below `node`; of the deepest node there is, when the path ends early."""
+    for step in path:
+        below: Node | None = None
+        if isinstance(node, Map) and isinstance(step, str):
+            below = node.get(step)
+        elif isinstance(node, Seq) and isinstance(step, int) and step < len(node.items):
+            below = node.items[step]
+        if below is None:
+            break
+        node = below
+    return node.where

@@ -1,0 +1,303 @@
+"""`stages:` -> the plan's stages: names resolved, defaults filled in, rates typed; expressions come later (`compiler`)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from proveout.dsl import schema
+from proveout.dsl.nodes import Map, Node, Scalar, Seq, did_you_mean
+from proveout.dsl.plan import (
+    Arrival,
+    Capture,
+    Closed,
+    Expression,
+    Ladder,
+    Limits,
+    Open,
+    Pause,
+    Populate,
+    Reset,
+    Search,
+    Sql,
+    Stage,
+    System,
+    Where,
+    Windows,
+)
+from proveout.dsl.scope import Scope, where_of
+from proveout.dsl.validation import validate
+
+_TEMPLATE = re.compile(r"\$\{(.*)\}", re.DOTALL)
+
+Entry = TypeVar("Entry", bound=schema.StageBase)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A stage entry of the document: kind, body and the id it has or gets; `stage` is None when it did not compile."""
+
+    id: str
+    kind: str
+    body: Map
+    stage: Stage | None
+
+
+def compile_stages(scope: Scope, section: Node | None, root: Map) -> list[Draft]:
+    """All stages in order, the broken ones without a `stage`."""
+    if not isinstance(section, Seq) or not section.items:
+        where = section.where if section is not None else root.where
+        scope.problems.add(where, "a plan needs a list of stages", key="stages", hint="- ladder: {…}")
+        return []
+    bodies = [_body(scope, item, index) for index, item in enumerate(section.items)]
+    kinds = Counter(kind for kind, _ in filter(None, bodies))
+    drafts: list[Draft] = []
+    for index, body in enumerate(bodies):
+        if body is not None:
+            drafts.append(_draft(scope, body, f"stages.{index}", kinds, drafts))
+    return drafts
+
+
+def _body(scope: Scope, item: Node, index: int) -> tuple[str, Map] | None:
+    """(kind, body) of `- kind: {…}`."""
+    path = f"stages.{index}"
+    if not isinstance(item, Map) or len(item.entries) != 1:
+        hint = f"- kind: {{…}}, kind one of {', '.join(schema.STAGES)}"
+        scope.problems.add(item.where, "a stage is one kind with its settings", key=path, hint=hint)
+        return None
+    key, body = item.entries[0]
+    if key.text not in schema.STAGES:
+        hint = did_you_mean(key.text, schema.STAGES)
+        scope.problems.add(key.where, f"unknown stage `{key.text}`", key=path, hint=hint)
+        return None
+    if not isinstance(body, Map):
+        scope.problems.add(key.where, f"`{key.text}` needs its settings", key=path, hint=f"- {key.text}: {{…}}")
+        return None
+    return key.text, body
+
+
+def _draft(scope: Scope, item: tuple[str, Map], path: str, kinds: Mapping[str, int], before: list[Draft]) -> Draft:
+    kind, body = item
+    path = f"{path}.{kind}"
+    named = body.get("id")
+    stage_id = named.text if isinstance(named, Scalar) else kind
+    entry = validate(schema.STAGES[kind], body, path, scope.problems)
+    if named is None and kinds[kind] > 1:
+        hint = f"there are {kinds[kind]} {kind} stages; expressions tell them apart by id"
+        scope.problems.add(body.where, f"this {kind} stage needs an `id`", key=path, hint=hint)
+        entry = None
+    elif any(draft.id == stage_id for draft in before):
+        where = named.where if named is not None else body.where
+        scope.problems.add(where, f"another stage has the id `{stage_id}`", key=f"{path}.id")
+        entry = None
+    stage = None if entry is None else _Stages(scope=scope, body=body, path=path, id=stage_id).of(entry)
+    return Draft(id=stage_id, kind=kind, body=body, stage=stage)
+
+
+@dataclass(slots=True)
+class _Stages:
+    """Makes one stage of its model; None when a name in it does not resolve."""
+
+    scope: Scope
+    body: Map
+    path: str
+    id: str
+
+    def of(self, entry: schema.StageBase) -> Stage | None:  # noqa: PLR0911 - one per kind
+        match entry:
+            case schema.PopulateEntry():
+                return self.populate(entry)
+            case schema.LadderEntry():
+                return self.ladder(entry)
+            case schema.SearchEntry():
+                return self.search(entry)
+            case schema.SqlEntry():
+                system = self.system(entry.system, "system")
+                if system is None:
+                    return None
+                statements = tuple(entry.statements)
+                return Sql(id=self.id, system=system.name, statements=statements, where=self.body.where)
+            case schema.ResetEntry():
+                return self.reset(entry)
+            case schema.PauseEntry():
+                return Pause(id=self.id, duration_s=entry.duration, where=self.body.where)
+            case _:  # the table of models and this match name the same kinds; a test holds them together
+                raise TypeError(type(entry).__name__)
+
+    # ---- names ----
+
+    def where(self, *path: str | int) -> Where:
+        return where_of(self.body, *path)
+
+    def system(self, name: str, key: str, *more: str | int) -> System | None:
+        return self.scope.resolve("system", name, self.scope.systems, self.where(key, *more), f"{self.path}.{key}")
+
+    def all_systems(self, names: list[str], key: str) -> tuple[str, ...] | None:
+        found = [self.system(name, key, index) for index, name in enumerate(names)]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                self.problem(f"`{name}` is there twice", key, index)
+        return tuple(names) if all(found) else None
+
+    def problem(self, message: str, *path: str | int, hint: str = "") -> None:
+        key = ".".join([self.path, *map(str, path)])
+        self.scope.problems.add(self.where(*path), message, key=key, hint=hint)
+
+    def has_workload(self, name: str) -> bool:
+        where = self.where("workload")
+        return self.scope.resolve("workload", name, self.scope.workloads, where, f"{self.path}.workload") is not None
+
+    def clients(self, words: list[str]) -> tuple[str, ...] | None:
+        where = self.where("from")
+        return self.scope.select_hosts(words, where, f"{self.path}.from")
+
+    def captures(self, names: list[str] | None) -> tuple[str, ...] | None:
+        found: list[Capture | None] = []
+        for index, name in enumerate(names or ()):
+            where = self.where("capture", index)
+            found.append(self.scope.resolve("capture", name, self.scope.captures, where, f"{self.path}.capture"))
+            if name in (names or ())[:index]:
+                self.problem(f"`{name}` is there twice", "capture", index)
+        return tuple(names or ()) if all(found) else None
+
+    def reachable(self, system: System, clients: tuple[str, ...], key: str) -> None:
+        """An embedded system listens on its own machine only."""
+        remote = [name for name in clients if not self.scope.hosts[name].is_local]
+        if system.provision == "embedded" and remote:
+            message = f"`{system.name}` is embedded and out of reach for {', '.join(remote)}"
+            self.problem(message, key, hint="an embedded system takes its load from local hosts")
+
+    # ---- kinds ----
+
+    def populate(self, entry: schema.PopulateEntry) -> Populate | None:
+        into = self.all_systems(entry.into, "into")
+        clients = self.clients(entry.from_)
+        workload = self.has_workload(entry.workload)
+        if into is None or clients is None or not workload:
+            return None
+        for name in into:
+            self.reachable(self.scope.systems[name], clients, "into")
+        return Populate(
+            id=self.id,
+            workload=entry.workload,
+            into=into,
+            clients=clients,
+            workers=entry.workers,
+            where=self.body.where,
+        )
+
+    def reset(self, entry: schema.ResetEntry) -> Reset | None:
+        systems = self.all_systems(entry.systems, "systems")
+        if systems is None:
+            return None
+        if not (entry.restore or entry.checkpoint):
+            self.problem("this reset does nothing", hint="leave `restore` or `checkpoint` true")
+        return Reset(
+            id=self.id, systems=systems, restore=entry.restore, checkpoint=entry.checkpoint, where=self.body.where
+        )
+
+    def ladder(self, entry: schema.LadderEntry) -> Ladder | None:
+        target, clients, captures = self.measured(entry)
+        arrival = self.arrival(entry)
+        rungs = tuple(entry.threads)
+        if list(rungs) != sorted(set(rungs)):
+            self.problem("the rungs of a ladder go up", "threads", hint=f"{sorted(set(rungs))}")
+        if target is None or clients is None or captures is None or arrival is None:
+            return None
+        stop = entry.stop_when
+        return Ladder(
+            id=self.id,
+            workload=entry.workload,
+            target=target.name,
+            clients=clients,
+            threads=rungs,
+            windows=Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure, ramp_down_s=entry.ramp_down),
+            arrival=arrival,
+            repeat=entry.repeat,
+            order=entry.order,
+            captures=captures,
+            stop_when=None if stop is None else Expression(text=stop, where=self.where("stop_when")),
+            retries=entry.retries,
+            workers=entry.workers,
+            limits=_limits(entry.limits),
+            where=self.body.where,
+        )
+
+    def search(self, entry: schema.SearchEntry) -> Search | None:
+        target, clients, captures = self.measured(entry)
+        low = self.rate(entry.rate.from_, "rate", "from")
+        high = self.rate(entry.rate.to, "rate", "to")
+        if isinstance(low, float) and isinstance(high, float) and low >= high:
+            self.problem("the search has no range: `from` is not below `to`", "rate", "from")
+        if target is None or clients is None or captures is None or low is None or high is None:
+            return None
+        return Search(
+            id=self.id,
+            workload=entry.workload,
+            target=target.name,
+            clients=clients,
+            threads=entry.threads,
+            rate_from=low,
+            rate_to=high,
+            accept=Expression(text=entry.accept, where=self.where("accept")),
+            probe=Windows(ramp_up_s=entry.settle, measure_s=entry.measure, ramp_down_s=0.0),
+            confirm=Windows(ramp_up_s=entry.confirm.ramp_up, measure_s=entry.confirm.measure, ramp_down_s=0.0),
+            tolerance_fraction=entry.rate.tolerance,
+            probes_max=entry.probes_max,
+            distribution=entry.arrival,
+            captures=captures,
+            retries=entry.retries,
+            workers=entry.workers,
+            limits=_limits(entry.limits),
+            where=self.body.where,
+        )
+
+    def measured(self, entry: schema.Measured) -> tuple[System | None, tuple[str, ...] | None, tuple[str, ...] | None]:
+        """(target, clients, captures) of a stage that measures, each None when it does not resolve."""
+        target = self.system(entry.target, "target")
+        clients = self.clients(entry.from_)
+        captures = self.captures(entry.capture)
+        if not self.has_workload(entry.workload):
+            target = None
+        if target is not None and clients is not None:
+            self.reachable(target, clients, "from")
+        return target, clients, captures
+
+    def arrival(self, entry: schema.LadderEntry) -> Arrival | None:
+        if entry.rate is None:
+            if entry.arrival in ("constant", "poisson"):
+                self.problem(f"arrival {entry.arrival} needs a `rate`", "arrival", hint="rate: 500/s")
+            return Closed()
+        if entry.arrival == "closed":
+            self.problem("closed arrival has no rate", "rate", hint="leave `arrival` or `rate` away")
+        rate = self.rate(entry.rate, "rate")
+        return (
+            None
+            if rate is None
+            else Open(rate=rate, distribution="poisson" if entry.arrival == "poisson" else "constant")
+        )
+
+    def rate(self, value: float | str, *path: str) -> float | Expression | None:
+        """A rate that is known, or an expression that waits for a result."""
+        if not isinstance(value, str):
+            return float(value)
+        match = _TEMPLATE.fullmatch(value)
+        if match is not None:
+            return Expression(text=match[1].strip(), where=self.where(*path))
+        self.problem("a rate is either 500/s or one ${…}", *path)
+        return None
+
+
+def _limits(entry: schema.LimitsEntry) -> Limits:
+    return Limits(
+        errors_fraction_max=entry.errors,
+        start_skew_ms_max=entry.start_skew * 1e3,
+        client_cpu_fraction_max=entry.client_cpu,
+        achieved_fraction_min=entry.achieved,
+        schedule_p99_ms_max=entry.schedule_p99 * 1e3,
+        tps_slope_fraction_max=entry.tps_slope,
+        tps_cv_max=entry.tps_cv,
+    )

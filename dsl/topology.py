@@ -1,0 +1,198 @@
+"""`topology:` and `secrets:` -> hosts, systems, secrets of the plan, with everything that can be wrong about them."""
+
+from __future__ import annotations
+
+import re
+
+from proveout.dsl.nodes import Map, Node, Scalar, did_you_mean
+from proveout.dsl.plan import Host, Secret, System
+from proveout.dsl.schema import HostEntry, SecretEntry, SystemEntry, Topology
+from proveout.dsl.scope import Scope, where_of
+
+DRIVERS = ("postgres", "sqlite")
+"""Engines with a driver in this release."""
+
+OWN_SETTINGS = frozenset(
+    {
+        "config_file", "data_directory", "external_pid_file", "hba_file", "ident_file", "listen_addresses", "port",
+        "unix_socket_directories", "unix_socket_permissions",
+    }
+)  # fmt: skip
+"""PostgreSQL settings that proveout gives an embedded server itself."""
+
+_ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
+_SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
+_PASSWORD = re.compile(
+    r"(?:password|passwd|pwd)\s*=\s*(?P<word>'[^']*'|[^\s&;]*)|^(?:[a-z0-9+]+://)?[^:/@\s]*[:/](?P<url>[^/@]*)@", re.I
+)
+
+
+def add_topology(scope: Scope, root: Map) -> None:
+    """Compile `secrets:` and `topology:` into `scope`."""
+    _add_secrets(scope, root.get("secrets"))
+    node = root.get("topology")
+    if node is None:
+        scope.problems.add(root.where, "there is no topology", hint="give `topology:` here or an inventory with -i")
+    if node is not None and not isinstance(node, Map):
+        scope.problems.add(node.where, "`topology` must be a mapping", key="topology")
+    topology = node if isinstance(node, Map) else Map(entries=(), where=root.where)
+    for key, _ in topology.entries:
+        if key.text not in Topology.model_fields:
+            hint = did_you_mean(key.text, Topology.model_fields)
+            scope.problems.add(key.where, f"unknown key `{key.text}`", key=f"topology.{key.text}", hint=hint)
+    _add_hosts(scope, topology.get("hosts"))
+    if not scope.declared["host"] and isinstance(node, Map):
+        scope.problems.add(topology.where, "the topology has no hosts", key="topology.hosts")
+    _add_systems(scope, topology.get("systems"))
+
+
+def _add_secrets(scope: Scope, section: Node | None) -> None:
+    for key, _, entry in scope.entries(section, "secret", SecretEntry, "secrets"):
+        path = f"secrets.{key.text}"
+        if (entry.env is None) == (entry.file is None):
+            scope.problems.add(
+                key.where, "a secret has either `env` or `file`", key=path, hint="{env: NAME_OF_VARIABLE}"
+            )
+        elif entry.file is not None and not entry.file.startswith("/"):
+            scope.problems.add(key.where, "the file of a secret is an absolute path", key=path)
+        elif entry.env is not None:
+            scope.secrets[key.text] = Secret(name=key.text, kind="env", reference=entry.env, where=key.where)
+        elif entry.file is not None:
+            scope.secrets[key.text] = Secret(name=key.text, kind="file", reference=entry.file, where=key.where)
+
+
+def _add_hosts(scope: Scope, section: Node | None) -> None:
+    addresses: dict[str, str] = {}
+    for key, node, entry in scope.entries(section, "host", HostEntry, "topology.hosts"):
+        path = f"topology.hosts.{key.text}"
+        if not _is_name(scope, key, path):
+            continue
+        match = _ADDRESS.fullmatch(entry.address)
+        if entry.address != "local" and not (match and 0 < int(match[1]) < 65536):
+            where = where_of(node, "address")
+            hint = "`local`, or name:port of a running agent"
+            scope.problems.add(where, f"`{entry.address}` is not an address", key=f"{path}.address", hint=hint)
+            continue
+        if entry.address != "local" and entry.address in addresses:
+            other = addresses[entry.address]
+            scope.problems.add(where_of(node, "address"), f"host `{other}` has the same address", key=f"{path}.address")
+        addresses[entry.address] = key.text
+        scope.hosts[key.text] = Host(name=key.text, roles=tuple(entry.roles), address=entry.address, where=key.where)
+
+
+def _is_name(scope: Scope, key: Scalar, path: str) -> bool:
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,63}", key.text):
+        return True
+    hint = "names are made of ASCII letters, digits, _ and -, and begin with a letter"
+    scope.problems.add(key.where, f"`{key.text}` is not a name that can be used here", key=path, hint=hint)
+    return False
+
+
+def _add_systems(scope: Scope, section: Node | None) -> None:
+    nodes: dict[str, Map] = {}
+    for key, node, entry in scope.entries(section, "system", SystemEntry, "topology.systems"):
+        path = f"topology.systems.{key.text}"
+        if not _is_name(scope, key, path):
+            continue
+        nodes[key.text] = node
+        host = scope.resolve("host", entry.host, scope.hosts, where_of(node, "host"), f"{path}.host")
+        if _system_is_fine(scope, node, entry, host, path) and host is not None:
+            scope.systems[key.text] = System(
+                name=key.text,
+                engine=entry.engine,
+                host=entry.host,
+                provision=entry.provision,
+                dsn=entry.dsn,
+                settings=tuple(sorted((name, _setting(value)) for name, value in entry.settings.items())),
+                propagates_to=entry.propagates_to,
+                where=key.where,
+            )
+    _check_propagation(scope, nodes)
+
+
+def _setting(value: str | float | bool) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | None, path: str) -> bool:
+    before = len(scope.problems.found)
+    if entry.engine not in DRIVERS:
+        hint = f"this release has {' and '.join(DRIVERS)}"
+        where = where_of(node, "engine")
+        scope.problems.add(where, f"driver {entry.engine} is not built in yet", key=f"{path}.engine", hint=hint)
+    if (entry.provision is None) == (entry.dsn is None):
+        message = (
+            "`provision` and `dsn` exclude each other" if entry.dsn else "a system has either `provision` or `dsn`"
+        )
+        hint = "provision: embedded starts one; dsn: … reaches one that runs already"
+        scope.problems.add(node.where, message, key=path, hint=hint)
+    if entry.engine == "sqlite" and entry.dsn is not None:
+        where = where_of(node, "dsn")
+        scope.problems.add(where, "SQLite is in-process: it has no dsn", key=f"{path}.dsn", hint="provision: embedded")
+    if entry.provision == "embedded" and host is not None and not host.is_local:
+        where = where_of(node, "provision")
+        message = f"an embedded system needs a host with `address: local`; `{host.name}` is at {host.address}"
+        scope.problems.add(where, message, key=f"{path}.provision")
+    _check_settings(scope, node, entry, path)
+    _check_dsn(scope, node, entry, path)
+    return len(scope.problems.found) == before
+
+
+def _check_settings(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
+    if entry.settings and entry.dsn is not None and entry.engine in DRIVERS:
+        where = where_of(node, "settings")
+        hint = "set them on the server; proveout only starts what it provisions"
+        scope.problems.add(where, "`settings` of a system that runs already", key=f"{path}.settings", hint=hint)
+    for name, value in entry.settings.items():
+        where = where_of(node, "settings", name)
+        text = str(value)
+        if not _SETTING.fullmatch(name):
+            scope.problems.add(where, f"`{name}` is not the name of a setting", key=f"{path}.settings")
+        elif name.lower() in OWN_SETTINGS and entry.engine == "postgres":
+            scope.problems.add(where, f"proveout sets `{name}` itself", key=f"{path}.settings.{name}")
+        elif any(ord(character) < 32 for character in text):
+            scope.problems.add(where, f"the value of `{name}` is more than one line", key=f"{path}.settings.{name}")
+
+
+def _check_dsn(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
+    if entry.dsn is None:
+        return
+    where = where_of(node, "dsn")
+    for match in _SECRET.finditer(entry.dsn):
+        scope.resolve("secret", match[1], scope.secrets, where, f"{path}.dsn")
+    for match in _PASSWORD.finditer(entry.dsn):
+        word = match["word"] if match["word"] is not None else match["url"]
+        if word and not _SECRET.fullmatch(word):
+            hint = "declare it under secrets: and write ${secrets.name}"
+            scope.problems.add(where, "a literal password in a dsn", key=f"{path}.dsn", hint=hint)
+    if entry.engine == "postgres" and "=" not in entry.dsn and "://" not in entry.dsn:
+        hint = "host=db1 port=5432 dbname=hlr user=proveout, or postgresql://…"
+        scope.problems.add(where, "not a PostgreSQL connection string", key=f"{path}.dsn", hint=hint)
+
+
+def _check_propagation(scope: Scope, nodes: dict[str, Map]) -> None:
+    for system in list(scope.systems.values()):
+        if system.propagates_to is None:
+            continue
+        where = where_of(nodes[system.name], "propagates_to")
+        path = f"topology.systems.{system.name}.propagates_to"
+        sink = scope.resolve("system", system.propagates_to, scope.systems, where, path)
+        if sink is None:
+            continue
+        if _leads_back(scope, system):
+            scope.problems.add(where, f"the changes of `{system.name}` would come back to it", key=path)
+        ends = [end for end in (system, sink) if end.engine != "postgres"]
+        for end in ends:
+            message = f"only PostgreSQL propagates to PostgreSQL; `{end.name}` is {end.engine}"
+            scope.problems.add(where, message, key=path)
+
+
+def _leads_back(scope: Scope, system: System) -> bool:
+    seen: set[str] = set()
+    name: str | None = system.name
+    while name is not None and name not in seen:
+        seen.add(name)
+        following = scope.systems.get(name)
+        name = following.propagates_to if following else None
+    return name == system.name
