@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from proveout.dsl.plan import Capture, Ladder, Plan, Populate, Reset, Search, System, Value, Windows, Workload
+from proveout.dsl.plan import Capture, Ladder, Open, Plan, Populate, Reset, Search, System, Value, Windows, Workload
 from proveout.proto.events import IterationId
 from proveout.proto.messages import (
     Checkpoint,
@@ -125,10 +125,7 @@ def loads(
 ) -> tuple[tuple[str, RunLoad], ...]:
     """The load of an iteration: one task for each client host that has a share."""
     workload = plan.workload(stage.workload)
-    distribution = (
-        stage.distribution if isinstance(stage, Search) else getattr(stage.arrival, "distribution", "constant")
-    )
-    given = shares(stage.clients, iteration.rung, rate, distribution)
+    given = shares(stage.clients, iteration.rung, rate, _distribution(stage))
     return tuple(
         (
             host,
@@ -144,6 +141,12 @@ def loads(
         )
         for host, share in given.items()
     )
+
+
+def _distribution(stage: Ladder | Search) -> Distribution:
+    if isinstance(stage, Search):
+        return stage.distribution
+    return stage.arrival.distribution if isinstance(stage.arrival, Open) else "constant"
 
 
 def captures(plan: Plan, names: Iterable[str], endpoints: Mapping[str, Endpoint]) -> tuple[tuple[str, RunCapture], ...]:

@@ -101,7 +101,7 @@ def _agents(turn: Turn) -> bool:
     missing = tuple(h.name for h in turn.state.plan.hosts if h.name not in turn.state.up)
     if not missing:
         return False
-    turn.commands.append(Dial(hosts=missing, again=bool(turn.state.losses)))
+    turn.commands.append(Dial(hosts=missing))
     until_s = turn.at_s + turn.state.setup.timing.dial_s
     turn.set(step=Dialling(waiting=frozenset(missing), until_s=until_s))
     return True
@@ -273,18 +273,15 @@ def populate_under_way(turn: Turn) -> Populate:
 def _reset_part(turn: Turn, stage: Reset) -> bool:
     """Restore copies, then checkpoint. Propagation is renewed in between, by `_links`.
 
-    Sinks stand still while their sources go back in time: a running sink would tell the restored source that it has
-    already seen what the source is only going to write, and the source would never send it.
+    Sources go back before their sinks: what a source wrote after the copy was made must not reach a sink that has
+    already gone back. A restored source cannot be reached by its sink before it is linked anew.
     """
     state = turn.state
     systems = [s for s in dag.start_order(state.plan) if s.name in stage.systems]
     held = [s for s in systems if s.provision is not None]
     if stage.restore and held and _part(stage, "restore") not in state.progress:
-        sinks = {s.propagates_to for s in held} & {s.name for s in held}
         root = state.setup.data_root
-        stops = [(s.host, StopSystem(system=s.name, data_root=root)) for s in held if s.name in sinks]
-        waves: list[list[tuple[str, TaskSpec]]] = [[*stops]]
-        waves += [[(s.host, SnapshotSystem(system=s, data_root=root, action="restore"))] for s in reversed(held)]
+        waves = [[(s.host, SnapshotSystem(system=s, data_root=root, action="restore"))] for s in reversed(held)]
         batch(turn, "restore", waves, name=_part(stage, "restore"), stage=stage.id)
         return True
     if stage.checkpoint and _part(stage, "checkpoint") not in state.progress:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proveout.coordinator import dag
-from proveout.coordinator.state import Forget, Iterating, StartLoads, Summarise, Tell, Turn
+from proveout.coordinator.state import Forget, Gather, Iterating, StartLoads, Summarise, Tell, Turn
 from proveout.dsl.plan import Ladder, Search, Windows
 from proveout.proto.events import IterationId, IterationStarted, IterationVoided
 from proveout.proto.messages import (
@@ -51,11 +51,13 @@ def begin(turn: Turn, stage: Ladder | Search, iteration: IterationId, rate: floa
         cores=state.facts.cores,
     )
     captures = dag.captures(state.plan, stage.captures, state.endpoints)
-    given: dict[str, dict[str, str]] = {"load": {}, "capture": {}}
-    assigned: list[tuple[str, RunLoad | RunCapture]] = [*captures, *loads]
-    for host, spec in assigned:
-        key = dag.key(state.setup.run_id, slot, dag.what(spec), host)
-        given["load" if isinstance(spec, RunLoad) else "capture"][key] = host
+    assigned: list[tuple[str, str, RunLoad | RunCapture]] = [
+        (dag.key(state.setup.run_id, slot, dag.what(spec), host), host, spec) for host, spec in (*captures, *loads)
+    ]
+    hosts = {key: host for key, host, _ in assigned}
+    names = {key: spec.capture.name for key, _, spec in assigned if isinstance(spec, RunCapture)}
+    turn.commands.append(Gather(id=iteration, hosts=hosts, captures=names))
+    for key, host, spec in assigned:
         turn.give(host, Task(key=key, spec=spec, deadline_s=_deadline_s(spec, windows)))
     until_s = turn.at_s + state.setup.timing.arm_s
     turn.set(
@@ -64,8 +66,8 @@ def begin(turn: Turn, stage: Ladder | Search, iteration: IterationId, rate: floa
             rate=rate,
             windows=windows,
             phase="arming",
-            loads=given["load"],
-            captures=given["capture"],
+            loads={key: host for key, host in hosts.items() if key not in names},
+            captures={key: hosts[key] for key in names},
             until_s=until_s,
         )
     )
@@ -130,8 +132,7 @@ def _start(turn: Turn, step: Iterating) -> None:
         )
     )
     pairs = tuple((host, key) for key, host in step.loads.items())
-    watched = tuple((host, key) for key, host in step.captures.items())
-    turn.commands.append(StartLoads(id=step.id, loads=pairs, captures=watched, in_s=in_s))
+    turn.commands.append(StartLoads(id=step.id, loads=pairs, in_s=in_s))
     every_s = max((turn.state.plan.capture(name).every_s for name in stage.captures), default=0.0)
     t0_s = turn.at_s + in_s
     turn.set(

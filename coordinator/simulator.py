@@ -24,6 +24,7 @@ from proveout.coordinator.state import (
     Dial,
     Emit,
     Forget,
+    Gather,
     Heard,
     Input,
     Interrupted,
@@ -198,7 +199,7 @@ class Simulation:
                         self._agent_ends(host, keep_data=keep)
                 case Close(keep_data=keep):
                     self._close(command, keep_data=keep)
-                case Forget():
+                case Gather() | Forget():
                     pass
 
     def _close(self, command: Close, *, keep_data: bool) -> None:
@@ -259,7 +260,7 @@ class Simulation:
             return None
         return self._heard(host, TaskDone(key=key, result=self._effect(spec)))
 
-    def _effect(self, spec: object) -> TaskResult:
+    def _effect(self, spec: object) -> TaskResult:  # noqa: PLR0911  # one arm per kind of task
         """What a task brings about in the world, and what it answers."""
         world = self.world
         match spec:

@@ -182,7 +182,6 @@ class Dial:
     """Connect to these hosts' agents (starting the local ones); each answers with AgentReady or AgentGone."""
 
     hosts: tuple[str, ...]
-    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,12 +193,20 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gather:
+    """Keep the samples of an iteration from now on: task keys -> hosts, and the captures' names by their keys."""
+
+    id: IterationId
+    hosts: Mapping[str, str]
+    captures: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartLoads:
     """Start the armed loads `(host, key)` together, `in_s` from the input's time."""
 
     id: IterationId
     loads: tuple[tuple[str, str], ...]
-    captures: tuple[tuple[str, str], ...]
     in_s: float
 
 
@@ -243,7 +250,7 @@ class Close:
     keep_data: bool
 
 
-Command: TypeAlias = Dial | Tell | StartLoads | Summarise | Forget | Emit | Part | Close
+Command: TypeAlias = Dial | Tell | Gather | StartLoads | Summarise | Forget | Emit | Part | Close
 
 # ---- steps: what is being waited for -----------------------------------------------------------------------------
 

@@ -1,0 +1,58 @@
+"""Run events as JSON and back, strictly: what the journal keeps must mean the same to whoever reads it later.
+
+Data flow: event -> `encode` -> `{"type": …, …}` text -> `decode` -> the same event (see `plain`); `recorded_plan` likewise
+gives back the plan that `RunStarted` holds. Whatever is not as this version writes it is a `JournalFault`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from proveout.coordinator.plain import from_plain, to_plain
+from proveout.dsl.errors import ProveoutError
+from proveout.dsl.plan import Plan, to_data
+from proveout.proto.events import Event
+
+VERSION = 1
+_TYPES: Mapping[str, type] = {kind.__name__: kind for kind in get_args(Event)}
+
+
+class JournalFault(ProveoutError):
+    """A journal that cannot be used."""
+
+
+def encode(event: Event) -> str:
+    """One line of JSON."""
+    data = {"type": type(event).__name__, **to_plain(event)}
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+
+
+def decode(text: str) -> Event:
+    """The event that `encode` was given. JournalFault."""
+    try:
+        data = json.loads(text)
+        event: Event = from_plain(_TYPES[data.pop("type")], data)
+    except (ValueError, TypeError, KeyError, AttributeError, StopIteration) as fault:
+        raise _unknown("an event", fault) from fault
+    return event
+
+
+def recorded_plan(data: Any) -> Plan:
+    """The plan that `plan.to_data(plan, positions=True)` was given. JournalFault."""
+    try:
+        return from_plain(Plan, data)
+    except (ValueError, TypeError, KeyError, AttributeError, StopIteration) as fault:
+        raise _unknown("the recorded plan", fault) from fault
+
+
+def plan_data(plan: Plan) -> Any:
+    """The plan as `RunStarted` records it, positions and all."""
+    return to_data(plan, positions=True)
+
+
+def _unknown(what: str, fault: Exception) -> JournalFault:
+    return JournalFault(
+        f"{what} is not as this version writes it: {fault}", way_out="Use the version of proveout that made the run."
+    )

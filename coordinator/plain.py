@@ -1,0 +1,127 @@
+"""Frozen dataclasses as plain data and back, strictly, by their own type hints.
+
+Data flow: `to_plain(value)` -> dicts, lists, scalars (what JSON has) -> `from_plain(type, data)` -> an equal value. A missing or
+unknown field, or a value of another type, is a TypeError, KeyError or ValueError, never a guess. Unions of dataclasses
+are told apart by their `kind` field. Used for run events and for the plan that a run recorded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, ForwardRef, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+_T = TypeVar("_T")
+
+
+def to_plain(value: Any) -> Any:
+    """`value` as dicts, lists and scalars; numpy's scalars become Python's. TypeError for anything else."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    if value is None or type(value) in {str, bool, int, float}:
+        return value
+    item = getattr(value, "item", None)
+    if item is None:
+        raise TypeError(f"{type(value).__name__} is not plain data")
+    return item()
+
+
+def from_plain(kind: type[_T], data: Any) -> _T:
+    """The dataclass `kind` that `to_plain` was given."""
+    made: _T = _dataclass(kind, data)
+    return made
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _dataclass(kind: type, data: Any) -> Any:
+    if not isinstance(data, dict):
+        raise TypeError(f"{kind.__name__} is not an object")
+    hints = _hints(kind)
+    if unknown := set(data) - set(hints):
+        raise KeyError(f"{kind.__name__} has no {min(unknown)}")
+    return kind(**{name: _value(hints[name], item) for name, item in data.items()})
+
+
+def _value(hint: Any, data: Any) -> Any:
+    """`data` as `hint` has it."""
+    origin = get_origin(hint)
+    if hint is Any:
+        return data
+    if isinstance(hint, ForwardRef):  # the recursive end of `plan.Value`
+        return tuple(_value(hint, item) for item in data) if isinstance(data, list) else data
+    if origin in {Union, types.UnionType}:
+        return _one_of(get_args(hint), data)
+    return _typed(hint, origin, data)
+
+
+def _typed(hint: Any, origin: Any, data: Any) -> Any:
+    if origin is Literal:
+        return _literal(hint, data)
+    if origin is tuple:
+        return _tuple(get_args(hint), _checked(list, data))
+    if origin is not None and issubclass(origin, Mapping):
+        return {key: _value(get_args(hint)[1], item) for key, item in _checked(dict, data).items()}
+    if dataclasses.is_dataclass(hint):
+        return _dataclass(hint, data)  # type: ignore[arg-type]
+    return _scalar((hint,), data)
+
+
+def _one_of(kinds: Sequence[Any], data: Any) -> Any:
+    if data is None and type(None) in kinds:
+        return None
+    if isinstance(data, dict):
+        return _value(_told_apart([kind for kind in kinds if _takes_object(kind)], data), data)
+    if isinstance(data, list):
+        return _value(next(kind for kind in kinds if get_origin(kind) is tuple), data)
+    if literal := next((kind for kind in kinds if get_origin(kind) is Literal), None):
+        return _literal(literal, data)
+    return _scalar(kinds, data)
+
+
+def _takes_object(kind: Any) -> bool:
+    return dataclasses.is_dataclass(kind) or get_origin(kind) is dict
+
+
+def _told_apart(kinds: Sequence[Any], data: Mapping[str, Any]) -> Any:
+    if len(kinds) == 1:
+        return kinds[0]
+    for kind in kinds:
+        if data.get("kind") in get_args(_hints(kind).get("kind")):
+            return kind
+    raise ValueError(f"{data.get('kind')!r} is no kind of {', '.join(kind.__name__ for kind in kinds)}")
+
+
+def _literal(hint: Any, data: Any) -> Any:
+    if data not in get_args(hint):
+        raise ValueError(f"{data!r} is none of {get_args(hint)}")
+    return data
+
+
+def _tuple(kinds: Sequence[Any], data: list[Any]) -> tuple[Any, ...]:
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        return tuple(_value(kinds[0], item) for item in data)
+    return tuple(_value(kind, item) for kind, item in zip(kinds, data, strict=True))
+
+
+def _scalar(kinds: Sequence[Any], data: Any) -> Any:
+    if type(data) in kinds:
+        return data
+    if float in kinds and type(data) is int:
+        return float(data)
+    raise TypeError(f"{data!r} is none of {', '.join(str(getattr(kind, '__name__', kind)) for kind in kinds)}")
+
+
+def _checked(kind: type, data: Any) -> Any:
+    if not isinstance(data, kind):
+        raise TypeError(f"{data!r} is no {kind.__name__}")
+    return data

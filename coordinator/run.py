@@ -1,0 +1,370 @@
+"""The one loop that does I/O: it carries out the scheduler's commands and tells it what happens.
+
+Data flow: sessions with agents, timers, signals -> inputs -> `scheduler.advance` -> commands -> sessions, journal,
+samples. Every event is journalled before anyone is told of it; live ones are only shown. Nothing here blocks for long:
+agents are dialled and parted from in tasks of their own, iterations are worked up in a thread, so that the beats which
+keep the agents' leases alive are never late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from proveout.coordinator import samples, scheduler
+from proveout.coordinator.eventcodec import plan_data
+from proveout.coordinator.facts import of
+from proveout.coordinator.journal import Journal, StorageFailed, read
+from proveout.coordinator.judgement import PlanJudgement
+from proveout.coordinator.live import HostMeter
+from proveout.coordinator.local import LocalFabric
+from proveout.coordinator.pki import Credentials
+from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect
+from proveout.coordinator.state import (
+    AgentGone,
+    AgentReady,
+    Broken,
+    Close,
+    Command,
+    Dial,
+    Emit,
+    Forget,
+    Gather,
+    Heard,
+    Input,
+    Interrupted,
+    Part,
+    Setup,
+    StartLoads,
+    State,
+    Summarise,
+    Summarised,
+    Tell,
+    Tick,
+    Timing,
+)
+from proveout.coordinator.store import RunDirectory, storage_failed
+from proveout.dsl.errors import ProveoutError
+from proveout.dsl.plan import Plan
+from proveout.proto.events import AgentUp, Event, Notice, RunFinished, RunStarted, StageProgress, Stamped
+from proveout.proto.messages import CaptureSample, Endpoint, Hello, LogLine, Sample, Start, TaskProgress
+
+Listener = Callable[[Stamped], None]
+_HURRIED_CLOSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sitting:
+    """All that one coordinator needs to run a plan, or to go on with it.
+
+    `external` may hold passwords; it goes into tasks and nowhere else. `estimates_s` has each stage's seconds by id.
+    """
+
+    plan: Plan
+    directory: RunDirectory
+    version: str
+    external: Mapping[str, Endpoint] = field(default_factory=dict)
+    credentials: Credentials | None = None
+    estimates_s: Mapping[str, float] = field(default_factory=dict)
+    timing: Timing = field(default_factory=Timing)
+    lease_s: float = 10.0
+    beat_s: float = 2.0
+
+
+async def run(
+    sitting: Sitting, journal: Journal, listeners: Sequence[Listener], *, interrupts: asyncio.Queue[None] | None = None
+) -> RunFinished:
+    """Run the plan to its end, whichever that is; each item of `interrupts` is a wish that it end now.
+
+    The run's verdict is in the journal and in the answer. Raises nothing for what may be expected to go wrong.
+    """
+    loop = _Loop(sitting, journal, listeners)
+    try:
+        return await loop.run(interrupts or asyncio.Queue())
+    finally:
+        await loop.close()
+
+
+class _Loop:
+    def __init__(self, sitting: Sitting, journal: Journal, listeners: Sequence[Listener]) -> None:
+        self._sitting, self._journal, self._listeners = sitting, journal, listeners
+        self._plan = sitting.plan
+        self._judgement = PlanJudgement(sitting.plan)
+        self._inbox: asyncio.Queue[SessionEvent | Input] = asyncio.Queue()
+        self._fabric = LocalFabric() if any(host.is_local for host in self._plan.hosts) else None
+        self._sessions: dict[str, AgentSession] = {}
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._gathering: samples.Gathering | None = None
+        self._meters: dict[tuple[str, str], HostMeter] = {}
+        self._broken: StorageFailed | None = None
+        self._ended: RunFinished | None = None
+        self._keep_data = True
+        self._hurried = False
+
+    async def run(self, interrupts: asyncio.Queue[None]) -> RunFinished:
+        """Until the scheduler says that it is over."""
+        watcher = asyncio.create_task(self._watch(interrupts))
+        try:
+            state = await self._begin()
+            while not state.over:
+                state = await self._turn(state)
+        finally:
+            watcher.cancel()
+        assert self._ended is not None  # noqa: S101  # the scheduler ends with it
+        return self._ended
+
+    async def _watch(self, interrupts: asyncio.Queue[None]) -> None:
+        while True:
+            await interrupts.get()
+            self._inbox.put_nowait(Interrupted(at_s=time.monotonic()))
+
+    async def _begin(self) -> State:
+        earlier = [stamped.event for stamped in read(self._sitting.directory.path)]
+        resumed = sum(isinstance(event, RunStarted) for event in earlier)
+        if resumed:
+            for stamped in read(self._sitting.directory.path):
+                self._tell(stamped)
+        started = RunStarted(
+            run_id=self._sitting.directory.name,
+            epoch=self._journal.epoch,
+            name=self._plan.name,
+            title=self._plan.title,
+            digest=self._plan.digest,
+            plan=plan_data(self._plan),
+            version=self._sitting.version,
+            estimate_s=sum(self._sitting.estimates_s.values()),
+            resumed=resumed,
+        )
+        self._emit(started)
+        setup = Setup(
+            run_id=self._sitting.directory.name,
+            epoch=self._journal.epoch,
+            data_root=str(self._sitting.directory.systems),
+            external=self._sitting.external,
+            estimates_s=self._sitting.estimates_s,
+            timing=self._sitting.timing,
+        )
+        facts = of([*earlier, started])
+        state, commands = scheduler.start(self._plan, setup, facts, self._judgement, time.monotonic())
+        self._obey(commands)
+        return state
+
+    async def _turn(self, state: State) -> State:
+        """Wait for something to happen, or for the next deadline; one step on."""
+        for event in self._inputs(await self._next(scheduler.wake_s(state))):
+            state, commands = scheduler.advance(state, event, self._judgement)
+            self._hurried = state.ending is not None and state.ending.hurried
+            self._obey(commands)
+        return state
+
+    async def _next(self, wake_s: float | None) -> SessionEvent | Input:
+        if self._inbox.empty() and wake_s is not None:
+            left_s = wake_s - time.monotonic()
+            if left_s <= 0.0:
+                return Tick(at_s=time.monotonic())
+            try:
+                return await asyncio.wait_for(self._inbox.get(), left_s)
+            except TimeoutError:
+                return Tick(at_s=time.monotonic())
+        return await self._inbox.get()
+
+    # ---- what agents say -------------------------------------------------------------------------------------------
+
+    def _inputs(self, event: SessionEvent | Input) -> Sequence[Input]:
+        now_s = time.monotonic()
+        match event:
+            case Received(host=host, message=Sample() as sample):
+                self._sampled(host, sample)
+                return (Heard(at_s=now_s, host=host, message=sample),) if sample.sequence == 1 else ()
+            case Received(host=host, message=TaskProgress() as progress):
+                self._progressed(host, progress)
+                return ()
+            case Received(host=host, message=LogLine(level=level, text=text)):
+                if level in {"warning", "error"}:
+                    self._emit(Notice(level="error" if level == "error" else "warning", host=host, text=text))
+                return ()
+            case Received(host=host, message=message):
+                return (Heard(at_s=now_s, host=host, message=message),)
+            case Lost(host=host, reason=reason):
+                self._sessions.pop(host, None)
+                return (AgentGone(at_s=now_s, host=host, reason=reason),)
+            case _:
+                return (event,)
+
+    def _sampled(self, host: str, message: Sample) -> None:
+        gathering = self._gathering
+        if gathering is None or message.key not in gathering.hosts:
+            return
+        gathering.add(message)
+        if isinstance(message.sample, CaptureSample):
+            meter = self._meters.setdefault((host, message.key), HostMeter(host))
+            if tick := meter.tick(message.sample):
+                self._tell(self._journal.live(tick))
+        else:
+            for tick in gathering.ticks():
+                self._tell(self._journal.live(tick))
+
+    def _progressed(self, host: str, progress: TaskProgress) -> None:
+        stage = progress.key.split("/")[1]
+        event = StageProgress(
+            stage="" if stage == "-" else stage,
+            host=host,
+            done=progress.done,
+            total=progress.total,
+            unit=progress.unit,
+            note=progress.note,
+        )
+        self._tell(self._journal.live(event))
+
+    # ---- commands --------------------------------------------------------------------------------------------------
+
+    def _obey(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            match command:
+                case Emit(event=event):
+                    self._emit(event)
+                case Dial(hosts=hosts):
+                    for host in hosts:
+                        self._spawn(self._dial(host))
+                case Tell(host=host, message=message):
+                    if host in self._sessions:
+                        self._sessions[host].send(message)
+                case Part(hosts=hosts, keep_data=keep):
+                    for host in hosts:
+                        self._part(host, keep_data=keep)
+                case Close(keep_data=keep):
+                    self._keep_data = keep
+                case _:
+                    self._iterate(command)
+
+    def _iterate(self, command: Gather | StartLoads | Summarise | Forget) -> None:
+        match command:
+            case Gather(id=identity, hosts=hosts, captures=names):
+                self._meters.clear()
+                self._gathering = samples.Gathering(id=identity, hosts=hosts, names=names)
+            case StartLoads(loads=loads, in_s=in_s):
+                self._start(loads, in_s)
+            case Summarise():
+                self._spawn(self._summarise(command))
+            case Forget():
+                self._gathering = None
+
+    def _emit(self, event: Event) -> None:
+        if isinstance(event, RunFinished):
+            self._ended = event
+        try:
+            stamped = self._journal.append(event)
+        except StorageFailed as fault:
+            stamped = self._journal.live(event)
+            if self._broken is None:
+                self._broken = fault
+                self._inbox.put_nowait(Broken(at_s=time.monotonic(), reason=str(fault)))
+        self._tell(stamped)
+
+    def _tell(self, stamped: Stamped) -> None:
+        for listener in self._listeners:
+            listener(stamped)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        job = asyncio.create_task(work)
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+
+    async def _dial(self, host: str) -> None:
+        hello = Hello(
+            run_id=self._sitting.directory.name,
+            epoch=self._journal.epoch,
+            host=host,
+            beat_s=self._sitting.beat_s,
+            lease_s=self._sitting.lease_s,
+            version=self._sitting.version,
+        )
+        try:
+            address, credentials = await self._reach(host)
+            session = await connect(host, address, credentials, hello, cast("asyncio.Queue[SessionEvent]", self._inbox))
+        except (ProveoutError, OSError) as fault:
+            self._inbox.put_nowait(AgentGone(at_s=time.monotonic(), host=host, reason=str(fault)))
+            return
+        self._sessions[host] = session
+        welcome, clock = session.welcome, session.clock
+        up = AgentUp(
+            host=host,
+            agent_version=welcome.version,
+            machine_id=welcome.machine_id,
+            cores=welcome.cores,
+            offset_ns=clock.offset_ns,
+            uncertainty_ns=clock.uncertainty_ns,
+            facts=dict(welcome.facts),
+        )
+        self._inbox.put_nowait(AgentReady(at_s=time.monotonic(), up=up))
+
+    async def _reach(self, host: str) -> tuple[str, Credentials]:
+        """Address and credentials of a host's agent; a local one is started."""
+        known = self._plan.host(host)
+        if known.is_local and self._fabric is not None:
+            addresses = await self._fabric.start([host], self._sitting.directory.logs)
+            return addresses[host], self._fabric.credentials
+        assert self._sitting.credentials is not None  # noqa: S101  # the verb has read them
+        return known.address, self._sitting.credentials
+
+    def _part(self, host: str, *, keep_data: bool) -> None:
+        session = self._sessions.pop(host, None)
+        if session is not None:
+            self._spawn(self._close_session(session, keep_data=keep_data))
+
+    async def _close_session(self, session: AgentSession, *, keep_data: bool) -> None:
+        if self._hurried:
+            await session.close(keep_data, timeout_s=_HURRIED_CLOSE_S)
+        else:
+            await session.close(keep_data)
+
+    def _start(self, loads: Sequence[tuple[str, str]], in_s: float) -> None:
+        t0_ns = time.monotonic_ns() + int(in_s * 1e9)
+        for host, key in loads:
+            session = self._sessions.get(host)
+            if session is not None:
+                session.send(Start(key=key, t0_ns=session.to_agent_ns(t0_ns)))
+        if self._gathering is not None:
+            self._gathering.t0_ns = t0_ns
+            self._gathering.started_unix_s = time.time() + in_s
+            self._gathering.clocks = {
+                host: (session.clock.offset_ns, session.clock.uncertainty_ns)
+                for host, session in self._sessions.items()
+            }
+
+    async def _summarise(self, command: Summarise) -> None:
+        gathering, self._gathering = self._gathering, None
+        assert gathering is not None  # noqa: S101  # the scheduler gathers before it summarises
+        folder = self._sitting.directory.samples
+        finished = await asyncio.to_thread(
+            samples.summarise, gathering, self._plan, command.rate, command.loads, command.captures
+        )
+        try:
+            await asyncio.to_thread(samples.write, gathering, folder)
+        except OSError as fault:
+            reason = str(storage_failed(folder, fault))
+            self._inbox.put_nowait(Broken(at_s=time.monotonic(), reason=reason))
+            return
+        self._inbox.put_nowait(Summarised(at_s=time.monotonic(), finished=finished))
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Part from whoever is left, end the local agents, and tidy up. Runs whatever has happened before."""
+        closing = [job for job in self._jobs if not job.done()]
+        if self._ended is None:
+            for job in closing:
+                job.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*closing, return_exceptions=True)
+        for host in list(self._sessions):
+            self._part(host, keep_data=self._keep_data)
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+        if self._fabric is not None:
+            await self._fabric.close()
+        if not self._keep_data:
+            await asyncio.to_thread(self._sitting.directory.tidy)

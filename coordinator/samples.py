@@ -1,0 +1,198 @@
+"""The samples of iterations: gathered while one runs, summarised at its end, kept as parquet.
+
+Data flow: the loop hands over each `Sample` of a load or a capture -> `Gathering` (one iteration, bounded by its length) ->
+`evidence.summarise` and two parquet files. Ramps are stored but marked; times are the host's monotonic clock and, beside
+it, the coordinator's (by the offset known at the start). Gaps in sequence numbers are counted, per task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from proveout.coordinator import evidence
+from proveout.dsl.plan import Ladder, Plan, Search
+from proveout.proto import histogram
+from proveout.proto.events import IterationFinished, IterationId, LoadTick
+from proveout.proto.messages import (
+    CaptureResult,
+    CaptureSample,
+    LoadResult,
+    LoadSecond,
+    Sample,
+    TaskResult,
+    TransactionLoad,
+)
+
+
+@dataclass(slots=True)
+class Gathering:
+    """What has come in of one iteration. `hosts` maps task keys to hosts, `names` capture keys to captures' names."""
+
+    id: IterationId
+    hosts: Mapping[str, str]
+    names: Mapping[str, str]
+    clocks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    t0_ns: int = 0
+    started_unix_s: float = 0.0
+    seconds: dict[str, list[LoadSecond]] = field(default_factory=dict)
+    captured: dict[str, list[CaptureSample]] = field(default_factory=dict)
+    sequences: dict[str, int] = field(default_factory=dict)
+    gaps: dict[str, int] = field(default_factory=dict)
+    ticked: int = -1
+
+    def add(self, message: Sample) -> None:
+        """Take a sample; count what is missing before it."""
+        expected = self.sequences.get(message.key, 0) + 1
+        if message.sequence > expected:
+            self.gaps[message.key] = self.gaps.get(message.key, 0) + message.sequence - expected
+        self.sequences[message.key] = max(message.sequence, expected)
+        if isinstance(message.sample, LoadSecond):
+            self.seconds.setdefault(message.key, []).append(message.sample)
+        else:
+            self.captured.setdefault(message.key, []).append(message.sample)
+
+    def ticks(self) -> Iterator[LoadTick]:
+        """The seconds that all loads have reported and that were not given out yet, merged."""
+        loads = [key for key in self.hosts if key not in self.names]
+        if not loads or any(key not in self.seconds for key in loads):
+            return
+        until = min(self.seconds[key][-1].second for key in loads)
+        for second in range(self.ticked + 1, until + 1):
+            parts = [part for key in loads for part in self.seconds[key] if part.second == second]
+            if parts:
+                yield merged_tick(self.id, parts)
+        self.ticked = max(self.ticked, until)
+
+    def lost(self, results: Mapping[str, TaskResult]) -> dict[tuple[str, str], int]:
+        """Samples known to be lost, by (capture's name or `load`, host)."""
+        lost: dict[tuple[str, str], int] = {}
+        for key, host in self.hosts.items():
+            result = results.get(key)
+            said = result.lost if isinstance(result, CaptureResult) else getattr(result, "samples_lost", 0)
+            last = getattr(result, "samples", getattr(result, "seconds_produced", 0))
+            unseen = max(0, last - self.sequences.get(key, 0))
+            if count := said + unseen + self.gaps.get(key, 0):
+                lost[self.names.get(key, "load"), host] = count
+        return lost
+
+
+def merged_tick(identity: IterationId, parts: Sequence[LoadSecond]) -> LoadTick:
+    """One second of all agents as one line."""
+    transactions = [item for part in parts for item in part.transactions]
+    merged = histogram.merge(item.response for item in transactions)
+    p50_ns, p99_ns = histogram.percentiles_ns(merged, (50.0, 99.0)) if merged.counts else (0, 0)
+    ended = sum(item.counts.ok + item.counts.logical_failures for item in transactions)
+    return LoadTick(
+        id=identity,
+        second=parts[0].second,
+        window=parts[0].window,
+        tps=ended / max(1e-9, *(part.duration_s for part in parts)),
+        avg_us=(histogram.mean_ns(merged) or 0.0) / 1e3,
+        p50_us=p50_ns / 1e3,
+        p99_us=p99_ns / 1e3,
+        errors=sum(item.counts.error_count for item in transactions),
+    )
+
+
+def summarise(
+    gathering: Gathering,
+    plan: Plan,
+    rate: float | None,
+    loads: Mapping[str, TaskResult],
+    captures: Mapping[str, TaskResult],
+) -> IterationFinished:
+    """The iteration's numbers. Pure, and not quick: run it off the loop."""
+    stage = plan.stage(gathering.id.stage)
+    assert isinstance(stage, (Ladder, Search))  # noqa: S101  # only these have iterations
+    hosts = gathering.hosts
+    return evidence.summarise(
+        id=gathering.id,
+        stage=stage,
+        plan=plan,
+        rate=rate,
+        loads={hosts[key]: result for key, result in loads.items() if isinstance(result, LoadResult)},
+        seconds={hosts[key]: gathering.seconds.get(key, []) for key in loads},
+        captures={(gathering.names[key], hosts[key]): gathering.captured.get(key, []) for key in captures},
+        clocks=gathering.clocks,
+        t0_ns=gathering.t0_ns,
+        started_unix_s=gathering.started_unix_s,
+        lost=gathering.lost({**loads, **captures}),
+    )
+
+
+# ---- parquet -----------------------------------------------------------------------------------------------------
+
+
+def write(gathering: Gathering, directory: Path) -> None:
+    """Keep the samples of a finished iteration. OSError when they cannot be written."""
+    stem = f"{gathering.id.stage}-{gathering.id.rung}-{gathering.id.repeat}-{gathering.id.attempt}"
+    _write_table(list(_load_rows(gathering)), directory / f"{stem}.load.parquet")
+    _write_table(list(_capture_rows(gathering)), directory / f"{stem}.captures.parquet")
+
+
+def _write_table(rows: list[dict[str, Any]], path: Path) -> None:
+    import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a finished iteration needs to pay
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    if not rows:
+        return
+    beside = path.with_name(f".{path.name}")
+    try:
+        pq.write_table(pa.Table.from_pylist(rows), beside, compression="zstd")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _load_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
+    for key, seconds in gathering.seconds.items():
+        host = gathering.hosts[key]
+        offset_ns = gathering.clocks.get(host, (0, 0))[0]
+        for part in seconds:
+            about = {
+                "host": host,
+                "second": part.second,
+                "window": part.window,
+                "host_ns": part.start_ns,
+                "coordinator_ns": part.start_ns - offset_ns,
+                "duration_s": part.duration_s,
+            }
+            for item in part.transactions:
+                yield {**about, **_transaction_row(item)}
+
+
+def _transaction_row(item: TransactionLoad) -> dict[str, Any]:
+    counts = item.counts
+    return {
+        "transaction": counts.name,
+        "ok": counts.ok,
+        "logical_failures": counts.logical_failures,
+        "retried": counts.retried,
+        "missed": counts.missed,
+        "errors": counts.error_count,
+        "response_indices": list(item.response.indices),
+        "response_counts": list(item.response.counts),
+        "response_sum_ns": item.response.sum_ns,
+        "response_min_ns": item.response.min_ns,
+        "response_max_ns": item.response.max_ns,
+    }
+
+
+def _capture_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
+    for key, samples in gathering.captured.items():
+        host = gathering.hosts[key]
+        offset_ns = gathering.clocks.get(host, (0, 0))[0]
+        for sample in samples:
+            for reading in sample.readings:
+                yield {
+                    "host": host,
+                    "capture": sample.capture,
+                    "host_ns": sample.at_ns,
+                    "coordinator_ns": sample.at_ns - offset_ns,
+                    "metric": reading.metric,
+                    "label": reading.label,
+                    "value": float(reading.value),
+                }
