@@ -26,27 +26,34 @@ load: any window of the load is bracketed. Source: proc(5), Documentation/accoun
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 
 from proveout.agent.capture.proc import Counters
 from proveout.agent.capture.processes import ProcessTree
-from proveout.agent.capture.schedule import Schedule
+from proveout.agent.capture.schedule import Tick, observe
 from proveout.agent.tasks import TaskContext
-from proveout.proto.messages import CaptureResult, CaptureSample, RunCapture
+from proveout.proto.messages import CaptureResult, Reading, RunCapture
+
+
+class HostObserver:
+    """The open files and the process tree; see `schedule.Observer`."""
+
+    def __init__(self) -> None:
+        self._counters = Counters()
+        self._tree = ProcessTree()
+
+    def look(self, tick: Tick) -> Sequence[Reading]:
+        """All readings of the module's table; the tick's time plays no part."""
+        return (*self._counters.read(), *self._tree.read())
+
+    def abort(self) -> None:
+        """Nothing to do: /proc does not block."""
+
+    def close(self) -> None:
+        """Close the files."""
+        self._counters.close()
 
 
 async def run(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """Sample until finished. `cpu_s` is the CPU that the sampling itself has used."""
-    samples, cpu_s = 0, 0.0
-    with Counters() as counters, Schedule(context, spec.capture.every_s) as schedule:
-        tree = ProcessTree()
-        last = False
-        while not last:
-            tick = await schedule.tick()
-            last = tick.last
-            before = time.thread_time()
-            readings = (*counters.read(), *tree.read())
-            context.sample(CaptureSample(capture=spec.capture.name, at_ns=tick.at_ns, readings=readings))
-            cpu_s += time.thread_time() - before
-            samples += 1
-    return CaptureResult(capture=spec.capture.name, samples=samples, lost=schedule.lost, cpu_s=cpu_s)
+    return await observe(context, spec, HostObserver)

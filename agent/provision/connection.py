@@ -25,6 +25,26 @@ ANSWERS = ("FATAL", "authentication", "no pg_hba.conf entry", "does not exist", 
 
 async def connect(endpoint: Endpoint, purpose: str) -> Connection:
     """An autocommit connection, `application_name` = `proveout <purpose>`; TaskFault `invalid`, `refused` or `unreachable`."""
+    parts = _parts(endpoint, purpose, None)
+    try:
+        return await psycopg.AsyncConnection.connect(**parts, autocommit=True)
+    except psycopg.OperationalError as error:
+        raise connection_fault(endpoint, error) from None
+
+
+def connect_blocking(
+    endpoint: Endpoint, purpose: str, timeout_s: int | None = None
+) -> psycopg.Connection[tuple[Any, ...]]:
+    """The same for a thread; `timeout_s` bounds the attempt (default `CONNECT_S`)."""
+    parts = _parts(endpoint, purpose, timeout_s)
+    try:
+        return psycopg.connect(**parts, autocommit=True)
+    except psycopg.OperationalError as error:
+        raise connection_fault(endpoint, error) from None
+
+
+def _parts(endpoint: Endpoint, purpose: str, timeout_s: int | None) -> dict[str, Any]:
+    """The conninfo taken apart, with our name and a bound on the attempt; a malformed one is not quoted: it may hold secrets."""
     try:
         parts = conninfo_to_dict(endpoint.dsn)
     except psycopg.ProgrammingError:
@@ -33,13 +53,9 @@ async def connect(endpoint: Endpoint, purpose: str) -> Connection:
             f"the dsn of system {endpoint.system!r} is not a libpq connection string",
             way_out="write it as postgresql://user@host/database or host=… dbname=… user=…",
         ) from None
-    parts.setdefault("connect_timeout", CONNECT_S)
-    try:
-        return await psycopg.AsyncConnection.connect(
-            **{**parts, "application_name": f"{APPLICATION} {purpose}"}, autocommit=True
-        )
-    except psycopg.OperationalError as error:
-        raise connection_fault(endpoint, error) from None
+    parts["application_name"] = f"{APPLICATION} {purpose}"
+    parts["connect_timeout"] = timeout_s or parts.get("connect_timeout", CONNECT_S)
+    return parts
 
 
 @asynccontextmanager

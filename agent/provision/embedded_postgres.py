@@ -19,6 +19,7 @@ import asyncio
 import dataclasses
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -45,6 +46,7 @@ COPY_S = 600.0
 STOP_FAST_S = 60.0
 POLL_S = 0.01
 LOG_LINES_MAX = 6
+LOG_TAIL_BYTES = 1 << 18
 ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "PATH": "/usr/bin:/bin"}
 
 _T = TypeVar("_T")
@@ -305,6 +307,25 @@ class Server:
         shown = "; ".join((complaints or said)[:LOG_LINES_MAX])
         return f": {shown}" if shown else ""
 
+    def last_error(self, backend: str) -> str:
+        """The last ERROR of a kind of backend in the log's tail, with the lines that belong to it; empty if there is none."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, self.log.stat().st_size - LOG_TAIL_BYTES))
+                lines = file.read().decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        said = [line.partition(f"] {backend}")[2].partition(" ")[2] for line in lines]
+        starts = [index for index, text in enumerate(said) if "ERROR:" in text]
+        if not starts:
+            return ""
+        block = [
+            text
+            for text in said[starts[-1] : starts[-1] + 4]
+            if any(part in text for part in ("ERROR:", "DETAIL:", "CONTEXT:"))
+        ]
+        return "; ".join(" ".join(re.sub(r"^.*?(ERROR|DETAIL|CONTEXT):", "", text).split()) for text in block)
+
     def _exited(self, how: str) -> None:
         """The guard's report, in its reader's thread."""
         was_ready = self.postmaster_pid is not None
@@ -390,6 +411,10 @@ class EmbeddedPostgres:
     def fresh(self) -> bool:
         """Whether `start` has initialised new data."""
         return self._server.fresh
+
+    def replication_complaint(self) -> str:
+        """The last error of a replication worker in the server's log, with its detail and context; empty if there is none."""
+        return self._server.last_error("logical replication")
 
     async def start(self) -> Endpoint:
         """Start it; see `Server.start`. A cancelled start is undone."""

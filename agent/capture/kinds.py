@@ -1,0 +1,38 @@
+"""The kinds of captures: which function observes what. One handler for the agent's task table.
+
+A capture's module is imported when it is first asked for: an agent that only observes its kernel needs no database client.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+
+from proveout.agent.tasks import Handler, TaskContext, TaskFault
+from proveout.proto.messages import CaptureResult, RunCapture
+
+KINDS: Mapping[str, str] = {
+    "os": "proveout.agent.capture.os",
+    "waits": "proveout.agent.capture.waits",
+    "lag": "proveout.agent.capture.lag",
+}
+
+
+async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
+    """Observe until `Finish`; TaskFault `missing` when the kind, or the client it needs, is not on this host."""
+    module = KINDS.get(spec.capture.kind)
+    if module is None:
+        raise TaskFault(
+            "missing", f"capture kind {spec.capture.kind!r} is not built in", way_out=f"use one of {', '.join(KINDS)}"
+        )
+    try:
+        run: Handler = importlib.import_module(module).run
+    except ModuleNotFoundError as error:
+        raise TaskFault(
+            "missing",
+            f"capture {spec.capture.name!r} needs the Python module {error.name!r} on this host",
+            way_out="install it with: pip install 'proveout[postgres]'",
+        ) from None
+    result = await run(context, spec)
+    assert isinstance(result, CaptureResult)  # noqa: S101 - every kind answers one
+    return result

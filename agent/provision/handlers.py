@@ -1,0 +1,246 @@
+"""The tasks about systems: start, stop, inspect, save and restore, SQL, checkpoint, link, compare.
+
+Flow: each handler takes `(context, spec)` as `agent.tasks` says. A provisioned system is the resource `system:<name>` of the
+session; its close ends the server. Engines are imported when their first task comes: an agent needs the client of the engine
+that it serves, and of no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol, cast
+
+from proveout.agent.provision import store
+from proveout.agent.tasks import Resource, TaskContext, TaskFault
+from proveout.dsl.plan import System
+from proveout.proto.messages import (
+    Checkpoint,
+    Compared,
+    CompareSystems,
+    Done,
+    Endpoint,
+    InspectSystem,
+    LinkSystems,
+    RunSql,
+    SnapshotSystem,
+    SqlDone,
+    StartSystem,
+    StopSystem,
+    SystemStarted,
+)
+
+
+class Embedded(Resource, Protocol):
+    """A system that this agent has provisioned."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether its data was initialised by this start."""
+        ...
+
+    @property
+    def death(self) -> str | None:
+        """How its server ended by itself; None while all is well."""
+        ...
+
+    async def start(self) -> Endpoint:
+        """Start it, or say where it is."""
+        ...
+
+    async def save_snapshot(self) -> None:
+        """Keep its data."""
+        ...
+
+    async def restore_snapshot(self) -> None:
+        """Bring its kept data back."""
+        ...
+
+
+# ---- provisioned systems -------------------------------------------------------------------------------------------
+
+
+async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:
+    """Start a system, initialising its data when there is none; one that runs already is answered as it is."""
+    name = _resource_name(spec.system.name)
+    embedded = _existing(context, spec.system.name) or _embedded(context, spec.system, Path(spec.data_root))
+    # Registered before it starts, so that whatever ends the session now ends it as well.
+    context.resources[name] = embedded
+    try:
+        endpoint = await embedded.start()
+    except BaseException:
+        context.resources.pop(name, None)
+        raise
+    return SystemStarted(endpoint=endpoint, settings=await _settings(endpoint), fresh=embedded.fresh)
+
+
+async def stop_system(context: TaskContext, spec: StopSystem) -> Done:
+    """Stop a system; with `remove` its data goes too, also when it was an earlier session that had started it."""
+    began = time.monotonic()
+    embedded = context.resources.pop(_resource_name(spec.system), None)
+    if embedded is not None:
+        await embedded.close(keep_data=not spec.remove)
+    elif spec.remove:
+        folder = await asyncio.to_thread(store.home, Path(spec.data_root), spec.system)
+        await asyncio.to_thread(store.remove, folder)
+    return Done(seconds=time.monotonic() - began)
+
+
+async def snapshot_system(context: TaskContext, spec: SnapshotSystem) -> Done:
+    """Save or restore the data of a system of this session; it answers at the same address afterwards."""
+    began = time.monotonic()
+    embedded = _existing(context, spec.system.name)
+    if embedded is None:
+        raise TaskFault("missing", f"system {spec.system.name!r} was not started here", way_out="start it first")
+    with _explained(context, spec.system.name):
+        await (embedded.save_snapshot() if spec.action == "save" else embedded.restore_snapshot())
+    return Done(seconds=time.monotonic() - began)
+
+
+def _resource_name(system: str) -> str:
+    return f"system:{system}"
+
+
+def _existing(context: TaskContext, system: str) -> Embedded | None:
+    return cast("Embedded | None", context.resources.get(_resource_name(system)))
+
+
+def _embedded(context: TaskContext, system: System, data_root: Path) -> Embedded:
+    if system.engine == "sqlite":
+        from proveout.agent.provision.embedded_sqlite import EmbeddedSqlite  # noqa: PLC0415 - see the module's head
+
+        return EmbeddedSqlite(system, data_root)
+    if system.engine != "postgres":
+        raise TaskFault(
+            "missing", f"engine {system.engine!r} cannot be provisioned by this release", way_out="give it a dsn"
+        )
+    _need_psycopg()
+    from proveout.agent.provision.embedded_postgres import EmbeddedPostgres  # noqa: PLC0415 - see the module's head
+
+    loop = asyncio.get_running_loop()
+
+    def on_death(text: str) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(context.log, "error", text)
+
+    return EmbeddedPostgres(system, data_root, on_death=on_death)
+
+
+def _need_psycopg() -> None:
+    try:
+        import psycopg  # noqa: F401, PLC0415 - only whether it is there
+    except ImportError:
+        raise TaskFault(
+            "missing",
+            "the PostgreSQL client psycopg is not installed on this host",
+            way_out="install it with: pip install 'proveout[postgres]'",
+        ) from None
+
+
+@contextmanager
+def _explained(context: TaskContext, *systems: str) -> Iterator[None]:
+    """A fault of a task on a server that has died says so."""
+    try:
+        yield
+    except TaskFault as fault:
+        for system in systems:
+            death = getattr(context.resources.get(_resource_name(system)), "death", None)
+            if death:
+                raise TaskFault(
+                    "unreachable",
+                    f"PostgreSQL of system {system!r} is gone: {death}",
+                    way_out="look at its server.log and at the host's memory (the kernel may have killed it)",
+                ) from fault
+        raise
+
+
+# ---- any system ----------------------------------------------------------------------------------------------------
+
+
+async def inspect_system(context: TaskContext, spec: InspectSystem) -> SystemStarted:
+    """Connect to a system that runs already; its version and settings."""
+    with _explained(context, spec.endpoint.system):
+        settings = await _settings(spec.endpoint)
+    version = dict(settings)["version"]
+    endpoint = Endpoint(
+        system=spec.endpoint.system, engine=spec.endpoint.engine, dsn=spec.endpoint.dsn, version=version
+    )
+    return SystemStarted(endpoint=endpoint, settings=settings, fresh=False)
+
+
+async def _settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
+    if endpoint.engine == "sqlite":
+        from proveout.agent.provision.embedded_sqlite import file_settings  # noqa: PLC0415 - see the module's head
+
+        return await asyncio.to_thread(file_settings, endpoint.dsn)
+    _need_psycopg()
+    from proveout.agent.provision.statements import server_settings  # noqa: PLC0415
+
+    return await server_settings(endpoint)
+
+
+async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
+    """Run statements, each in its own transaction; rows returned or affected, per statement."""
+    if spec.endpoint.engine == "sqlite":
+        from proveout.agent.provision.embedded_sqlite import run_statements  # noqa: PLC0415 - see the module's head
+
+        return SqlDone(counts=await asyncio.to_thread(run_statements, spec.endpoint.dsn, spec.statements))
+    _need_psycopg()
+    from proveout.agent.provision.statements import run_all  # noqa: PLC0415
+
+    with _explained(context, spec.endpoint.system):
+        return SqlDone(counts=await run_all(context, spec.endpoint, spec.statements))
+
+
+async def checkpoint(context: TaskContext, spec: Checkpoint) -> Done:
+    """Have dirty pages written out."""
+    began = time.monotonic()
+    if spec.endpoint.engine == "sqlite":
+        from proveout.agent.provision.embedded_sqlite import checkpoint_file  # noqa: PLC0415 - see the module's head
+
+        await asyncio.to_thread(checkpoint_file, spec.endpoint.dsn)
+    else:
+        _need_psycopg()
+        from proveout.agent.provision.statements import write_out  # noqa: PLC0415
+
+        with _explained(context, spec.endpoint.system):
+            await write_out(spec.endpoint)
+    return Done(seconds=time.monotonic() - began)
+
+
+# ---- two systems ---------------------------------------------------------------------------------------------------
+
+
+async def link_systems(context: TaskContext, spec: LinkSystems) -> Done:
+    """Set up or renew propagation. Where an end is not ours, the link is taken away when the session ends."""
+    began = time.monotonic()
+    _need_two_postgres(spec.source, spec.sink)
+    from proveout.agent.provision.propagation import Link, link, tables_of  # noqa: PLC0415 - see the module's head
+
+    if not (spec.source.provisioned and spec.sink.provisioned):
+        context.resources[f"link:{spec.source.system}:{spec.sink.system}"] = Link(spec.source, spec.sink)
+    tables = await asyncio.to_thread(tables_of, spec.workload)
+    with _explained(context, spec.source.system, spec.sink.system):
+        await link(context, spec.source, spec.sink, tables, copy_data=spec.copy_data)
+    return Done(seconds=time.monotonic() - began)
+
+
+async def compare_systems(context: TaskContext, spec: CompareSystems) -> Compared:
+    """Await that all is applied, and compare every table."""
+    _need_two_postgres(spec.source, spec.sink)
+    from proveout.agent.provision.comparison import compare  # noqa: PLC0415 - see the module's head
+    from proveout.agent.provision.propagation import tables_of  # noqa: PLC0415
+
+    tables = await asyncio.to_thread(tables_of, spec.workload)
+    with _explained(context, spec.source.system, spec.sink.system):
+        return await compare(context, spec.source, spec.sink, tables, spec.drain_timeout_s)
+
+
+def _need_two_postgres(source: Endpoint, sink: Endpoint) -> None:
+    for end in (source, sink):
+        if end.engine != "postgres":
+            raise TaskFault("invalid", f"propagation is between two postgres systems; {end.system!r} is {end.engine}")
+    _need_psycopg()

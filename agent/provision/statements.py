@@ -1,0 +1,65 @@
+"""Questions and statements to one PostgreSQL, provisioned or not: its settings for the fingerprint, plan SQL, a checkpoint."""
+
+from __future__ import annotations
+
+from proveout.agent.provision.connection import connected
+from proveout.agent.tasks import TaskContext, TaskFault
+from proveout.proto.messages import Endpoint
+
+# Always told, changed or not: what durability and memory a number was reached with.
+ALWAYS = ["fsync", "full_page_writes", "max_connections", "shared_buffers", "synchronous_commit", "wal_level"]
+# Paths differ from run to run, and the others may hold passwords.
+NEVER = [
+    "archive_cleanup_command",
+    "archive_command",
+    "config_file",
+    "data_directory",
+    "external_pid_file",
+    "hba_file",
+    "ident_file",
+    "primary_conninfo",
+    "recovery_end_command",
+    "restore_command",
+    "ssl_passphrase_command",
+    "unix_socket_directories",
+]
+OWN = ["default", "override", "client", "session"]
+
+SETTINGS = """
+SELECT name, current_setting(name) FROM pg_settings
+WHERE name <> ALL (%(never)s)
+  AND (name = ANY (%(always)s) OR (source <> ALL (%(own)s) AND setting IS DISTINCT FROM boot_val))
+"""
+
+
+async def server_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
+    """Settings that are not the built-in ones, the essential ones in any case, and `version`; sorted by name."""
+    async with connected(endpoint, "inspect") as connection:
+        cursor = await connection.execute(SETTINGS, {"never": NEVER, "always": ALWAYS, "own": OWN})
+        rows = [(str(name), str(value)) for name, value in await cursor.fetchall()]
+        version = connection.info.parameter_status("server_version") or str(connection.info.server_version)
+    return tuple(sorted([*rows, ("version", version)]))
+
+
+async def run_all(context: TaskContext, endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
+    """Run each statement by itself; rows returned or affected (0 for DDL), per statement."""
+    counts = []
+    async with connected(endpoint, "sql") as connection:
+        for done, statement in enumerate(statements):
+            context.progress(done, len(statements), "statements")
+            cursor = await connection.execute(statement.encode())
+            counts.append(max(0, cursor.rowcount))
+    return tuple(counts)
+
+
+async def write_out(endpoint: Endpoint) -> None:
+    """CHECKPOINT; TaskFault `refused` naming the role when the user may not."""
+    try:
+        async with connected(endpoint, "checkpoint") as connection:
+            await connection.execute("CHECKPOINT")
+    except TaskFault as fault:
+        if "42501" in fault.what:
+            raise TaskFault(
+                "refused", fault.what, way_out="GRANT pg_checkpoint to that user, or use a superuser"
+            ) from None
+        raise
