@@ -37,7 +37,9 @@ class Worker:
         """A new process; `progress(rows)` is called as rows go in."""
         # -P: what lies in the agent's current directory must not shadow modules
         argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()))
-        return cls(await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=PIPE), progress)
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # numpy's thread pool would only cost its start
+        process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment)
+        return cls(process, progress)
 
     @property
     def pid(self) -> int:

@@ -25,8 +25,10 @@ Columns = tuple[tuple[str, str], ...]
 def encode(columns: Columns, rows: Sequence[npt.NDArray[np.generic]]) -> bytes:
     """The rows as they stand between HEADER and TRAILER; `rows` is one array per column. ValueError for an unknown kind."""
     template = _template(columns)
-    records = np.empty(len(rows[0]), dtype=template.dtype)
-    records[:] = template
+    # As bytes, because numpy copies a record field by field
+    image = np.empty((len(rows[0]), template.dtype.itemsize), dtype=np.uint8)
+    image[:] = template.reshape(1).view(np.uint8)
+    records = image.view(template.dtype)[:, 0]
     for index, values in enumerate(rows):
         records[f"value{index}"] = values
     return records.tobytes()
