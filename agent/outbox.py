@@ -55,7 +55,7 @@ class Outbox:
 
     async def take(self) -> AgentMessage | None:
         """The next message; None after a `nudge` and at the end."""
-        if not self._waiting and not self._closed:
+        if not (self._waiting or self._dropped or self._closed):
             self._wake.clear()
             await self._wake.wait()
         if not self._waiting:

@@ -17,7 +17,7 @@ EPILOG = """Examples:
 
 def agent(
     pki: Annotated[Path, typer.Option(help="Directory with ca.pem, agent.pem and agent.key (0600).")],
-    listen: Annotated[str, typer.Option(help="Address to listen at, name:port.")] = "0.0.0.0:7443",  # noqa: S104 -- TLS guards it
+    listen: Annotated[str, typer.Option(help="Address to listen at, name:port.")] = "0.0.0.0:7443",
     name: Annotated[str, typer.Option(help="This host's name in plans; another one is refused. Empty: any.")] = "",
     state_dir: Annotated[
         Path | None,

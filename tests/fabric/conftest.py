@@ -1,0 +1,39 @@
+"""Fixtures of the fabric's tests; what they give is in `fabric_bench`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # pytest's importlib mode leaves this folder out
+
+from fabric_bench import FAKE_AGENT, Bench, Proxy
+
+from proveout.coordinator.local import LocalFabric
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    bench = Bench(LocalFabric(FAKE_AGENT), tmp_path / "logs")
+    try:
+        yield bench
+    finally:
+        await bench.close()
+
+
+@pytest.fixture
+async def proxies() -> AsyncIterator[Callable[[str], Proxy]]:
+    made: list[Proxy] = []
+
+    def make(target: str) -> Proxy:
+        made.append(Proxy(target))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for proxy in made:
+            await proxy.close()

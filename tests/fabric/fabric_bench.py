@@ -1,0 +1,207 @@
+"""For the tests of the fabric: agents as real child processes with fake handlers, and a TCP proxy that can be unkind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from proveout.coordinator.local import LocalFabric
+from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect
+from proveout.proto.messages import (
+    AgentMessage,
+    Endpoint,
+    Hello,
+    RunSql,
+    Task,
+    TaskAccepted,
+    TaskDone,
+    TaskFailed,
+)
+
+FAKE_AGENT = (sys.executable, str(Path(__file__).with_name("fake_agent.py")))
+PATIENCE_S = 30.0
+ENDPOINT = Endpoint(system="s", engine="sqlite", dsn="file")
+
+
+async def eventually(holds: Callable[[], bool], what: str) -> None:
+    """Wait until `holds()`; a test fails when it never does."""
+    until_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until_s, f"never: {what}"
+        await asyncio.sleep(0.01)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def task(key: str, *statements: str, deadline_s: float = 20.0) -> Task:
+    return Task(key=key, spec=RunSql(endpoint=ENDPOINT, statements=statements), deadline_s=deadline_s)
+
+
+class Line:
+    """A session with what it has said so far."""
+
+    def __init__(self, session: AgentSession, events: asyncio.Queue[SessionEvent]) -> None:
+        self.session = session
+        self.events = events
+        self.heard: list[SessionEvent] = []
+
+    def messages(self) -> list[AgentMessage]:
+        return [event.message for event in self.heard if isinstance(event, Received)]
+
+    async def hear(self, wanted: Callable[[SessionEvent], bool]) -> SessionEvent:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                event = await self.events.get()
+                self.heard.append(event)
+                if wanted(event):
+                    return event
+
+    async def message(self, kind: type, key: str | None = None) -> AgentMessage:
+        def wanted(event: SessionEvent) -> bool:
+            return (
+                isinstance(event, Received)
+                and isinstance(event.message, kind)
+                and (key is None or getattr(event.message, "key", None) == key)
+            )
+
+        event = await self.hear(wanted)
+        assert isinstance(event, Received)
+        return event.message
+
+    async def outcome(self, key: str) -> TaskDone | TaskFailed:
+        def wanted(event: SessionEvent) -> bool:
+            return (
+                isinstance(event, Received)
+                and isinstance(event.message, (TaskDone, TaskFailed))
+                and event.message.key == key
+            )
+
+        event = await self.hear(wanted)
+        assert isinstance(event, Received) and isinstance(event.message, (TaskDone, TaskFailed))
+        return event.message
+
+    async def failure(self, key: str) -> tuple[str, str]:
+        outcome = await self.outcome(key)
+        assert isinstance(outcome, TaskFailed), outcome
+        return outcome.error.code, outcome.error.message
+
+    async def accepted(self, key: str) -> None:
+        await self.message(TaskAccepted, key)
+
+    async def lost(self) -> str:
+        event = await self.hear(lambda event: isinstance(event, Lost))
+        assert isinstance(event, Lost)
+        return event.reason
+
+    def rest(self) -> list[SessionEvent]:
+        """What came and was not waited for."""
+        while not self.events.empty():
+            self.heard.append(self.events.get_nowait())
+        return self.heard
+
+
+class Bench:
+    """Local agents of one test, and the sessions with them; everything is closed after it."""
+
+    def __init__(self, fabric: LocalFabric, log_dir: Path) -> None:
+        self.fabric = fabric
+        self.log_dir = log_dir
+        self.sessions: list[AgentSession] = []
+
+    async def start(self, host: str = "db1") -> str:
+        return (await self.fabric.start([host], self.log_dir))[host]
+
+    async def connect(self, address: str, hello: Hello | None = None, **changes: object) -> Line:
+        hello = hello or Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=1.5)
+        hello = dataclasses.replace(hello, **changes)  # type: ignore[arg-type]
+        events: asyncio.Queue[SessionEvent] = asyncio.Queue()
+        session = await connect(hello.host, address, self.fabric.credentials, hello, events)
+        self.sessions.append(session)
+        return Line(session, events)
+
+    async def line(self, **changes: object) -> Line:
+        return await self.connect(await self.start(), None, **changes)
+
+    def log(self, host: str = "db1") -> str:
+        return (self.log_dir / f"agent-{host}.log").read_text()
+
+    async def close(self) -> None:
+        for session in self.sessions:
+            await session.close(timeout_s=5.0)
+        directory = self.fabric.directory
+        pids = self.fabric.pids
+        await self.fabric.close()
+        assert directory is None or not directory.exists()
+        assert all(is_gone(pid) for pid in pids)
+
+
+class Proxy:
+    """Between coordinator and agent: `cut` breaks what is open, `hold` forwards nothing, `deaf` loses what the agent says."""
+
+    def __init__(self, target: str) -> None:
+        self._host, _, port = target.rpartition(":")
+        self._port = int(port)
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._flow = asyncio.Event()
+        self._flow.set()
+        self.deaf = False
+        self.connections = 0
+        self.address = ""
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self.address
+
+    def hold(self) -> None:
+        self._flow.clear()
+
+    def cut(self) -> None:
+        self.deaf = False
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self.cut()
+        for job in self._jobs:
+            job.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        there, back = await asyncio.open_connection(self._host, self._port)
+        self._writers |= {writer, back}
+        for job in (self._pump(reader, back, False), self._pump(there, writer, True)):
+            running = asyncio.create_task(job)
+            self._jobs.add(running)
+            running.add_done_callback(self._jobs.discard)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, from_agent: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                await self._flow.wait()
+                if not (from_agent and self.deaf):
+                    writer.write(data)
+                    await writer.drain()
+        writer.close()
