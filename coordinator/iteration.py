@@ -51,9 +51,8 @@ def begin(turn: Turn, stage: Ladder | Search, iteration: IterationId, rate: floa
         cores=state.facts.cores,
     )
     captures = dag.captures(state.plan, stage.captures, state.endpoints)
-    assigned: list[tuple[str, str, RunLoad | RunCapture]] = [
-        (dag.key(state.setup.run_id, slot, dag.what(spec), host), host, spec) for host, spec in (*captures, *loads)
-    ]
+    specs: list[tuple[str, RunLoad | RunCapture]] = [*captures, *loads]
+    assigned = [(dag.key(state.setup.run_id, slot, dag.what(spec), host), host, spec) for host, spec in specs]
     hosts = {key: host for key, host, _ in assigned}
     names = {key: spec.capture.name for key, _, spec in assigned if isinstance(spec, RunCapture)}
     turn.commands.append(Gather(id=iteration, hosts=hosts, captures=names))

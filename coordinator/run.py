@@ -9,7 +9,6 @@ keep the agents' leases alive are never late.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,6 +61,7 @@ class Sitting:
     """All that one coordinator needs to run a plan, or to go on with it.
 
     `external` may hold passwords; it goes into tasks and nowhere else. `estimates_s` has each stage's seconds by id.
+    `crashed`: the coordinator before was killed, and its agents may still be leaving.
     """
 
     plan: Plan
@@ -73,6 +73,7 @@ class Sitting:
     timing: Timing = field(default_factory=Timing)
     lease_s: float = 10.0
     beat_s: float = 2.0
+    crashed: bool = False
 
 
 async def run(
@@ -100,7 +101,9 @@ class _Loop:
         self._jobs: set[asyncio.Task[None]] = set()
         self._gathering: samples.Gathering | None = None
         self._meters: dict[tuple[str, str], HostMeter] = {}
+        self._dials: set[asyncio.Task[None]] = set()
         self._broken: StorageFailed | None = None
+        self._bug: BaseException | None = None
         self._ended: RunFinished | None = None
         self._keep_data = True
         self._hurried = False
@@ -124,10 +127,6 @@ class _Loop:
 
     async def _begin(self) -> State:
         earlier = [stamped.event for stamped in read(self._sitting.directory.path)]
-        resumed = sum(isinstance(event, RunStarted) for event in earlier)
-        if resumed:
-            for stamped in read(self._sitting.directory.path):
-                self._tell(stamped)
         started = RunStarted(
             run_id=self._sitting.directory.name,
             epoch=self._journal.epoch,
@@ -137,9 +136,14 @@ class _Loop:
             plan=plan_data(self._plan),
             version=self._sitting.version,
             estimate_s=sum(self._sitting.estimates_s.values()),
-            resumed=resumed,
+            resumed=sum(isinstance(event, RunStarted) for event in earlier),
         )
-        self._emit(started)
+        opening: list[Event] = [started]
+        if self._sitting.crashed:
+            text = "the last coordinator was killed; its agents may hold on to the databases for up to 20 s"
+            opening.append(Notice(level="info", host="", text=text))
+        for event in opening:
+            self._emit(event)
         setup = Setup(
             run_id=self._sitting.directory.name,
             epoch=self._journal.epoch,
@@ -148,7 +152,7 @@ class _Loop:
             estimates_s=self._sitting.estimates_s,
             timing=self._sitting.timing,
         )
-        facts = of([*earlier, started])
+        facts = of([*earlier, *opening])
         state, commands = scheduler.start(self._plan, setup, facts, self._judgement, time.monotonic())
         self._obey(commands)
         return state
@@ -205,8 +209,8 @@ class _Loop:
             if tick := meter.tick(message.sample):
                 self._tell(self._journal.live(tick))
         else:
-            for tick in gathering.ticks():
-                self._tell(self._journal.live(tick))
+            for second in gathering.ticks():
+                self._tell(self._journal.live(second))
 
     def _progressed(self, host: str, progress: TaskProgress) -> None:
         stage = progress.key.split("/")[1]
@@ -228,8 +232,7 @@ class _Loop:
                 case Emit(event=event):
                     self._emit(event)
                 case Dial(hosts=hosts):
-                    for host in hosts:
-                        self._spawn(self._dial(host))
+                    self._dials = {self._spawn(self._dial(host)) for host in hosts}
                 case Tell(host=host, message=message):
                     if host in self._sessions:
                         self._sessions[host].send(message)
@@ -269,10 +272,20 @@ class _Loop:
         for listener in self._listeners:
             listener(stamped)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         job = asyncio.create_task(work)
         self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
+        job.add_done_callback(self._job_done)
+        return job
+
+    def _job_done(self, job: asyncio.Task[None]) -> None:
+        """A bug in a job ends the run like any failure, so that everything is cleaned up, and is raised after that."""
+        self._jobs.discard(job)
+        bug = None if job.cancelled() else job.exception()
+        if bug is not None:
+            self._bug = self._bug or bug
+            reason = f"a fault in proveout itself: {type(bug).__name__}: {bug}"
+            self._inbox.put_nowait(Broken(at_s=time.monotonic(), reason=reason))
 
     async def _dial(self, host: str) -> None:
         hello = Hello(
@@ -355,12 +368,9 @@ class _Loop:
 
     async def close(self) -> None:
         """Part from whoever is left, end the local agents, and tidy up. Runs whatever has happened before."""
-        closing = [job for job in self._jobs if not job.done()]
-        if self._ended is None:
-            for job in closing:
-                job.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*closing, return_exceptions=True)
+        for job in self._jobs if self._ended is None else self._dials:
+            job.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
         for host in list(self._sessions):
             self._part(host, keep_data=self._keep_data)
         await asyncio.gather(*self._jobs, return_exceptions=True)
@@ -368,3 +378,5 @@ class _Loop:
             await self._fabric.close()
         if not self._keep_data:
             await asyncio.to_thread(self._sitting.directory.tidy)
+        if self._bug is not None:
+            raise self._bug

@@ -1,0 +1,61 @@
+"""`proveout resume`: go on with a run that was interrupted, that failed, or whose coordinator was killed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EPILOG = """Examples:
+
+  proveout resume latest
+
+  proveout resume smoke-20260114-101500-3f2a --headless
+"""
+
+
+def resume(
+    run: Annotated[str, typer.Argument(help="A run's name or directory, or `latest`.", show_default=False)],
+    *,
+    headless: Annotated[bool, typer.Option("--headless", help="Plain lines only, nothing that moves.")] = False,
+    runs_dir: Annotated[
+        Path | None, typer.Option(help="Where run directories are [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
+    summary: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
+) -> None:
+    """Go on with a run at its first unfinished iteration; finished ones are not run again.
+
+    The plan must be the one that the run began with. Exit codes as of `run`.
+    """
+    from proveout import __version__
+    from proveout.cli import sitting
+    from proveout.coordinator import resume as resuming
+    from proveout.coordinator import store
+    from proveout.coordinator.dsn import external_endpoints
+    from proveout.coordinator.journal import Journal
+    from proveout.coordinator.run import Sitting
+    from proveout.dsl.describe import estimate_s
+
+    directory = store.find(store.runs_directory(runs_dir, os.environ), run)
+    with Journal(directory.path) as journal:
+        found = resuming.examine(directory)
+        earlier = {name: Path(path) for name, path in found.command.outputs.items()}
+        chosen = {"junit": junit, "json": json, "summary": summary}
+        outputs = sitting.check_outputs({name: chosen[name] or earlier.get(name) for name in sitting.OUTPUTS})
+        pki_dir = found.command.pki or os.environ.get(sitting.PKI_VARIABLE)
+        arranged = Sitting(
+            plan=found.plan,
+            directory=directory,
+            version=__version__,
+            external=external_endpoints(found.plan, os.environ),
+            credentials=sitting.remote_credentials(found.plan, pki_dir),
+            estimates_s={stage.id: estimate_s(stage) for stage in found.plan.stages},
+            crashed=found.crashed,
+        )
+        show = sitting.printer(headless=headless, earlier=found.events)
+        exit_code = sitting.sit(arranged, journal, show, outputs)
+    raise typer.Exit(exit_code)

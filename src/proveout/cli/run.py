@@ -1,0 +1,104 @@
+"""`proveout run`: run a plan."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proveout.dsl.errors import ProveoutError
+
+EPILOG = """Examples:
+
+  proveout run plans/hlr-cache-embedded.yaml
+
+  proveout run plans/smoke.yaml --headless --junit junit.xml --json result.json
+
+  proveout run plans/hlr-cache-embedded.yaml -p threads=[1,2,4] -p measure=10s
+"""
+
+
+class BadParameter(ProveoutError):
+    """A `-p` that is not `name=value`."""
+
+    exit_code = 2
+
+
+def run(
+    plan: Annotated[Path, typer.Argument(help="The plan's file.", show_default=False)],
+    *,
+    parameter: Annotated[
+        list[str] | None, typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="Give a parameter a value.")
+    ] = None,
+    inventory: Annotated[
+        Path | None, typer.Option("--inventory", "-i", help="A file with the topology to use instead of the plan's.")
+    ] = None,
+    headless: Annotated[bool, typer.Option("--headless", help="Plain lines only, nothing that moves.")] = False,
+    runs_dir: Annotated[
+        Path | None, typer.Option(help="Where run directories go [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all results as JSON.")] = None,
+    summary: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a summary in Markdown.")] = None,
+    pki: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The coordinator's certificate, for agents that run already [default: $PROVEOUT_PKI]."
+        ),
+    ] = None,
+) -> None:
+    """Run a plan and judge it.
+
+    Exit codes: 0 every verdict passed, 1 a verdict failed, 2 the plan or command line is wrong, 3 inconclusive,
+    4 the infrastructure failed, 130 interrupted.
+    """
+    from proveout import __version__
+    from proveout.cli import sitting
+    from proveout.coordinator import store
+    from proveout.coordinator.dsn import external_endpoints
+    from proveout.coordinator.journal import Journal
+    from proveout.coordinator.run import Sitting
+    from proveout.dsl.compiler import compile_plan
+    from proveout.dsl.describe import estimate_s
+
+    overrides = _overrides(parameter or [])
+    compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
+    outputs = sitting.check_outputs({"junit": junit, "json": json, "summary": summary})
+    pki_dir = str(pki) if pki is not None else os.environ.get(sitting.PKI_VARIABLE)
+    credentials = sitting.remote_credentials(compiled, pki_dir)
+    external = external_endpoints(compiled, os.environ)
+    command = store.Command(
+        plan=str(plan.absolute()),
+        overrides=overrides,
+        inventory=str(inventory.absolute()) if inventory else None,
+        pki=str(Path(pki_dir).absolute()) if pki_dir else None,
+        outputs=outputs,
+    )
+    directory = store.create(store.runs_directory(runs_dir, os.environ), compiled, command, datetime.now().astimezone())
+    show = sitting.printer(headless=headless)
+    with Journal(directory.path) as journal:
+        arranged = Sitting(
+            plan=compiled,
+            directory=directory,
+            version=__version__,
+            external=external,
+            credentials=credentials,
+            estimates_s={stage.id: estimate_s(stage) for stage in compiled.stages},
+        )
+        exit_code = sitting.sit(arranged, journal, show, outputs)
+    raise typer.Exit(exit_code)
+
+
+def _overrides(parameters: list[str]) -> dict[str, str]:
+    overrides: dict[str, str] = {}
+    for text in parameters:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise BadParameter(f"-p {text} is not NAME=VALUE", way_out="For example: -p measure=10s")
+        if name.strip() in overrides:
+            raise BadParameter(f"-p {name.strip()} is given twice", way_out="Give each parameter one value.")
+        overrides[name.strip()] = value
+    return overrides

@@ -1,0 +1,63 @@
+"""`proveout runs`: what has been run."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from proveout.coordinator.store import RunDirectory
+
+EPILOG = """Examples:
+
+  proveout runs
+
+  proveout runs --runs-dir /var/lib/proveout/runs
+"""
+_HEAD = ("RUN", "PLAN", "WHEN", "STATE", "VERDICTS")
+
+
+def runs(
+    runs_dir: Annotated[
+        Path | None, typer.Option(help="Where run directories are [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+    ] = None,
+) -> None:
+    """List the runs, newest first: what was run, when, how it ended, what the verdicts were."""
+    from proveout.coordinator import store
+
+    folder = store.runs_directory(runs_dir, os.environ)
+    rows = [_row(directory) for directory in store.all_runs(folder)]
+    if not rows:
+        typer.echo(f"There is no run in {folder}.")
+        return
+    widths = [max(len(row[column]) for row in (_HEAD, *rows)) for column in range(len(_HEAD))]
+    for row in (_HEAD, *rows):
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _row(directory: RunDirectory) -> tuple[str, ...]:
+    from proveout.coordinator.eventcodec import JournalFault
+    from proveout.coordinator.facts import of
+    from proveout.coordinator.journal import is_driven, read
+    from proveout.coordinator.wording import safe
+
+    try:
+        events = read(directory.path)
+    except JournalFault as fault:
+        return (directory.name, "-", "-", f"unreadable: {fault.what}", "-")
+    facts = of(stamped.event for stamped in events)
+    plan = safe(facts.started.name) if facts.started else "-"
+    state = facts.ended.status if facts.ended else "running" if is_driven(directory.path) else "crashed (resume)"
+    outcomes = Counter(verdict.outcome for verdict in facts.verdicts)
+    verdicts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())) or "-"
+    return (directory.name, plan, _when(events[0].unix_s) if events else "-", state, verdicts)
+
+
+def _when(unix_s: float) -> str:
+    from datetime import datetime
+
+    return datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")

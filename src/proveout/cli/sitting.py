@@ -1,0 +1,126 @@
+"""What `run` and `resume` have in common: outputs checked before, progress while it runs, reports after, an exit code.
+
+Data flow: a plan, a run directory, its journal -> `coordinator.run` with printers as listeners -> the journal's events ->
+result files and a summary on the terminal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from proveout.dsl.errors import ProveoutError
+from proveout.proto.events import Stamped
+
+if TYPE_CHECKING:
+    from proveout.cli.headless import HeadlessPrinter
+    from proveout.coordinator.journal import Journal
+    from proveout.coordinator.pki import Credentials
+    from proveout.coordinator.run import Sitting
+    from proveout.coordinator.store import RunDirectory
+    from proveout.dsl.plan import Plan
+
+PKI_VARIABLE = "PROVEOUT_PKI"
+OUTPUTS = ("junit", "json", "summary")
+
+
+class UnusableOutput(ProveoutError):
+    """A result file that could not be written; found before the run begins."""
+
+    exit_code = 2
+
+
+def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
+    """The files that were asked for, absolute. UnusableOutput for one that cannot be written."""
+    wanted = {name: path.absolute() for name, path in outputs.items() if path is not None}
+    for name, path in wanted.items():
+        if path.is_dir():
+            raise UnusableOutput(f"--{name} {path} is a directory", way_out="Name a file.")
+        if not path.parent.is_dir():
+            raise UnusableOutput(f"--{name} {path}: there is no directory {path.parent}", way_out="Create it first.")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UnusableOutput(f"--{name} {path} cannot be written", way_out="Name a file in a place of yours.")
+    return {name: str(path) for name, path in wanted.items()}
+
+
+def remote_credentials(plan: Plan, pki: str | None) -> Credentials | None:
+    """The coordinator's credentials, when the plan has agents that run already. PkiError when they cannot be read."""
+    from proveout.coordinator.pki import Credentials, PkiError
+
+    remote = [host for host in plan.hosts if not host.is_local]
+    if not remote:
+        return None
+    if pki is None:
+        raise PkiError(
+            f"host {remote[0].name} has an agent of its own ({remote[0].address}), which wants to see certificates",
+            where=str(remote[0].where),
+            way_out=f"Name the directory with the coordinator's certificate: --pki DIR or ${PKI_VARIABLE}.",
+        )
+    return Credentials.read(Path(pki))
+
+
+def printer(*, headless: bool, earlier: Sequence[Stamped] = ()) -> HeadlessPrinter:
+    """Progress on standard output: lines, or on a terminal lines with one that moves. `earlier` has been seen before."""
+    from proveout.cli.headless import HeadlessPrinter
+    from proveout.cli.liveline import LiveLinePrinter
+    from proveout.tui.model import reduce
+
+    moving = not headless and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    made = (
+        LiveLinePrinter(sys.stdout, width=shutil.get_terminal_size().columns) if moving else HeadlessPrinter(sys.stdout)
+    )
+    for stamped in earlier:
+        made.view = reduce(made.view, stamped)
+    return made
+
+
+def sit(sitting: Sitting, journal: Journal, show: HeadlessPrinter, outputs: Mapping[str, str]) -> int:
+    """Run to the end, write the results, and give the exit code."""
+    exit_code = asyncio.run(_run(sitting, journal, show))
+    _report(sitting.directory, outputs)
+    return exit_code
+
+
+async def _run(sitting: Sitting, journal: Journal, show: HeadlessPrinter) -> int:
+    from proveout.coordinator.run import run
+
+    interrupts: asyncio.Queue[None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in signals:
+        loop.add_signal_handler(number, _interrupt, interrupts)
+    try:
+        ended = await run(sitting, journal, [show], interrupts=interrupts)
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+    return ended.exit_code
+
+
+def _interrupt(interrupts: asyncio.Queue[None]) -> None:
+    interrupts.put_nowait(None)
+    sys.stderr.write("\nproveout: stopping everything; once more hurries\n")
+
+
+def _report(directory: RunDirectory, outputs: Mapping[str, str]) -> None:
+    """Write result.json and what was asked for, then a summary for people."""
+    from proveout.coordinator.journal import read
+    from proveout.coordinator.report import junit, result, summary, terminal
+    from proveout.coordinator.results import load_results
+    from proveout.coordinator.store import write_whole
+
+    results = load_results(read(directory.path))
+    writers = {"junit": junit.render, "json": result.render, "summary": summary.render}
+    files = [(Path(path), writers[name]) for name, path in outputs.items()]
+    for path, render in [(directory.path / "result.json", result.render), *files]:
+        try:
+            write_whole(path, render(results))
+        except OSError as fault:
+            raise ProveoutError(f"{path} cannot be written: {fault.strerror}", where=directory.name) from fault
+    terminal.show(results, directory.path, sys.stdout)
