@@ -1,16 +1,20 @@
-"""Fixtures for everybody: a real PostgreSQL server for the session, and a database of one's own for a test."""
+"""Fixtures for everybody: a real PostgreSQL server for the session, a database of one's own for a test, a task context."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.provision.embedded_postgres import Server
+from proveout.agent.tasks import Resource
 from proveout.dsl.plan import System
+from proveout.proto.messages import CaptureSample, LoadSecond
 
 
 @pytest.fixture(scope="session")
@@ -39,3 +43,51 @@ def database(postgres_server: str) -> Iterator[str]:
     yield make_conninfo(postgres_server, dbname=name)
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+class RecordingContext:
+    """A `TaskContext` for tests: it keeps what a handler says, and finishes when `end()` is called."""
+
+    def __init__(self, work_dir: Path) -> None:
+        self.key, self.host, self.work_dir = "test", "local", work_dir
+        self.resources: dict[str, Resource] = {}
+        self.samples: list[LoadSecond | CaptureSample] = []
+        self.logs: list[tuple[str, str]] = []
+        self.progressed: list[tuple[float, float, str, str]] = []
+        self._finished = asyncio.Event()
+
+    def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
+        self.progressed.append((done, total, unit, note))
+
+    def sample(self, sample: LoadSecond | CaptureSample) -> None:
+        self.samples.append(sample)
+
+    def log(self, level: str, text: str) -> None:
+        self.logs.append((level, text))
+
+    def armed(self) -> None:
+        raise AssertionError("this handler arms nothing")
+
+    async def started(self) -> int:
+        raise AssertionError("this handler starts nothing")
+
+    async def finished(self) -> None:
+        await self._finished.wait()
+
+    def end(self) -> None:
+        """Say `Finish`."""
+        self._finished.set()
+
+    async def close(self, *, keep_data: bool = False) -> None:
+        """End the resources as a session does."""
+        for name, resource in reversed(list(self.resources.items())):
+            await resource.close(keep_data=keep_data)
+            del self.resources[name]
+
+
+@pytest.fixture
+async def task_context(tmp_path: Path) -> AsyncIterator[RecordingContext]:
+    """A context whose resources are closed after the test."""
+    context = RecordingContext(tmp_path)
+    yield context
+    await context.close()

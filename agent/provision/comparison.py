@@ -12,7 +12,7 @@ import time
 from psycopg import sql
 
 from proveout.agent.provision.connection import Connection, connected
-from proveout.agent.provision.propagation import POLL_S, Ends, stopped
+from proveout.agent.provision.propagation import POLL_S, Ends, Watch
 from proveout.agent.tasks import TaskContext
 from proveout.proto.messages import Compared, Endpoint, TableDifference
 
@@ -53,6 +53,7 @@ async def _drain(context: TaskContext, ends: Ends, limit_s: float) -> bool:
     await ends.at_source.execute("SET synchronous_commit = local")
     await ends.at_source.execute("SELECT pg_logical_emit_message(true, 'proveout', 'drain')")
     deadline = time.monotonic() + limit_s
+    watch = Watch(context, ends)
     start = None
     while True:
         applied = max(
@@ -62,7 +63,7 @@ async def _drain(context: TaskContext, ends: Ends, limit_s: float) -> bool:
             return True
         start = applied if start is None else start
         context.progress(applied - start, target - start, "bytes", "draining")
-        trouble = await stopped(context, ends)
+        trouble = await watch.trouble(applied)
         if trouble:
             context.log("error", trouble)
             return False

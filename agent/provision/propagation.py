@@ -8,8 +8,9 @@ renews them. A link whose tables were made anew (populated again), or whose slot
 
 How the sink applies: `synchronous_commit = off` in the apply worker (what propagates asynchronously gains nothing from
 waiting for each flush on the far side; the slot keeps what is not flushed there yet, so a crash loses nothing),
-`streaming = parallel` and `binary` where both servers can, `origin = any`, and `disable_on_error`: a conflict stops the
-link and is told, instead of being retried for ever in silence.
+`streaming = parallel` and `binary` where both servers can, and `origin = any`. Not `disable_on_error`: a restart of the
+source is such an error. So a conflict is retried by the sink again and again, and `Watch` sees that: errors are counted up
+while nothing is applied.
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ COPY_S = 3600.0
 SLOT_FREE_S = 10.0
 POLL_S = 0.05
 NAME_MAX = 63
+ERRORS_MAX = 2
+
+ERRORS = """
+SELECT sum(value::bigint) FILTER (WHERE key LIKE '%%error_count')::bigint, string_agg(key || ' ' || value, ', ')
+FROM pg_stat_subscription_stats stats, jsonb_each_text(to_jsonb(stats))
+WHERE subname = %s AND (key LIKE 'confl%%' OR key LIKE '%%error_count') AND value <> '0'
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +168,6 @@ async def _create(ends: Ends, tables: tuple[str, ...], conninfo: str, *, copy_da
         *_option("synchronous_commit", "off"),
         *(_option("binary", "true") if version >= 160_000 or (version >= 140_000 and not copy_data) else ()),
         *(_option("streaming", "parallel" if version >= 160_000 else "on") if version >= 140_000 else ()),
-        *(_option("disable_on_error", "true") if version >= 150_000 else ()),
         *(_option("origin", "any") if version >= 160_000 else ()),
     ]
     await ends.at_sink.execute(f"SET statement_timeout = {round(READY_S * 1000)}".encode())
@@ -185,6 +192,7 @@ async def _renew(ends: Ends, conninfo: str) -> None:
 async def _await_ready(context: TaskContext, ends: Ends, tables: int, limit_s: float) -> None:
     """Poll until each table's initial sync is done and the slot is in use; TaskFault with what the sink complains about."""
     deadline = time.monotonic() + limit_s
+    watch = Watch(context, ends)
     while True:
         ready = await _value(
             ends.at_sink,
@@ -196,7 +204,7 @@ async def _await_ready(context: TaskContext, ends: Ends, tables: int, limit_s: f
         if ready == tables and active:
             return
         context.progress(ready, tables, "tables", "initial sync")
-        trouble = await stopped(context, ends)
+        trouble = await watch.trouble((ready, active))
         if trouble:
             raise TaskFault("fault", trouble, way_out="empty or populate the sink's tables so that both sides agree")
         if time.monotonic() > deadline:
@@ -213,24 +221,36 @@ async def _await_ready(context: TaskContext, ends: Ends, tables: int, limit_s: f
 # ---- what goes wrong -----------------------------------------------------------------------------------------------
 
 
-async def stopped(context: TaskContext, ends: Ends) -> str:
-    """Why the sink has stopped applying, for people; empty while the link stands. Servers before 15 never stop by themselves."""
-    enabled = await _value(ends.at_sink, "SELECT subenabled FROM pg_subscription WHERE subname = %s", ends.name)
-    link_text = f"propagation {ends.source.system} -> {ends.sink.system}"
-    if enabled is None:
-        return f"{link_text} is gone: system {ends.sink.system!r} has no subscription {ends.name}"
-    if enabled:
-        return ""
-    counts = ""
-    if ends.at_sink.info.server_version >= 150_000:
-        row = await _row(
-            ends.at_sink,
-            "SELECT string_agg(key || ' ' || value, ', ') FROM pg_stat_subscription_stats stats, jsonb_each_text(to_jsonb(stats))"
-            " WHERE subname = %s AND (key LIKE 'confl%%' OR key LIKE '%%error_count') AND value <> '0'",
-            ends.name,
-        )
-        counts = f" ({row[0]})" if row and row[0] else ""
-    return f"{link_text} stopped on an error{counts}" + complaint(context, ends.sink.system)
+class Watch:
+    """Watches a link that is waited for: is it there, enabled, and free of errors that repeat?"""
+
+    def __init__(self, context: TaskContext, ends: Ends) -> None:
+        self._context, self._ends = context, ends
+        self._progress: object = None
+        self._errors = 0
+
+    async def trouble(self, progress: object) -> str:
+        """What stands in the way, for people, while `progress` stays the same; empty while there is hope."""
+        ends = self._ends
+        text = f"propagation {ends.source.system} -> {ends.sink.system}"
+        enabled = await _value(ends.at_sink, "SELECT subenabled FROM pg_subscription WHERE subname = %s", ends.name)
+        if enabled is None:
+            return f"{text} is gone: system {ends.sink.system!r} has no subscription {ends.name}"
+        if not enabled:
+            return f"{text} is switched off: subscription {ends.name} of system {ends.sink.system!r} is disabled"
+        errors, counts = await self._counted()
+        if progress != self._progress:
+            self._progress, self._errors = progress, errors
+        if errors < self._errors + ERRORS_MAX:
+            return ""
+        return f"{text} fails again and again ({counts})" + complaint(self._context, ends.sink.system)
+
+    async def _counted(self) -> tuple[int, str]:
+        """Errors so far, and what the sink counts in words. Servers before 15 do not count: there it is always 0."""
+        if self._ends.at_sink.info.server_version < 150_000:
+            return 0, ""
+        row = await _row(self._ends.at_sink, ERRORS, self._ends.name)
+        return (int(row[0]), str(row[1])) if row and row[0] is not None else (0, "")
 
 
 def complaint(context: TaskContext, system: str) -> str:
