@@ -1,0 +1,85 @@
+"""Two ladders over the same workload on different systems, side by side at the rungs they share. Pure.
+
+Data flow: `RunResults` -> pairs (the first ladder of a workload against each later one on another target) -> rows with the factor
+between the two and its 95 % confidence interval (`stats.ratio`). A factor above 1 always means that the later ladder is better:
+more throughput, or shorter response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proveout.coordinator import stats
+from proveout.coordinator.report.tables import ladders, read
+from proveout.coordinator.results import RungResult, RunResults, StageResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRow:
+    """One number on both sides; `metric` names its unit; `factor` holds `mean` and, where there are, `lower` and `upper`."""
+
+    label: str
+    metric: str
+    base: float | None
+    other: float | None
+    factor: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Ladder `other` against ladder `base` at `threads`."""
+
+    base: str
+    other: str
+    threads: int
+    rows: tuple[ComparisonRow, ...]
+
+
+def comparisons(results: RunResults) -> list[Comparison]:
+    """Every comparison that the run offers, at the largest rung that both ladders have."""
+    found = []
+    for base, other in _pairs(results):
+        shared = {rung.threads: rung for rung in base.rungs if rung.tree}
+        common = [rung for rung in other.rungs if rung.tree and rung.threads in shared]
+        if common:
+            found.append(_compare(base.id, other.id, shared[common[-1].threads], common[-1]))
+    return found
+
+
+def _pairs(results: RunResults) -> Iterator[tuple[StageResult, StageResult]]:
+    """The first ladder of each workload, with every later one that has another target."""
+    first: dict[Any, StageResult] = {}
+    for stage in ladders(results):
+        plan = results.plan_stage(stage.id)
+        base = first.setdefault(plan.get("workload"), stage)
+        if results.plan_stage(base.id).get("target") != plan.get("target"):
+            yield base, stage
+
+
+def _compare(base: str, other: str, left: RungResult, right: RungResult) -> Comparison:
+    rows = [_row("throughput", "tps", left.tree, right.tree, ("tps",))]
+    for name, label in (("avg_us", "avg"), ("p50_us", "p50"), ("p95_us", "p95"), ("p99_us", "p99")):
+        rows.append(_row(f"response {label}", name, left.tree, right.tree, ("response", name)))
+    for name in left.tree.get("transactions", {}):
+        rows.append(_row(f"{name} avg", "avg_us", left.tree, right.tree, ("transactions", name, "response", "avg_us")))
+    kept = tuple(row for row in rows if row.base is not None and row.other is not None)
+    return Comparison(base=base, other=other, threads=left.threads, rows=kept)
+
+
+def _row(
+    label: str, metric: str, left: Mapping[str, Any], right: Mapping[str, Any], path: tuple[str, ...]
+) -> ComparisonRow:
+    base, other = _estimate(left, path), _estimate(right, path)
+    factor: Mapping[str, Any] = {}
+    if base is not None and other is not None:
+        factor = stats.ratio(other, base) if metric == "tps" else stats.ratio(base, other)
+    return ComparisonRow(label=label, metric=metric, base=read(left, *path), other=read(right, *path), factor=factor)
+
+
+def _estimate(tree: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] | None:
+    node: Any = tree
+    for name in path:
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return dict(node) if isinstance(node, Mapping) and "mean" in node else None

@@ -1,0 +1,175 @@
+"""The run as JUnit XML for CI: one suite, a case for each repeat of each rung, for each search, for each verdict, and for the run.
+
+Data flow: `RunResults` -> XML text. The file is red exactly when the exit code is not 0:
+
+- a verdict: FAIL is `<failure>`; INCONCLUSIVE is `<error>` (it could not be judged: exit code 3, not a failed expectation);
+  neither when its severity is `warn`: then it is `<skipped>` with its evidence;
+- an iteration without a valid attempt is `<skipped>`: whether that matters is for the verdicts that stand on it, which are `<error>` then;
+- the case `run` is `<error>` when the run failed or was interrupted.
+
+Elements, attributes and their order are those of the Jenkins and Surefire schemas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+from xml.etree import ElementTree as ET
+
+from proveout.coordinator.report.result import timestamp
+from proveout.coordinator.report.tables import read
+from proveout.coordinator.results import RungResult, RunResults, StageResult
+from proveout.coordinator.wording import microseconds, number
+from proveout.proto.events import IterationFinished, VerdictReached
+
+Mark: TypeAlias = Literal["failure", "error", "skipped"]
+
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One test case; without a mark it has passed."""
+
+    group: str
+    name: str
+    seconds: float = 0.0
+    mark: Mark | None = None
+    type: str = ""
+    message: str = ""
+    output: str = ""
+
+
+def to_xml(results: RunResults) -> str:
+    """The suite as XML text, ends with a newline."""
+    name = results.run.name if results.run else "proveout"
+    cases = list(_cases(results))
+    suites = ET.Element("testsuites")
+    suite = ET.SubElement(suites, "testsuite", _totals(name, cases, results))
+    if results.run:
+        properties = ET.SubElement(suite, "properties")
+        for key, value in (
+            ("run", results.run.run_id),
+            ("digest", results.run.digest),
+            ("version", results.run.version),
+        ):
+            ET.SubElement(properties, "property", {"name": key, "value": _clean(value)})
+    for case in cases:
+        _element(suite, name, case)
+    ET.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+
+
+def _totals(name: str, cases: list[Case], results: RunResults) -> dict[str, str]:
+    totals = {mark: sum(case.mark == mark for case in cases) for mark in ("failure", "error", "skipped")}
+    attributes = {
+        "name": _clean(name),
+        "tests": str(len(cases)),
+        "failures": str(totals["failure"]),
+        "errors": str(totals["error"]),
+        "skipped": str(totals["skipped"]),
+        "time": f"{results.ended.seconds if results.ended else 0.0:.3f}",
+    }
+    started = timestamp(results.started_unix_s)
+    return attributes | ({"timestamp": started.rstrip("Z")} if started else {})
+
+
+def _element(suite: ET.Element, name: str, case: Case) -> None:
+    attributes = {"classname": _clean(f"{name}.{case.group}"), "name": _clean(case.name), "time": f"{case.seconds:.3f}"}
+    element = ET.SubElement(suite, "testcase", attributes)
+    if case.mark == "skipped":
+        ET.SubElement(element, "skipped", {"message": _clean(case.message)})
+    elif case.mark:
+        marked = ET.SubElement(element, case.mark, {"message": _clean(case.message), "type": case.type})
+        marked.text = _clean(case.message)
+    if case.output:
+        ET.SubElement(element, "system-out").text = _clean(case.output)
+
+
+def _clean(text: str) -> str:
+    """Text without the characters that XML cannot hold: a database's words may have any."""
+    return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+# ---- cases -------------------------------------------------------------------------------------------------------
+
+
+def _cases(results: RunResults) -> Iterator[Case]:
+    for stage in results.stages.values():
+        if stage.kind == "ladder":
+            for rung in stage.rungs:
+                yield from _iterations(stage, rung)
+        if stage.search is not None:
+            yield _search(stage)
+    yield from (_verdict(verdict) for verdict in results.verdicts)
+    yield _run(results)
+
+
+def _iterations(stage: StageResult, rung: RungResult) -> Iterator[Case]:
+    for item in sorted((*rung.iterations, *rung.excluded), key=lambda item: item.id.repeat):
+        broken = [finding for finding in item.findings if not finding.ok and finding.voids]
+        yield Case(
+            group=stage.id,
+            name=f"{rung.threads} threads, repeat {item.id.repeat}",
+            seconds=item.measure_s,
+            mark=None if item.valid else "skipped",
+            message="invalid: " + "; ".join(f"{finding.check}: {finding.evidence}" for finding in broken),
+            output=_numbers(item),
+        )
+
+
+def _numbers(item: IterationFinished) -> str:
+    response = {name: microseconds(read(item.metrics, "response", f"{name}_us")) for name in ("avg", "p50", "p99")}
+    latencies = ", ".join(f"{name} {value}" for name, value in response.items())
+    findings = [f"{'ok' if finding.ok else 'NOT OK'} {finding.check}: {finding.evidence}" for finding in item.findings]
+    return "\n".join([f"{number(read(item.metrics, 'tps'))} TPS, {latencies}", *findings])
+
+
+def _search(stage: StageResult) -> Case:
+    search = stage.search
+    assert search is not None  # noqa: S101 - the caller has looked
+    lines = [
+        f"{probe.probe} {probe.phase} {number(probe.rate)}/s {'accepted' if probe.accepted else 'refused'}: {probe.evidence}"
+        for probe in stage.probes
+    ]
+    found = "no rate" if search.rate is None else f"{number(search.rate)}/s"
+    return Case(
+        group=stage.id,
+        name="search",
+        seconds=stage.finished.seconds if stage.finished else 0.0,
+        mark="skipped" if search.rate is None else None,
+        message=f"no rate: {search.reason}",
+        output="\n".join([f"{found} in {search.probes} probes: {search.reason}", *lines]),
+    )
+
+
+def _verdict(verdict: VerdictReached) -> Case:
+    marks: dict[str, Mark] = {"FAIL": "failure", "INCONCLUSIVE": "error"}
+    mark = marks.get(verdict.outcome)
+    counts = verdict.severity == "fail"
+    place = f"{verdict.file}:{verdict.line}" if verdict.file and verdict.line else ""
+    lines = [verdict.title, f"check: {verdict.check}", f"evidence: {verdict.evidence}"]
+    lines += [f"iterations: {', '.join(verdict.iterations)}"] if verdict.iterations else []
+    return Case(
+        group="verdicts",
+        name=verdict.id,
+        mark=mark if counts or mark is None else "skipped",
+        type=verdict.outcome,
+        message=verdict.evidence if counts else f"{verdict.outcome}, a warning only: {verdict.evidence}",
+        output="\n".join(line for line in (*lines, place) if line),
+    )
+
+
+def _run(results: RunResults) -> Case:
+    ended = results.ended
+    fine = ended is not None and ended.status == "finished"
+    return Case(
+        group="run",
+        name="run",
+        seconds=ended.seconds if ended else 0.0,
+        mark=None if fine else "error",
+        type=ended.status if ended else "unfinished",
+        message=ended.reason if ended else "the run has not ended",
+    )

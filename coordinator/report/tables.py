@@ -1,0 +1,175 @@
+"""The numbers of a report's tables, as frozen rows: what terminal and Markdown both show. Pure; no layout.
+
+Data flow: `RunResults` -> rows of plain numbers (None where there is none) -> a writer gives them width and colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from proveout.coordinator.results import RungResult, RunResults, StageResult
+from proveout.proto.events import IterationFinished, WaitLine
+
+LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRow:
+    """A rung, or a transaction type of one: means over the repeats. `half_tps` is half the confidence interval's width."""
+
+    label: str
+    tps: float | None
+    half_tps: float | None
+    relative: float | None
+    response_us: Mapping[str, float | None]
+    repeats: int
+    excluded: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRow:
+    """CPU of one machine in the measure window, as fractions; `ours_cores` is proveout's own part, in cores."""
+
+    label: str
+    busy: float | None
+    user: float | None
+    system: float | None
+    iowait: float | None
+    ours_cores: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitRow:
+    """A foreground wait event over all repeats of a rung: seconds, and the share of their DB time."""
+
+    event: str
+    wait_class: str
+    seconds: float
+    db_time_fraction: float
+
+
+def read(tree: Mapping[str, Any], *path: str) -> float | None:
+    """A number of a tree, an estimate by its mean; None when it is not there."""
+    node: Any = tree
+    for name in path:
+        node = node.get(name) if isinstance(node, Mapping) else None
+    if isinstance(node, Mapping):
+        node = node.get("mean")
+    return float(node) if isinstance(node, int | float) and not isinstance(node, bool) else None
+
+
+def ladders(results: RunResults) -> list[StageResult]:
+    """The ladders that have a valid iteration, in the order they ran."""
+    return [stage for stage in results.stages.values() if stage.kind == "ladder" and peak(stage) is not None]
+
+
+def peak(stage: StageResult) -> RungResult | None:
+    """The rung with the largest mean throughput, None when nothing valid was measured."""
+    with_tps = [rung for rung in stage.rungs if read(rung.tree, "tps") is not None]
+    return max(with_tps, key=lambda rung: read(rung.tree, "tps") or 0.0, default=None)
+
+
+def load_rows(stage: StageResult) -> list[LoadRow]:
+    """A ladder, one row a rung; throughput also relative to the lowest rung that has one."""
+    rungs = stage.rungs
+    first = next((tps for rung in rungs if (tps := read(rung.tree, "tps"))), None)
+    return [
+        _load_row(str(rung.threads), rung.tree, first, repeats=len(rung.iterations), excluded=len(rung.excluded))
+        for rung in rungs
+    ]
+
+
+def transaction_rows(rung: RungResult) -> list[LoadRow]:
+    """The transaction types of a rung, most frequent first; throughput relative to all of them together."""
+    transactions: Mapping[str, Mapping[str, Any]] = rung.tree.get("transactions", {})
+    whole = read(rung.tree, "tps")
+    rows = [_load_row(name, tree, whole, repeats=len(rung.iterations)) for name, tree in transactions.items()]
+    return sorted(rows, key=lambda row: -(row.tps or 0.0))
+
+
+def _load_row(label: str, tree: Mapping[str, Any], whole: float | None, *, repeats: int, excluded: int = 0) -> LoadRow:
+    tps, bounds = read(tree, "tps"), tree.get("tps", {})
+    half = (bounds["upper"] - bounds["lower"]) / 2.0 if isinstance(bounds, Mapping) and "lower" in bounds else None
+    return LoadRow(
+        label=label,
+        tps=tps,
+        half_tps=half,
+        relative=tps / whole if tps is not None and whole else None,
+        response_us={name: read(tree, "response", name) for name in LATENCIES},
+        repeats=repeats,
+        excluded=excluded,
+    )
+
+
+def host_rows(results: RunResults, rung: RungResult) -> list[HostRow]:
+    """CPU by machine: hosts whose agents run on one machine see the same CPU, so they share a row."""
+    machines: dict[str, list[str]] = {}
+    for host in rung.tree.get("hosts", {}):
+        agent = results.agents.get(host)
+        machines.setdefault(agent.machine_id if agent and agent.machine_id else host, []).append(host)
+    rows = []
+    for hosts in machines.values():
+        tree = rung.tree["hosts"][hosts[0]]
+        rows.append(
+            HostRow(
+                label=", ".join(hosts),
+                busy=read(tree, "cpu", "busy_fraction"),
+                user=read(tree, "cpu", "user_fraction"),
+                system=read(tree, "cpu", "system_fraction"),
+                iowait=read(tree, "cpu", "iowait_fraction"),
+                ours_cores=read(tree, "ours", "cpu_cores"),
+            )
+        )
+    return rows
+
+
+def wait_rows(iterations: Sequence[IterationFinished], most: int = 10) -> list[WaitRow]:
+    """The waits of several iterations in one table: seconds added, shares of the DB time of all of them."""
+    total = sum(read(item.metrics, "waits", "db_time_s") or 0.0 for item in iterations)
+    seconds: dict[tuple[str, str], float] = {}
+    for line in _lines(iterations):
+        key = (line.event, line.wait_class)
+        seconds[key] = seconds.get(key, 0.0) + line.seconds
+    ranked = sorted(seconds.items(), key=lambda item: -item[1])[:most] if total > 0.0 else []
+    return [
+        WaitRow(event=event, wait_class=kind, seconds=spent, db_time_fraction=spent / total)
+        for (event, kind), spent in ranked
+    ]
+
+
+def _lines(iterations: Sequence[IterationFinished]) -> Iterator[WaitLine]:
+    for item in iterations:
+        yield from item.waits
+
+
+def validity_notes(results: RunResults) -> list[str]:
+    """What validity found: iterations that do not count, and warnings with how often and the first evidence."""
+    notes: list[str] = []
+    for stage in results.stages.values():
+        for rung in stage.rungs:
+            notes += [_excluded(item) for item in rung.excluded]
+        notes += _flagged(stage)
+        notes += [f"{item.id} was void: {item.reason}" for item in stage.voided]
+    return notes
+
+
+def _excluded(item: IterationFinished) -> str:
+    why = "; ".join(
+        f"{finding.check}: {finding.evidence}" for finding in item.findings if not finding.ok and finding.voids
+    )
+    return f"{item.id} does not count: {why}"
+
+
+def _flagged(stage: StageResult) -> list[str]:
+    flagged: dict[str, list[str]] = {}
+    for item in stage.iterations:
+        for finding in item.findings:
+            if not finding.ok and not finding.voids:
+                flagged.setdefault(finding.check, []).append(f"{item.id}: {finding.evidence}")
+    count = len(stage.iterations)
+    return [
+        f"{stage.id}: {check} noted in {len(texts)} of {count} iterations, first in {texts[0]}"
+        for check, texts in flagged.items()
+    ]
