@@ -34,18 +34,18 @@ class Hlr(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    population: int = Field(100_000, ge=1, le=10_000_000_000, description="Subscribers: rows in SUBSCRIBER.")
+    population: int = Field(default=100_000, ge=1, le=10_000_000_000, description="Subscribers: rows in SUBSCRIBER.")
     keys: Literal["uniform", "nurand"] = Field(
-        "uniform", description="How subscribers are drawn: all alike, or with the specification's hot spots."
+        default="uniform", description="How subscribers are drawn: all alike, or with the specification's hot spots."
     )
     cardinality: Literal["tatp", "lab"] = Field(
-        "tatp",
+        default="tatp",
         description="Rows beside each subscriber: the specification's 2.5 / 2.5 / 3.75 on average, or exactly 5 / 5 and 0.1.",
     )
-    seed: int = Field(1, ge=0, lt=2**63, description="Seed of the data and of the keys drawn.")
-    partitions: int = Field(1, ge=1, le=1_000, description="Range partitions of every table, by subscriber.")
+    seed: int = Field(default=1, ge=0, lt=2**63, description="Seed of the data and of the keys drawn.")
+    partitions: int = Field(default=1, ge=1, le=1_000, description="Range partitions of every table, by subscriber.")
     range: tuple[Positive, Positive] | None = Field(
-        None, description="First and last subscriber that the load touches; all of them by default."
+        default=None, description="First and last subscriber that the load touches; all of them by default."
     )
     weights: dict[str, float] = Field(
         default_factory=lambda: dict(HLR_WEIGHTS),
