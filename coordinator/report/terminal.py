@@ -7,6 +7,8 @@ outside goes into `Text` objects after `wording.safe`: neither markup nor ANSI i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -39,6 +41,14 @@ def print_summary(results: RunResults, console: Console, *, run_dir: str = "") -
     """Print the summary of a finished (or broken-off) run."""
     for part in _parts(results, run_dir):
         console.print(part)
+
+
+def show(results: RunResults, run_dir: Path, stream: TextIO) -> None:
+    """Print the summary to a stream: as wide as its terminal, 100 columns when it is none; colour by the terminal and NO_COLOR."""
+    width = None if stream.isatty() else 100
+    print_summary(
+        results, Console(file=stream, width=width, markup=False, highlight=False, emoji=False), run_dir=str(run_dir)
+    )
 
 
 def _parts(results: RunResults, run_dir: str) -> Iterator[RenderableType]:
