@@ -169,7 +169,7 @@ def evaluate(text: str, environment: Mapping[str, Any], *, functions: Mapping[st
     ExpressionFault for anything else that stands in the way of a value.
     """
     node = parse(text)
-    data: dict[str, Any] = _data(environment)
+    data = _needed(node, environment)
     table = {**FUNCTIONS, **(functions or {})}
     faults: list[ExpressionFault] = []
     guarded = {name: _guard(name, function, faults) for name, function in table.items()}
@@ -193,6 +193,63 @@ def _checked(value: Any, node: Syntax, text: str) -> Result:
     if isinstance(value, dict):
         return value
     raise ExpressionFault(f"`{text}` has no value", text=text, offset=node.start)
+
+
+def _needed(node: Syntax, environment: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of the environment that `node` reads, as CEL should see it; a run's results are much larger than that."""
+    paths = sorted(set(_paths(node)), key=len)
+    data: dict[str, Any] = {}
+    for index, path in enumerate(paths):
+        if not any(path[: len(shorter)] == shorter for shorter in paths[:index]):
+            _copy(path, environment, data)
+    return data
+
+
+def _copy(path: tuple[str, ...], source: Any, target: dict[str, Any]) -> None:
+    """Copy what is at `path` of `source` to the same place of `target`, as far as there is something."""
+    *above, last = path
+    for step in above:
+        if not isinstance(source, Mapping) or step not in source:
+            return
+        source = source[step]
+        if not isinstance(source, Mapping):  # the path goes on below a number: leave it to the type error
+            value = _data(source)
+            if value is not None:
+                target[step] = value
+            return
+        target = target.setdefault(step, {})
+    value = _data(source[last]) if isinstance(source, Mapping) and last in source else None
+    if value is not None:
+        target[last] = value
+
+
+def _paths(node: Syntax) -> list[tuple[str, ...]]:
+    """The longest paths into the environment that `node` reads."""
+    steps = _steps(node)
+    if steps is not None:
+        return [steps]
+    return [path for part in children(node) for path in _paths(part)]
+
+
+def _steps(node: Syntax) -> tuple[str, ...] | None:
+    """The keys that lead to a node from the environment's root; None for what is not a path."""
+    above: tuple[str, ...] | None
+    match node:
+        case Name(name=name):
+            return (name,)
+        case Member(of=of, name=name):
+            above = _steps(of)
+            return None if above is None else (*above, name)
+        case Index(of=of, key=key):
+            above = _steps(of)
+            return None if above is None else (*above, _key(key))
+        case Call(function="at", arguments=(ladder, rung)):
+            above, threads = _steps(ladder), ungroup(rung)
+            if above is None or not isinstance(threads, Number):
+                return None
+            return (*above, RUNGS, str(int(threads.value)))
+        case _:
+            return None
 
 
 def _data(value: Any) -> Any:
@@ -242,34 +299,30 @@ def _explain(
 
 def _first_missing(node: Syntax, data: Mapping[str, Any]) -> Syntax | None:
     """The shortest path in `node` that leads to nothing, None when every path leads somewhere."""
-    if isinstance(node, (Name, Member, Index)) or (isinstance(node, Call) and node.function == "at"):
-        return _follow(node, data)[0]
-    for part in children(node):
+    for part in _parts_of_path(node) if _steps(node) is not None else children(node):
         missing = _first_missing(part, data)
         if missing is not None:
             return missing
-    return None
+    steps = _steps(node)
+    return node if steps is not None and _reach(steps, data) is None else None
 
 
-def _follow(node: Syntax, data: Mapping[str, Any]) -> tuple[Syntax | None, Any]:
-    """(the part that is missing or None, the value that the path leads to)."""
-    if isinstance(node, Name):
-        return (None, data[node.name]) if node.name in data else (node, None)
-    if isinstance(node, (Member, Index)):
-        missing, tree = _follow(node.of, data)
-        key = node.name if isinstance(node, Member) else _key(node.key)
-    elif isinstance(node, Call) and node.function == "at" and len(node.arguments) == 2:
-        missing, tree = _follow(node.arguments[0], data)
-        tree = tree.get(RUNGS, {}) if isinstance(tree, Mapping) else {}
-        rung = ungroup(node.arguments[1])
-        key = str(int(rung.value)) if isinstance(rung, Number) else ""
-    else:  # a function's result: what it holds is not known here
-        return None, None
-    if missing is not None:
-        return missing, None
-    if isinstance(tree, Mapping) and key in tree:
-        return None, tree[key]
-    return (None, None) if tree is None else (node, None)
+def _parts_of_path(node: Syntax) -> tuple[Syntax, ...]:
+    match node:
+        case Member(of=of) | Index(of=of):
+            return (of,)
+        case Call(arguments=(ladder, *_)):
+            return (ladder,)
+        case _:
+            return ()
+
+
+def _reach(steps: tuple[str, ...], data: Any) -> Any:
+    for step in steps:
+        if not isinstance(data, Mapping) or step not in data:
+            return None
+        data = data[step]
+    return data
 
 
 def _key(node: Syntax) -> str:

@@ -13,7 +13,6 @@ from proveout.dsl.plan import Ladder, Populate, Reset, Search, Stage, System, Wh
 from proveout.dsl.scope import Scope
 from proveout.dsl.workloads.parameters import engine_problem, of_workload, writes
 
-
 LOAD_ONLY = frozenset({"keys", "range", "weights"})
 """Workload parameters that shape the load and not the rows."""
 

@@ -7,9 +7,9 @@ stage captured more is in `absent`, with the reason: "no lag capture" says more 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any, TypeAlias
 
 from proveout.dsl import metrics
@@ -73,21 +73,37 @@ def run_scope(plan: Plan, stages: Iterable[Stage]) -> Group:
     return Group(what="the results", members=members)
 
 
-def sample(shape: Shape, numbers: Iterable[int] | None = None) -> Any:
-    """Data of that shape. All numbers differ a little, so that no difference of two of them is zero."""
-    source = iter(numbers or count(1))
+def sample(shape: Shape, path: str = "") -> Any:
+    """Data of that shape, made as it is read. All numbers differ a little, so that no difference of two of them is zero."""
     match shape:
         case Number():
-            return 1.0 + next(source) / 4096.0
+            return 1.0 + zlib.crc32(path.encode()) / 2**34
         case Boolean():
             return True
         case Estimate():
-            return {name: 1.0 + next(source) / 4096.0 for name in metrics.ESTIMATE}
-        case Group(members=members, rungs=rungs, rung=rung):
-            tree = {name: sample(member, source) for name, member in members.items()}
-            if rung is not None:
-                tree[RUNGS] = {str(threads): sample(rung, source) for threads in rungs}
-            return tree
+            return {name: sample(NUMBER, f"{path}.{name}") for name in metrics.ESTIMATE}
+        case Group():
+            return _Sample(shape, path)
+
+
+class _Sample(Mapping[str, Any]):
+    """A group as the mapping that an expression would find."""
+
+    def __init__(self, group: Group, path: str) -> None:
+        self._members: dict[str, Shape] = dict(group.members)
+        self._path = path
+        if group.rung is not None:
+            rungs = dict.fromkeys((str(threads) for threads in group.rungs), group.rung)
+            self._members[RUNGS] = Group(what="rungs", members=rungs)
+
+    def __getitem__(self, name: str) -> Any:
+        return sample(self._members[name], f"{self._path}.{name}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
 
 
 def _stage(plan: Plan, stage: Stage) -> Group:

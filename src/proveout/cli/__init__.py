@@ -1,1 +1,97 @@
-"""The command line: one module per verb, each thin."""
+"""The command line: one thin module per verb, imported only when it is asked for.
+
+Data flow: argv -> the verb's module (`VERBS`) -> exit code. What is expected to fail is a `ProveoutError`, printed as one
+message; its `exit_code` is the process's (0 fine, 1 a verdict failed, 2 plan or command line wrong, 3 inconclusive, 4
+infrastructure, 130 interrupted).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from proveout import __version__
+
+VERBS: tuple[str, ...] = ("check", "explain", "schema", "agent")
+"""In the order of the help. The verb `x` is the function `x` of `proveout.cli.x`, its examples are that module's `EPILOG`."""
+
+EPILOG = """Examples:
+
+  proveout check plans/hlr-cache-embedded.yaml
+
+  proveout explain plans/hlr-cache-embedded.yaml
+
+  proveout VERB --help
+"""
+
+INTERRUPTED = 130
+
+_ClickError: Any = typer.BadParameter.__mro__[2]
+"""Base of all command line errors; typer brings its own copy of click and does not export this one."""
+
+
+def main() -> None:
+    """Entry point of the `proveout` command."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; its exit code. Messages go to stderr."""
+    from proveout.dsl.errors import ProveoutError
+
+    try:
+        code = _application(arguments)(args=list(arguments), prog_name="proveout", standalone_mode=False)
+    except ProveoutError as error:
+        from proveout.cli.messages import show_error
+
+        show_error(error)
+        return error.exit_code
+    except _ClickError as error:
+        error.show()
+        return int(error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        typer.echo("interrupted", err=True)
+        return INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def _application(arguments: Sequence[str]) -> typer.Typer:
+    """The application with the verb that is asked for, or with all of them when none is."""
+    application = typer.Typer(
+        help="Prove out a database system: run a declarative test plan and judge what it measured.",
+        epilog=_examples(EPILOG),
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    application.callback()(_options)
+    asked = next((word for word in arguments if not word.startswith("-")), None)
+    for verb in (asked,) if asked in VERBS else VERBS:
+        module = importlib.import_module(f"{__name__}.{verb}")
+        application.command(verb, epilog=_examples(module.EPILOG))(getattr(module, verb))
+    return application
+
+
+def _examples(text: str) -> str:
+    """An epilog that is shown line by line, not re-wrapped (`\\b` is click's sign for that)."""
+    return "\b\n" + "\n".join(line for line in text.splitlines() if line.strip())
+
+
+def _version(on: bool) -> None:
+    if on:
+        typer.echo(f"proveout {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """What every verb has."""

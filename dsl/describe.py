@@ -1,0 +1,294 @@
+"""Plan -> timetable: what would run, where, with which privileges, and for how long (`proveout explain`). Touches nothing.
+
+Data flow: `Plan` -> `timetable` -> `Timetable` (frozen, serialisable with `plan.to_data`) -> `render` (text for people). The
+estimates are also what a run shows as remaining time; they are rough where the work depends on the machine (populate)
+or on results (search, `stop_when`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from proveout.dsl.plan import (
+    Capture,
+    Closed,
+    Expression,
+    Host,
+    Ladder,
+    Open,
+    Pause,
+    Plan,
+    Populate,
+    Reset,
+    Search,
+    Sql,
+    Stage,
+    System,
+    Value,
+    Workload,
+)
+from proveout.dsl.units import format_duration
+
+ITERATION_OVERHEAD_S = 1.0
+"""Connecting, arming and collecting around an iteration."""
+SYSTEM_START_S = 2.5
+RESET_S = 4.0
+LOAD_ROWS_PER_S = 150_000.0
+SEARCH_SPAN = 16.0
+"""The range of a search, highest over lowest rate, where it is not known before the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPart:
+    """What one host does in a stage."""
+
+    host: str
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageLine:
+    """A stage: at most `iterations` iterations (0: it has none), about `seconds` seconds."""
+
+    id: str
+    kind: str
+    summary: str
+    detail: tuple[str, ...]
+    iterations: int
+    seconds: float
+    hosts: tuple[HostPart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLine:
+    """A host: how it is reached and what its agent must be allowed to do."""
+
+    name: str
+    address: str
+    roles: tuple[str, ...]
+    privileges: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemLine:
+    """A system: where it comes from and with which settings."""
+
+    name: str
+    engine: str
+    host: str
+    origin: str
+    settings: tuple[tuple[str, str], ...]
+    propagates_to: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timetable:
+    """All that a run of the plan would do."""
+
+    name: str
+    title: str
+    digest: str
+    seconds: float
+    parameters: tuple[tuple[str, Value], ...]
+    hosts: tuple[HostLine, ...]
+    systems: tuple[SystemLine, ...]
+    stages: tuple[StageLine, ...]
+    verdicts: tuple[tuple[str, str, str], ...]
+
+
+def timetable(plan: Plan) -> Timetable:
+    """The timetable of a compiled plan."""
+    stages = tuple(_stage_line(plan, stage) for stage in plan.stages)
+    start = SYSTEM_START_S * sum(system.provision is not None for system in plan.systems)
+    return Timetable(
+        name=plan.name,
+        title=plan.title,
+        digest=plan.digest,
+        seconds=start + sum(stage.seconds for stage in stages),
+        parameters=tuple((parameter.name, parameter.value) for parameter in plan.parameters),
+        hosts=tuple(_host_line(plan, host) for host in plan.hosts),
+        systems=tuple(_system_line(system) for system in plan.systems),
+        stages=stages,
+        verdicts=tuple((check.id, check.severity, check.check.text) for check in plan.verdicts),
+    )
+
+
+def estimate_s(stage: Stage, plan: Plan | None = None) -> float:
+    """About how long a stage takes, seconds of wall clock; without the `plan` a populate counts as if it loaded nothing."""
+    match stage:
+        case Populate():
+            rows = expected_rows(plan.workload(stage.workload)) if plan else 0.0
+            return 1.0 + len(stage.into) * (1.0 + rows / LOAD_ROWS_PER_S)
+        case Ladder():
+            return iterations(stage) * (stage.windows.total_s + ITERATION_OVERHEAD_S)
+        case Search():
+            probes = min(stage.probes_max, _expected_probes(stage))
+            one = stage.probe.total_s + ITERATION_OVERHEAD_S
+            return probes * one + stage.confirm.total_s + ITERATION_OVERHEAD_S
+        case Reset():
+            return RESET_S * len(stage.systems)
+        case Pause():
+            return stage.duration_s
+        case Sql():
+            return 1.0
+
+
+def iterations(stage: Stage) -> int:
+    """How many iterations a stage runs at most, reruns of invalid ones not counted; 0 when it measures nothing."""
+    match stage:
+        case Ladder():
+            return len(stage.threads) * stage.repeat
+        case Search():
+            return stage.probes_max
+        case _:
+            return 0
+
+
+def expected_rows(workload: Workload) -> float:
+    """Rows that a population has on average, all tables."""
+    values = dict(workload.parameters)
+    units = values.get("population")
+    per_unit = 11.1 if values.get("cardinality") == "lab" else 9.75
+    return float(units) * per_unit if isinstance(units, (int, float)) else 0.0
+
+
+def terminals(total: int, clients: int) -> tuple[int, ...]:
+    """How `total` threads are split over `clients` hosts: as evenly as whole numbers allow, the first get the rest."""
+    each, rest = divmod(total, clients)
+    return tuple(each + (index < rest) for index in range(clients))
+
+
+def _expected_probes(stage: Search) -> int:
+    low, high = stage.rate_from, stage.rate_to
+    known = not isinstance(low, Expression) and not isinstance(high, Expression)
+    span = high / low if known else SEARCH_SPAN  # type: ignore[operator]
+    bracket = math.ceil(math.log2(max(span, 2.0)))
+    bisect = math.ceil(math.log2(max(1.0 / stage.tolerance_fraction / 2.0, 2.0)))
+    return bracket + bisect
+
+
+# ---- lines -------------------------------------------------------------------------------------------------------
+
+
+def _host_line(plan: Plan, host: Host) -> HostLine:
+    embedded = any(
+        system.host == host.name and system.provision == "embedded" and system.engine == "postgres"
+        for system in plan.systems
+    )
+    privileges = "none; as root, PostgreSQL runs as an unprivileged user" if embedded else "none"
+    return HostLine(name=host.name, address=host.address, roles=host.roles, privileges=privileges)
+
+
+def _system_line(system: System) -> SystemLine:
+    origin = "started by proveout, removed afterwards" if system.provision else "runs already"
+    return SystemLine(
+        name=system.name,
+        engine=system.engine,
+        host=system.host,
+        origin=origin,
+        settings=system.settings,
+        propagates_to=system.propagates_to,
+    )
+
+
+def _stage_line(plan: Plan, stage: Stage) -> StageLine:
+    summary, detail = _say(plan, stage)
+    return StageLine(
+        id=stage.id,
+        kind=stage.kind,
+        summary=summary,
+        detail=detail,
+        iterations=iterations(stage),
+        seconds=estimate_s(stage, plan),
+        hosts=_parts(plan, stage),
+    )
+
+
+def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:
+    """(one line, more lines) on a stage."""
+    match stage:
+        case Populate():
+            rows = expected_rows(plan.workload(stage.workload))
+            return f"load {stage.workload} into {', '.join(stage.into)}", (f"about {rows:,.0f} rows each",)
+        case Ladder():
+            rungs = ", ".join(map(str, stage.threads))
+            times = f"{stage.repeat} times" if stage.repeat > 1 else "once"
+            detail = [f"{rungs} threads, {times}; {_arrival(stage)}", _windows(stage)]
+            if stage.stop_when is not None:
+                detail.append(f"stops climbing when {stage.stop_when.text}")
+            return f"{stage.workload} on {stage.target}", tuple(detail)
+        case Search():
+            span = f"from {_rate(stage.rate_from)} to {_rate(stage.rate_to)}, within {stage.tolerance_fraction:.3g}"
+            detail = [
+                f"{stage.threads} threads, {stage.distribution} arrival {span}",
+                f"accept {stage.accept.text}",
+                f"probes of {_seconds(stage.probe.ramp_up_s)} + {_seconds(stage.probe.measure_s)}, at most {stage.probes_max};"
+                f" confirmed by {_seconds(stage.confirm.ramp_up_s)} + {_seconds(stage.confirm.measure_s)}",
+            ]
+            return f"highest rate of {stage.workload} on {stage.target}", tuple(detail)
+        case Sql():
+            return f"{len(stage.statements)} statements in {stage.system}", stage.statements
+        case Reset():
+            does = [word for word, on in (("restore", stage.restore), ("checkpoint", stage.checkpoint)) if on]
+            return f"{' and '.join(does)} {', '.join(stage.systems)}", ()
+        case Pause():
+            return f"wait {_seconds(stage.duration_s)}", ()
+
+
+def _arrival(stage: Ladder) -> str:
+    match stage.arrival:
+        case Closed():
+            return "closed arrival"
+        case Open(rate=rate, distribution=distribution):
+            return f"{distribution} arrival at {_rate(rate)}"
+
+
+def _windows(stage: Ladder) -> str:
+    windows = stage.windows
+    parts = (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)
+    ramp_up, measure, ramp_down = map(_seconds, parts)
+    return f"{ramp_up} ramp-up, {measure} measured, {ramp_down} ramp-down"
+
+
+def _rate(rate: float | Expression) -> str:
+    return f"${{{rate.text}}}" if isinstance(rate, Expression) else f"{rate:,.6g}/s"
+
+
+def _seconds(seconds: float) -> str:
+    return "0s" if seconds == 0 else format_duration(seconds)
+
+
+def _parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:
+    """What each host does in a stage, hosts in the plan's order; hosts with nothing to do are left out."""
+    tasks: dict[str, list[str]] = {host.name: [] for host in plan.hosts}
+    match stage:
+        case Populate():
+            tasks[stage.clients[0]].append(f"load {', '.join(stage.into)}")
+        case Ladder() | Search():
+            _add_load(stage, tasks)
+            for name in stage.captures:
+                _add_capture(plan, plan.capture(name), tasks)
+        case Sql():
+            tasks[plan.system(stage.system).host].append("run the statements")
+        case Reset():
+            for name in stage.systems:
+                tasks[plan.system(name).host].append(f"reset {name}")
+        case Pause():
+            pass
+    return tuple(HostPart(host=host, tasks=tuple(found)) for host, found in tasks.items() if found)
+
+
+def _add_load(stage: Ladder | Search, tasks: dict[str, list[str]]) -> None:
+    rungs = stage.threads if isinstance(stage, Ladder) else (stage.threads,)
+    shares = zip(*(terminals(rung, len(stage.clients)) for rung in rungs), strict=True)
+    for client, share in zip(stage.clients, shares, strict=True):
+        tasks[client].append(f"load on {stage.target}: {', '.join(map(str, share))} threads")
+
+
+def _add_capture(plan: Plan, capture: Capture, tasks: dict[str, list[str]]) -> None:
+    every = _seconds(capture.every_s)
+    hosts = capture.hosts if capture.system is None else (plan.system(capture.system).host,)
+    what = capture.kind if capture.system is None else f"{capture.kind} of {capture.system}"
+    for host in hosts:
+        tasks[host].append(f"capture {what}, every {every}")

@@ -1,0 +1,80 @@
+"""A timetable as text for people: what runs, in order, with how long it takes and what each host does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from proveout.dsl.describe import StageLine, Timetable
+from proveout.dsl.plan import Value
+from proveout.dsl.units import format_duration
+
+
+def render(table: Timetable) -> str:
+    """The timetable in at most about 110 columns, without a newline at the end."""
+    return "\n".join(line.rstrip() for line in _lines(table))
+
+
+def _lines(table: Timetable) -> Iterator[str]:
+    yield f"{table.name}: {table.title}" if table.title else table.name
+    yield f"{table.digest}"
+    total = sum(stage.iterations for stage in table.stages)
+    yield f"about {format_duration(table.seconds)}, at most {total} iterations"
+    if table.parameters:
+        yield ""
+        yield "parameters (-p name=value)"
+        width = max(len(name) for name, _ in table.parameters)
+        for name, value in table.parameters:
+            yield f"  {name:<{width}}  {_value(value)}"
+    yield from _hosts(table)
+    yield from _systems(table)
+    yield ""
+    yield "stages"
+    for number, stage in enumerate(table.stages, 1):
+        yield from _stage(number, stage)
+    yield from _verdicts(table)
+
+
+def _hosts(table: Timetable) -> Iterator[str]:
+    yield ""
+    yield "hosts"
+    width = max(len(host.name) for host in table.hosts)
+    for host in table.hosts:
+        roles = ", ".join(host.roles) or "no role"
+        yield f"  {host.name:<{width}}  {host.address} ({roles}); privileges: {host.privileges}"
+
+
+def _systems(table: Timetable) -> Iterator[str]:
+    if not table.systems:
+        return
+    yield ""
+    yield "systems"
+    width = max(len(system.name) for system in table.systems)
+    for system in table.systems:
+        onward = f", propagates to {system.propagates_to}" if system.propagates_to else ""
+        yield f"  {system.name:<{width}}  {system.engine} on {system.host}, {system.origin}{onward}"
+        for name, value in system.settings:
+            yield f"  {'':<{width}}    {name} = {value}"
+
+
+def _stage(number: int, stage: StageLine) -> Iterator[str]:
+    count = f", {stage.iterations} iterations" if stage.iterations else ""
+    yield f"  {number}. {stage.id} ({stage.kind}): {stage.summary}"
+    yield f"       about {format_duration(stage.seconds)}{count}"
+    for line in stage.detail:
+        yield f"       {line}"
+    for part in stage.hosts:
+        yield f"       {part.host}: {'; '.join(part.tasks)}"
+
+
+def _verdicts(table: Timetable) -> Iterator[str]:
+    if not table.verdicts:
+        return
+    yield ""
+    yield "verdicts"
+    width = max(len(name) for name, _, _ in table.verdicts)
+    for name, severity, check in table.verdicts:
+        yield f"  {name:<{width}}  {'(warn) ' if severity == 'warn' else ''}{check}"
+
+
+def _value(value: Value) -> str:
+    return ", ".join(map(_value, value)) if isinstance(value, tuple) else f"{value}"

@@ -1,0 +1,48 @@
+"""`proveout check`: every problem of a plan at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proveout.cli.options import Inventory, Overrides, parse_overrides
+
+EPILOG = """Examples:
+
+  proveout check plans/hlr-cache-embedded.yaml
+
+  proveout check plans/*.yaml
+
+  proveout check -p subscribers=200_000 -p measure=30s plans/hlr-cache-embedded.yaml
+
+  proveout check -i inventories/lab.yaml plans/hlr-cache-lab.yaml
+"""
+
+
+def check(
+    plans: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files.")],
+    parameters: Overrides = [],  # noqa: B006 - typer copies it
+    inventory: Inventory = None,
+) -> int:
+    """Validate plans: every problem at once, with its line and what was expected.
+
+    Nothing is started and nothing is written. Exit code 0 when all plans are fine, 2 otherwise.
+    """
+    from proveout.cli.messages import show_error
+    from proveout.dsl.compiler import compile_plan
+    from proveout.dsl.errors import PlanError
+
+    overrides = parse_overrides(parameters)
+    code = 0
+    for path in plans:
+        try:
+            plan = compile_plan(path, overrides=overrides, inventory=inventory)
+        except PlanError as error:
+            show_error(error)
+            code = error.exit_code
+        else:
+            counts = f"{len(plan.stages)} stages, {len(plan.verdicts)} verdicts"
+            typer.echo(f"{path}: fine ({counts}, {plan.digest[:19]})")
+    return code

@@ -1,0 +1,30 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+PlanFile: TypeAlias = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")]
+Overrides: TypeAlias = Annotated[
+    list[str], typer.Option("-p", metavar="NAME=VALUE", help="Give a parameter of the plan another value.")
+]
+Inventory: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("-i", "--inventory", metavar="FILE", help="A file that supplies or replaces the topology."),
+]
+
+
+def parse_overrides(words: list[str]) -> dict[str, str]:
+    """`name=value` words as a mapping. Raises typer.BadParameter for anything else, and for a name given twice."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"{word!r} is not NAME=VALUE", param_hint="-p")
+        if name.strip() in found:
+            raise typer.BadParameter(f"{name.strip()!r} is given twice", param_hint="-p")
+        found[name.strip()] = value
+    return found
