@@ -16,12 +16,12 @@ import typer
 
 from proveout import __version__
 
-VERBS: tuple[str, ...] = ("check", "explain", "schema", "agent")
+VERBS: tuple[str, ...] = ("run", "resume", "runs", "check", "explain", "schema", "agent")
 """In the order of the help. The verb `x` is the function `x` of `proveout.cli.x`, its examples are that module's `EPILOG`."""
 
 EPILOG = """Examples:
 
-  proveout check plans/hlr-cache-embedded.yaml
+  proveout run plans/hlr-cache-embedded.yaml
 
   proveout explain plans/hlr-cache-embedded.yaml
 
@@ -36,10 +36,10 @@ _ClickError: Any = typer.BadParameter.__mro__[2]
 
 def main() -> None:
     """Entry point of the `proveout` command."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(execute(sys.argv[1:]))
 
 
-def run(arguments: Sequence[str]) -> int:
+def execute(arguments: Sequence[str]) -> int:
     """Run one command line; its exit code. Messages go to stderr."""
     from proveout.dsl.errors import ProveoutError
 

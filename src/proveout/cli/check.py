@@ -23,7 +23,8 @@ EPILOG = """Examples:
 
 def check(
     plans: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files.")],
-    parameters: Overrides = [],  # noqa: B006 - typer copies it
+    *,
+    parameters: Overrides | None = None,
     inventory: Inventory = None,
 ) -> int:
     """Validate plans: every problem at once, with its line and what was expected.
@@ -34,7 +35,7 @@ def check(
     from proveout.dsl.compiler import compile_plan
     from proveout.dsl.errors import PlanError
 
-    overrides = parse_overrides(parameters)
+    overrides = parse_overrides(parameters or [])
     code = 0
     for path in plans:
         try:

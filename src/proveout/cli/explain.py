@@ -20,7 +20,8 @@ EPILOG = """Examples:
 
 def explain(
     plan: PlanFile,
-    parameters: Overrides = [],  # noqa: B006 - typer copies it
+    *,
+    parameters: Overrides | None = None,
     inventory: Inventory = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
@@ -36,6 +37,6 @@ def explain(
     from proveout.dsl.explain import render
     from proveout.dsl.plan import to_data
 
-    compiled = compile_plan(plan, overrides=parse_overrides(parameters), inventory=inventory)
+    compiled = compile_plan(plan, overrides=parse_overrides(parameters or []), inventory=inventory)
     table = timetable(compiled)
     typer.echo(json.dumps(to_data(table), indent=2, ensure_ascii=False) if as_json else readable(render(table)))
