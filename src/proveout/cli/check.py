@@ -24,7 +24,7 @@ EPILOG = """Examples:
 def check(
     plans: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files.")],
     *,
-    parameters: Overrides | None = None,
+    parameters: Overrides = None,
     inventory: Inventory = None,
 ) -> int:
     """Validate plans: every problem at once, with its line and what was expected.

@@ -21,7 +21,7 @@ EPILOG = """Examples:
 def explain(
     plan: PlanFile,
     *,
-    parameters: Overrides | None = None,
+    parameters: Overrides = None,
     inventory: Inventory = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:

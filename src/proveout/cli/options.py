@@ -9,7 +9,7 @@ import typer
 
 PlanFile: TypeAlias = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")]
 Overrides: TypeAlias = Annotated[
-    list[str], typer.Option("-p", metavar="NAME=VALUE", help="Give a parameter of the plan another value.")
+    list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="Give a parameter of the plan another value.")
 ]
 Inventory: TypeAlias = Annotated[
     Path | None,
@@ -17,10 +17,10 @@ Inventory: TypeAlias = Annotated[
 ]
 
 
-def parse_overrides(words: list[str]) -> dict[str, str]:
+def parse_overrides(words: list[str] | None) -> dict[str, str]:
     """`name=value` words as a mapping. Raises typer.BadParameter for anything else, and for a name given twice."""
     found: dict[str, str] = {}
-    for word in words:
+    for word in words or ():
         name, equals, value = word.partition("=")
         if not equals or not name.strip():
             raise typer.BadParameter(f"{word!r} is not NAME=VALUE", param_hint="-p")

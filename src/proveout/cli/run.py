@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from proveout.dsl.errors import ProveoutError
+from proveout.cli.options import Inventory, Overrides, PlanFile, parse_overrides
 
 EPILOG = """Examples:
 
@@ -21,21 +21,11 @@ EPILOG = """Examples:
 """
 
 
-class BadParameter(ProveoutError):
-    """A `-p` that is not `name=value`."""
-
-    exit_code = 2
-
-
 def run(
-    plan: Annotated[Path, typer.Argument(help="The plan's file.", show_default=False)],
+    plan: PlanFile,
     *,
-    parameter: Annotated[
-        list[str] | None, typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="Give a parameter a value.")
-    ] = None,
-    inventory: Annotated[
-        Path | None, typer.Option("--inventory", "-i", help="A file with the topology to use instead of the plan's.")
-    ] = None,
+    parameters: Overrides = None,
+    inventory: Inventory = None,
     headless: Annotated[bool, typer.Option("--headless", help="Plain lines only, nothing that moves.")] = False,
     runs_dir: Annotated[
         Path | None, typer.Option(help="Where run directories go [default: $PROVEOUT_RUNS_DIR, or ./runs].")
@@ -64,7 +54,7 @@ def run(
     from proveout.dsl.compiler import compile_plan
     from proveout.dsl.describe import estimate_s
 
-    overrides = _overrides(parameter or [])
+    overrides = parse_overrides(parameters or [])
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
     outputs = sitting.check_outputs({"junit": junit, "json": json, "summary": summary})
     pki_dir = str(pki) if pki is not None else os.environ.get(sitting.PKI_VARIABLE)
@@ -90,15 +80,3 @@ def run(
         )
         exit_code = sitting.sit(arranged, journal, show, outputs)
     raise typer.Exit(exit_code)
-
-
-def _overrides(parameters: list[str]) -> dict[str, str]:
-    overrides: dict[str, str] = {}
-    for text in parameters:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise BadParameter(f"-p {text} is not NAME=VALUE", way_out="For example: -p measure=10s")
-        if name.strip() in overrides:
-            raise BadParameter(f"-p {name.strip()} is given twice", way_out="Give each parameter one value.")
-        overrides[name.strip()] = value
-    return overrides
