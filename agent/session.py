@@ -160,6 +160,7 @@ class Session:
             elif known.digest != digest:
                 self._refuse(task.key, "refused", "this key was used for another task")
             elif known.outcome is not None:
+                self._outbox.put(TaskAccepted(key=task.key))
                 self._outbox.put(known.outcome)
             elif task.key in self._works:
                 self._repeat_state(self._works[task.key])
@@ -221,6 +222,8 @@ class Session:
             self._ending = asyncio.create_task(self._end(code, reason, keep_data))
 
     async def _end(self, code: str, reason: str, keep_data: bool) -> None:
+        _log.info("the session of run %s ends: %s", self.hello.run_id, reason)
+        self._outbox.put(LogLine(level="info", text=f"the agent ends its session: {reason}"))
         self._watch.cancel()
         for work in self._works.values():
             work.stop(code, reason)

@@ -112,9 +112,9 @@ class Work:
 
     async def run(self, handler: Handler, spec: Any, deadline_s: float) -> TaskDone | TaskFailed:
         """Run the handler to its end, or to the end of what it is given."""
-        self._job = asyncio.ensure_future(_awaited(handler(self, spec)))
         if self._cause is not None:
-            self._job.cancel()
+            return TaskFailed(key=self.key, error=self._cause)
+        self._job = asyncio.ensure_future(_awaited(handler(self, spec)))
         late = f"the task did not end within its deadline of {deadline_s:g} s"
         timer = asyncio.get_running_loop().call_later(deadline_s, self.stop, "timeout", late)
         stopped = asyncio.ensure_future(self._stopped.wait())

@@ -1,0 +1,275 @@
+"""Lease, outbox, journal, one task, redaction and the table of handlers, each alone."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proveout.agent import work as work_module
+from proveout.agent.handlers import PLACES, TABLE, resolve
+from proveout.agent.journal import AgentJournal
+from proveout.agent.lease import Lease
+from proveout.agent.outbox import Outbox
+from proveout.agent.redaction import for_people, struck
+from proveout.agent.tasks import TaskContext, TaskFault
+from proveout.agent.work import Work
+from proveout.dsl.errors import ProveoutError
+from proveout.proto.messages import (
+    AgentMessage,
+    BeatReply,
+    CaptureSample,
+    Done,
+    LogLine,
+    Sample,
+    TaskAccepted,
+    TaskDone,
+    TaskError,
+    TaskFailed,
+    TaskSpec,
+)
+
+S = 10**9
+
+# ---- lease -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_lasts_from_its_last_renewal() -> None:
+    lease = Lease(10.0, 0)
+    lease.renew(4 * S)
+    assert (lease.remaining_s(5 * S), lease.ended(14 * S - 1), lease.ended(14 * S)) == (9.0, False, True)
+
+
+def test_a_lease_that_has_ended_stays_ended() -> None:
+    lease = Lease(10.0, 0)
+    lease.renew(11 * S)
+    assert lease.ended(11 * S) and lease.remaining_s(11 * S) == 0
+
+
+@given(st.lists(st.integers(0, 5 * S), max_size=50))
+def test_beats_in_time_keep_a_lease(gaps_ns: list[int]) -> None:
+    lease, now_ns = Lease(6.0, 0), 0
+    for gap_ns in gaps_ns:
+        now_ns += gap_ns
+        assert not lease.ended(now_ns)
+        lease.renew(now_ns)
+
+
+# ---- outbox ----------------------------------------------------------------------------------------------------------
+
+
+def sample(number: int) -> Sample:
+    return Sample(key="k", sequence=number, sample=CaptureSample(capture="c", at_ns=0, readings=()))
+
+
+async def drain(outbox: Outbox) -> list[AgentMessage]:
+    outbox.close()
+    found = []
+    while not outbox.finished:
+        message = await outbox.take()
+        if message is not None:
+            found.append(message)
+    return found
+
+
+async def test_order_is_kept_and_replies_to_beats_go_first() -> None:
+    outbox = Outbox()
+    done = TaskDone(key="k", result=Done())
+    reply = BeatReply(sequence=1, sent_ns=0, received_ns=0, replied_ns=0)
+    for message in (sample(1), done, reply):
+        outbox.put(message)
+    assert await drain(outbox) == [reply, sample(1), done]
+
+
+async def test_outcomes_are_never_dropped_and_samples_are_counted() -> None:
+    outbox = Outbox(limit=3)
+    for number in range(1, 11):
+        outbox.put(sample(number))
+        outbox.put(TaskAccepted(key=str(number)))
+    *messages, told = await drain(outbox)
+    assert [message.key for message in messages if isinstance(message, TaskAccepted)] == list(map(str, range(1, 11)))
+    assert [message.sequence for message in messages if isinstance(message, Sample)] == [1, 2, 3]
+    assert isinstance(told, LogLine) and told.text.startswith("7 messages")
+
+
+async def test_room_is_made_by_taking() -> None:
+    outbox = Outbox(limit=1)
+    outbox.put(sample(1))
+    assert await outbox.take() == sample(1)
+    outbox.put(sample(2))
+    assert await drain(outbox) == [sample(2)]
+
+
+async def test_a_nudge_wakes_the_reader() -> None:
+    outbox = Outbox()
+    taking = asyncio.create_task(outbox.take())
+    await asyncio.sleep(0)
+    outbox.nudge()
+    assert await asyncio.wait_for(taking, 10) is None
+
+
+# ---- journal ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+def test_a_journal_remembers_over_a_restart(path: Path) -> None:
+    outcome = TaskFailed(key="b", error=TaskError(code="timeout", message="late"))
+    journal = AgentJournal(path)
+    journal.note_epoch("run", 3)
+    for key in ("a", "b"):
+        journal.accept("run", 3, key, f"digest of {key}")
+    journal.finish("run", 3, outcome)
+    journal.close()
+    journal = AgentJournal(path)
+    a, b = journal.known("run", 3, "a"), journal.known("run", 3, "b")
+    assert a is not None and (a.digest, a.outcome) == ("digest of a", None)
+    assert b is not None and b.outcome == outcome
+    assert journal.highest_epoch("run") == 3 and journal.highest_epoch("other") is None
+    journal.close()
+
+
+def test_a_newer_epoch_begins_anew_and_an_older_one_changes_nothing(path: Path) -> None:
+    journal = AgentJournal(path)
+    journal.note_epoch("run", 1)
+    journal.accept("run", 1, "a", "d")
+    journal.note_epoch("run", 2)
+    assert journal.known("run", 1, "a") is None
+    journal.accept("run", 2, "a", "d")
+    journal.note_epoch("run", 1)
+    assert journal.highest_epoch("run") == 2 and journal.known("run", 2, "a") is not None
+    journal.close()
+
+
+def test_a_run_that_has_ended_is_forgotten_but_for_its_epoch(path: Path) -> None:
+    journal = AgentJournal(path)
+    for run in ("one", "two"):
+        journal.note_epoch(run, 1)
+        journal.accept(run, 1, "a", "d")
+    journal.forget("one")
+    assert journal.known("one", 1, "a") is None and journal.known("two", 1, "a") is not None
+    assert journal.highest_epoch("one") == 1
+    journal.close()
+
+
+def test_a_journal_is_private(path: Path) -> None:
+    AgentJournal(path).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_journal_that_is_none(path: Path) -> None:
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(ProveoutError, match="cannot be used"):
+        AgentJournal(path)
+
+
+# ---- one task --------------------------------------------------------------------------------------------------------
+
+
+async def run(handler: Any, path: Path, deadline_s: float = 30.0) -> TaskDone | TaskFailed:
+    return await Work("k", "db1", path, {}, lambda _message: None).run(handler, None, deadline_s)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (TaskFault("refused", "no"), "refused", "no"),
+        (ProveoutError("bad", where="there"), "invalid", "there: bad"),
+        (OSError(errno.ENOSPC, "No space left on device"), "disk_full", "the disk of this host is full"),
+        (OSError(errno.EACCES, "Permission denied"), "fault", "PermissionError"),
+        (KeyError("x"), "fault", "KeyError: 'x'"),
+        (asyncio.CancelledError(), "fault", "the handler cancelled itself"),
+    ],
+)
+async def test_how_a_handler_fails(tmp_path: Path, error: BaseException, code: str, message: str) -> None:
+    async def handler(_context: TaskContext, _spec: Any) -> Done:
+        raise error
+
+    outcome = await run(handler, tmp_path)
+    assert isinstance(outcome, TaskFailed)
+    assert outcome.error.code == code and outcome.error.message.startswith(message)
+
+
+async def test_a_handler_that_does_not_stop_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_module, "STOP_GRACE_S", 0.05)
+    release = asyncio.Event()
+
+    async def stubborn(_context: TaskContext, _spec: Any) -> Done:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        return Done()
+
+    outcome = await run(stubborn, tmp_path, deadline_s=0.01)
+    release.set()
+    assert isinstance(outcome, TaskFailed)
+    assert outcome.error.code == "timeout" and "did not stop within 0.05 s" in outcome.error.message
+
+
+async def test_a_handler_that_ends_while_it_is_cancelled_has_its_result(tmp_path: Path) -> None:
+    async def quick(_context: TaskContext, _spec: Any) -> Done:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            return Done(seconds=7.0)
+        raise AssertionError
+
+    assert await run(quick, tmp_path, deadline_s=0.01) == TaskDone(key="k", result=Done(seconds=7.0))
+
+
+async def test_stopped_before_it_began(tmp_path: Path) -> None:
+    async def handler(_context: TaskContext, _spec: Any) -> Done:
+        return Done()
+
+    work = Work("k", "db1", tmp_path, {}, lambda _message: None)
+    work.stop("lease_lost", "gone")
+    work.stop("cancelled", "too late: the first reason counts")
+    outcome = await work.run(handler, None, 30.0)
+    assert isinstance(outcome, TaskFailed) and outcome.error == TaskError(code="lease_lost", message="gone")
+
+
+# ---- redaction -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("host=a password=secret user=b", "host=a password=*** user=b"),
+        ("PASSWORD = 'a b\\'c' user=b", "PASSWORD = *** user=b"),
+        ("postgresql://u:secret@h/db", "postgresql://u:***@h/db"),
+        ("postgresql://:secret@h", "postgresql://:***@h"),
+        ("dsn='host=a password=secret'", "dsn='host=a password=***'"),
+        ("http://h:8080/path and a@b", "http://h:8080/path and a@b"),
+        ("nothing of that kind", "nothing of that kind"),
+    ],
+)
+def test_passwords_are_struck_out(text: str, left: str) -> None:
+    assert struck(text) == left
+
+
+def test_texts_for_people_can_be_sent() -> None:
+    assert for_people("a\udcffb") == "a?b"
+    assert len(for_people("x" * 10**6)) == 4000
+
+
+# ---- handlers --------------------------------------------------------------------------------------------------------
+
+
+def test_every_task_has_a_handler() -> None:
+    assert set(TABLE) == set(TaskSpec.__args__)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("place", sorted(set(PLACES.values())))
+def test_every_handler_is_there(place: str) -> None:
+    assert asyncio.iscoroutinefunction(resolve(place))

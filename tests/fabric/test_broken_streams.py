@@ -1,0 +1,190 @@
+"""Streams that break, stall and lose replies: the lease decides, tasks have one effect, outcomes come once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fabric_bench import Bench, Proxy, eventually, is_gone, lines, task
+
+from proveout.coordinator.dial import StreamEnded, open_stream
+from proveout.coordinator.session import Lost
+from proveout.dsl.plan import Capture
+from proveout.proto.messages import (
+    Cancel,
+    Finish,
+    Hello,
+    RunCapture,
+    Sample,
+    SqlDone,
+    Task,
+    TaskAccepted,
+    TaskDone,
+    TaskFailed,
+)
+
+MakeProxy = Callable[[str], Proxy]
+HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=5.0)
+
+
+async def through(bench: Bench, proxies: MakeProxy, lease_s: float = 5.0):  # type: ignore[no-untyped-def]
+    proxy = proxies(await bench.start())
+    return proxy, await bench.connect(await proxy.start(), lease_s=lease_s)
+
+
+async def test_a_task_goes_on_while_the_stream_is_broken(bench: Bench, proxies: MakeProxy, tmp_path: Path) -> None:
+    proxy, line = await through(bench, proxies)
+    line.session.send(task("k", "sleep 0.5", f"append {tmp_path}/f"))
+    await line.accepted("k")
+    proxy.cut()
+    assert isinstance(await line.outcome("k"), TaskDone)
+    assert lines(tmp_path / "f") == ["effect"]
+    assert proxy.connections >= 4  # each dialling is a probe and a stream
+    assert not any(isinstance(event, Lost) for event in line.rest())
+
+
+async def test_what_is_sent_while_the_stream_is_broken_arrives(bench: Bench, proxies: MakeProxy) -> None:
+    proxy, line = await through(bench, proxies)
+    line.session.send(task("old", "sleep 600"))
+    await line.accepted("old")
+    proxy.cut()
+    line.session.send(Cancel(key="old", reason="enough"))
+    line.session.send(task("new", "sleep 0"))
+    assert await line.failure("old") == ("cancelled", "enough")
+    assert isinstance(await line.outcome("new"), TaskDone)
+
+
+async def test_samples_of_the_time_without_a_stream_are_kept(bench: Bench, proxies: MakeProxy) -> None:
+    proxy, line = await through(bench, proxies)
+    spec = RunCapture(capture=Capture(name="c", kind="os", every_s=0.02))
+    line.session.send(Task(key="c", spec=spec, deadline_s=60))
+    await line.message(Sample, "c")
+    proxy.cut()
+    for _ in range(20):
+        await line.message(Sample, "c")
+    line.session.send(Finish(key="c"))
+    done = await line.outcome("c")
+    assert isinstance(done, TaskDone)
+    sequences = [message.sequence for message in line.messages() if isinstance(message, Sample)]
+    missing = set(range(1, done.result.samples + 1)) - set(sequences)  # type: ignore[union-attr]
+    assert sequences == sorted(set(sequences))
+    assert len(missing) <= 3  # what was on its way when the stream broke, and is known by its number
+
+
+async def test_a_lost_reply_has_one_effect_and_one_outcome(bench: Bench, proxies: MakeProxy, tmp_path: Path) -> None:
+    proxy, line = await through(bench, proxies)
+    proxy.deaf = True  # the task arrives, what the agent says of it does not
+    line.session.send(task("k", f"append {tmp_path}/f"))
+    await eventually(lambda: lines(tmp_path / "f") == ["effect"], "the task ran")
+    proxy.cut()
+    assert isinstance(await line.outcome("k"), TaskDone)
+    line.session.send(task("after", "sleep 0"))
+    await line.outcome("after")
+    said = Counter((type(message), getattr(message, "key", "")) for message in line.messages())
+    assert said[TaskAccepted, "k"] == said[TaskDone, "k"] == 1
+    assert lines(tmp_path / "f") == ["effect"]
+
+
+async def test_many_tasks_over_a_stream_that_keeps_breaking(bench: Bench, proxies: MakeProxy, tmp_path: Path) -> None:
+    seed = random.randrange(10**6)
+    chance = random.Random(seed)
+    proxy, line = await through(bench, proxies, lease_s=20.0)
+    keys = [f"k{number}" for number in range(120)]
+
+    async def disturb() -> None:
+        while True:
+            await asyncio.sleep(chance.uniform(0.01, 0.06))
+            proxy.deaf = chance.random() < 0.5
+            await asyncio.sleep(chance.uniform(0.0, 0.02))
+            proxy.cut()
+
+    disturbing = asyncio.create_task(disturb())
+    for key in keys:
+        line.session.send(task(key, f"append {tmp_path}/f {key}"))
+        await asyncio.sleep(chance.uniform(0, 0.01))
+    disturbing.cancel()
+    proxy.cut()
+    left = set(keys)
+    while left:
+        outcome = await line.hear(
+            lambda event: isinstance(getattr(event, "message", event), (TaskDone, TaskFailed, Lost))
+        )
+        assert not isinstance(outcome, Lost), f"seed {seed}: {outcome}"
+        assert isinstance(outcome.message, TaskDone), f"seed {seed}: {outcome}"
+        left.remove(outcome.message.key)  # KeyError: an outcome came twice
+    assert sorted(lines(tmp_path / "f")) == sorted(keys), f"seed {seed}"
+
+
+async def test_a_cut_off_agent_ends_itself_at_the_end_of_its_lease(
+    bench: Bench, proxies: MakeProxy, tmp_path: Path
+) -> None:
+    proxy, line = await through(bench, proxies, lease_s=1.0)
+    directory = bench.fabric.directory
+    assert directory is not None
+    line.session.send(task("r", f"resource a {tmp_path}/f"))
+    line.session.send(task("k", f"sleep 600 {tmp_path}/f"))
+    await line.accepted("k")
+    proxy.hold()  # nothing arrives any more, and nobody hangs up
+    assert (await line.lost()).startswith("no answer for")
+    await eventually(lambda: all(is_gone(pid) for pid in bench.fabric.pids), "the agent is gone")
+    assert lines(tmp_path / "f") == ["stopped", "closed a keep_data=True"]
+    assert not directory.exists()
+
+
+async def test_nothing_is_said_after_lost(bench: Bench, proxies: MakeProxy) -> None:
+    proxy, line = await through(bench, proxies, lease_s=0.5)
+    proxy.hold()
+    await line.lost()
+    line.session.send(task("k", "sleep 0"))
+    await line.session.close()
+    assert line.events.empty()
+
+
+# ---- one stream at a time, by hand -----------------------------------------------------------------------------------
+
+
+async def test_the_same_task_twice_has_one_effect(bench: Bench, tmp_path: Path) -> None:
+    address = await bench.start()
+    stream, _ = await open_stream("db1", address, bench.fabric.credentials, HELLO, 10)
+    once = task("k", f"append {tmp_path}/f")
+    for _ in range(50):
+        await stream.write(once)
+    await stream.write(task("last", "sleep 0"))
+    answers = []
+    while not answers or answers[-1] != TaskDone(key="last", result=SqlDone(counts=(0,))):
+        answers.append(await stream.read())
+    of_once = [type(answer) for answer in answers if getattr(answer, "key", "") == "k"]
+    assert of_once.count(TaskAccepted) == 50
+    assert set(of_once) == {TaskAccepted, TaskDone}
+    assert lines(tmp_path / "f") == ["effect"]
+    await stream.close()
+
+
+async def test_the_same_key_for_another_task_is_refused(bench: Bench, tmp_path: Path) -> None:
+    address = await bench.start()
+    stream, _ = await open_stream("db1", address, bench.fabric.credentials, HELLO, 10)
+    await stream.write(task("k", f"append {tmp_path}/f one"))
+    assert [type(await stream.read()) for _ in range(2)] == [TaskAccepted, TaskDone]
+    await stream.write(task("k", f"append {tmp_path}/f two"))
+    answer = await stream.read()
+    assert isinstance(answer, TaskFailed)
+    assert (answer.error.code, answer.error.message) == ("refused", "this key was used for another task")
+    assert lines(tmp_path / "f") == ["one"]
+    await stream.close()
+
+
+async def test_a_second_stream_of_the_same_coordinator_replaces_the_first(bench: Bench) -> None:
+    address = await bench.start()
+    first, one = await open_stream("db1", address, bench.fabric.credentials, HELLO, 10)
+    second, two = await open_stream("db1", address, bench.fabric.credentials, HELLO, 10)
+    assert one.session == two.session
+    with pytest.raises(StreamEnded):
+        await asyncio.wait_for(first.read(), 10)
+    await second.write(task("k", "sleep 0"))
+    assert isinstance(await second.read(), TaskAccepted)
+    await first.close()
+    await second.close()

@@ -1,0 +1,311 @@
+"""An agent that stays: fencing, one run at a time, what it remembers over a restart, and how it is started wrongly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from fabric_bench import FAKE_AGENT, Bench, Line, eventually, lines, task
+
+from proveout.coordinator.dial import AgentRefused, AgentUnreachable
+from proveout.coordinator.local import LocalFabric
+from proveout.coordinator.pki import Authority, Credentials
+from proveout.coordinator.session import SessionEvent, connect
+from proveout.proto.messages import PROTOCOL_VERSION, Hello, TaskDone
+
+HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=1.0)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Permanent:
+    """One agent's installation: PKI, state directory and address stay over restarts."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        authority = Authority.create()
+        authority.write_agent(directory / "pki", "db1", ["127.0.0.1", "localhost"])
+        authority.write_coordinator(directory / "coordinator")
+        self.credentials = Credentials.read(directory / "coordinator")
+        self.address = f"127.0.0.1:{free_port()}"
+        self.process: asyncio.subprocess.Process | None = None
+        self.sessions: list[Line] = []
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "log"
+
+    def command(self) -> list[str]:
+        where = ["--pki", str(self.directory / "pki"), "--state-dir", str(self.directory / "state")]
+        return [*FAKE_AGENT, "--listen", self.address, "--name", "db1", *where]
+
+    async def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(*self.command(), stdout=log, stderr=log)
+        before = self.log.read_text().count("listens at")
+        await eventually(lambda: self.log.read_text().count("listens at") > before or self.listens(), "it listens")
+
+    def listens(self) -> bool:
+        host, port = self.address.split(":")
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1):
+            return True
+        return False
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        return await self.process.wait()
+
+    async def connect(self, **changes: object) -> Line:
+        import dataclasses
+
+        hello = dataclasses.replace(HELLO, **changes)  # type: ignore[arg-type]
+        events: asyncio.Queue[SessionEvent] = asyncio.Queue()
+        line = Line(await connect("db1", self.address, self.credentials, hello, events), events)
+        self.sessions.append(line)
+        return line
+
+
+@pytest.fixture
+async def agent(tmp_path: Path) -> AsyncIterator[Permanent]:
+    agent = Permanent(tmp_path)
+    await agent.start()
+    try:
+        yield agent
+    finally:
+        for line in agent.sessions:
+            await line.session.close(timeout_s=5.0)
+        await agent.stop(signal.SIGKILL)
+
+
+def work_dirs(agent: Permanent) -> list[Path]:
+    return list((agent.directory / "state").glob("work-*"))
+
+
+async def test_it_listens_on_after_a_run(agent: Permanent) -> None:
+    for run in ("one", "two"):
+        line = await agent.connect(run_id=run)
+        line.session.send(task("k", "sleep 0"))
+        assert isinstance(await line.outcome("k"), TaskDone)
+        await line.session.close()
+        assert work_dirs(agent) == []
+    assert (agent.directory / "pki" / "agent.key").exists()
+    assert await agent.stop() == 0
+
+
+async def test_a_newer_epoch_takes_over_and_ends_the_old_work_first(agent: Permanent, tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    old = await agent.connect(epoch=1)
+    old.session.send(task("k", f"resource old {file}", f"sleep 600 {file}"))
+    await old.accepted("k")
+    new = await agent.connect(epoch=2)
+    assert lines(file) == ["stopped", "closed old keep_data=True"]
+    new.session.send(task("k", f"append {file}"))  # the same key: what the old one had done is undone
+    assert isinstance(await new.outcome("k"), TaskDone)
+    assert lines(file)[-1] == "effect"
+    reason = await old.lost()
+    assert "session" in reason or "epoch 1 of run run is over" in reason
+
+
+async def test_a_stale_epoch_is_refused_also_after_a_restart(agent: Permanent) -> None:
+    await (await agent.connect(epoch=7)).session.close()
+    await agent.stop()
+    await agent.start()
+    with pytest.raises(AgentRefused, match="epoch 6 of run run is over: epoch 7 was here"):
+        await agent.connect(epoch=6)
+    await (await agent.connect(epoch=6, run_id="another run")).session.close()
+
+
+async def test_another_run_is_refused_while_one_is_there(agent: Permanent) -> None:
+    line = await agent.connect(run_id="one")
+    with pytest.raises(AgentRefused, match="busy with run one") as caught:
+        await agent.connect(run_id="two")
+    assert "one run at a time" in str(caught.value)
+    line.session.send(task("k", "sleep 0"))
+    assert isinstance(await line.outcome("k"), TaskDone)
+
+
+COORDINATOR = """
+import asyncio, dataclasses, sys
+from pathlib import Path
+from proveout.coordinator.pki import Credentials
+from proveout.coordinator.session import connect
+from proveout.proto.messages import *
+
+async def main():
+    hello = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=1.0)
+    session = await connect("db1", sys.argv[1], Credentials.read(Path(sys.argv[2])), hello, asyncio.Queue())
+    endpoint = Endpoint(system="s", engine="sqlite", dsn="file")
+    statements = (f"append {sys.argv[3]} began", f"sleep 600 {sys.argv[3]}")
+    session.send(Task(key="k", spec=RunSql(endpoint=endpoint, statements=statements), deadline_s=700))
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+async def killed(agent: Permanent, tmp_path: Path) -> Path:
+    """The file of a run whose coordinator has just been killed in the middle of a task."""
+    file = tmp_path / "f"
+    arguments = [agent.address, str(agent.directory / "coordinator"), str(file)]
+    coordinator = await asyncio.create_subprocess_exec(sys.executable, "-c", COORDINATOR, *arguments)
+    await eventually(lambda: lines(file) == ["began"], "the task has begun")
+    coordinator.kill()
+    await coordinator.wait()
+    return file
+
+
+async def test_another_run_waits_for_the_lease_of_one_whose_coordinator_was_killed(
+    agent: Permanent, killed: Path
+) -> None:
+    await agent.connect(run_id="another")
+    assert lines(killed) == ["began", "stopped"]
+
+
+async def test_a_resumed_run_takes_over_at_once(agent: Permanent, killed: Path) -> None:
+    line = await agent.connect(epoch=2, lease_s=5.0)
+    assert lines(killed) == ["began", "stopped"]
+    line.session.send(task("k", f"append {killed} again"))
+    assert isinstance(await line.outcome("k"), TaskDone)
+
+
+async def test_a_task_that_was_under_way_when_the_agent_was_killed_does_not_run_again(
+    agent: Permanent, tmp_path: Path
+) -> None:
+    file = tmp_path / "f"
+    line = await agent.connect()
+    line.session.send(task("done", f"append {file} done"))
+    line.session.send(task("half", f"append {file} half", "sleep 600"))
+    await line.outcome("done")
+    await eventually(lambda: "half" in lines(file), "the task is under way")
+    await agent.stop(signal.SIGKILL)
+    await line.lost()
+    assert len(work_dirs(agent)) == 1
+    await agent.start()
+    again = await agent.connect()
+    assert len(work_dirs(agent)) == 1  # the one of the killed agent is gone, this is the new session's
+    again.session.send(task("done", f"append {file} done"))
+    again.session.send(task("half", f"append {file} half", "sleep 600"))
+    assert isinstance(await again.outcome("done"), TaskDone)
+    assert (await again.failure("half"))[0] == "lease_lost"
+    assert sorted(lines(file)) == ["done", "half"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"protocol": PROTOCOL_VERSION + 1, "version": "9.9"}, r"the coordinator \(proveout 9.9\) 2"),
+        ({"host": "db2"}, "the agent of host db1, not of db2"),
+        ({"lease_s": 0.05}, "is not possible"),
+        ({"lease_s": 1e6}, "is not possible"),
+        ({"epoch": 0}, "no epoch"),
+        ({"run_id": ""}, "no name"),
+    ],
+)
+async def test_a_hello_that_is_refused(agent: Permanent, changes: dict[str, object], says: str) -> None:
+    with pytest.raises(AgentRefused, match=says):
+        await agent.connect(**changes)
+
+
+# ---- starting it wrongly ---------------------------------------------------------------------------------------------
+
+
+async def refusal(command: list[str]) -> str:
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    _, said = await process.communicate()
+    assert process.returncode == 4
+    assert b"Traceback" not in said
+    return said.decode()
+
+
+async def test_two_agents_on_one_state_directory(agent: Permanent) -> None:
+    command = agent.command()
+    command[command.index("--listen") + 1] = "127.0.0.1:0"
+    assert "another agent uses this state directory" in await refusal(command)
+
+
+async def test_two_agents_on_one_port(agent: Permanent, tmp_path: Path) -> None:
+    command = agent.command()
+    command[command.index("--state-dir") + 1] = str(tmp_path / "other")
+    assert f"{agent.address}: cannot listen there" in await refusal(command)
+
+
+async def test_a_key_that_others_can_read(agent: Permanent, tmp_path: Path) -> None:
+    (tmp_path / "pki" / "agent.key").chmod(0o644)
+    assert "the key can be read by others" in await refusal(agent.command())
+
+
+async def test_a_missing_certificate(agent: Permanent, tmp_path: Path) -> None:
+    (tmp_path / "pki" / "agent.pem").unlink()
+    assert "agent.pem: No such file or directory" in await refusal(agent.command())
+
+
+# ---- dialling wrongly ------------------------------------------------------------------------------------------------
+
+
+async def dial(address: str, credentials: Credentials) -> str:
+    with pytest.raises(AgentUnreachable) as caught:
+        await connect("db1", address, credentials, HELLO, asyncio.Queue())
+    assert "host db1" in str(caught.value) and address in str(caught.value)
+    return str(caught.value)
+
+
+async def test_nobody_listens() -> None:
+    credentials = Authority.create().issue_coordinator()
+    said = await dial(f"127.0.0.1:{free_port()}", credentials)
+    assert "nothing listens there" in said and "proveout agent --listen" in said
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("no-such-host.invalid:7443", "the name does not resolve"),
+        ("db1.lab", "no address"),
+        ("db1:http:x", "no address"),
+    ],
+)
+async def test_addresses_that_lead_nowhere(address: str, says: str) -> None:
+    assert says in await dial(address, Authority.create().issue_coordinator())
+
+
+async def test_somebody_listens_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proveout.coordinator.session.DIAL_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        said = await dial(f"127.0.0.1:{mute.getsockname()[1]}", Authority.create().issue_coordinator())
+    assert "no answer within" in said and "firewall" in said
+
+
+async def test_an_agent_of_another_authority(agent: Permanent) -> None:
+    said = await dial(agent.address, Authority.create().issue_coordinator())
+    assert "certificates of the same authority" in said
+
+
+async def test_a_certificate_for_another_address(bench: Bench, tmp_path: Path) -> None:
+    """The agent is genuine, but its certificate is for another name: it may be another host's."""
+    authority = Authority.create()
+    authority.write_agent(tmp_path / "pki", "db1", ["10.9.8.7"])
+    fabric = LocalFabric(FAKE_AGENT)
+    command = [*FAKE_AGENT, "--local", "--name", "db1", "--pki", str(tmp_path / "pki"), "--listen", "127.0.0.1:0"]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        assert process.stdout is not None
+        address = (await process.stdout.readline()).decode().split()[1]
+        assert "certificates" in await dial(address, authority.issue_coordinator())
+    finally:
+        process.terminate()
+        await process.wait()
+        await fabric.close()
