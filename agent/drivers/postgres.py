@@ -1,0 +1,227 @@
+"""PostgreSQL on libpq through `psycopg.pq`: prepared statements, binary parameters and results, one round trip each.
+
+`send` -> `PQsendQueryPrepared`; the loop waits on `fileno`; `receive` -> `PQconsumeInput`, `PQisBusy`, `PQgetResult`.
+Parameters and columns travel in binary where their type is an integer or text, which the server tells when a statement
+is prepared, else as text. libpq keeps the socket non-blocking by itself; statements are far smaller than its buffer, so
+`send` hands them to the kernel at once (a rest goes out with the next `receive`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, Literal
+
+from psycopg import OperationalError, ProgrammingError, pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from proveout.agent.drivers.base import FailureKind, StatementFailure
+from proveout.dsl.workloads.base import Dialect, Row, Statement
+
+_DEFAULTS = {"connect_timeout": "5", "application_name": "proveout"}
+TEXT, BINARY = 0, 1
+RETRYABLE = frozenset({"40001", "40P01"})
+CONNECTION_LOST = "08006"
+CANNOT_CONNECT = "08001"
+
+# oid of int2, int4, int8, oid -> network byte order
+_INTEGERS = {21: Struct("!h"), 23: Struct("!i"), 20: Struct("!q"), 26: Struct("!I")}
+# oid of text, varchar, bpchar, name: their binary form is their text
+_TEXTS = frozenset({25, 1043, 1042, 19})
+# the server is going down, or has cut us off: 57P01 admin_shutdown, 57P02 crash_shutdown, 57P03 cannot_connect_now
+_LOST_CODES = frozenset({"57P01", "57P02", "57P03", "57P05"})
+_GOOD_STATUS_MAX = int(pq.ExecStatus.TUPLES_OK)
+
+Encode = Callable[[Sequence[Any]], Sequence[bytes]]
+
+
+@dataclass(slots=True)
+class PostgresPrepared:
+    """A statement that is prepared on one connection: its server-side name and how its values travel."""
+
+    statement: Statement
+    name: bytes
+    encode: Encode
+    formats: list[int] | None
+    result_format: int
+    decoders: tuple[Callable[[bytes], Any], ...]
+
+
+class PostgresSession:
+    """One libpq connection (a `PolledSession`); see the module."""
+
+    __slots__ = ("_busy", "_conn", "_consume", "_get", "_names", "_result", "_send", "_sent", "count")
+
+    def __init__(self, conn: pq.abc.PGconn) -> None:
+        self._conn = conn
+        self._send = conn.send_query_prepared
+        self._consume, self._busy, self._get = conn.consume_input, conn.is_busy, conn.get_result
+        self._sent: PostgresPrepared | None = None
+        self._result: pq.abc.PGresult | None = None
+        self._names = 0
+        self.count = 0
+
+    def fileno(self) -> int:
+        """The socket."""
+        return self._conn.socket
+
+    def prepare(self, statement: Statement) -> PostgresPrepared:
+        """Prepare, and ask for the types of parameters and columns."""
+        name = b"s%d" % self._names
+        self._names += 1
+        self._check(self._conn.prepare(name, statement.text["postgres"].encode()), statement)
+        described = self._conn.describe_prepared(name)
+        self._check(described, statement)
+        parameters = [described.param_type(i) for i in range(described.nparams)]
+        columns = [described.ftype(i) for i in range(described.nfields)]
+        binary = all(oid in _INTEGERS or oid in _TEXTS for oid in columns)
+        return PostgresPrepared(
+            statement=statement,
+            name=name,
+            encode=encoder(parameters),
+            formats=[TEXT if oid not in _INTEGERS else BINARY for oid in parameters] or None,
+            result_format=BINARY if binary else TEXT,
+            decoders=decoders(columns, statement, binary=binary),
+        )
+
+    def send(self, prepared: PostgresPrepared, arguments: Sequence[Any]) -> None:
+        """Send one prepared statement."""
+        self._sent = prepared
+        try:
+            self._send(prepared.name, prepared.encode(arguments), prepared.formats, prepared.result_format)
+        except OperationalError as error:
+            raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+
+    def receive(self) -> bool:
+        """Read; True when the statement has ended and `count` stands."""
+        try:
+            self._consume()
+        except OperationalError as error:
+            raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+        if self._busy():
+            return False
+        result = self._result = self._get()
+        if result is None:
+            return False
+        if result.status > _GOOD_STATUS_MAX:
+            self._fail(result)
+        if self._get() is not None:
+            raise StatementFailure(CONNECTION_LOST, "the server sent a second answer", FailureKind.LOST)
+        prepared = self._sent
+        if prepared is not None:
+            self.count = result.ntuples if prepared.statement.reads else (result.command_tuples or 0)
+        return True
+
+    def rows(self) -> list[Row]:
+        """Decode the rows of the last statement."""
+        if self._result is None or self._sent is None:
+            return []
+        get, of = self._result.get_value, self._sent.decoders
+        return [
+            tuple(None if (value := get(row, column)) is None else decode(value) for column, decode in enumerate(of))
+            for row in range(self._result.ntuples)
+        ]
+
+    def cancel(self) -> None:
+        """Send a cancel request over a connection of its own."""
+        with contextlib.suppress(OperationalError):
+            self._conn.get_cancel().cancel()
+
+    def close(self) -> None:
+        """Close the socket; the server ends the session when it notices."""
+        self._conn.finish()
+
+    def _fail(self, result: pq.abc.PGresult) -> None:
+        """Raise what went wrong, with the connection drained, so that it can be used again."""
+        failure = self._failure(result)
+        if failure.kind is not FailureKind.LOST:
+            try:
+                while self._get() is not None:
+                    pass
+            except OperationalError as error:
+                raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+        raise failure
+
+    def _failure(self, result: pq.abc.PGresult) -> StatementFailure:
+        state = result.error_field(pq.DiagnosticField.SQLSTATE)
+        text = _one_line(result.get_error_message())
+        if self._conn.status != pq.ConnStatus.OK:
+            return StatementFailure(state.decode() if state else CONNECTION_LOST, text, FailureKind.LOST)
+        code = state.decode() if state else "XX000"
+        expected = self._sent.statement.logical_errors if self._sent is not None else frozenset()
+        return StatementFailure(code, text, kind_of(code, expected))
+
+    def _check(self, result: pq.abc.PGresult, statement: Statement) -> None:
+        if result.status > _GOOD_STATUS_MAX:
+            failure = self._failure(result)
+            raise StatementFailure(failure.code, f"statement {statement.name}: {failure.what}", failure.kind)
+
+
+class PostgresDriver:
+    """Connects with a libpq conninfo."""
+
+    dialect: Dialect = "postgres"
+    waits: Literal["polled"] = "polled"
+
+    def connect(self, dsn: str) -> PostgresSession:
+        """A new connection, within 5 s unless the conninfo says otherwise. The password is in no message of libpq's."""
+        try:
+            given = conninfo_to_dict(dsn)
+        except ProgrammingError as error:
+            raise StatementFailure(CANNOT_CONNECT, _one_line(str(error)), FailureKind.LOST) from None
+        conninfo = make_conninfo("", **{**_DEFAULTS, **given})
+        conn = pq.PGconn.connect(conninfo.encode())
+        if conn.status != pq.ConnStatus.OK:
+            text = _one_line(conn.get_error_message())
+            conn.finish()
+            raise StatementFailure(CANNOT_CONNECT, text, FailureKind.LOST)
+        conn.nonblocking = 1
+        return PostgresSession(conn)
+
+
+def kind_of(code: str, logical: frozenset[str]) -> FailureKind:
+    """What an SQLSTATE means, given those that the statement's specification counts as logical failures."""
+    if code in logical:
+        return FailureKind.LOGICAL
+    if code in RETRYABLE:
+        return FailureKind.RETRYABLE
+    return FailureKind.LOST if code in _LOST_CODES or code.startswith("08") else FailureKind.ERROR
+
+
+def encoder(oids: Sequence[int]) -> Encode:
+    """A function from argument values to what goes into the Bind message, for parameters of these types."""
+    each = [_INTEGERS[oid].pack if oid in _INTEGERS else _text for oid in oids]
+    if len(each) == 1:
+        (only,) = each
+        return lambda arguments: (only(arguments[0]),)
+    if len(each) == 2:
+        first, second = each
+        return lambda arguments: (first(arguments[0]), second(arguments[1]))
+    return lambda arguments: [*map(operator.call, each, arguments)]
+
+
+def decoders(oids: Sequence[int], statement: Statement, *, binary: bool) -> tuple[Callable[[bytes], Any], ...]:
+    """A function per column from the bytes of a value to it."""
+    if binary:
+        return tuple(_integer if oid in _INTEGERS else _decode for oid in oids)
+    return tuple(int if kind is int else _decode for kind in statement.columns)
+
+
+def _text(value: Any) -> bytes:
+    return str(value).encode()
+
+
+def _integer(value: bytes) -> int:
+    return int.from_bytes(value, "big", signed=True)
+
+
+def _decode(value: bytes) -> str:
+    return value.decode()
+
+
+def _one_line(text: str) -> str:
+    """libpq's message without its line breaks and without the word ERROR before it."""
+    return " ".join(text.replace("\n", " ").split()).removeprefix("ERROR: ").removeprefix("FATAL: ")

@@ -1,0 +1,30 @@
+"""The explicit table of drivers by engine. Each is imported when it is asked for: an agent needs only what it uses."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from proveout.agent.drivers.base import Driver
+from proveout.dsl.errors import ProveoutError
+
+_DRIVERS = {
+    "postgres": ("proveout.agent.drivers.postgres", "PostgresDriver", "proveout[postgres]"),
+    "sqlite": ("proveout.agent.drivers.sqlite", "SqliteDriver", "apsw"),
+}
+
+
+def driver(engine: str) -> Driver:
+    """The driver for an engine. Raises ProveoutError when there is none, or when its package is not installed here."""
+    if engine not in _DRIVERS:
+        raise ProveoutError(
+            f"there is no driver for engine {engine!r}", way_out=f"engines with a driver: {', '.join(sorted(_DRIVERS))}"
+        )
+    module, name, requirement = _DRIVERS[engine]
+    try:
+        found: Driver = getattr(import_module(module), name)()
+    except ImportError as error:
+        raise ProveoutError(
+            f"the {engine} driver cannot be loaded: {error}",
+            way_out=f"pip install '{requirement}' on this host, in the agent's environment",
+        ) from None
+    return found

@@ -1,0 +1,371 @@
+"""The event loop of a load worker: many connections, one thread, one epoll.
+
+Flow, per transaction: due (closed: at once; open: its instant, kept in a heap behind one timer) -> `_begin` draws a kind
+and sends its first statement -> the socket is readable -> `receive` -> the next statement, or the end: one record of
+(intended, started, ended) -> the next transaction. `tick` is called about ten times a second to pack the records.
+
+After a send the loop reads the same connection again before it waits: on one machine the server has often answered by
+then, and half of the epoll calls go. It does so at most SPECULATION times in a row, so that no ready connection waits
+for more than that many turns of another one. pgbench does the same without a bound.
+
+A connection that is lost is opened again by a thread (`Reconnector`), with a pause that doubles up to a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import select
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Protocol
+
+from proveout.agent.drivers.base import BlockingSession, FailureKind, PolledSession, StatementFailure
+from proveout.agent.load.pacing import Pacing, Timeline
+from proveout.agent.load.reconnect import Reconnector
+from proveout.agent.load.recorder import Recorder
+from proveout.agent.load.terminal import RETRIES_MAX, Terminal
+from proveout.agent.load.timer import Timer
+from proveout.agent.load.transaction import ERROR, RETRY, rolled_back
+from proveout.dsl.workloads.base import Outcome, Request
+
+SPECULATION = range(16)
+POLL_S = 0.05
+DRAIN_S = 0.4
+CANCEL_S = 0.3
+PAUSE_MIN_S, PAUSE_MAX_S = 0.1, 1.0
+
+
+class Ticker(Protocol):
+    """The worker's side of the loop."""
+
+    def tick(self, now_ns: int) -> int:
+        """Pack what was recorded; when to be called next, ns; 0 = the load is over."""
+        ...
+
+    def control(self) -> int:
+        """The descriptor to watch for a message of the agent; readable leads to a `tick`."""
+        ...
+
+
+class PolledLoop:
+    """The load of one worker on polled sessions. One use; `close` after it."""
+
+    def __init__(
+        self,
+        *,
+        terminals: Sequence[Terminal],
+        recorder: Recorder,
+        pacing: Pacing,
+        timeline: Timeline,
+        ticker: Ticker,
+        reconnector: Reconnector,
+    ) -> None:
+        self._terminals: dict[int, Terminal] = {}
+        self._all = terminals
+        self._recorder, self._pacing, self._timeline, self._ticker = recorder, pacing, timeline, ticker
+        self._reconnector = reconnector
+        self._timer = Timer()
+        self._armed_ns = 0
+        self._due: list[tuple[int, int, Terminal]] = []
+        self._limit_ns = 1
+        self._epoll = select.epoll()
+        for fd in (ticker.control(), self._timer.fileno(), reconnector.fileno()):
+            self._epoll.register(fd, select.EPOLLIN)
+        for terminal in terminals:
+            self._watch(terminal)
+        self._late: list[int] = []
+        self.start_skew_ns = 0
+
+    def run(self) -> None:  # noqa: PLR0912 - the hot path in one piece: a call costs 60 ns
+        """Run the windows; returns when the ticker says that the load is over."""
+        poll, mono, begin = self._epoll.poll, time.monotonic_ns, self._begin
+        terminal_of, times = self._terminals.get, self._recorder.times
+        self._plan_starts()
+        while self._limit_ns:
+            for fd, _ in poll(POLL_S):
+                terminal = terminal_of(fd)
+                if terminal is None:
+                    self._woken(fd)
+                    continue
+                session = terminal.session
+                try:
+                    for _ in SPECULATION:
+                        if not session.receive():
+                            break
+                        step = terminal.step
+                        if step is None:
+                            outcome = 0 if session.count else 1
+                        else:
+                            try:
+                                statement, arguments = step(session)
+                            except StopIteration as stop:
+                                outcome = stop.value
+                            else:
+                                session.send(terminal.prepared[statement.name], arguments)
+                                continue
+                        now = mono()
+                        if outcome > 1:
+                            self._settled(terminal, outcome, now)
+                            break
+                        if now >= self._limit_ns and not self._tick(now):
+                            self._too_late(terminal)
+                            return
+                        times[2 * terminal.kind.number + outcome].extend(
+                            (terminal.intended_ns, terminal.started_ns, now)
+                        )
+                        if terminal.fires is None:
+                            begin(terminal, now, now)
+                        elif not self._next(terminal, now):
+                            break
+                except StatementFailure as failure:
+                    self._failed(terminal, failure)
+            if mono() >= self._limit_ns:
+                self._tick(mono())
+
+    def missed(self) -> dict[int, int]:
+        """Per transaction number: intended in the measure window and not finished. Call it once, when `run` has ended."""
+        numbers = chain(self._late, *(unfinished(terminal, self._timeline) for terminal in self._all))
+        return dict(Counter(numbers))
+
+    def close(self) -> None:
+        """Let statements under way end for a moment, cancel those that do not, and close every connection."""
+        self._reconnector.end()
+        self._drain(time.monotonic() + DRAIN_S)
+        cancel([terminal.session for terminal in self._all if terminal.busy and terminal.session is not None])
+        for terminal in self._all:
+            if terminal.session is not None:
+                terminal.session.close()
+        self._epoll.close()
+        self._timer.close()
+
+    def _drain(self, deadline_s: float) -> None:
+        """Wait for the answers to statements that are under way; what they say does not count any more."""
+        busy = {terminal.session.fileno(): terminal for terminal in self._all if terminal.busy and terminal.session}
+        while busy and (left := deadline_s - time.monotonic()) > 0:
+            for fd, _ in self._epoll.poll(min(left, POLL_S)):
+                if (terminal := busy.get(fd)) is None:
+                    with contextlib.suppress(OSError):
+                        self._epoll.unregister(fd)
+                    continue
+                try:
+                    ended = terminal.session.receive()
+                except StatementFailure:
+                    ended = True
+                if ended:
+                    terminal.busy = False
+                    del busy[fd]
+
+    # ---- when -----------------------------------------------------------------------------------------------------
+
+    def _plan_starts(self) -> None:
+        t0_ns = self._timeline.t0_ns
+        for terminal in self._all:
+            first = self._pacing.start_ns(terminal.number) if terminal.fires is None else terminal.fires()
+            terminal.pending_ns = t0_ns + first
+            self._wait(terminal, terminal.pending_ns)
+
+    def _wait(self, terminal: Terminal, until_ns: int) -> None:
+        """Have `_fire` come back to the terminal."""
+        terminal.busy = False
+        heapq.heappush(self._due, (until_ns, terminal.number, terminal))
+        self._arm()
+
+    def _arm(self) -> None:
+        first = self._due[0][0] if self._due else 0
+        if first != self._armed_ns:
+            self._timer.arm(first)
+            self._armed_ns = first
+
+    def _fire(self) -> None:
+        """Begin what is due, or ask for the connection that a terminal has lost."""
+        due, self._armed_ns = self._due, -1
+        while due and due[0][0] <= (now := time.monotonic_ns()):
+            when, _, terminal = heapq.heappop(due)
+            if terminal.session is None:
+                self._reconnector.request(terminal)
+                continue
+            if not self.start_skew_ns:
+                self.start_skew_ns = max(now - when, 1)
+            with self._failing(terminal):
+                self._go(terminal, now)
+        self._arm()
+
+    def _next(self, terminal: Terminal, now: int) -> bool:
+        """Go on after a transaction; False when the next one has to be waited for."""
+        if terminal.fires is not None:
+            terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
+        return self._go(terminal, now)
+
+    def _go(self, terminal: Terminal, now: int) -> bool:
+        """Begin the transaction that is pending, or wait until it is due (False)."""
+        if terminal.fires is None:
+            self._begin(terminal, now, now)
+            return True
+        if terminal.pending_ns > now:
+            self._wait(terminal, terminal.pending_ns)
+            return False
+        self._begin(terminal, terminal.pending_ns, now)
+        return True
+
+    def _begin(self, terminal: Terminal, intended_ns: int, now: int) -> None:
+        """Draw a transaction and send its first statement."""
+        kind = terminal.kind = terminal.next_kind()
+        terminal.intended_ns, terminal.started_ns = intended_ns, now
+        terminal.busy = True
+        terminal.rolling_back = False
+        terminal.attempts = 0
+        if kind.requests is not None:
+            terminal.step = None
+            terminal.session.send(terminal.prepared[kind.statement], kind.requests()[1])
+        else:
+            self._first_step(terminal)
+
+    def _first_step(self, terminal: Terminal) -> None:
+        step: Callable[[Any], Request] = terminal.kind.start().send
+        terminal.step = step
+        statement, arguments = step(None)
+        terminal.session.send(terminal.prepared[statement.name], arguments)
+
+    def _too_late(self, terminal: Terminal) -> None:
+        """Its transaction has ended when the load was over: it was not finished in time."""
+        terminal.busy = False
+        if self._timeline.measures(terminal.intended_ns):
+            self._late.append(terminal.kind.number)
+        if terminal.fires is not None:
+            terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
+
+    def _tick(self, now: int) -> bool:
+        """Let the worker pack; False when the load is over."""
+        self._limit_ns = self._ticker.tick(now)
+        return self._limit_ns > 0
+
+    def _woken(self, fd: int) -> None:
+        """Something else than a session is readable."""
+        if fd == self._timer.fileno():
+            self._fire()
+        elif fd == self._reconnector.fileno():
+            self._reconnected()
+        else:
+            self._tick(time.monotonic_ns())
+
+    # ---- what goes wrong --------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _failing(self, terminal: Terminal) -> Iterator[None]:
+        """Outside the hot loop, the same answer to a failure as in it."""
+        try:
+            yield
+        except StatementFailure as failure:
+            self._failed(terminal, failure)
+
+    def _failed(self, terminal: Terminal, failure: StatementFailure) -> None:
+        """A statement failed: decide what the transaction comes to; inside BEGIN, roll back first."""
+        now = time.monotonic_ns()
+        if failure.kind is FailureKind.LOST or terminal.rolling_back:
+            self._lost(terminal, failure, now)
+            return
+        outcome = self._judged(terminal, failure, now)
+        if not terminal.kind.bracketed:
+            self._settled(terminal, outcome, now)
+            return
+        terminal.rolling_back = True
+        step: Callable[[Any], Request] = rolled_back(outcome).send
+        terminal.step = step
+        statement, arguments = step(None)
+        with self._failing(terminal):
+            terminal.session.send(terminal.prepared[statement.name], arguments)
+
+    def _judged(self, terminal: Terminal, failure: StatementFailure, now: int) -> int:
+        """LOGICAL_FAILURE, RETRY or ERROR, the last two noted."""
+        if failure.kind is FailureKind.LOGICAL:
+            return int(Outcome.LOGICAL_FAILURE)
+        if failure.kind is FailureKind.RETRYABLE and terminal.attempts < RETRIES_MAX:
+            self._recorder.retry(terminal.kind.number, failure.code, terminal.intended_ns, now)
+            return RETRY
+        self._recorder.error(terminal.kind.number, failure.code, failure.what, terminal.intended_ns, now)
+        return ERROR
+
+    def _settled(self, terminal: Terminal, outcome: int, now: int) -> None:
+        """The failed transaction is over on the server: record it, or run it again."""
+        terminal.rolling_back = False
+        if now >= self._limit_ns and not self._tick(now):
+            self._too_late(terminal)
+            return
+        if outcome == int(Outcome.LOGICAL_FAILURE):
+            times = self._recorder.times[2 * terminal.kind.number + outcome]
+            times.extend((terminal.intended_ns, terminal.started_ns, now))
+        with self._failing(terminal):
+            if outcome == RETRY:
+                terminal.attempts += 1
+                self._first_step(terminal)
+            else:
+                self._next(terminal, now)
+
+    def _lost(self, terminal: Terminal, failure: StatementFailure, now: int) -> None:
+        """The connection is gone: the transaction under way is an error, and a new connection is asked for, after a pause."""
+        self._terminals.pop(terminal.fd, None)
+        with contextlib.suppress(OSError, ValueError):  # libpq may have closed it already
+            self._epoll.unregister(terminal.fd)
+        terminal.session.close()
+        terminal.session = None
+        if not terminal.busy:  # it waits in the heap
+            return
+        self._recorder.error(terminal.kind.number, failure.code, failure.what, terminal.intended_ns, now)
+        if terminal.fires is not None:
+            terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
+        self._wait(terminal, now + round(PAUSE_MIN_S * 1e9))
+
+    def _reconnected(self) -> None:
+        """A connection is back, or could not be had: then another pause. Closed arrival counts that as an error; under
+        open arrival the transactions that are due are waiting, and will be late or missed."""
+        for terminal, opened in self._reconnector.results():
+            now = time.monotonic_ns()
+            if isinstance(opened, StatementFailure):
+                if terminal.fires is None:
+                    self._recorder.error(terminal.next_kind().number, opened.code, opened.what, now, now)
+                else:
+                    self._recorder.note(opened.code, opened.what)
+                pause_s = min(PAUSE_MIN_S * 2**terminal.connects, PAUSE_MAX_S)
+                terminal.connects += 1
+                self._wait(terminal, now + round(pause_s * 1e9))
+                continue
+            terminal.connects = 0
+            terminal.session, terminal.prepared = opened
+            self._watch(terminal)
+            with self._failing(terminal):
+                self._go(terminal, now)
+
+    def _watch(self, terminal: Terminal) -> None:
+        terminal.fd = terminal.session.fileno()
+        self._terminals[terminal.fd] = terminal
+        self._epoll.register(terminal.fd, select.EPOLLIN)
+
+
+def cancel(sessions: Sequence[PolledSession | BlockingSession]) -> None:
+    """Cancel what runs on each, in threads: a server that hangs may never answer; waits CANCEL_S at most in all."""
+    threads = [threading.Thread(target=session.cancel, daemon=True) for session in sessions]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + CANCEL_S
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def unfinished(terminal: Terminal, timeline: Timeline) -> Iterator[int]:
+    """The transactions (numbers) of a terminal that were intended in the measure window and have not ended.
+
+    Uses up the terminal's schedule as far as the window's end.
+    """
+    if terminal.busy and timeline.measures(terminal.intended_ns):
+        yield terminal.kind.number
+    if terminal.fires is None:
+        return
+    due = timeline.t0_ns + terminal.fires() if terminal.busy else terminal.pending_ns
+    while due < timeline.measure_end_ns:
+        if due >= timeline.measure_start_ns:
+            yield terminal.next_kind().number
+        due = timeline.t0_ns + terminal.fires()

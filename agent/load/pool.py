@@ -1,0 +1,164 @@
+"""Worker processes of this agent, kept warm between iterations: starting Python and importing takes half a second.
+
+Flow: `acquire(n)` -> `WorkerProcess`es that nobody else uses -> `release` (fit for the next load) or `discard`. Workers
+are spawned, never forked: gRPC does not survive a fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from proveout.agent.load import frames
+from proveout.agent.tasks import TaskFault
+
+MODULE = "proveout.agent.load.worker"
+START_S = 60.0
+END_S = 1.2
+LAST_WORDS_MAX = 8
+STREAM_LIMIT = 1 << 20
+
+
+class WorkerProcess:
+    """One load worker, seen from the agent."""
+
+    def __init__(self, process: Process) -> None:
+        assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
+        self._process = process
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self._last_words: deque[str] = deque(maxlen=LAST_WORDS_MAX)
+        self._listener = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def start(cls) -> WorkerProcess:
+        """A new process, ready for a load. TaskFault when it does not come up."""
+        # -P: the agent's current directory must not shadow modules
+        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()))
+        process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=STREAM_LIMIT)
+        worker = cls(process)
+        try:
+            async with asyncio.timeout(START_S):
+                await worker.read()
+        except BaseException as error:
+            await worker.kill()
+            if isinstance(error, TimeoutError):
+                raise TaskFault("timeout", f"a load worker did not come up within {START_S:.0f} s") from None
+            raise
+        return worker
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs still, as far as is known."""
+        return self._process.returncode is None and not self._stdout.at_eof()
+
+    def send(self, frame: frames.ToWorker) -> None:
+        """Send a frame; a worker that is gone shows when it is read."""
+        with contextlib.suppress(ConnectionError):
+            self._stdin.write(frames.encode(frame))
+
+    async def read(self) -> Any:
+        """Its next frame. TaskFault with its last words when it has ended instead."""
+        frame = await frames.read(self._stdout)
+        if frame is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()  # it has closed its pipe: nothing more will come
+            raise await self.died()
+        return frame
+
+    async def end(self) -> None:
+        """Have it stop its load and end; kill it when it takes longer than a second or so."""
+        self.send(frames.Stop())
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            self._stdin.close()
+        try:
+            async with asyncio.timeout(END_S):
+                while await self._stdout.read(STREAM_LIMIT):
+                    pass
+                await self._process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            await self.kill()
+
+    async def kill(self) -> None:
+        """End it now; idempotent."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+        await self._listener
+
+    async def died(self) -> TaskFault:
+        """Wait until the process has ended; what to say about it."""
+        await self._process.wait()
+        await self._listener
+        code = self._process.returncode or 0
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        words = "\n".join(self._last_words)
+        return TaskFault(
+            "fault",
+            f"load worker {self.pid} {how}" + (f"; its last words:\n{words}" if words else ""),
+            way_out="the iteration counts for nothing; when memory is short on this host, use fewer workers",
+        )
+
+    async def _listen(self) -> None:
+        assert self._process.stderr is not None  # noqa: S101 - PIPE
+        with contextlib.suppress(ValueError):  # a line longer than the limit
+            while line := await self._process.stderr.readline():
+                self._last_words.append(line.decode(errors="replace").rstrip())
+
+
+class Pool:
+    """The workers of an agent (a `tasks.Resource`)."""
+
+    def __init__(self) -> None:
+        self._idle: list[WorkerProcess] = []
+        self._lent: list[WorkerProcess] = []
+
+    async def acquire(self, count: int) -> list[WorkerProcess]:
+        """`count` workers for one load, warm ones first. TaskFault when one cannot be started."""
+        dead = [worker for worker in self._idle if not worker.alive]
+        self._idle = [worker for worker in self._idle if worker.alive]
+        taken, self._idle = self._idle[:count], self._idle[count:]
+        self._lent.extend(taken)
+        await asyncio.gather(*(worker.kill() for worker in dead))
+        started = await asyncio.gather(
+            *(WorkerProcess.start() for _ in range(count - len(taken))), return_exceptions=True
+        )
+        new = [worker for worker in started if isinstance(worker, WorkerProcess)]
+        self._lent.extend(new)
+        for failure in started:
+            if isinstance(failure, BaseException):
+                await self.discard([*taken, *new])
+                raise failure
+        return [*taken, *new]
+
+    def release(self, workers: Sequence[WorkerProcess]) -> None:
+        """Take back workers whose load has ended well."""
+        for worker in workers:
+            self._lent.remove(worker)
+            self._idle.append(worker)
+
+    async def discard(self, workers: Sequence[WorkerProcess]) -> None:
+        """End workers whose load has not ended well; within some second."""
+        for worker in workers:
+            if worker in self._lent:
+                self._lent.remove(worker)
+        await asyncio.gather(*(worker.end() for worker in workers))
+
+    async def close(self, *, keep_data: bool) -> None:
+        """End all."""
+        workers = [*self._idle, *self._lent]
+        self._idle, self._lent = [], []
+        await asyncio.gather(*(worker.end() for worker in workers))

@@ -1,0 +1,138 @@
+"""The handler of `RunLoad`: arm, wait for T0, run, merge, answer.
+
+Flow: deal the terminals to worker processes -> each connects and prepares -> `context.armed()` -> `context.started()` ->
+T0 to the workers -> their chunks -> `Merger` -> a `LoadSecond` each second -> `LoadResult`. When anything goes wrong, or
+the task is cancelled, the workers are stopped: they let go of their statements and connections within a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+from proveout.agent.load import frames
+from proveout.agent.load.merge import Merger
+from proveout.agent.load.pacing import Timeline
+from proveout.agent.load.pool import Pool, WorkerProcess
+from proveout.agent.load.terminal import dealt
+from proveout.agent.tasks import TaskContext, TaskFault
+from proveout.dsl.workloads.table import build
+from proveout.proto.messages import LoadResult, RunLoad
+
+POOL = "pool:load"
+OVERTIME_S = 5.0
+
+
+async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
+    """Run one agent's share of a load. `spec.workers` processes, as many as the host has cores when it is 0.
+
+    Raises TaskFault: `unreachable` (a terminal could not connect when it was armed), `invalid` (no such driver or
+    workload, or a statement that the server refuses), `fault` (a worker died), `timeout` (it did not end in time).
+    """
+    pool = context.resources.get(POOL)
+    if not isinstance(pool, Pool):
+        pool = context.resources[POOL] = Pool()
+    cores = len(os.sched_getaffinity(0))
+    hands = dealt(spec.share.first, spec.share.count, spec.workers or cores)
+    if not hands:
+        raise TaskFault("invalid", "the load has no terminals for this agent", way_out="plan fewer client hosts")
+    workers = await pool.acquire(len(hands))
+    try:
+        result = await _Run(context, spec, workers).run([tuple(hand) for hand in hands])
+    except BaseException:
+        await asyncio.shield(pool.discard(workers))
+        raise
+    pool.release(workers)
+    return result
+
+
+class _Run:
+    """One load on workers that are its own."""
+
+    def __init__(self, context: TaskContext, spec: RunLoad, workers: list[WorkerProcess]) -> None:
+        self._context, self._spec, self._workers = context, spec, workers
+
+    async def run(self, hands: list[tuple[int, ...]]) -> LoadResult:
+        for worker, hand in zip(self._workers, hands, strict=True):
+            worker.send(frames.Arm.of(self._spec, hand))
+        await asyncio.gather(*(self._armed(worker) for worker in self._workers))
+        self._context.armed()
+        t0_ns = await self._started()
+        for worker in self._workers:
+            worker.send(frames.Start(t0_ns=t0_ns))
+        timeline = Timeline.of(self._spec.windows, t0_ns)
+        left_s = (timeline.end_ns - time.monotonic_ns()) / 1e9 + OVERTIME_S
+        try:
+            async with asyncio.timeout(left_s):
+                return await self._merged(timeline)
+        except TimeoutError:
+            raise TaskFault(
+                "timeout", f"the load did not end within {OVERTIME_S:.0f} s of the end of its windows"
+            ) from None
+
+    async def _armed(self, worker: WorkerProcess) -> None:
+        frame = await worker.read()
+        if isinstance(frame, frames.Fault):
+            raise self._fault(frame)
+
+    async def _started(self) -> int:
+        """Wait for T0; a worker that ends meanwhile is a fault."""
+        start = asyncio.ensure_future(self._context.started())
+        ends = [asyncio.ensure_future(worker.died()) for worker in self._workers]
+        try:
+            await asyncio.wait((start, *ends), return_when=asyncio.FIRST_COMPLETED)
+            for end in ends:
+                if end.done():
+                    raise end.result()
+            return await start
+        finally:
+            for pending in (start, *ends):
+                pending.cancel()
+            await asyncio.gather(start, *ends, return_exceptions=True)
+
+    async def _merged(self, timeline: Timeline) -> LoadResult:
+        transactions = build(self._spec.workload).transactions
+        merger = Merger(
+            [kind.name for kind in transactions],
+            [number for number, kind in enumerate(transactions) if kind.weight > 0],
+            timeline,
+            workers=len(self._workers),
+            is_open=self._spec.share.rate is not None,
+        )
+        readers = [
+            asyncio.create_task(self._follow(number, worker, merger)) for number, worker in enumerate(self._workers)
+        ]
+        try:
+            finished = await asyncio.gather(*readers)
+        finally:
+            for reader in readers:
+                reader.cancel()
+        self._tell(merger, over=True)
+        return merger.result(finished)
+
+    async def _follow(self, number: int, worker: WorkerProcess, merger: Merger) -> frames.Finished:
+        """Take one worker's chunks until it has finished."""
+        while True:
+            match await worker.read():
+                case frames.Chunk() as chunk:
+                    merger.add(number, chunk)
+                    self._tell(merger)
+                case frames.Finished() as finished:
+                    return finished
+                case other:
+                    raise TaskFault("fault", f"load worker {worker.pid} said {type(other).__name__} in mid-load")
+
+    def _tell(self, merger: Merger, *, over: bool = False) -> None:
+        for second in merger.seconds(over=over):
+            self._context.sample(second)
+
+    def _fault(self, fault: frames.Fault) -> TaskFault:
+        if fault.code != "unreachable":
+            return TaskFault(fault.code, fault.message, way_out=fault.way_out)
+        endpoint = self._spec.endpoint
+        return TaskFault(
+            "unreachable",
+            f"the load cannot connect to {endpoint.system} ({endpoint.engine}): {fault.message}",
+            way_out=f"see that the server runs, lets this host in, and takes {self._spec.share.total} connections",
+        )

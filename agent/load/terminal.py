@@ -1,0 +1,78 @@
+"""A terminal: one simulated user with its connection, its own streams of arrivals, transactions and keys, and its state.
+
+Terminals are numbered over all agents, and everything random about one is set by (seed, its number): how a load is cut
+into agents and workers changes nothing about what it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from proveout.agent.load.pacing import Pacing
+from proveout.agent.load.transaction import Kind, kinds, mix
+from proveout.dsl.workloads.base import Request, WorkloadKind
+
+RETRIES_MAX = 10
+
+
+class Terminal:
+    """State of one terminal; the engine's hot loop reads and writes its attributes.
+
+    `step` drives the generator of the transaction under way (None: its one statement was sent bare); `pending_ns` is
+    the intended time of the next one while the terminal waits for it; `busy` is whether a transaction is under way.
+    """
+
+    __slots__ = (
+        "attempts",
+        "busy",
+        "connects",
+        "fd",
+        "fires",
+        "intended_ns",
+        "kind",
+        "next_kind",
+        "number",
+        "pending_ns",
+        "prepared",
+        "rolling_back",
+        "session",
+        "started_ns",
+        "step",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        workload: WorkloadKind,
+        pacing: Pacing,
+        seed: int,
+        session: Any,
+        prepared: dict[str, Any],
+    ) -> None:
+        stream = stream_of(seed, number)
+        weights = [kind.weight for kind in workload.transactions]
+        mine = kinds(workload, workload.keys(stream))
+        self.number = number
+        self.session: Any = session
+        self.prepared = prepared
+        self.next_kind: Callable[[], Kind] = mix(mine, weights, stream).__next__
+        self.kind: Kind = next(kind for kind in mine if kind is not None)
+        self.fires: Callable[[], int] | None = pacing.fire_times(number).__next__ if pacing.is_open else None
+        self.step: Callable[[Any], Request] | None = None
+        self.intended_ns = self.started_ns = self.pending_ns = 0
+        self.attempts = self.connects = 0
+        self.fd = -1
+        self.busy = self.rolling_back = False
+
+
+def stream_of(seed: int, number: int) -> int:
+    """The random stream of a terminal in a load of that seed: 0 <= stream < 2^128, unlike any other's."""
+    return ((seed & (2**64 - 1)) << 32) | number
+
+
+def dealt(first: int, count: int, workers: int) -> list[Sequence[int]]:
+    """Terminals `first` … `first + count - 1` dealt to at most `workers` workers in turn, so that open arrivals alternate."""
+    hands = [range(first + worker, first + count, workers) for worker in range(workers)]
+    return [hand for hand in hands if hand]

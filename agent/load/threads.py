@@ -1,0 +1,177 @@
+"""The load loop for engines that block: one thread per terminal, for databases that live in this process.
+
+Flow per thread: due -> draw a kind -> execute its statements -> one record -> the next; the main thread packs the records
+ten times a second and watches for the agent. The engine's C code runs with the GIL released; the records of all threads
+go into the same lists, because extending a list is atomic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+from proveout.agent.drivers.base import FailureKind, StatementFailure
+from proveout.agent.load.engine import PAUSE_MAX_S, PAUSE_MIN_S, Ticker, cancel, unfinished
+from proveout.agent.load.pacing import Pacing, Timeline
+from proveout.agent.load.recorder import Recorder
+from proveout.agent.load.terminal import RETRIES_MAX, Terminal
+from proveout.agent.load.transaction import ERROR, RETRY, ROLLBACK, Kind
+from proveout.dsl.workloads.base import Outcome
+
+JOIN_S = 0.4
+
+
+class ThreadedLoop:
+    """The load of one worker on blocking sessions. One use; `close` after it."""
+
+    def __init__(
+        self,
+        *,
+        terminals: Sequence[Terminal],
+        recorder: Recorder,
+        pacing: Pacing,
+        timeline: Timeline,
+        ticker: Ticker,
+        connect: Callable[[], tuple[Any, dict[str, Any]]],
+    ) -> None:
+        self._all = terminals
+        self._recorder, self._pacing, self._timeline, self._ticker = recorder, pacing, timeline, ticker
+        self._connect = connect
+        self._over = threading.Event()
+        self._bugs: list[BaseException] = []
+        self._threads = [
+            threading.Thread(target=self._work, args=(terminal,), name=f"terminal-{terminal.number}", daemon=True)
+            for terminal in terminals
+        ]
+        self.start_skew_ns = 0
+
+    def run(self) -> None:
+        """Run the windows; returns when the ticker says that the load is over."""
+        for terminal in self._all:
+            first = terminal.fires() if terminal.fires else self._pacing.start_ns(terminal.number)
+            terminal.pending_ns = self._timeline.t0_ns + first
+        for thread in self._threads:
+            thread.start()
+        control = select.poll()
+        control.register(self._ticker.control(), select.POLLIN)
+        limit_ns = 1
+        while limit_ns and not self._bugs:
+            limit_ns = self._ticker.tick(time.monotonic_ns())
+            control.poll(max(0.0, limit_ns - time.monotonic_ns()) / 1e6)
+        self._over.set()
+        if self._bugs:
+            raise self._bugs[0]
+
+    def missed(self) -> dict[int, int]:
+        """Per transaction number: intended in the measure window and not finished. Call it once, after `close`."""
+        return dict(Counter(chain(*(unfinished(terminal, self._timeline) for terminal in self._all))))
+
+    def close(self) -> None:
+        """Let statements under way end for a moment, interrupt those that do not, and close."""
+        self._over.set()
+        self._join(JOIN_S)
+        cancel([terminal.session for terminal in self._all if terminal.busy and terminal.session is not None])
+        self._join(JOIN_S)
+        for terminal, thread in zip(self._all, self._threads, strict=True):
+            if terminal.session is not None and not thread.is_alive():
+                terminal.session.close()
+
+    def _join(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    # ---- one thread -------------------------------------------------------------------------------------------------
+
+    def _work(self, terminal: Terminal) -> None:
+        try:
+            while self._await(terminal.pending_ns):
+                now = time.monotonic_ns()
+                if not self.start_skew_ns:
+                    self.start_skew_ns = max(now - terminal.pending_ns, 1)
+                self._transact(terminal, terminal.pending_ns if terminal.fires else now, now)
+                if terminal.busy:  # given up at the end
+                    return
+                terminal.pending_ns = self._timeline.t0_ns + terminal.fires() if terminal.fires else 0
+        except BaseException as bug:  # noqa: BLE001 - it ends the load, in the main thread
+            self._bugs.append(bug)
+
+    def _await(self, due_ns: int) -> bool:
+        """Wait until then; False when the load is over."""
+        wait_ns = due_ns - time.monotonic_ns()
+        if wait_ns > 0:
+            self._over.wait(wait_ns / 1e9)
+        return not self._over.is_set() and time.monotonic_ns() < self._timeline.end_ns
+
+    def _transact(self, terminal: Terminal, intended_ns: int, started_ns: int) -> None:
+        """One transaction to its end, with retries; `busy` stays set when the load was over before it ended."""
+        kind = terminal.kind = terminal.next_kind()
+        terminal.intended_ns, terminal.started_ns, terminal.busy = intended_ns, started_ns, True
+        for attempt in range(RETRIES_MAX + 1):
+            try:
+                outcome = self._drive(terminal, kind)
+            except StatementFailure as failure:
+                outcome = self._failed(terminal, failure, last=attempt == RETRIES_MAX)
+            if outcome != RETRY:
+                break
+            if self._over.is_set():
+                return
+        now = time.monotonic_ns()
+        if now >= self._timeline.end_ns:
+            return
+        if outcome != ERROR:
+            self._recorder.times[2 * kind.number + outcome].extend((intended_ns, started_ns, now))
+        terminal.busy = False
+
+    def _drive(self, terminal: Terminal, kind: Kind) -> int:
+        """Execute the transaction's statements; its outcome."""
+        session, prepared = terminal.session, terminal.prepared
+        if session is None:
+            return self._reopened(terminal)
+        execute = session.execute
+        if kind.requests is not None:
+            execute(prepared[kind.statement], kind.requests()[1])
+            return 0 if session.count else 1
+        step: Callable[[Any], Any] = kind.start().send
+        statement, arguments = step(None)
+        while True:
+            execute(prepared[statement.name], arguments)
+            try:
+                statement, arguments = step(session)
+            except StopIteration as stop:
+                return int(stop.value)
+
+    def _failed(self, terminal: Terminal, failure: StatementFailure, *, last: bool) -> int:
+        """Roll back where there is something to; what the transaction comes to."""
+        now, number = time.monotonic_ns(), terminal.kind.number
+        if terminal.session is not None and terminal.kind.bracketed:
+            with contextlib.suppress(StatementFailure):  # BEGIN itself failed, or the engine has rolled back already
+                terminal.session.execute(terminal.prepared[ROLLBACK.name], ())
+        if failure.kind is FailureKind.LOGICAL:
+            return int(Outcome.LOGICAL_FAILURE)
+        if failure.kind is FailureKind.RETRYABLE and not last:
+            self._recorder.retry(number, failure.code, terminal.intended_ns, now)
+            return RETRY
+        if not self._over.is_set():
+            self._recorder.error(number, failure.code, failure.what, terminal.intended_ns, now)
+        if failure.kind is FailureKind.LOST and terminal.session is not None:
+            session, terminal.session = terminal.session, None
+            session.close()
+        return ERROR
+
+    def _reopened(self, terminal: Terminal) -> int:
+        """Open the database again after a pause; the transaction that found it closed is run then."""
+        pause_s = min(PAUSE_MIN_S * 2**terminal.connects, PAUSE_MAX_S)
+        terminal.connects += 1
+        if self._over.wait(pause_s):
+            return RETRY
+        terminal.session, terminal.prepared = self._connect()
+        terminal.connects = 0
+        return self._drive(terminal, terminal.kind)

@@ -1,0 +1,201 @@
+"""A load worker: one process of a load's pool. `python -m proveout.agent.load.worker PARENT-PID`.
+
+Flow: stdin -> `Arm` (connect, prepare) -> `Armed` -> `Start(t0)` -> the loop of the driver's kind, with a `Chunk` of raw
+times ten times a second -> `Finished` -> the next `Arm`. It serves until its stdin ends, and never outlives its agent.
+The garbage collector rests while a load runs: the loop makes no cycles, and a collection would be a pause in every
+terminal's times.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import sys
+import time
+from typing import Any
+
+from proveout.agent.drivers.base import Driver, StatementFailure
+from proveout.agent.drivers.table import driver
+from proveout.agent.load import frames
+from proveout.agent.load.engine import PolledLoop
+from proveout.agent.load.outlet import Outlet
+from proveout.agent.load.pacing import Timeline
+from proveout.agent.load.parent import die_with_parent
+from proveout.agent.load.reconnect import Reconnector
+from proveout.agent.load.recorder import Recorder
+from proveout.agent.load.terminal import Terminal
+from proveout.agent.load.threads import ThreadedLoop
+from proveout.agent.load.transaction import statements
+from proveout.dsl.errors import ProveoutError
+from proveout.dsl.workloads.base import WorkloadKind
+from proveout.dsl.workloads.table import build
+
+CHUNK_NS = 100_000_000
+
+
+class Pulse:
+    """The ticker of a load: packs the records, keeps the CPU of the measure window, heeds the agent."""
+
+    def __init__(self, recorder: Recorder, outlet: Outlet, timeline: Timeline, stdin: int) -> None:
+        self._recorder, self._outlet, self._timeline, self._stdin = recorder, outlet, timeline, stdin
+        self._heard = select.poll()
+        self._heard.register(stdin, select.POLLIN)
+        self._edges = (timeline.measure_start_ns, timeline.measure_end_ns, timeline.end_ns)
+        self._marks: list[tuple[int, int]] = []
+
+    def control(self) -> int:
+        """The agent's pipe."""
+        return self._stdin
+
+    def tick(self, now_ns: int) -> int:
+        """See `engine.Ticker`."""
+        stopped = self._stopped()
+        while len(self._marks) < 2 and now_ns >= self._edges[len(self._marks)]:
+            self._marks.append((time.monotonic_ns(), time.process_time_ns()))
+        self.pack(now_ns)
+        if stopped or now_ns >= self._timeline.end_ns:
+            return 0
+        since = now_ns - self._timeline.t0_ns
+        grid_ns = self._timeline.t0_ns + (since // CHUNK_NS + 1) * CHUNK_NS
+        return min(grid_ns, *(edge for edge in self._edges if edge > now_ns))
+
+    def pack(self, now_ns: int) -> None:
+        """Hand over what was recorded so far."""
+        taken = self._recorder.take()
+        chunk = frames.Chunk(
+            until_ns=now_ns,
+            codes=tuple((code, len(times)) for code, times in taken.items()),
+            incidents=tuple(self._recorder.take_incidents()),
+            times=b"".join(taken.values()),
+        )
+        self._outlet.offer(chunk)
+
+    def cpu(self) -> tuple[float, float]:
+        """CPU of this process between the edges of the measure window, and that time itself, seconds; zeros if cut short."""
+        if len(self._marks) < 2:
+            return 0.0, 0.0
+        (began_ns, cpu_began_ns), (ended_ns, cpu_ended_ns) = self._marks
+        return (cpu_ended_ns - cpu_began_ns) / 1e9, (ended_ns - began_ns) / 1e9
+
+    def _stopped(self) -> bool:
+        if not self._heard.poll(0):
+            return False
+        frame = frames.read_blocking(self._stdin)
+        if frame is None:
+            os._exit(0)  # the agent is gone: there is nobody to tell
+        return isinstance(frame, frames.Stop)
+
+
+class Load:
+    """One armed load in this worker."""
+
+    def __init__(self, arm: frames.Arm) -> None:
+        self._arm = arm
+        self._driver: Driver = driver(arm.engine)
+        self._workload: WorkloadKind = build(arm.workload())
+        self._needed = statements(self._workload)
+        self._pacing = arm.pacing()
+        self._terminals: list[Terminal] = []
+        try:
+            for number in arm.numbers:
+                self._terminals.append(self._terminal(number))
+        except BaseException:
+            self.abandon()
+            raise
+
+    def run(self, t0_ns: int, outlet: Outlet, stdin: int) -> frames.Finished:
+        """Run the windows from T0 on."""
+        timeline = Timeline.of(self._arm.plan_windows(), t0_ns)
+        recorder = Recorder(len(self._workload.transactions))
+        pulse = Pulse(recorder, outlet, timeline, stdin)
+        loop = self._loop(recorder, timeline, pulse)
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        try:
+            loop.run()
+        finally:
+            gc.enable()
+            gc.unfreeze()
+            loop.close()
+        pulse.pack(time.monotonic_ns())
+        cpu_s, window_s = pulse.cpu()
+        return frames.Finished(
+            missed=tuple(loop.missed().items()),
+            cpu_s=cpu_s,
+            cpu_window_s=window_s,
+            start_skew_ns=loop.start_skew_ns,
+            samples_lost=outlet.lost,
+            first_errors=recorder.first_errors,
+        )
+
+    def abandon(self) -> None:
+        """Close the connections of a load that is not run."""
+        for terminal in self._terminals:
+            terminal.session.close()
+
+    def _terminal(self, number: int) -> Terminal:
+        session, prepared = self._connect()
+        return Terminal(
+            number,
+            workload=self._workload,
+            pacing=self._pacing,
+            seed=self._arm.seed,
+            session=session,
+            prepared=prepared,
+        )
+
+    def _connect(self) -> tuple[Any, dict[str, Any]]:
+        session = self._driver.connect(self._arm.dsn)
+        try:
+            return session, {statement.name: session.prepare(statement) for statement in self._needed}
+        except BaseException:
+            session.close()
+            raise
+
+    def _loop(self, recorder: Recorder, timeline: Timeline, pulse: Pulse) -> PolledLoop | ThreadedLoop:
+        common: dict[str, Any] = {
+            "terminals": self._terminals,
+            "recorder": recorder,
+            "pacing": self._pacing,
+            "timeline": timeline,
+            "ticker": pulse,
+        }
+        if self._driver.waits == "polled":
+            return PolledLoop(**common, reconnector=Reconnector(self._connect))
+        return ThreadedLoop(**common, connect=self._connect)
+
+
+def serve(stdin: int, outlet: Outlet) -> None:
+    """Run the loads that the agent asks for, until it closes the pipe."""
+    outlet.send(frames.Ready(pid=os.getpid()))
+    while (frame := frames.read_blocking(stdin)) is not None:
+        if not isinstance(frame, frames.Arm):
+            continue  # a Stop that crossed with Finished
+        try:
+            load = Load(frame)
+        except StatementFailure as failure:
+            outlet.send(frames.Fault(code="unreachable", message=f"{failure.code}: {failure.what}"))
+            continue
+        except ProveoutError as error:
+            outlet.send(frames.Fault(code="invalid", message=error.what, way_out=error.way_out))
+            continue
+        outlet.send(frames.Armed())
+        start = frames.read_blocking(stdin)
+        if not isinstance(start, frames.Start):
+            load.abandon()
+            continue
+        outlet.send(load.run(start.t0_ns, outlet, stdin))
+
+
+def main() -> None:
+    """The process."""
+    die_with_parent(int(sys.argv[1]))
+    out = os.dup(1)
+    os.dup2(2, 1)  # what a library prints goes to the log, not between the frames
+    serve(0, Outlet(out))
+
+
+if __name__ == "__main__":
+    main()
