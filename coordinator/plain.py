@@ -114,10 +114,8 @@ def _tuple(kinds: Sequence[Any], data: list[Any]) -> tuple[Any, ...]:
 
 
 def _scalar(kinds: Sequence[Any], data: Any) -> Any:
-    if type(data) in kinds:
-        return data
-    if float in kinds and type(data) is int:
-        return float(data)
+    if type(data) in kinds or (float in kinds and type(data) is int):
+        return data  # an int stays one: a plan's digest is taken over what the compiler wrote
     raise TypeError(f"{data!r} is none of {', '.join(str(getattr(kind, '__name__', kind)) for kind in kinds)}")
 
 

@@ -144,6 +144,7 @@ def _gone(turn: Turn, host: str, reason: str) -> None:
         endpoints={name: e for name, e in state.endpoints.items() if name not in on_host},
         linked=state.linked - touched,
         progress=frozenset(),
+        started=state.started - on_host,
         pristine=state.pristine - on_host,
     )
     if state.ending is not None:

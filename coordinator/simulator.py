@@ -98,6 +98,7 @@ class World:
     hosts: dict[str, set[str]] = field(default_factory=dict)
     systems: set[str] = field(default_factory=set)
     data: set[str] = field(default_factory=set)
+    fresh: dict[str, bool] = field(default_factory=dict)
     loaded: set[str] = field(default_factory=set)
     events: list[Event] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -265,7 +266,9 @@ class Simulation:
         world = self.world
         match spec:
             case StartSystem(system=system):
-                fresh = system.name not in world.data
+                if system.name not in world.systems:
+                    world.fresh[system.name] = system.name not in world.data
+                fresh = world.fresh[system.name]
                 world.data.add(system.name)
                 world.systems.add(system.name)
                 return SystemStarted(endpoint=_endpoint(system.name, system.engine), fresh=fresh)
@@ -278,8 +281,7 @@ class Simulation:
                     world.loaded.discard(name)
                 return Done()
             case SnapshotSystem(system=system):
-                world.systems.add(system.name)
-                return SystemStarted(endpoint=_endpoint(system.name, system.engine), fresh=False)
+                return Done()
             case PopulateSystem(endpoint=endpoint):
                 world.loaded.add(endpoint.system)
                 return Populated(tables=(), seconds=1.0)

@@ -339,7 +339,8 @@ class State:
     """Where a run stands. `facts` outlive the coordinator, the rest is this sitting's.
 
     `endpoints` are the systems that are up, `linked` the sources whose propagation is up, `progress` the parts of the
-    current stage that are done, `pristine` provisioned systems that nothing was loaded into, `redo` stages whose data is gone, `tasks` what agents have in hand (key ->
+    current stage that are done, `started` systems that the present agents have
+    started, `pristine` those of them that nothing was loaded into, `redo` stages whose data is gone, `tasks` what agents have in hand (key ->
     host), `failures` counts failed tries per (stage, rung, repeat).
     """
 
@@ -352,6 +353,7 @@ class State:
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
     linked: frozenset[str] = frozenset()
     progress: frozenset[str] = frozenset()
+    started: frozenset[str] = frozenset()
     pristine: frozenset[str] = frozenset()
     redo: tuple[str, ...] = ()
     rows: int = 0

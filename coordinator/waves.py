@@ -87,7 +87,8 @@ def _task_done(turn: Turn, spec: TaskSpec, result: TaskResult) -> None:
         case SnapshotSystem(system=system), _:
             _moved(turn, system, result)
         case StopSystem(system=name), _:
-            turn.set(endpoints={n: e for n, e in turn.state.endpoints.items() if n != name})
+            left = {n: e for n, e in turn.state.endpoints.items() if n != name}
+            turn.set(endpoints=left, started=turn.state.started - {name})
             _unlinked(turn, name)
         case CompareSystems(), Compared():
             _compared(turn, spec, result)
@@ -100,7 +101,9 @@ def _task_done(turn: Turn, spec: TaskSpec, result: TaskResult) -> None:
 def _started(turn: Turn, system: System, result: SystemStarted) -> None:
     _up(turn, system, result.endpoint, result)
     _unlinked(turn, system.name)
-    if not result.fresh:
+    known = system.name in turn.state.started
+    turn.set(started=turn.state.started | {system.name})
+    if known or not result.fresh:  # asked again, a system that runs answers as it did the first time
         return
     turn.set(pristine=turn.state.pristine | {system.name})
     if any(name == system.name for _, name in turn.state.facts.populated):

@@ -53,7 +53,7 @@ def resume(
             version=__version__,
             external=external_endpoints(found.plan, os.environ),
             credentials=sitting.remote_credentials(found.plan, pki_dir),
-            estimates_s={stage.id: estimate_s(stage) for stage in found.plan.stages},
+            estimates_s={stage.id: estimate_s(stage, found.plan) for stage in found.plan.stages},
             crashed=found.crashed,
         )
         show = sitting.printer(headless=headless, earlier=found.events)

@@ -54,7 +54,7 @@ def run(
     from proveout.dsl.compiler import compile_plan
     from proveout.dsl.describe import estimate_s
 
-    overrides = parse_overrides(parameters or [])
+    overrides = parse_overrides(parameters)
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
     outputs = sitting.check_outputs({"junit": junit, "json": json, "summary": summary})
     pki_dir = str(pki) if pki is not None else os.environ.get(sitting.PKI_VARIABLE)
@@ -76,7 +76,7 @@ def run(
             version=__version__,
             external=external,
             credentials=credentials,
-            estimates_s={stage.id: estimate_s(stage) for stage in compiled.stages},
+            estimates_s={stage.id: estimate_s(stage, compiled) for stage in compiled.stages},
         )
         exit_code = sitting.sit(arranged, journal, show, outputs)
     raise typer.Exit(exit_code)

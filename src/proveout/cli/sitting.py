@@ -116,9 +116,9 @@ def _report(directory: RunDirectory, outputs: Mapping[str, str]) -> None:
     from proveout.coordinator.store import write_whole
 
     results = load_results(read(directory.path))
-    writers = {"junit": junit.render, "json": result.render, "summary": summary.render}
+    writers = {"junit": junit.to_xml, "json": result.to_json, "summary": summary.to_markdown}
     files = [(Path(path), writers[name]) for name, path in outputs.items()]
-    for path, render in [(directory.path / "result.json", result.render), *files]:
+    for path, render in [(directory.path / "result.json", result.to_json), *files]:
         try:
             write_whole(path, render(results))
         except OSError as fault:
