@@ -41,7 +41,7 @@ def summarise(
     """The numbers of one iteration, judged.
 
     `loads`, `seconds`: by client host. `captures`: samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns.
-    `t0_ns`: the start on the coordinator's clock. `lost`: samples known to be lost, by (capture name or `load`, host).
+    `t0_ns`: the start on the coordinator's clock. `lost`: samples of captures known to be lost, by (capture name, host); lost seconds of load are counted here.
     ValueError without any load.
     """
     if not loads:

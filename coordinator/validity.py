@@ -14,6 +14,7 @@ an iteration is invalid when a finding that voids does not hold. Which checks vo
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from proveout.coordinator.series import Recording, Window
 from proveout.coordinator.stats import BOUNDED_POINTS_MIN, drift
 from proveout.coordinator.wording import percent
 from proveout.dsl.plan import Host, Ladder, Limits, Plan, Search
+from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.proto.events import Metrics, TransactionSummary, ValidityFinding
 from proveout.proto.messages import LoadResult, LoadSecond
 
@@ -85,6 +87,7 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         *_samples(seen),
         *_captures(seen),
         *_other_load(seen),
+        *_conformance(seen),
     )
 
 
@@ -222,7 +225,6 @@ def _samples(seen: Observed) -> Iterator[ValidityFinding]:
         "samples", lost == 0, f"{lost} samples lost at the clients" if lost else "no sample lost at the clients"
     )
     missing = sum(max(load.seconds_produced - len(seen.seconds.get(host, ())), 0) for host, load in seen.loads.items())
-    missing += sum(count for (name, _), count in seen.lost.items() if name == "load")
     if missing:
         yield _finding("seconds", False, f"{missing} per-second records did not arrive; totals are whole", voids=False)
 
@@ -275,3 +277,21 @@ def _cores(seen: Observed, host: str) -> float:
         if captured == host and (cores := recording.mean("cpu.cores", window)) is not None
     ]
     return max(counted, default=1.0)
+
+
+def _conformance(seen: Observed) -> Iterator[ValidityFinding]:
+    """Was the load the workload? Loads of other workloads before it may have aged the data, so their expectations count too."""
+    counted = [
+        Seen(
+            name=item.name,
+            ok=item.ok,
+            logical_failures=item.logical_failures,
+            others=sum(item.errors.values()) + item.missed,
+        )
+        for item in seen.transactions
+    ]
+    before = itertools.takewhile(lambda stage: stage.id != seen.stage.id, seen.plan.stages)
+    names = {stage.workload for stage in before if isinstance(stage, Ladder | Search)} - {seen.stage.workload}
+    earlier = [workload for workload in seen.plan.workloads if workload.name in names]
+    for finding in conform(seen.plan.workload(seen.stage.workload), counted, earlier):
+        yield _finding(finding.check, finding.ok, finding.evidence, voids=not seen.is_probe)

@@ -1,0 +1,403 @@
+"""Each finding, at both sides of its limit, and whether it voids: a ladder's iteration, a search's probe."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from proveout.coordinator.evidence import summarise
+from proveout.dsl.plan import (
+    Capture,
+    Closed,
+    Expression,
+    Host,
+    Ladder,
+    Limits,
+    Open,
+    Plan,
+    Search,
+    System,
+    Windows,
+    Workload,
+)
+from proveout.dsl.workloads.parameters import TRANSACTIONS
+from proveout.proto.events import IterationFinished, IterationId, ValidityFinding
+from proveout.proto.histogram import bin_ns
+from proveout.proto.messages import (
+    CaptureSample,
+    LoadResult,
+    LoadSecond,
+    Reading,
+    TransactionCounts,
+    TransactionLoad,
+)
+
+S, MS, T0, RAMP_S = 1_000_000_000, 1_000_000, 50_000_000_000, 1
+WINDOWS = Windows(ramp_up_s=RAMP_S, measure_s=10, ramp_down_s=1)
+WEIGHTS = (35, 10, 35, 2, 14, 2, 2)
+SUCCESS = (1.0, 0.15, 0.625, 0.625, 1.0, 0.3125, 0.3125)
+NAMES = (
+    "GetBasicSubscriberData",
+    "GetNewDestination",
+    "GetAccessData",
+    "UpdateSubscriberData",
+    "UpdateLocation",
+    "InsertCallForwarding",
+    "DeleteCallForwarding",
+)
+
+
+def ladder(**changes: Any) -> Ladder:
+    fields: dict[str, Any] = {
+        "id": "l",
+        "workload": "hlr",
+        "target": "db",
+        "clients": ("c1",),
+        "threads": (4,),
+        "windows": WINDOWS,
+    }
+    return Ladder(**(fields | changes))
+
+
+def search(**changes: Any) -> Search:
+    accept = Expression(text="errors.fraction < 0.001")
+    return Search(
+        id="s",
+        workload="hlr",
+        target="db",
+        clients=("c1",),
+        threads=4,
+        rate_from=1.0,
+        rate_to=9e9,
+        accept=accept,
+        probe=WINDOWS,
+        confirm=WINDOWS,
+        **changes,
+    )
+
+
+def plan(stage: Ladder | Search, *, client: str = "client:7700", dsn: str | None = None) -> Plan:
+    return Plan(
+        name="p",
+        title="",
+        parameters=(),
+        hosts=(Host(name="s1", roles=(), address="server:7700"), Host(name="c1", roles=(), address=client)),
+        systems=(System(name="db", engine="postgres", host="s1", provision=None if dsn else "embedded", dsn=dsn),),
+        secrets=(),
+        workloads=(Workload(name="hlr", kind="hlr", parameters=(("population", 100_000),)),),
+        captures=(Capture(name="host", kind="os", every_s=1.0, hosts=("s1", "c1")),),
+        stages=(stage,),
+        verdicts=(),
+    )
+
+
+def mix(
+    total: int, *, weights: Sequence[int] = WEIGHTS, errors: int = 0, late_ns: int = 1000
+) -> tuple[TransactionLoad, ...]:
+    loads = []
+    for name, weight, success in zip(NAMES, weights, SUCCESS, strict=True):
+        count = total * weight // 100
+        ok = round(count * success)
+        counts = TransactionCounts(
+            name=name,
+            ok=ok,
+            logical_failures=count - ok,
+            errors=(("08006", errors),) if errors and weight == 35 else (),
+        )
+        response = bin_ns(np.full(count, 2 * MS))
+        loads.append(
+            TransactionLoad(
+                counts=counts, response=response, service=response, schedule=bin_ns(np.full(count, late_ns))
+            )
+        )
+    return tuple(loads)
+
+
+def judged(
+    stage: Ladder | Search | None = None,
+    *,
+    per_second: Sequence[int] = (1000,) * 10,
+    rate: float | None = None,
+    client: str = "client:7700",
+    dsn: str | None = None,
+    load: dict[str, Any] | None = None,
+    transactions: tuple[TransactionLoad, ...] | None = None,
+    captures: dict[tuple[str, str], list[CaptureSample]] | None = None,
+    clocks: dict[str, tuple[int, int]] | None = None,
+    produced: int | None = None,
+) -> IterationFinished:
+    stage = stage or ladder()
+    total = sum(per_second)
+    start = T0 + RAMP_S * S
+    fields: dict[str, Any] = {
+        "transactions": transactions if transactions is not None else mix(total),
+        "ended_in_window": total,
+        "measure_start_ns": start,
+        "measure_end_ns": start + len(per_second) * S,
+        "client_cpu_fraction": 0.3,
+        "client_cpu_s": 1.0,
+        "start_skew_ns": MS,
+        "seconds_produced": len(per_second) if produced is None else produced,
+    }
+    seconds = [
+        LoadSecond(
+            second=RAMP_S + index,
+            window="measure",
+            start_ns=start + index * S,
+            duration_s=1.0,
+            transactions=(TransactionLoad(counts=TransactionCounts(name=NAMES[0], ok=count)),),
+        )
+        for index, count in enumerate(per_second)
+    ]
+    return summarise(
+        id=IterationId(stage=stage.id, rung=4, repeat=1, attempt=1),
+        stage=stage,
+        plan=plan(stage, client=client, dsn=dsn),
+        rate=rate,
+        loads={"c1": LoadResult(**(fields | (load or {})))},
+        seconds={"c1": seconds},
+        captures=captures or {},
+        clocks=clocks or {},
+        t0_ns=T0,
+        started_unix_s=0.0,
+    )
+
+
+def of(found: IterationFinished, check: str) -> ValidityFinding:
+    return next(finding for finding in found.findings if finding.check == check)
+
+
+def test_the_names_are_those_of_the_workload() -> None:
+    assert set(NAMES) == set(TRANSACTIONS["hlr"])
+
+
+def test_a_good_iteration_is_valid_and_every_finding_has_evidence() -> None:
+    found = judged()
+    assert found.valid, [finding for finding in found.findings if not finding.ok]
+    assert all(finding.ok and finding.evidence for finding in found.findings)
+    checks = {finding.check for finding in found.findings}
+    assert checks == {
+        "steady-state",
+        "variation",
+        "client-cpu",
+        "start-skew",
+        "errors",
+        "samples",
+        "mix",
+        "logical-failures",
+    }
+
+
+def test_a_throughput_that_climbs_through_the_window_is_not_steady() -> None:
+    found = judged(per_second=[1000 + 30 * second for second in range(10)])
+    assert not of(found, "steady-state").ok
+    assert not found.valid
+
+
+@pytest.mark.parametrize(
+    "per_second",
+    [
+        [1000 + 5 * second for second in range(10)],  # significant, but small
+        [1000, 1400, 900, 1300, 950, 1250, 1000, 1350, 900, 1300],  # large swings, no trend
+        [900, 1000, 1200],  # three seconds prove nothing
+    ],
+)
+def test_small_or_accidental_slopes_are_steady(per_second: list[int]) -> None:
+    assert of(judged(per_second=per_second), "steady-state").ok
+
+
+def test_a_throughput_that_stalls_varies_too_much() -> None:
+    found = judged(per_second=[1000, 0, 1000, 1000, 0, 1000, 0, 1000, 1000, 0])
+    assert not of(found, "variation").ok
+    assert not found.valid
+
+
+def test_counting_noise_of_a_slow_load_is_no_variation() -> None:
+    per_second = [int(count) for count in np.random.default_rng(5).poisson(6, 60)]
+    assert np.std(per_second, ddof=1) / np.mean(per_second) > Limits().tps_cv_max
+    assert of(judged(per_second=per_second), "variation").ok
+
+
+def test_a_busy_closed_client_on_its_own_machine_voids() -> None:
+    found = judged(load={"client_cpu_fraction": 0.97})
+    assert not found.valid
+    assert "bottleneck" in of(found, "client-cpu").evidence
+
+
+@pytest.mark.parametrize("client", ["server:7701", "server:7700"])
+def test_a_busy_closed_client_on_the_servers_machine_is_a_warning(client: str) -> None:
+    found = judged(load={"client_cpu_fraction": 0.97}, client=client)
+    assert found.valid
+    assert not of(found, "client-cpu").ok
+    assert "share a machine" in of(found, "client-cpu").evidence
+
+
+def test_a_busy_open_client_voids_only_when_the_schedule_was_not_held() -> None:
+    stage = ladder(arrival=Open(rate=1000.0))
+    held = judged(stage, rate=1000.0, load={"client_cpu_fraction": 0.97})
+    assert held.valid
+    assert not of(held, "client-cpu").ok
+    late = judged(stage, rate=1000.0, load={"client_cpu_fraction": 0.97}, transactions=mix(10_000, late_ns=9 * MS))
+    assert not late.valid
+
+
+@pytest.mark.parametrize(("rate", "held"), [(1000.0, True), (1009.0, True), (1020.0, False)])
+def test_a_rate_is_held_at_99_percent(rate: float, held: bool) -> None:
+    found = judged(ladder(arrival=Open(rate=rate)), rate=rate)
+    assert of(found, "rate-held").ok is held
+    assert found.valid is held
+
+
+def test_poisson_arrivals_may_miss_their_rate_by_chance() -> None:
+    constant, poisson = ladder(arrival=Open(rate=1025.0)), ladder(arrival=Open(rate=1025.0, distribution="poisson"))
+    assert not of(judged(constant, rate=1025.0), "rate-held").ok
+    assert of(judged(poisson, rate=1025.0), "rate-held").ok
+
+
+def test_late_starts_warn_and_say_that_response_times_hold_them() -> None:
+    found = judged(ladder(arrival=Open(rate=1000.0)), rate=1000.0, transactions=mix(10_000, late_ns=9 * MS))
+    assert found.valid
+    assert not of(found, "schedule").ok
+
+
+def test_a_late_start_voids_and_the_clock_counts_into_it() -> None:
+    assert not judged(load={"start_skew_ns": 60 * MS}).valid
+    assert judged(load={"start_skew_ns": 30 * MS}).valid
+    assert not judged(load={"start_skew_ns": 30 * MS}, clocks={"c1": (0, 25 * MS)}).valid
+
+
+def test_a_window_before_t0_shows_that_the_clocks_disagree() -> None:
+    found = judged(clocks={"c1": (2 * S, 0)})
+    assert not of(found, "clock").ok
+    assert not found.valid
+
+
+def test_errors_over_the_limit_void_and_quote_the_first() -> None:
+    transactions = mix(10_000, errors=40)
+    found = judged(transactions=transactions, load={"first_errors": ("server closed the connection",)})
+    assert not found.valid
+    assert "server closed the connection" in of(found, "errors").evidence
+    assert judged(ladder(limits=Limits(errors_fraction_max=0.02)), transactions=transactions).valid
+
+
+def test_lost_samples_void_and_lost_seconds_warn() -> None:
+    assert not judged(load={"samples_lost": 1}).valid
+    found = judged(produced=12)
+    assert found.valid
+    assert of(found, "seconds").evidence.startswith("2 ")
+
+
+def test_another_mix_and_other_success_shares_void() -> None:
+    shifted = judged(transactions=mix(10_000, weights=(30, 15, 35, 2, 14, 2, 2)))
+    assert not of(shifted, "mix").ok
+    assert not shifted.valid
+    all_well = tuple(
+        dataclasses.replace(
+            item,
+            counts=dataclasses.replace(
+                item.counts, ok=item.counts.ok + item.counts.logical_failures, logical_failures=0
+            ),
+        )
+        for item in mix(10_000)
+    )
+    assert not of(judged(transactions=all_well), "logical-failures").ok
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        {"rate": 2000.0},
+        {"rate": 1000.0, "transactions": mix(10_000, errors=500)},
+        {"rate": 1000.0, "per_second": [500 + 100 * second for second in range(10)]},
+        {"rate": 1000.0, "load": {"client_cpu_fraction": 0.99}, "transactions": mix(10_000, late_ns=9 * MS)},
+    ],
+)
+def test_what_a_rate_does_to_the_system_does_not_void_a_probe(spoiled: dict[str, Any]) -> None:
+    found = judged(search(), **spoiled)
+    assert found.valid
+    assert any(not finding.ok for finding in found.findings)
+
+
+def test_a_broken_measurement_voids_a_probe() -> None:
+    assert not judged(search(), rate=1000.0, load={"samples_lost": 3}).valid
+    assert not judged(search(), rate=1000.0, load={"start_skew_ns": 80 * MS}).valid
+
+
+def test_nothing_ended_voids_a_ladder_but_answers_a_probe() -> None:
+    nothing: dict[str, Any] = {"per_second": [0] * 10, "transactions": mix(0)}
+    assert not judged(**nothing).valid
+    assert judged(search(), rate=1000.0, **nothing).valid
+
+
+def os_capture(*, busy_cores: float, ours_cores: float, steal_cores: float = 0.0) -> list[CaptureSample]:
+    cores, samples = 4, []
+    for second in range(-1, 14):
+        values = {
+            "cpu.cores": cores,
+            "cpu.user_s_total": busy_cores * (second + 1),
+            "cpu.system_s_total": 0.0,
+            "cpu.iowait_s_total": 0.0,
+            "cpu.idle_s_total": (cores - busy_cores - steal_cores) * (second + 1),
+            "cpu.steal_s_total": steal_cores * (second + 1),
+            "ours.cpu_s_total": ours_cores * (second + 1),
+        }
+        readings = tuple(Reading(metric=metric, value=value) for metric, value in values.items())
+        samples.append(CaptureSample(capture="host", at_ns=T0 + second * S, readings=readings))
+    return samples
+
+
+def test_other_load_on_a_machine_is_a_warning() -> None:
+    captures = {
+        ("host", "s1"): os_capture(busy_cores=3.0, ours_cores=2.0),
+        ("host", "c1"): os_capture(busy_cores=1.0, ours_cores=1.0),
+    }
+    found = judged(captures=captures)
+    assert not of(found, "other-load:s1").ok
+    assert of(found, "other-load:c1").ok
+    assert found.valid
+
+
+def test_stolen_cpu_is_other_load() -> None:
+    found = judged(captures={("host", "c1"): os_capture(busy_cores=1.0, ours_cores=1.0, steal_cores=0.5)})
+    assert not of(found, "other-load:c1").ok
+
+
+def test_a_server_that_runs_already_is_no_other_load() -> None:
+    found = judged(dsn="host=server", captures={("host", "s1"): os_capture(busy_cores=3.0, ours_cores=0.1)})
+    assert not any(finding.check.startswith("other-load:s1") for finding in found.findings)
+
+
+def test_local_agents_are_one_tree_counted_once() -> None:
+    captures = {("host", name): os_capture(busy_cores=3.0, ours_cores=2.9) for name in ("s1", "c1")}
+    stage = ladder(arrival=Closed())
+    study = plan(stage)
+    local = dataclasses.replace(study, hosts=tuple(dataclasses.replace(host, address="local") for host in study.hosts))
+    start = T0 + RAMP_S * S
+    load = LoadResult(
+        transactions=mix(10_000),
+        ended_in_window=10_000,
+        measure_start_ns=start,
+        measure_end_ns=start + 10 * S,
+        client_cpu_fraction=0.99,
+        client_cpu_s=1.0,
+        start_skew_ns=0,
+        seconds_produced=0,
+    )
+    found = summarise(
+        id=IterationId(stage="l", rung=4, repeat=1, attempt=1),
+        stage=stage,
+        plan=local,
+        rate=None,
+        loads={"c1": load},
+        seconds={},
+        captures=captures,
+        clocks={},
+        t0_ns=T0,
+        started_unix_s=0.0,
+    )
+    assert of(found, "other-load:local").ok
+    assert found.valid
