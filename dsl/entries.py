@@ -72,7 +72,7 @@ def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: s
         hint = "the lag is captured at the system with `propagates_to`"
         scope.problems.add(where, f"`{system.name}` propagates to nothing", key=f"{path}.system", hint=hint)
         return None
-    if entry.kind == "waits" and system.engine != "postgres":
+    if entry.kind == "waits" and system.engine == "sqlite":
         scope.problems.add(where, f"{system.engine} has no wait events to capture", key=f"{path}.system")
         return None
     return Capture(name=key.text, kind=entry.kind, every_s=entry.every, system=system.name, where=key.where)

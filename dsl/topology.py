@@ -14,11 +14,24 @@ DRIVERS = ("postgres", "sqlite")
 
 OWN_SETTINGS = frozenset(
     {
-        "config_file", "data_directory", "external_pid_file", "hba_file", "ident_file", "listen_addresses", "port",
-        "unix_socket_directories", "unix_socket_permissions",
+        "config_file", "data_directory", "external_pid_file", "hba_file", "ident_file", "include", "include_dir",
+        "include_if_exists", "listen_addresses", "log_destination", "log_directory", "log_filename", "logging_collector",
+        "port", "ssl", "unix_socket_directories", "unix_socket_group", "unix_socket_permissions",
     }
 )  # fmt: skip
-"""PostgreSQL settings that proveout gives an embedded server itself."""
+"""PostgreSQL settings that proveout gives an embedded server itself; agents refuse the same (a test compares the two)."""
+
+COMMAND_SETTINGS = frozenset(
+    {
+        "archive_cleanup_command", "archive_command", "archive_library", "dynamic_library_path",
+        "extension_control_path", "jit_provider", "local_preload_libraries", "recovery_end_command", "restore_command",
+        "session_preload_libraries", "shared_preload_libraries", "ssl_passphrase_command",
+    }
+)  # fmt: skip
+"""PostgreSQL settings that run commands or load code, which a plan has no business to do."""
+
+SQLITE_SETTINGS = frozenset({"auto_vacuum", "encoding", "page_size"})
+"""What an SQLite file keeps; pragmas of a connection would be set on one that nobody uses."""
 
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
@@ -116,11 +129,12 @@ def _setting(value: str | float | bool) -> str:
 
 
 def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | None, path: str) -> bool:
-    before = len(scope.problems.found)
+    """Whether the rest of the plan can be checked with it; a missing driver is a problem, but does not stand in the way."""
     if entry.engine not in DRIVERS:
         hint = f"this release has {' and '.join(DRIVERS)}"
         where = where_of(node, "engine")
         scope.problems.add(where, f"driver {entry.engine} is not built in yet", key=f"{path}.engine", hint=hint)
+    before = len(scope.problems.found)
     if (entry.provision is None) == (entry.dsn is None):
         message = (
             "`provision` and `dsn` exclude each other" if entry.dsn else "a system has either `provision` or `dsn`"
@@ -145,14 +159,25 @@ def _check_settings(scope: Scope, node: Map, entry: SystemEntry, path: str) -> N
         hint = "set them on the server; proveout only starts what it provisions"
         scope.problems.add(where, "`settings` of a system that runs already", key=f"{path}.settings", hint=hint)
     for name, value in entry.settings.items():
-        where = where_of(node, "settings", name)
-        text = str(value)
-        if not _SETTING.fullmatch(name):
-            scope.problems.add(where, f"`{name}` is not the name of a setting", key=f"{path}.settings")
-        elif name.lower() in OWN_SETTINGS and entry.engine == "postgres":
-            scope.problems.add(where, f"proveout sets `{name}` itself", key=f"{path}.settings.{name}")
-        elif any(ord(character) < 32 for character in text):
-            scope.problems.add(where, f"the value of `{name}` is more than one line", key=f"{path}.settings.{name}")
+        objection = _setting_objection(entry.engine, name, str(value))
+        if objection:
+            where = where_of(node, "settings", name)
+            scope.problems.add(where, objection, key=f"{path}.settings.{name}")
+
+
+def _setting_objection(engine: str, name: str, value: str) -> str:
+    """Why a setting cannot be given to a system; "" when it can."""
+    if not _SETTING.fullmatch(name):
+        return f"`{name}` is not the name of a setting"
+    if any(ord(character) < 32 for character in value):
+        return f"the value of `{name}` is more than one line"
+    if engine == "sqlite" and name not in SQLITE_SETTINGS:
+        return f"`{name}` is not kept in an SQLite file; what is: {', '.join(sorted(SQLITE_SETTINGS))}"
+    if engine == "postgres" and name.lower() in OWN_SETTINGS:
+        return f"proveout sets `{name}` itself"
+    if engine == "postgres" and name.lower() in COMMAND_SETTINGS:
+        return f"`{name}` would run a command or load code on the server, which a plan cannot"
+    return ""
 
 
 def _check_dsn(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
@@ -182,8 +207,9 @@ def _check_propagation(scope: Scope, nodes: dict[str, Map]) -> None:
             continue
         if _leads_back(scope, system):
             scope.problems.add(where, f"the changes of `{system.name}` would come back to it", key=path)
-        ends = [end for end in (system, sink) if end.engine != "postgres"]
-        for end in ends:
+        for end in (system, sink):
+            if end.engine not in DRIVERS or end.engine == "postgres":
+                continue
             message = f"only PostgreSQL propagates to PostgreSQL; `{end.name}` is {end.engine}"
             scope.problems.add(where, message, key=path)
 
