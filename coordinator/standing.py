@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from proveout.coordinator.results import RungResult, RunResults, StageResult, confirmation
-from proveout.dsl.syntax import Call, Name, Number, Syntax, children, parse, ungroup
+from proveout.dsl.syntax import Call, ExpressionFault, Name, Number, Syntax, children, parse, ungroup
 from proveout.proto.events import IterationFinished
 
 
@@ -25,11 +25,15 @@ class Standing:
 
 
 def standing(text: str, results: RunResults) -> Standing:
-    """What the check `text` stands on in these results."""
+    """What the check `text` stands on in these results; nothing when it cannot be read."""
+    try:
+        tree = parse(text)
+    except ExpressionFault:
+        return Standing()
     used: list[IterationFinished] = []
     excluded: list[IterationFinished] = []
     remarks: list[str] = []
-    for stage, rung in dict.fromkeys(_references(parse(text), results)):
+    for stage, rung in dict.fromkeys(_references(tree, results)):
         result = results.stages[stage]
         if result.kind == "search":
             confirming = confirmation(result)
