@@ -26,6 +26,8 @@ from proveout.proto.messages import (
     TaskFailed,
 )
 
+_CAPTURE_MARGIN_S = 0.2
+"""How long after the measure window captures end. They sample once more when they do, so this brackets the window."""
 _FINAL_CODES = frozenset({"missing", "invalid", "refused", "disk_full"})
 
 
@@ -117,7 +119,6 @@ def progress(turn: Turn) -> None:
 
 
 def _start(turn: Turn, step: Iterating) -> None:
-    stage = stage_of(turn, step)
     windows = step.windows
     in_s = turn.state.setup.timing.start_margin_s
     turn.emit(
@@ -132,13 +133,12 @@ def _start(turn: Turn, step: Iterating) -> None:
     )
     pairs = tuple((host, key) for key, host in step.loads.items())
     turn.commands.append(StartLoads(id=step.id, loads=pairs, in_s=in_s))
-    every_s = max((turn.state.plan.capture(name).every_s for name in stage.captures), default=0.0)
     t0_s = turn.at_s + in_s
     turn.set(
         step=replace(
             step,
             phase="running",
-            finish_s=t0_s + windows.ramp_up_s + windows.measure_s + 1.25 * every_s + 0.2,
+            finish_s=t0_s + windows.ramp_up_s + windows.measure_s + _CAPTURE_MARGIN_S,
             until_s=t0_s + windows.total_s + 240.0 + turn.state.setup.timing.answer_grace_s,
         )
     )

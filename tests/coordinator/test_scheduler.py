@@ -172,10 +172,10 @@ def test_an_iteration_from_arming_to_summary() -> None:
     started = driver.put(Heard(at_s=3.2, host="s1", message=Sample(key=capture(driver), sequence=1, sample=None)))  # type: ignore[arg-type]
     (start,) = [c for c in started if isinstance(c, StartLoads)]
     assert set(start.loads) == {("c1", load1.key), ("c2", load2.key)}
-    assert scheduler.wake_s(driver.state) == pytest.approx(3.2 + 0.3 + 1 + 3 + 1.25 + 0.2)
-    driver.hear("load", "c1", 8.5, TaskDone, result=LOAD)
-    finishing = driver.put(Tick(at_s=9.0))
+    assert scheduler.wake_s(driver.state) == pytest.approx(3.2 + 0.3 + 1 + 3 + 0.2)
+    finishing = driver.put(Tick(at_s=7.7))
     assert Tell(host="s1", message=Finish(key=capture(driver))) in finishing
+    driver.hear("load", "c1", 8.5, TaskDone, result=LOAD)
     driver.hear("load", "c2", 9.1, TaskDone, result=LOAD)
     assert not driver.put(Tick(at_s=9.2)), "finished once"
     driver.hear("capture:waits", "s1", 9.3, TaskDone, result=Done())
