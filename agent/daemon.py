@@ -21,7 +21,6 @@ from typing import Any, cast
 
 import grpc
 import grpc.aio
-import psutil
 
 import proveout
 from proveout.agent import facts
@@ -40,7 +39,6 @@ from proveout.proto.transport import OPTIONS
 ORPHAN_S = 30.0
 HELLO_S = 10.0
 STOP_S = 2.0
-CHILD_S = 2.0
 LOOK_S = 0.1
 STREAMS_MAX = 16
 
@@ -50,6 +48,8 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_concurrent_streams", STREAMS_MAX),
 )
+
+_EOF = grpc.aio.EOF  # type: ignore[attr-defined]
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Servicer(AgentServicer):
         attachment = session.attach()
         listening = asyncio.create_task(_listen(context, session, attachment))
         try:
-            await context.write(codec.agent_envelope(self._welcome(session)))
+            await context.write(codec.agent_envelope(_welcome(self._name, session)))
             await _speak(context, session, attachment)
             fault = listening.result() if listening.done() and not listening.cancelled() else None
             if fault is not None:
@@ -92,16 +92,17 @@ class Servicer(AgentServicer):
             listening.cancel()
             session.detach(attachment)
 
-    def _welcome(self, session: Session) -> Welcome:
-        return Welcome(
-            agent=self._name or session.hello.host,
-            version=proveout.__version__,
-            protocol=PROTOCOL_VERSION,
-            machine_id=facts.machine_id(),
-            cores=facts.cores(),
-            facts=facts.facts(),
-            session=session.name,
-        )
+
+def _welcome(name: str, session: Session) -> Welcome:
+    return Welcome(
+        agent=name or session.hello.host,
+        version=proveout.__version__,
+        protocol=PROTOCOL_VERSION,
+        machine_id=facts.machine_id(),
+        cores=facts.cores(),
+        facts=facts.facts(),
+        session=session.name,
+    )
 
 
 async def _first(context: Any) -> Hello:
@@ -110,7 +111,7 @@ async def _first(context: Any) -> Hello:
     try:
         async with asyncio.timeout(HELLO_S):
             envelope = await context.read()
-        if envelope is grpc.aio.EOF:
+        if envelope is _EOF:
             await context.abort(invalid, "the stream ended before its Hello")
         message = codec.coordinator_message(envelope)
     except TimeoutError:
@@ -125,7 +126,7 @@ async def _first(context: Any) -> Hello:
 async def _listen(context: Any, session: Session, attachment: Attachment) -> codec.WireFault | None:
     """Hand over what comes in until the stream ends, and detach it then; the fault when it ended for one."""
     try:
-        while (envelope := await context.read()) is not grpc.aio.EOF and attachment.open:
+        while (envelope := await context.read()) is not _EOF and attachment.open:
             session.receive(codec.coordinator_message(envelope))
     except codec.WireFault as fault:
         _log.warning("ended a stream: %s", fault.what)
@@ -167,7 +168,6 @@ async def serve(
             await _leave(admission)
             await server.stop(STOP_S)
             journal.close()
-            await asyncio.to_thread(_end_children)
     if options.local:
         _remove(options.pki)
 
@@ -217,7 +217,7 @@ async def _until_over(admission: Admission, local: bool, orphan_s: float) -> Non
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    waits = {asyncio.create_task(stop.wait())}
+    waits: set[asyncio.Task[Any]] = {asyncio.create_task(stop.wait())}
     if local:
         waits.add(asyncio.create_task(_session_over(admission, orphan_s)))
     try:
@@ -245,18 +245,6 @@ async def _leave(admission: Admission) -> None:
     if admission.session is not None:
         admission.session.end("cancelled", "the agent was told to stop", keep_data=True)
         await admission.session.ended.wait()
-
-
-def _end_children() -> None:
-    """Processes that a handler has left behind: nothing outlives its agent."""
-    children = psutil.Process().children(recursive=True)
-    for child in children:
-        _log.warning("ending process %d, which was left behind", child.pid)
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.terminate()
-    for child in psutil.wait_procs(children, timeout=CHILD_S)[1]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.kill()
 
 
 def _remove(directory: Path) -> None:

@@ -3,13 +3,15 @@
 Flow: `admission` notes epochs; a session notes a task's key before it starts it (`accept`) and its outcome before it sends
 it (`finish`), so a task that is sent again is answered and has no second effect, also after the agent was restarted. Keys
 belong to one epoch of a run: when a newer coordinator takes over everything of the old one is ended first, so its tasks
-are new ones. Outcomes may hold connection strings: the file is 0600, and a run's tasks are forgotten when it ends.
+are new ones. Outcomes may hold connection strings: the file is 0600, a run's tasks are forgotten when it ends, and those of
+a run that never said so after `KEPT_DAYS`.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +20,16 @@ from proveout.proto import codec
 from proveout.proto.messages import TaskDone, TaskFailed
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS epoch (run TEXT PRIMARY KEY, highest INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS epoch (run TEXT PRIMARY KEY, highest INTEGER NOT NULL, seen_unix_s INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS task (
   run TEXT NOT NULL, epoch INTEGER NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, outcome BLOB,
   PRIMARY KEY (run, epoch, key)
 ) WITHOUT ROWID;
 """
+
+_PRUNE = "DELETE FROM task WHERE run IN (SELECT run FROM epoch WHERE seen_unix_s < ?)"
+
+KEPT_DAYS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,7 @@ class AgentJournal:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.executescript(_SCHEMA)
+            self._db.execute(_PRUNE, (round(time.time()) - KEPT_DAYS * 86400,))
         except (OSError, sqlite3.Error) as error:
             raise ProveoutError(
                 f"the agent's journal cannot be used: {error}",
@@ -59,8 +66,9 @@ class AgentJournal:
     def note_epoch(self, run: str, epoch: int) -> None:
         """From now on only `epoch` and higher ones are admitted for `run`; what older ones asked for is forgotten."""
         self._db.execute(
-            "INSERT INTO epoch VALUES (?, ?) ON CONFLICT (run) DO UPDATE SET highest = max(highest, excluded.highest)",
-            (run, epoch),
+            "INSERT INTO epoch VALUES (?, ?, ?) ON CONFLICT (run) DO UPDATE "
+            "SET highest = max(highest, excluded.highest), seen_unix_s = excluded.seen_unix_s",
+            (run, epoch, round(time.time())),
         )
         self._db.execute("DELETE FROM task WHERE run = ? AND epoch < ?", (run, epoch))
 

@@ -3,7 +3,8 @@
 Flow: the stream's messages -> `receive` -> tasks (`work`), each answered through the outbox -> the stream that is attached.
 Streams come and go within the lease; the session stays. A key that is known already is answered with what is known of it.
 The session ends once, by `end`: at a Goodbye, at the end of the lease, when a newer coordinator takes over, or with
-the agent. Then all tasks are stopped, resources closed in reverse order of their making, and the work directory removed.
+the agent. Then all tasks are stopped, resources closed in reverse order of their making, child processes that are left ended, and the
+work directory removed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from proveout.agent.children import end_children
 from proveout.agent.journal import AgentJournal
 from proveout.agent.lease import Lease
 from proveout.agent.outbox import Outbox
@@ -231,6 +233,7 @@ class Session:
             await asyncio.wait(set(self._runs.values()))
         for name, resource in reversed(list(self.resources.items())):
             await self._close(name, resource, keep_data)
+        await asyncio.to_thread(end_children)
         await asyncio.to_thread(shutil.rmtree, self.work_dir, ignore_errors=True)
         if not keep_data:
             with contextlib.suppress(sqlite3.Error):

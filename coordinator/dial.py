@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -19,6 +20,8 @@ from proveout.proto import codec
 from proveout.proto.agent_pb2_grpc import AgentStub
 from proveout.proto.messages import AgentMessage, CoordinatorMessage, Hello, Refused, Welcome
 from proveout.proto.transport import OPTIONS
+
+_EOF = grpc.aio.EOF  # type: ignore[attr-defined]
 
 
 class AgentUnreachable(ProveoutError):
@@ -63,7 +66,7 @@ class Stream:
             envelope = await self._call.read()
         except grpc.aio.AioRpcError as error:
             raise StreamEnded(_status(error)) from error
-        if envelope is grpc.aio.EOF:
+        if envelope is _EOF:
             raise StreamEnded("the agent ended the session", clean=True)
         return codec.agent_message(envelope)
 
@@ -123,7 +126,8 @@ async def _greet(where: str, address: str, credentials: Credentials, hello: Hell
     )
     # A channel of its own each time: a shared subchannel would carry the back-off of an earlier attempt.
     channel = grpc.aio.secure_channel(address, tls, options=[*OPTIONS, ("grpc.use_local_subchannel_pool", 1)])
-    stream = Stream(channel, AgentStub(channel).Session())
+    open_session = cast(Callable[[], Any], AgentStub(channel).Session)  # without an iterator it is written to
+    stream = Stream(channel, open_session())
     try:
         await stream.write(hello)
         answer = await stream.read()

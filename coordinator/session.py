@@ -240,9 +240,12 @@ class AgentSession:
                 await self._burst()
             self._queue_beat()
             await asyncio.sleep(self._hello.beat_s)
-            silent_s = time.monotonic() - self._replied_s
+            silent_s = self._silent_s()
             if silent_s >= self._hello.lease_s:
                 return f"no answer for {silent_s:.1f} s", True
+
+    def _silent_s(self) -> float:
+        return time.monotonic() - self._replied_s
 
     async def _burst(self) -> None:
         for _ in range(BURST):
@@ -250,6 +253,8 @@ class AgentSession:
             self._queue_beat()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._replied.wait(), min(BURST_REPLY_S, self._hello.beat_s))
+            if self._silent_s() >= self._hello.lease_s:
+                return
         if len(self._clock):
             self._measured.set()
 

@@ -161,6 +161,19 @@ def test_a_run_that_has_ended_is_forgotten_but_for_its_epoch(path: Path) -> None
     journal.close()
 
 
+def test_tasks_of_a_run_that_never_ended_are_forgotten_in_the_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = AgentJournal(path)
+    journal.note_epoch("run", 1)
+    journal.accept("run", 1, "a", "d")
+    journal.close()
+    for days, remembered in ((1, True), (-1, False)):
+        monkeypatch.setattr("proveout.agent.journal.KEPT_DAYS", days)
+        journal = AgentJournal(path)
+        assert (journal.known("run", 1, "a") is not None) is remembered
+        assert journal.highest_epoch("run") == 1
+        journal.close()
+
+
 def test_a_journal_is_private(path: Path) -> None:
     AgentJournal(path).close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import signal
 import socket
 import sys
@@ -11,7 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from fabric_bench import FAKE_AGENT, Bench, Line, eventually, lines, task
+from fabric_bench import FAKE_AGENT, Bench, Line, eventually, is_gone, lines, task
 
 from proveout.coordinator.dial import AgentRefused, AgentUnreachable
 from proveout.coordinator.local import LocalFabric
@@ -68,8 +69,6 @@ class Permanent:
         return await self.process.wait()
 
     async def connect(self, **changes: object) -> Line:
-        import dataclasses
-
         hello = dataclasses.replace(HELLO, **changes)  # type: ignore[arg-type]
         events: asyncio.Queue[SessionEvent] = asyncio.Queue()
         line = Line(await connect("db1", self.address, self.credentials, hello, events), events)
@@ -102,6 +101,17 @@ async def test_it_listens_on_after_a_run(agent: Permanent) -> None:
         assert work_dirs(agent) == []
     assert (agent.directory / "pki" / "agent.key").exists()
     assert await agent.stop() == 0
+
+
+async def test_processes_that_a_session_leaves_behind_end_with_it(agent: Permanent, tmp_path: Path) -> None:
+    line = await agent.connect()
+    line.session.send(task("k", f"spawn {tmp_path}/pid"))
+    await line.outcome("k")
+    child = int(lines(tmp_path / "pid")[0])
+    assert not is_gone(child)
+    await line.session.close()
+    assert is_gone(child)
+    await (await agent.connect(run_id="the agent is still there")).session.close()
 
 
 async def test_a_newer_epoch_takes_over_and_ends_the_old_work_first(agent: Permanent, tmp_path: Path) -> None:
