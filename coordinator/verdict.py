@@ -37,7 +37,7 @@ from proveout.dsl.expressions import (
     evaluate,
 )
 from proveout.dsl.plan import Check, Plan, Search
-from proveout.dsl.syntax import Call, Member, Name, Node, Syntax, children, parse, render
+from proveout.dsl.syntax import Call, Member, Name, Node, Syntax, children, parse, render, ungroup
 from proveout.proto.events import (
     Event,
     IterationFinished,
@@ -321,25 +321,49 @@ _COMPARED: Mapping[str, _Compared] = {
 
 
 def _evidence(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, outcome: Outcome) -> str:
-    """`left = 2.31 >= 2: holds; reads baseline.at(8).tps 2,310/s (95 % CI …)`."""
-    sides = [_side(text, value) for text, value in ((leaf.left, left), (leaf.right, right))]
-    said = {"PASS": "holds", "FAIL": "does not hold", "INCONCLUSIVE": "undecided: the interval lies across the limit"}[
-        outcome
+    """`baseline.at(8).tps.lower = 2,290/s >= 2,000/s: holds; reads baseline.at(8).tps 2,310/s (95 % CI …)`."""
+    # A constant takes the unit of what it is compared with.
+    metric = _metric(leaf.left) or _metric(leaf.right)
+    sides = [
+        _side(text, value, _metric(text) if not _is_constant(text) else metric)
+        for text, value in ((leaf.left, left), (leaf.right, right))
     ]
+    said = _SAID[outcome]
     if any(isinstance(value, dict) and "lower" not in value for value in (left, right)):
-        said = "undecided: too few repeats for an interval"
+        said = "undecided, too few repeats for an interval"
     text = f"{sides[0]} {leaf.operator} {sides[1]}: {said}"
     read = list(_estimates_read(leaf.text, tree))
     if not read:
         return text
-    points = "" if any(name not in POINTS for _, name in read) else " as points, intervals not considered"
-    return f"{text}; reads{points} " + ", ".join(dict.fromkeys(words for words, _ in read))
+    how = "reads" if any(name not in POINTS for _, name in read) else "reads point estimates, without their intervals:"
+    return f"{text}; {how} " + ", ".join(dict.fromkeys(words for words, _ in read))
 
 
-def _side(text: str, value: Any) -> str:
-    last = text.rpartition(".")[2]
-    of = text.rpartition(".")[0].rpartition(".")[2] if last in STATISTICS else last
-    shown = interval(value, of) if isinstance(value, dict) else quantity(value, of) if _is_number(value) else str(value)
+_SAID: Mapping[Outcome, str] = {
+    "PASS": "holds",
+    "FAIL": "does not hold",
+    "INCONCLUSIVE": "undecided, the interval lies across the limit",
+}
+
+
+def _metric(text: str) -> str:
+    """The metric that a side is, for its unit: `tps` of `base.at(4).tps.lower`; "" for anything computed."""
+    node = ungroup(parse(text))
+    if isinstance(node, Member) and node.name in STATISTICS:
+        if node.name in ("cv", "n"):
+            return ""
+        node = node.of
+    return node.name if isinstance(node, Member | Name) else ""
+
+
+def _side(text: str, value: Any, metric: str) -> str:
+    shown = (
+        interval(value, metric)
+        if isinstance(value, dict)
+        else quantity(value, metric)
+        if _is_number(value)
+        else str(value)
+    )
     return shown if _is_constant(text) else f"{text} = {shown}"
 
 
@@ -365,5 +389,5 @@ def _estimates_read(text: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, s
         base = text[node.of.start : node.of.end]
         value = _value(base, tree)
         if isinstance(value, dict) and "mean" in value:
-            metric = "" if isinstance(node.of, Call) else base.rpartition(".")[2]
-            yield f"{base} {interval(value, metric)}", node.name
+            named = f"{node.of.function}(…)" if isinstance(node.of, Call) else base
+            yield f"{named} {interval(value, _metric(base))}", node.name

@@ -159,8 +159,25 @@ def test_evidence_has_the_numbers_the_interval_and_the_iterations() -> None:
 
 
 def test_points_say_that_they_are_points() -> None:
-    assert "as points, intervals not considered" in verdict("base.at(4).tps.mean >= 1", BASE).evidence
-    assert "as points" not in verdict("base.at(4).tps.lower >= 1", BASE).evidence
+    assert "point estimates" in verdict("base.at(4).tps.mean >= 1", BASE).evidence
+    assert "point estimates" not in verdict("base.at(4).tps.lower >= 1", BASE).evidence
+
+
+@pytest.mark.parametrize(
+    ("check", "evidence"),
+    [
+        ("base.at(4).tps.lower >= 270", "base.at(4).tps.lower = 275.2/s >= 270/s: holds"),
+        ("base.at(4).response.avg_us.mean <= ms(50)", "base.at(4).response.avg_us.mean = 13.3 ms <= 50.0 ms: holds"),
+        ("base.at(4).errors.fraction.mean < 0.001", "base.at(4).errors.fraction.mean = 0 % < 0.1 %: holds"),
+        (
+            "base.peak.tps.mean / base.at(1).tps.mean >= 4",
+            "base.peak.tps.mean / base.at(1).tps.mean = 3 >= 4: does not hold",
+        ),
+        ("base.at(4).tps.n > 2", "base.at(4).tps.n = 3 > 2: holds"),
+    ],
+)
+def test_evidence_has_units(check: str, evidence: str) -> None:
+    assert verdict(check, BASE).evidence.startswith(evidence)
 
 
 def test_a_single_repeat_cannot_be_compared_but_by_its_point() -> None:
