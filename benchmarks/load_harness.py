@@ -1,0 +1,109 @@
+"""What the load benchmarks share: a task context that times nothing, a provisioned PostgreSQL with HLR data, a load run."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from proveout.agent.load.populate import populate
+from proveout.agent.load.task import run_load
+from proveout.agent.provision.handlers import start_system
+from proveout.agent.tasks import Resource
+from proveout.dsl.plan import System, Windows, Workload
+from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.proto.messages import CaptureSample, Endpoint, LoadSecond, LoadShare, PopulateSystem, RunLoad, StartSystem
+
+RAMP_S = 0.5
+T0_S = 0.2
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Transactions a second, client CPU per transaction, and what of that is the agent's merging."""
+
+    tps: float
+    cpu_us: float
+    merging_us: float = 0.0
+
+
+class Context:
+    """A task context for handlers that are called directly."""
+
+    key = host = "benchmark"
+
+    def __init__(self, work_dir: Path) -> None:
+        self.work_dir = work_dir
+        self.resources: dict[str, Resource] = {}
+        self.ended = 0
+        self.cpu_at_start_s = 0.0
+
+    def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
+
+    def sample(self, sample: LoadSecond | CaptureSample) -> None:
+        """Count what ended."""
+        if isinstance(sample, LoadSecond):
+            self.ended += sum(t.counts.ok + t.counts.logical_failures for t in sample.transactions)
+
+    def log(self, level: str, text: str) -> None:
+        print(f"{level}: {text}", file=sys.stderr)
+
+    def armed(self) -> None:
+        """Connected: the merging starts here."""
+        self.ended, self.cpu_at_start_s = 0, time.process_time()
+
+    async def started(self) -> int:
+        return time.monotonic_ns() + round(T0_S * 1e9)
+
+    async def finished(self) -> None: ...
+
+    async def close(self) -> None:
+        """End what the handlers have kept."""
+        for resource in reversed(list(self.resources.values())):
+            await resource.close(keep_data=False)
+
+
+def workload(subscribers: int, weights: Mapping[str, float]) -> Workload:
+    """HLR with these weights."""
+    return Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=subscribers, weights=dict(weights))))
+
+
+@asynccontextmanager
+async def postgres(hlr: Workload) -> AsyncIterator[tuple[Context, Endpoint]]:
+    """An embedded PostgreSQL, synchronous_commit off, with the workload's data, and a context; both end with it."""
+    with tempfile.TemporaryDirectory(prefix="proveout-bench-") as folder:
+        context = Context(Path(folder))
+        settings = (("max_connections", "200"), ("shared_buffers", "256MB"), ("synchronous_commit", "off"))
+        system = System(name="target", engine="postgres", host="here", provision="embedded", settings=settings)
+        try:
+            started = await start_system(context, StartSystem(system=system, data_root=f"{folder}/data"))
+            await populate(context, PopulateSystem(workload=hlr, endpoint=started.endpoint, workers=2))
+            yield context, started.endpoint
+        finally:
+            await asyncio.shield(context.close())
+
+
+async def run(
+    context: Context, endpoint: Endpoint, hlr: Workload, *, connections: int, seconds: float, seed: int
+) -> Figures:
+    """One closed load on two workers. Exits when anything about it was not clean."""
+    spec = RunLoad(
+        workload=hlr,
+        endpoint=endpoint,
+        share=LoadShare(first=0, count=connections, total=connections),
+        windows=Windows(ramp_up_s=RAMP_S, measure_s=seconds, ramp_down_s=0.0),
+        workers=2,
+        seed=seed,
+        label="benchmark",
+    )
+    result = await run_load(context, spec)
+    merging_us = (time.process_time() - context.cpu_at_start_s) / context.ended * 1e6
+    if result.first_errors or result.samples_lost:
+        sys.exit(f"the load had errors: {result.first_errors}, samples lost: {result.samples_lost}")
+    cpu_us = result.client_cpu_s / result.ended_in_window * 1e6
+    return Figures(result.ended_in_window / seconds, cpu_us + merging_us, merging_us)
