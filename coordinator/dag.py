@@ -107,10 +107,12 @@ def shares(
 
 
 def seed(workload: Workload, iteration: IterationId) -> int:
-    """The seed of an iteration: repeats differ, attempts of one repeat do not, and a second run draws the same again."""
+    """The seed of an iteration: a second run draws the same again, but no iteration what another of its run has drawn.
+
+    Attempts differ too: an insert that the first attempt has made would fail in the second.
+    """
     base = dict(workload.parameters).get("seed")
-    text = f"{base}/{iteration.stage}/{iteration.rung}/{iteration.repeat}"
-    return zlib.crc32(text.encode())
+    return zlib.crc32(f"{base}/{iteration}".encode())
 
 
 def loads(
