@@ -143,7 +143,7 @@ def _links(turn: Turn) -> bool:
             for stage in dag.populating(state.plan, source.name)
         )
         if made and source.name not in state.linked:
-            _link(turn, source.name, sink.name, copy_data=False)
+            _link(turn, source.name, sink.name, copy_data=False, stage=state.stage)
             return True
     return False
 

@@ -223,7 +223,7 @@ def test_reset_takes_the_source_back_before_its_sink() -> None:
     assert what.index("link:cache") < what.index("save:cache") < what.index("save:backend")
 
 
-def test_terminals_are_shared_out_and_seeds_repeat() -> None:
+def test_terminals_are_shared_out_and_seeds_differ() -> None:
     seen: dict[str, list[RunLoad]] = {}
 
     class Watched(Simulation):
@@ -238,7 +238,9 @@ def test_terminals_are_shared_out_and_seeds_repeat() -> None:
         rung = int(label.split("/")[1])
         taken = [n for load in loads for n in range(load.share.first, load.share.first + load.share.count)]
         assert sorted(taken) == list(range(rung)), label
-    assert seen["baseline/1/1/1"][0].seed != seen["baseline/1/2/1"][0].seed
+    seeds = {label: {load.seed for load in loads} for label, loads in seen.items()}
+    assert all(len(of_label) == 1 for of_label in seeds.values()), "one schedule for all clients"
+    assert len(set.union(*seeds.values())) == len(seeds)
 
 
 @pytest.mark.parametrize("kind", ["lose", "fail", "silent", "lose_for_good", "interrupt"])
