@@ -335,7 +335,7 @@ def _evidence(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, 
     read = list(_estimates_read(leaf.text, tree))
     if not read:
         return text
-    how = "reads" if any(name not in POINTS for _, name in read) else "reads point estimates, without their intervals:"
+    how = "reads" if any(name not in POINTS for _, name in read) else "point estimates:"
     return f"{text}; {how} " + ", ".join(dict.fromkeys(words for words, _ in read))
 
 

@@ -22,17 +22,18 @@ FORMAT = "proveout.result/1"
 
 def document(results: RunResults) -> dict[str, Any]:
     """The document as plain data."""
-    return {
+    whole = {
         "format": FORMAT,
         "run": _run(results),
-        "verdicts": _plain(results.verdicts),
+        "verdicts": to_plain(results.verdicts),
         "stages": [_stage(stage) for stage in results.stages.values()],
-        "propagations": _plain(results.propagations),
-        "agents": _plain(results.agents),
-        "systems": _plain(results.systems),
-        "lost": _plain(results.lost),
-        "notices": _plain(results.notices),
+        "propagations": to_plain(results.propagations),
+        "agents": to_plain(results.agents),
+        "systems": to_plain(results.systems),
+        "lost": to_plain(results.lost),
+        "notices": to_plain(results.notices),
     }
+    return {name: _finite(part) for name, part in whole.items()}
 
 
 def to_json(results: RunResults) -> str:
@@ -59,7 +60,7 @@ def _run(results: RunResults) -> dict[str, Any]:
         return about
     run = results.run
     named = {"id": run.run_id, "name": run.name, "title": run.title, "version": run.version, "digest": run.digest}
-    return named | about | {"resumed": run.resumed, "plan": _plain(run.plan)}
+    return named | about | {"resumed": run.resumed, "plan": to_plain(run.plan)}
 
 
 def _stage(stage: StageResult) -> dict[str, Any]:
@@ -69,28 +70,24 @@ def _stage(stage: StageResult) -> dict[str, Any]:
         "kind": stage.kind,
         "outcome": ended.outcome if ended else "unfinished",
         "seconds": ended.seconds if ended else None,
-        "metrics": _plain(ended.metrics) if ended else {},
+        "metrics": to_plain(ended.metrics) if ended else {},
         "rungs": [_rung(rung) for rung in stage.rungs] if stage.kind == "ladder" else [],
-        "iterations": _plain(stage.iterations),
-        "voided": _plain(stage.voided),
-        "populated": _plain(stage.populated),
-        "probes": _plain(stage.probes),
-        "search": _plain(stage.search),
-        "cut": _plain(stage.cut),
+        "iterations": to_plain(stage.iterations),
+        "voided": to_plain(stage.voided),
+        "populated": to_plain(stage.populated),
+        "probes": to_plain(stage.probes),
+        "search": to_plain(stage.search),
+        "cut": to_plain(stage.cut),
     }
 
 
 def _rung(rung: RungResult) -> dict[str, Any]:
     return {
         "threads": rung.threads,
-        "metrics": _plain(rung.tree),
+        "metrics": to_plain(rung.tree),
         "iterations": [str(item.id) for item in rung.iterations],
         "excluded": [str(item.id) for item in rung.excluded],
     }
-
-
-def _plain(value: Any) -> Any:
-    return _finite(to_plain(value))
 
 
 def _finite(value: Any) -> Any:

@@ -70,7 +70,7 @@ def _text(words: str, style: str = "") -> Text:
 
 
 def _heading(words: str) -> Padding:
-    return Padding(_text(words, "bold"), (1, 0, 0, 0))
+    return Padding(_text(words, "bold"), (1, 0, 0, 0), expand=False)
 
 
 def _grid(heads: Sequence[str], rows: Sequence[Sequence[str | Text]], *, left: int = 1) -> Table:
@@ -98,7 +98,7 @@ def _verdicts(results: RunResults) -> Iterator[RenderableType]:
         head.append(safe(title))
         # One piece of evidence a line: a check with && has several.
         evidence = [Text("· ") + _text(piece) for piece in verdict.evidence.split("; ")]
-        yield Group(head, *(Padding(piece, (0, 0, 0, 13)) for piece in evidence))
+        yield Group(head, *(Padding(piece, (0, 0, 0, 13), expand=False) for piece in evidence))
 
 
 def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
@@ -123,7 +123,7 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[RenderableType]
     unit, factor = latency_unit([*load_rows(stage), *transaction_rows(top)])
     where = f" on {target}" if target else ""
     yield _heading(f"{stage.id}{where}: throughput, and response time in {unit}")
-    yield _grid(("thr", "TPS", "±", "rel", *_latency_heads()), [_rung_cells(row, factor) for row in load_rows(stage)])
+    yield _grid(("thr", "TPS", "±%", "rel", *_latency_heads()), [_rung_cells(row, factor) for row in load_rows(stage)])
     excluded = [row for row in load_rows(stage) if row.excluded]
     for row in excluded:
         yield _text(
@@ -167,7 +167,15 @@ def _latencies(row: LoadRow, factor: float) -> list[str]:
 
 def _rung_cells(row: LoadRow, factor: float) -> list[str]:
     relative = f"{row.relative:.2f}" if row.relative is not None else "-"
-    return [row.label, short(row.tps), short(row.half_tps), relative, *_latencies(row, factor)]
+    return [row.label, short(row.tps), _uncertainty(row), relative, *_latencies(row, factor)]
+
+
+def _uncertainty(row: LoadRow) -> str:
+    """Half the confidence interval in per cent of the mean; two repeats may not even tell the order of magnitude."""
+    if row.half_tps is None or not row.tps:
+        return "-"
+    share = row.half_tps / row.tps * 100.0
+    return f"{share:.2g}" if share < 100.0 else ">100"
 
 
 def _transaction_cells(row: LoadRow, factor: float) -> list[str]:

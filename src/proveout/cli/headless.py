@@ -86,9 +86,9 @@ class HeadlessPrinter:
             self._gone = True
 
     def _clock(self) -> str:
-        """Elapsed, and what the estimate leaves: `[ 1:05, 2:10 left]`."""
-        left = self.view.remaining_s
-        rest = "" if self.view.ended or not self.view.estimate_s else f", {_minutes(left)} left"
+        """Elapsed, and what the estimate leaves while it leaves something: `[ 1:05, 2:10 left]`."""
+        left = _minutes(self.view.remaining_s)
+        rest = f", {left} left" if self.view.remaining_s >= 1.0 else ""
         return f"[{_minutes(self.view.elapsed_s):>5}{rest}]"
 
     def _paint(self, text: str) -> str:
