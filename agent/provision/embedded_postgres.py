@@ -199,7 +199,7 @@ class Server:
 
     def _open_session(self) -> None:
         base = programs.reachable_base(self._reachable)
-        store.sweep((base,), locked=_is_locked)
+        store.sweep((base,), locked=is_locked)
         self._session = Path(tempfile.mkdtemp(prefix=store.SESSION_PREFIX, dir=base))
         self._guarded.ask("own", path=str(self._session))
         self._session.chmod(0o711)
@@ -451,7 +451,7 @@ async def _to_its_end(step: Callable[[], _T]) -> _T:
         raise
 
 
-def _is_locked(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Whether a living guard holds the directory."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,0 +1,196 @@
+"""The host capture: parsers over golden texts, the process tree, and a real run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+from proveout.agent.capture import kinds, proc
+from proveout.agent.capture.processes import ProcessTree, find_root
+from proveout.agent.tasks import TaskFault
+from proveout.dsl.plan import Capture
+from proveout.proto.messages import CaptureResult, CaptureSample, Reading, RunCapture
+
+STAT = """cpu  1000 50 300 90000 400 7 13 25 0 0
+cpu0 500 25 150 45000 200 3 7 12 0 0
+cpu1 500 25 150 45000 200 4 6 13 0 0
+intr 1
+"""
+MEMINFO = "MemTotal:  1000 kB\nMemFree:  100 kB\nMemAvailable:  400 kB\nBuffers: 1 kB\n"
+DISKSTATS = """ 254       0 vda 100 5 2000 30 200 6 4000 70 0 90 100 0 0 0 0 9 1
+ 254       1 vda1 90 5 1900 30 190 6 3900 70 0 90 100 0 0 0 0 9 1
+   7       0 loop0 1 0 2 0 0 0 0 0 0 0 0
+"""
+NET = """Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:     999       9    0    0    0     0          0         0      999       9    0    0    0     0       0          0
+  eth0:    1234      10    0    0    0     0          0         0     5678      20    0    0    0     0       0          0
+"""
+PRESSURE = "some avg10=0.37 avg60=0.76 avg300=0.23 total=3906943\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n"
+
+
+def table(readings: Any) -> dict[tuple[str, str], float]:
+    return {(reading.metric, reading.label): reading.value for reading in readings}
+
+
+def test_cpu_times_are_seconds_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proc, "TICKS_PER_S", 100)
+    assert table(proc.parse_cpu(STAT)) == {
+        ("cpu.cores", ""): 2,
+        ("cpu.user_s_total", ""): pytest.approx(10.5),
+        ("cpu.system_s_total", ""): pytest.approx(3.2),
+        ("cpu.iowait_s_total", ""): 4.0,
+        ("cpu.idle_s_total", ""): 900.0,
+        ("cpu.steal_s_total", ""): 0.25,
+    }
+
+
+def test_memory_is_bytes() -> None:
+    assert table(proc.parse_memory(MEMINFO)) == {
+        ("memory.total_bytes", ""): 1000 * 1024,
+        ("memory.available_bytes", ""): 400 * 1024,
+        ("memory.used_bytes", ""): 600 * 1024,
+    }
+
+
+def test_disks_are_whole_disks_in_bytes_and_seconds() -> None:
+    assert table(proc.parse_disks(DISKSTATS, frozenset({"vda"}))) == {
+        ("disk.reads_total", "vda"): 100,
+        ("disk.read_bytes_total", "vda"): 2000 * 512,
+        ("disk.writes_total", "vda"): 200,
+        ("disk.write_bytes_total", "vda"): 4000 * 512,
+        ("disk.busy_s_total", "vda"): 0.09,
+    }
+
+
+def test_network_leaves_lo_out() -> None:
+    assert table(proc.parse_network(NET)) == {
+        ("network.received_bytes_total", "eth0"): 1234,
+        ("network.received_packets_total", "eth0"): 10,
+        ("network.sent_bytes_total", "eth0"): 5678,
+        ("network.sent_packets_total", "eth0"): 20,
+    }
+
+
+def test_pressure_is_the_some_line() -> None:
+    assert list(proc.parse_pressure(PRESSURE, "io")) == [Reading(metric="pressure.io_us_total", value=3906943)]
+
+
+def test_the_open_files_agree_with_psutil() -> None:
+    counters = proc.Counters()
+    before = psutil.cpu_times()
+    readings = table(counters.read())
+    after = psutil.cpu_times()
+    counters.close()
+    assert before.user + before.nice - 0.02 <= readings["cpu.user_s_total", ""] <= after.user + after.nice + 0.02
+    assert before.idle - 0.02 <= readings["cpu.idle_s_total", ""] <= after.idle + 0.02
+    assert readings["memory.total_bytes", ""] == psutil.virtual_memory().total
+    assert readings["cpu.cores", ""] == psutil.cpu_count()
+
+
+def burn(seconds: float) -> subprocess.Popen[str]:
+    code = f"import time\nwhile time.process_time() < {seconds}: pass\nprint('burnt', flush=True)\ninput()"
+    return subprocess.Popen(
+        [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_the_process_tree_counts_children_also_after_their_end() -> None:
+    tree = ProcessTree(os.getpid())
+    before = table(tree.read())
+    with burn(0.3) as child:
+        assert child.stdout is not None and child.stdin is not None
+        assert child.stdout.readline() == "burnt\n"
+        during = table(tree.read())
+        child.stdin.write("\n")
+        child.stdin.close()
+        child.wait()
+    after = table(tree.read())
+    key = ("ours.cpu_s_total", "")
+    assert during[key] - before[key] >= 0.28
+    assert after[key] >= during[key]
+    assert during["ours.rss_bytes", ""] > before["ours.rss_bytes", ""]
+    assert during["ours.servers_cpu_s_total", ""] == before["ours.servers_cpu_s_total", ""]
+
+
+def test_the_process_tree_is_the_same_without_the_kernels_children_files() -> None:
+    with burn(0.0) as child:
+        assert child.stdout is not None and child.stdin is not None
+        child.stdout.readline()
+        quick, slow = ProcessTree(os.getpid()), ProcessTree(os.getpid())
+        slow._has_children_files = False
+        assert sorted(quick._members()) == sorted(slow._members())
+        assert child.pid in quick._members()
+        child.stdin.close()
+
+
+def test_the_root_is_the_topmost_proveout() -> None:
+    code = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {code!r}])"
+    # The outer process looks like `proveout …`: the second word of its command line is that name.
+    with subprocess.Popen(
+        ["proveout", "-S", "-c", outer],
+        executable=sys.executable,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONEXECUTABLE": sys.executable},
+    ) as parent:
+        assert parent.stdout is not None and parent.stdin is not None
+        line = parent.stdout.readline()
+        assert find_root(int(line)) == parent.pid
+        parent.stdin.close()
+
+
+async def until(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass in time"
+        await asyncio.sleep(0.01)
+
+
+async def test_a_run_samples_at_once_at_each_instant_and_at_the_end(task_context: Any) -> None:
+    capture = Capture(name="host", kind="os", every_s=0.1, hosts=("local",))
+    began_ns = time.monotonic_ns()
+    running = asyncio.ensure_future(kinds.capture(task_context, RunCapture(capture=capture)))
+    await until(lambda: len(task_context.samples) >= 4)
+    task_context.end()
+    result = await running
+    ended_ns = time.monotonic_ns()
+    samples: list[CaptureSample] = task_context.samples
+    assert isinstance(result, CaptureResult)
+    assert result.samples == len(samples) >= 5
+    assert result.cpu_s > 0
+    times = [sample.at_ns for sample in samples]
+    assert began_ns <= times[0] and times[-1] <= ended_ns
+    assert times == sorted(times)
+    # Absolute instants: sample k is due at start + k × 100 ms, and never comes before that.
+    assert all(at - times[0] >= index * 100_000_000 - 5_000_000 for index, at in enumerate(times[:-1]))
+    metrics = {reading.metric for reading in samples[0].readings}
+    assert {"cpu.user_s_total", "memory.used_bytes", "ours.cpu_s_total"} <= metrics
+
+
+async def test_a_cancelled_run_ends_its_thread(task_context: Any) -> None:
+    capture = Capture(name="host", kind="os", every_s=0.05, hosts=("local",))
+    running = asyncio.ensure_future(kinds.capture(task_context, RunCapture(capture=capture)))
+    await until(lambda: bool(task_context.samples))
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    seen = len(task_context.samples)
+    await asyncio.sleep(0.2)
+    assert len(task_context.samples) <= seen + 1
+
+
+async def test_an_unknown_kind_is_named(task_context: Any) -> None:
+    capture = Capture(name="x", kind="awr", every_s=1.0)  # type: ignore[arg-type]
+    with pytest.raises(TaskFault, match="awr"):
+        await kinds.capture(task_context, RunCapture(capture=capture))
