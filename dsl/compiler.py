@@ -9,6 +9,7 @@ files it reads.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -171,18 +172,27 @@ class _Expressions:
         self, expression: Expression, node: Node, path: tuple[str, ...], scope: Group, expected: Expected
     ) -> Expression:
         """The expression with its parameters filled in and its needs known; its problems are noted."""
-        broken = {draft.id for draft in self.drafts if draft.stage is None}
-        if any(word in expression.text for word in (*broken, *(f"params.{name}" for name in self.parameters.broken))):
-            return expression
         scalar, _ = locate(node, path)
+        if self.hopeless(expression, scalar):
+            return expression
         checked = check_expression(expression.text, scope, expected, self.parameters.numbers())
+        complete = all(draft.stage is not None for draft in self.drafts) and bool(self.drafts)
         for fault in checked.faults:
+            if fault.unknown_root and not complete:
+                continue  # a stage that did not compile may have been meant
             self.problems.add(
                 _place(scalar, expression, fault.offset), fault.message, key=".".join(path), hint=fault.hint
             )
         ids = {draft.id for draft in self.drafts}
         needs = tuple(name for name in checked.roots if name in ids) if scope.what == "the results" else ()
         return Expression(text=checked.text, needs=needs, where=expression.where)
+
+    def hopeless(self, expression: Expression, scalar: Node) -> bool:
+        """Whether the expression, or something that it reads, has a problem already."""
+        broken = [draft.id for draft in self.drafts if draft.stage is None and draft.id]
+        words = [*broken, *(f"params.{name}" for name in self.parameters.broken)]
+        faulty = isinstance(scalar, Scalar) and scalar.faulty
+        return faulty or any(re.search(rf"\b{re.escape(word)}\b", expression.text) for word in words)
 
     def verdicts(self, section: Node | None) -> tuple[Check, ...]:
         if section is None:

@@ -17,6 +17,7 @@ from proveout.dsl.plan import (
     Host,
     Ladder,
     Open,
+    Parameter,
     Pause,
     Plan,
     Populate,
@@ -25,7 +26,6 @@ from proveout.dsl.plan import (
     Sql,
     Stage,
     System,
-    Value,
     Workload,
 )
 from proveout.dsl.units import format_duration
@@ -90,7 +90,7 @@ class Timetable:
     title: str
     digest: str
     seconds: float
-    parameters: tuple[tuple[str, Value], ...]
+    parameters: tuple[Parameter, ...]
     hosts: tuple[HostLine, ...]
     systems: tuple[SystemLine, ...]
     stages: tuple[StageLine, ...]
@@ -106,7 +106,7 @@ def timetable(plan: Plan) -> Timetable:
         title=plan.title,
         digest=plan.digest,
         seconds=start + sum(stage.seconds for stage in stages),
-        parameters=tuple((parameter.name, parameter.value) for parameter in plan.parameters),
+        parameters=plan.parameters,
         hosts=tuple(_host_line(plan, host) for host in plan.hosts),
         systems=tuple(_system_line(system) for system in plan.systems),
         stages=stages,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from proveout.dsl.describe import StageLine, Timetable
 from proveout.dsl.plan import Value
@@ -18,13 +18,14 @@ def _lines(table: Timetable) -> Iterator[str]:
     yield f"{table.name}: {table.title}" if table.title else table.name
     yield f"{table.digest}"
     total = sum(stage.iterations for stage in table.stages)
-    yield f"about {format_duration(table.seconds)}, at most {total} iterations"
+    yield f"about {format_duration(table.seconds)}, at most {_plural(total, 'iteration')}"
     if table.parameters:
         yield ""
         yield "parameters (-p name=value)"
-        width = max(len(name) for name, _ in table.parameters)
-        for name, value in table.parameters:
-            yield f"  {name:<{width}}  {_value(value)}"
+        width = max(len(parameter.name) for parameter in table.parameters)
+        for parameter in table.parameters:
+            about = f"  ({parameter.help})" if parameter.help else ""
+            yield f"  {parameter.name:<{width}}  {_value(parameter.type, parameter.value)}{about}"
     yield from _hosts(table)
     yield from _systems(table)
     yield ""
@@ -57,7 +58,7 @@ def _systems(table: Timetable) -> Iterator[str]:
 
 
 def _stage(number: int, stage: StageLine) -> Iterator[str]:
-    count = f", {stage.iterations} iterations" if stage.iterations else ""
+    count = f", {_plural(stage.iterations, 'iteration')}" if stage.iterations else ""
     yield f"  {number}. {stage.id} ({stage.kind}): {stage.summary}"
     yield f"       about {format_duration(stage.seconds)}{count}"
     for line in stage.detail:
@@ -76,5 +77,24 @@ def _verdicts(table: Timetable) -> Iterator[str]:
         yield f"  {name:<{width}}  {'(warn) ' if severity == 'warn' else ''}{check}"
 
 
-def _value(value: Value) -> str:
-    return ", ".join(map(_value, value)) if isinstance(value, tuple) else f"{value}"
+def _value(kind: str, value: Value) -> str:
+    """A parameter's value as a plan writes it."""
+    if isinstance(value, tuple):
+        return ", ".join(_value(kind.removeprefix("list[").removesuffix("]"), item) for item in value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"{value:,} bytes" if kind == "size" else f"{value:,}"
+    return _FORMATS.get(kind, str)(value) if isinstance(value, float) else str(value)
+
+
+_FORMATS: Mapping[str, Callable[[float], str]] = {
+    "duration": format_duration,
+    "rate": lambda rate: f"{rate:,.6g}/s",
+    "percentage": lambda fraction: f"{fraction * 100:.6g}%",
+    "float": lambda number: f"{number:g}",
+}
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

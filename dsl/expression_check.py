@@ -7,6 +7,7 @@ the scope's shape: what compiles here runs there.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -45,11 +46,12 @@ PARAMS = "params"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something wrong `offset` characters into an expression."""
+    """Something wrong `offset` characters into an expression; `unknown_root`: nobody knows the name that a path begins with."""
 
     offset: int
     message: str
     hint: str = ""
+    unknown_root: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +74,8 @@ def check_expression(
         problem = Fault(offset=fault.offset, message=fault.what, hint=fault.way_out)
         return Checked(faults=(problem,), roots=(), text=text)
     params: dict[str, Shape] = {name: BOOLEAN if isinstance(value, bool) else NUMBER for name, value in known.items()}
-    inside = Names(
-        what=scope.what, members={**scope.members, PARAMS: Names(what=PARAMS, members=params)}, absent=scope.absent
-    )
+    more = {PARAMS: Names(what=PARAMS, members=params)} if params else {}
+    inside = Names(what=scope.what, members={**scope.members, **more}, absent=scope.absent)
     checker = _Checker(text=text, scope=inside)
     checker.whole(tree, expected)
     roots = tuple(sorted(checker.roots - {PARAMS}))
@@ -189,6 +190,7 @@ class _Checker:
             self.roots.add(node.name)
             return self.scope.members[node.name]
         self.unknown(node.name, node.start, self.scope)
+        self.faults[-1] = dataclasses.replace(self.faults[-1], unknown_root=True)
         return None
 
     def member(self, node: Syntax, of: Syntax, name: str, name_start: int) -> Shape | None:

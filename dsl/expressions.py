@@ -20,26 +20,21 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from proveout.dsl.environment import RUNGS, as_data, first_missing, needed
 from proveout.dsl.syntax import (
     COMPARISONS,
     Binary,
-    Call,
     Choice,
     ExpressionFault,
-    Index,
-    Member,
-    Name,
-    Number,
     Syntax,
-    Text,
     Unary,
-    children,
     parse,
     render,
     ungroup,
 )
 
 __all__ = [
+    "RUNGS",
     "AllOf",
     "AnyOf",
     "Bare",
@@ -55,8 +50,6 @@ __all__ = [
 
 Result: TypeAlias = "float | bool | str | dict[str, Any]"
 Function: TypeAlias = Callable[..., Any]
-
-RUNGS = "rungs"
 
 
 class MissingData(ExpressionFault):
@@ -169,7 +162,7 @@ def evaluate(text: str, environment: Mapping[str, Any], *, functions: Mapping[st
     ExpressionFault for anything else that stands in the way of a value.
     """
     node = parse(text)
-    data = _needed(node, environment)
+    data = needed(node, environment)
     table = {**FUNCTIONS, **(functions or {})}
     faults: list[ExpressionFault] = []
     guarded = {name: _guard(name, function, faults) for name, function in table.items()}
@@ -195,83 +188,12 @@ def _checked(value: Any, node: Syntax, text: str) -> Result:
     raise ExpressionFault(f"`{text}` has no value", text=text, offset=node.start)
 
 
-def _needed(node: Syntax, environment: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of the environment that `node` reads, as CEL should see it; a run's results are much larger than that."""
-    paths = sorted(set(_paths(node)), key=len)
-    data: dict[str, Any] = {}
-    for index, path in enumerate(paths):
-        if not any(path[: len(shorter)] == shorter for shorter in paths[:index]):
-            _copy(path, environment, data)
-    return data
-
-
-def _copy(path: tuple[str, ...], source: Any, target: dict[str, Any]) -> None:
-    """Copy what is at `path` of `source` to the same place of `target`, as far as there is something."""
-    *above, last = path
-    for step in above:
-        if not isinstance(source, Mapping) or step not in source:
-            return
-        source = source[step]
-        if not isinstance(source, Mapping):  # the path goes on below a number: leave it to the type error
-            value = _data(source)
-            if value is not None:
-                target[step] = value
-            return
-        target = target.setdefault(step, {})
-    value = _data(source[last]) if isinstance(source, Mapping) and last in source else None
-    if value is not None:
-        target[last] = value
-
-
-def _paths(node: Syntax) -> list[tuple[str, ...]]:
-    """The longest paths into the environment that `node` reads."""
-    steps = _steps(node)
-    if steps is not None:
-        return [steps]
-    return [path for part in children(node) for path in _paths(part)]
-
-
-def _steps(node: Syntax) -> tuple[str, ...] | None:
-    """The keys that lead to a node from the environment's root; None for what is not a path."""
-    above: tuple[str, ...] | None
-    match node:
-        case Name(name=name):
-            return (name,)
-        case Member(of=of, name=name):
-            above = _steps(of)
-            return None if above is None else (*above, name)
-        case Index(of=of, key=key):
-            above = _steps(of)
-            return None if above is None else (*above, _key(key))
-        case Call(function="at", arguments=(ladder, rung)):
-            above, threads = _steps(ladder), ungroup(rung)
-            if above is None or not isinstance(threads, Number):
-                return None
-            return (*above, RUNGS, str(int(threads.value)))
-        case _:
-            return None
-
-
-def _data(value: Any) -> Any:
-    """`value` as CEL should see it: numbers as doubles, entries without data left out."""
-    if isinstance(value, Mapping):
-        found = {str(key): _data(item) for key, item in value.items()}
-        return {key: item for key, item in found.items() if item is not None}
-    if isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, (int, float)):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, (list, tuple)):
-        return [item for item in map(_data, value) if item is not None]
-    return None
-
-
 def _guard(name: str, function: Function, faults: list[ExpressionFault]) -> Function:
     """`function`, its failure noted in `faults`: an exception would not get through the CEL library, which logs it."""
 
     def guarded(*arguments: Any) -> Any:
         try:
-            return _data(function(*arguments))
+            return as_data(function(*arguments))
         except ExpressionFault as fault:
             faults.append(fault)
         except (ArithmeticError, KeyError, TypeError, ValueError) as error:
@@ -286,7 +208,7 @@ def _explain(
 ) -> ExpressionFault:
     if faults:
         return faults[0]
-    missing = _first_missing(node, data)
+    missing = first_missing(node, data)
     if missing is not None:
         path = text[missing.start : missing.end]
         return MissingData(f"`{path}` has no data", path=path, text=text, offset=missing.start)
@@ -295,38 +217,6 @@ def _explain(
     if isinstance(error, ZeroDivisionError):
         return MissingData(f"`{text}` divides by zero", path=text, text=text, offset=node.start)
     return ExpressionFault(f"`{text}` cannot be evaluated: {str(error).partition('.')[0]}", text=text)
-
-
-def _first_missing(node: Syntax, data: Mapping[str, Any]) -> Syntax | None:
-    """The shortest path in `node` that leads to nothing, None when every path leads somewhere."""
-    for part in _parts_of_path(node) if _steps(node) is not None else children(node):
-        missing = _first_missing(part, data)
-        if missing is not None:
-            return missing
-    steps = _steps(node)
-    return node if steps is not None and _reach(steps, data) is None else None
-
-
-def _parts_of_path(node: Syntax) -> tuple[Syntax, ...]:
-    match node:
-        case Member(of=of) | Index(of=of):
-            return (of,)
-        case Call(arguments=(ladder, *_)):
-            return (ladder,)
-        case _:
-            return ()
-
-
-def _reach(steps: tuple[str, ...], data: Any) -> Any:
-    for step in steps:
-        if not isinstance(data, Mapping) or step not in data:
-            return None
-        data = data[step]
-    return data
-
-
-def _key(node: Syntax) -> str:
-    return node.value if isinstance(node, Text) else ""
 
 
 # ---- functions ---------------------------------------------------------------------------------------------------

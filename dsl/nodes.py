@@ -122,6 +122,10 @@ class Problems:
         if problem not in self.found:
             self.found.append(problem)
 
+    def at(self, where: Where) -> bool:
+        """Whether something is wrong at exactly that place already."""
+        return any(problem.where == where for problem in self.found)
+
     def line(self, where: Where) -> str:
         """The line of the file that `where` points at, "" when it is not known."""
         lines = self.sources.get(where.file, ())

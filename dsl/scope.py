@@ -6,6 +6,7 @@ being called unknown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,15 +16,26 @@ from pydantic import BaseModel
 from proveout.dsl.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
 from proveout.dsl.parameters import Parameters
 from proveout.dsl.plan import Capture, Host, Secret, System, Where, Workload
+from proveout.dsl.schema import ID_PATTERN, NAME_PATTERN
 from proveout.dsl.validation import validate
 
 Thing = TypeVar("Thing")
 Model = TypeVar("Model", bound=BaseModel)
 
 
+NAME_HINT = "names are made of ASCII letters, digits, _ and -, and begin with a letter"
+
+_NAME, _ID = re.compile(NAME_PATTERN), re.compile(ID_PATTERN)
+_NAMES = {"host": _NAME, "system": _NAME, "workload": _NAME, "capture": _NAME, "secret": _ID}
+
+
 @dataclass(slots=True)
 class Scope:
-    """Everything with a name. `declared` holds all names of a kind, also those that did not compile."""
+    """Everything with a name.
+
+    `declared` holds all names of a kind, also those that did not compile; the names of an `unknowable` kind cannot be told
+    (its section is missing or is no mapping), so that nobody calls one unknown.
+    """
 
     problems: Problems
     parameters: Parameters
@@ -33,6 +45,7 @@ class Scope:
     workloads: dict[str, Workload] = field(default_factory=dict)
     captures: dict[str, Capture] = field(default_factory=dict)
     declared: dict[str, set[str]] = field(default_factory=dict)
+    unknowable: set[str] = field(default_factory=set)
 
     def entries(
         self, section: Node | None, kind: str, model: type[Model], path: str
@@ -40,9 +53,14 @@ class Scope:
         """The valid entries of a section of names; the names of all of them are declared as `kind`."""
         if section is not None and not isinstance(section, Map):
             self.problems.add(section.where, f"`{path}` must be a mapping of names", key=path)
+            self.unknowable.add(kind)
         entries = section.entries if isinstance(section, Map) else ()
         self.declared[kind] = {key.text for key, _ in entries}
         for key, node in entries:
+            if not _NAMES[kind].fullmatch(key.text):
+                message = f"`{key.text}` is not a name that can be used here"
+                self.problems.add(key.where, message, key=path, hint=NAME_HINT)
+                continue
             valid = validate(model, node, f"{path}.{key.text}", self.problems)
             if valid is not None and isinstance(node, Map):
                 yield key, node, valid
@@ -51,7 +69,7 @@ class Scope:
         """The thing called `name`; a problem when nobody declared it."""
         found = table.get(name)
         declared = self.declared.get(kind, set())
-        if found is None and name not in declared:
+        if found is None and name not in declared and kind not in self.unknowable and not self.problems.at(where):
             self.problems.add(where, f"there is no {kind} `{name}`", key=key, hint=did_you_mean(name, declared))
         return found
 
@@ -73,7 +91,7 @@ class Scope:
     def _with_role(self, role: str, chosen: set[str], where: Where, key: str) -> bool:
         found = {host.name for host in self.hosts.values() if role in host.roles}
         if not found:
-            if self.declared.get("host", set()) - set(self.hosts):
+            if self.declared.get("host", set()) - set(self.hosts) or "host" in self.unknowable:
                 return False  # a broken host might have had the role
             roles = {role for host in self.hosts.values() for role in host.roles}
             self.problems.add(where, f"no host has the role `{role}`", key=key, hint=did_you_mean(role, roles))

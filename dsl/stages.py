@@ -47,7 +47,7 @@ class Draft:
 
 
 def compile_stages(scope: Scope, section: Node | None, root: Map) -> list[Draft]:
-    """All stages in order, the broken ones without a `stage`."""
+    """All stages in order, the broken ones without a `stage`; one that is not even a stage has no id either."""
     if not isinstance(section, Seq) or not section.items:
         where = section.where if section is not None else root.where
         scope.problems.add(where, "a plan needs a list of stages", key="stages", hint="- ladder: {…}")
@@ -56,7 +56,9 @@ def compile_stages(scope: Scope, section: Node | None, root: Map) -> list[Draft]
     kinds = Counter(kind for kind, _ in filter(None, bodies))
     drafts: list[Draft] = []
     for index, body in enumerate(bodies):
-        if body is not None:
+        if body is None:
+            drafts.append(Draft(id="", kind="", body=root, stage=None))
+        else:
             drafts.append(_draft(scope, body, f"stages.{index}", kinds, drafts))
     return drafts
 
@@ -89,7 +91,7 @@ def _draft(scope: Scope, item: tuple[str, Map], path: str, kinds: Mapping[str, i
         hint = f"there are {kinds[kind]} {kind} stages; expressions tell them apart by id"
         scope.problems.add(body.where, f"this {kind} stage needs an `id`", key=path, hint=hint)
         entry = None
-    elif any(draft.id == stage_id for draft in before):
+    elif stage_id and any(draft.id == stage_id for draft in before):
         where = named.where if named is not None else body.where
         scope.problems.add(where, f"another stage has the id `{stage_id}`", key=f"{path}.id")
         entry = None

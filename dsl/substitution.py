@@ -16,6 +16,7 @@ from proveout.dsl.parameters import Parameters
 from proveout.dsl.plan import Where
 
 _TEMPLATE = re.compile(r"\$\{([^{}]*)\}")
+_NESTED = re.compile(r"\$\{[^{}]*\$\{")
 _PARAM = re.compile(r"\s*params\.([A-Za-z_][A-Za-z0-9_]*)\s*")
 _DEFERRED = ("rate", "rate.from", "rate.to")
 
@@ -48,6 +49,9 @@ class _Substitution:
 
     def scalar(self, node: Scalar, path: tuple[str, ...]) -> Node:
         key = ".".join(path)
+        if _NESTED.search(node.text):
+            self.problems.add(node.where, "a template inside a template", key=key)
+            return dataclasses.replace(node, faulty=True)
         alone = _TEMPLATE.fullmatch(node.text)
         param = _PARAM.fullmatch(alone[1]) if alone else None
         if param is not None:
@@ -56,9 +60,7 @@ class _Substitution:
         text = _TEMPLATE.sub(lambda match: self.embedded(match, node, key), node.text)
         rest = _TEMPLATE.sub("", text)
         if "${" in rest:
-            nested = "${" in node.text[node.text.index("${") + 2 :]
-            message = "a template inside a template" if nested else "`${` without its `}`"
-            self.problems.add(node.where, message, key=key)
+            self.problems.add(node.where, "`${` without its `}`", key=key)
             return dataclasses.replace(node, faulty=True)
         left = _TEMPLATE.search(text)
         if left is not None and not self.may_wait(path, left[1]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from proveout.dsl.nodes import Map, Node, Scalar, did_you_mean
+from proveout.dsl.nodes import Map, Node, did_you_mean
 from proveout.dsl.plan import Host, Secret, System
 from proveout.dsl.schema import HostEntry, SecretEntry, SystemEntry, Topology
 from proveout.dsl.scope import Scope, where_of
@@ -47,16 +47,19 @@ def add_topology(scope: Scope, root: Map) -> None:
     node = root.get("topology")
     if node is None:
         scope.problems.add(root.where, "there is no topology", hint="give `topology:` here or an inventory with -i")
+        scope.unknowable |= {"host", "system"}
     if node is not None and not isinstance(node, Map):
         scope.problems.add(node.where, "`topology` must be a mapping", key="topology")
+        scope.unknowable |= {"host", "system"}
     topology = node if isinstance(node, Map) else Map(entries=(), where=root.where)
     for key, _ in topology.entries:
         if key.text not in Topology.model_fields:
             hint = did_you_mean(key.text, Topology.model_fields)
             scope.problems.add(key.where, f"unknown key `{key.text}`", key=f"topology.{key.text}", hint=hint)
     _add_hosts(scope, topology.get("hosts"))
-    if not scope.declared["host"] and isinstance(node, Map):
+    if not scope.declared["host"] and "host" not in scope.unknowable:
         scope.problems.add(topology.where, "the topology has no hosts", key="topology.hosts")
+        scope.unknowable.add("host")
     _add_systems(scope, topology.get("systems"))
 
 
@@ -79,8 +82,6 @@ def _add_hosts(scope: Scope, section: Node | None) -> None:
     addresses: dict[str, str] = {}
     for key, node, entry in scope.entries(section, "host", HostEntry, "topology.hosts"):
         path = f"topology.hosts.{key.text}"
-        if not _is_name(scope, key, path):
-            continue
         match = _ADDRESS.fullmatch(entry.address)
         if entry.address != "local" and not (match and 0 < int(match[1]) < 65536):
             where = where_of(node, "address")
@@ -94,20 +95,10 @@ def _add_hosts(scope: Scope, section: Node | None) -> None:
         scope.hosts[key.text] = Host(name=key.text, roles=tuple(entry.roles), address=entry.address, where=key.where)
 
 
-def _is_name(scope: Scope, key: Scalar, path: str) -> bool:
-    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,63}", key.text):
-        return True
-    hint = "names are made of ASCII letters, digits, _ and -, and begin with a letter"
-    scope.problems.add(key.where, f"`{key.text}` is not a name that can be used here", key=path, hint=hint)
-    return False
-
-
 def _add_systems(scope: Scope, section: Node | None) -> None:
     nodes: dict[str, Map] = {}
     for key, node, entry in scope.entries(section, "system", SystemEntry, "topology.systems"):
         path = f"topology.systems.{key.text}"
-        if not _is_name(scope, key, path):
-            continue
         nodes[key.text] = node
         host = scope.resolve("host", entry.host, scope.hosts, where_of(node, "host"), f"{path}.host")
         if _system_is_fine(scope, node, entry, host, path) and host is not None:

@@ -58,21 +58,26 @@ def _note(model: type[BaseModel], root: Node, key: str, detail: ErrorDetails, pr
         return
     where = name.where if name is not None and (is_key or detail["type"] == "missing") else node.where
     dotted = ".".join([*([key] if key else []), *map(str, path)])
-    message, hint = _say(model, path, node, detail)
+    label = next((word for word in reversed(dotted.split(".")) if word and not word.isdigit()), "this")
+    message, hint = _say(model, path, label, node, detail)
     problems.add(where, message, key=dotted, hint=hint)
 
 
-def _say(model: type[BaseModel], path: Sequence[str | int], node: Node, detail: ErrorDetails) -> tuple[str, str]:  # noqa: PLR0911 - one per kind
+def _say(
+    model: type[BaseModel], path: Sequence[str | int], label: str, node: Node, detail: ErrorDetails
+) -> tuple[str, str]:
     """(message, hint) for one error of pydantic's."""
     kind, context = detail["type"], detail.get("ctx") or {}
     last = str(path[-1]) if path else "this"
     if kind == "extra_forbidden":
         known = _fields(_model_at(model, path[:-1]))
-        return f"unknown key `{last}`", did_you_mean(last, known)
+        split = any(character in last for character in "()<>&|=?")
+        hint = "a comma ends a value inside { }: quote the expression" if split else did_you_mean(last, known)
+        return f"unknown key `{last}`", hint
     if kind == "missing":
         return f"`{last}` is required", ""
     if kind == "literal_error":
-        return _literal(last, node, str(context.get("expected", "")))
+        return _literal(label, node, str(context.get("expected", "")))
     if kind == "string_pattern_mismatch":
         return (
             f"`{last if detail['loc'][-1] == '[key]' else detail['input']}` is not a name that can be used here",
@@ -80,9 +85,9 @@ def _say(model: type[BaseModel], path: Sequence[str | int], node: Node, detail: 
         )
     if kind in _BOUNDS:
         limit, words = _BOUNDS[kind]
-        return f"`{_label(path)}` {words.format(context.get(limit))}", ""
+        return f"`{label}` {words.format(context.get(limit))}", ""
     if kind in _TYPE_WORDS:
-        return f"`{_label(path)}` must be {_TYPE_WORDS[kind]}, not {_shown(node)}", ""
+        return f"`{label}` must be {_TYPE_WORDS[kind]}, not {_shown(node)}", ""
     said = detail["msg"] if kind in _SAID else detail["msg"].lower()
     return said.removeprefix("Value error, "), ""
 
@@ -90,17 +95,12 @@ def _say(model: type[BaseModel], path: Sequence[str | int], node: Node, detail: 
 _NAMES = "names are made of ASCII letters, digits, _ and -, and begin with a letter; stage ids have no -"
 
 
-def _literal(last: str, node: Node, expected: str) -> tuple[str, str]:
+def _literal(label: str, node: Node, expected: str) -> tuple[str, str]:
     choices = [word.strip("' ") for word in expected.replace(" or ", ", ").split(",")]
     given = node.text if isinstance(node, Scalar) else ""
-    return f"`{last}` cannot be {_shown(node)}", did_you_mean(
+    return f"`{label}` cannot be {_shown(node)}", did_you_mean(
         given, choices
     ) if given else f"one of {', '.join(choices)}"
-
-
-def _label(path: Sequence[str | int]) -> str:
-    words = [str(step) for step in path]
-    return words[-1] if not words or not words[-1].isdigit() else ".".join(words[-2:])
 
 
 def _shown(node: Node) -> str:

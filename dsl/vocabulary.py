@@ -66,10 +66,9 @@ def run_scope(plan: Plan, stages: Iterable[Stage]) -> Group:
     """What a verdict, or a rate, may read: the results of `stages` by id, and the propagations."""
     members: dict[str, Shape] = {stage.id: _stage(plan, stage) for stage in stages}
     ends = [system for system in plan.systems if system.propagates_to]
-    members["propagation"] = Group(
-        what="propagation",
-        members={system.name: _group(metrics.PROPAGATION, NUMBER, f"propagation.{system.name}") for system in ends},
-    )
+    if ends:
+        compared = {system.name: _group(metrics.PROPAGATION, NUMBER, f"propagation.{system.name}") for system in ends}
+        members["propagation"] = Group(what="propagation", members=compared)
     return Group(what="the results", members=members)
 
 

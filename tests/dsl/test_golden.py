@@ -1,0 +1,90 @@
+"""Plans and what the compiler makes of them, as data files.
+
+`tests/golden/bad/*.yaml` -> the messages in the `.txt` beside it, to the character; `plans/*.yaml` -> the canonical plan and
+the timetable. `PROVEOUT_UPDATE_GOLDEN=1 pytest tests/dsl/test_golden.py` writes the files anew: read the diff.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from proveout.cli.messages import describe
+from proveout.dsl.compiler import compile_plan
+from proveout.dsl.describe import timetable
+from proveout.dsl.errors import PlanError
+from proveout.dsl.explain import render
+from proveout.dsl.jsonschema import schema_json
+from proveout.dsl.plan import canonical_json
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+UPDATE = bool(os.environ.get("PROVEOUT_UPDATE_GOLDEN"))
+
+BAD = sorted(path.stem for path in (GOLDEN / "bad").glob("*.yaml"))
+GOOD = sorted(path.stem for path in (GOLDEN / "good").glob("*.yaml"))
+PLANS = sorted(path.stem for path in (ROOT / "plans").glob("*.yaml"))
+LAB = {"hlr-cache-lab"}
+
+
+def check_golden(path: Path, text: str) -> None:
+    if UPDATE:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def messages(error: PlanError) -> str:
+    return "\n\n".join(describe(problem) for problem in error.problems) + "\n"
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(BAD) >= 40
+    assert PLANS
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(GOLDEN / "bad")
+    with pytest.raises(PlanError) as caught:
+        compile_plan(Path(f"{name}.yaml"))
+    check_golden(GOLDEN / "bad" / f"{name}.txt", messages(caught.value))
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_good_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(GOLDEN / "good")
+    plan = compile_plan(Path(f"{name}.yaml"))
+    check_golden(GOLDEN / "good" / f"{name}.json", json.dumps(json.loads(canonical_json(plan)), indent=1) + "\n")
+
+
+@pytest.mark.parametrize("name", [name for name in PLANS if name not in LAB])
+def test_shipped_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    plan = compile_plan(Path("plans") / f"{name}.yaml")
+    check_golden(GOLDEN / "plans" / f"{name}.json", json.dumps(json.loads(canonical_json(plan)), indent=1) + "\n")
+    check_golden(GOLDEN / "explain" / f"{name}.txt", render(timetable(plan)) + "\n")
+
+
+@pytest.mark.parametrize("name", sorted(LAB))
+def test_lab_plan_lacks_drivers_and_nothing_else(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(PlanError) as caught:
+        compile_plan(Path("plans") / f"{name}.yaml")
+    assert all("is not built in yet" in problem.message for problem in caught.value.problems)
+    check_golden(GOLDEN / "plans" / f"{name}.txt", messages(caught.value))
+
+
+def test_committed_schema_is_the_one_the_models_give() -> None:
+    check_golden(ROOT / "plans" / "plan.schema.json", schema_json())
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "plans").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_first_line_points_editors_at_the_schema(path: Path) -> None:
+    first = path.read_text().splitlines()[0]
+    prefix = "# yaml-language-server: $schema="
+    assert first.startswith(prefix)
+    assert (path.parent / first.removeprefix(prefix)).resolve() == ROOT / "plans" / "plan.schema.json"
