@@ -220,7 +220,7 @@ class Measured(StageBase):
     capture: Names | None = Field(None, description="The captures that run beside it.")
     retries: int = Field(1, ge=0, le=10, description="How often an invalid iteration is run again.")
     workers: int | None = Field(None, ge=1, le=1000, description="Load processes per host; by default its cores.")
-    limits: LimitsEntry = Field(default_factory=LimitsEntry, description="What an iteration may show.")
+    limits: LimitsEntry = Field(LimitsEntry(), description="What an iteration may show.")
 
 
 class LadderEntry(Measured):

@@ -18,8 +18,8 @@ _DURATION = re.compile(rf"(?:{_NUMBER}(?:ms|us|[dhms]))+")
 _SIZE = re.compile(rf"({_NUMBER})\s?([A-Za-z]+)")
 _RATE = re.compile(rf"({_NUMBER})/(s|m|h)")
 _PERCENTAGE = re.compile(rf"({_NUMBER})%")
-_SIZE_UNITS = {"b": 1} | {
-    name: factor**power
+_SIZE_UNITS: dict[str, int] = {"b": 1} | {
+    name: int(factor**power)
     for power, letter in enumerate("kmgt", 1)
     for name, factor in ((letter, 1024), (f"{letter}ib", 1024), (f"{letter}b", 1000))
 }

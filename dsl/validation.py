@@ -63,7 +63,7 @@ def _note(model: type[BaseModel], root: Node, key: str, detail: ErrorDetails, pr
     problems.add(where, message, key=dotted, hint=hint)
 
 
-def _say(
+def _say(  # noqa: PLR0911 - one per kind
     model: type[BaseModel], path: Sequence[str | int], label: str, node: Node, detail: ErrorDetails
 ) -> tuple[str, str]:
     """(message, hint) for one error of pydantic's."""

@@ -39,7 +39,7 @@ def test_values_and_positions() -> None:
     assert isinstance(items, Seq)
     quoted = items.items[2]
     assert isinstance(quoted, Scalar)
-    assert (quoted.where.line, quoted.where.column, quoted.at(1).column) == (2, 17, 19)
+    assert (quoted.where.line, quoted.where.column, quoted.at(1).column) == (2, 16, 18)
 
 
 def test_windows_line_ends_are_fine() -> None:
