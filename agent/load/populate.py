@@ -108,6 +108,7 @@ async def _load(loaders: Crew, population: Population, dialect: Dialect, progres
     loaded = dict.fromkeys((table.name for table in population.tables), 0)
     for job, rows in zip(jobs, await loaders.run(jobs), strict=True):
         loaded[job.table] += rows
+    await loaders.run([Settle()])
     for number, phase in enumerate(population.after[dialect], start=1):
         progress.note(f"keys, indexes and statistics, step {number} of {len(population.after[dialect])}")
         await loaders.run([Execute(statement=statement) for statement in phase])

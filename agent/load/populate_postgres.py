@@ -1,7 +1,8 @@
 """Loading a population into PostgreSQL: binary COPY, keys and indexes afterwards; what one worker's connection does.
 
-Rows are committed slice by slice without waiting for the disk; `settle` makes everything durable at the end. Tables
-stay ordinary, logged ones, so that they replicate. A table that proveout made carries a comment that says so, and only
+Rows are committed slice by slice without waiting for the disk; every other commit waits, and takes those before it along
+(also on a server that has `synchronous_commit` off: VACUUM marks no page as visible to all before the commit of its rows
+is on disk). Tables stay ordinary, logged ones, so that they replicate. A table that proveout made carries a comment that says so, and only
 such tables are ever dropped. Server-side work ends soon after this process does (`client_connection_check_interval`).
 """
 
@@ -21,7 +22,7 @@ CHUNK_UNITS = 2_000  # subscribers made and sent at a time: the arrays stay in t
 COMMENT = "Made by proveout for a load; proveout drops and makes it anew"
 SETTINGS = (
     "SET application_name = 'proveout populate'",
-    "SET synchronous_commit = off",
+    "SET synchronous_commit = local",
     "SET maintenance_work_mem = '256MB'",
     "SET client_min_messages = warning",
     "SET client_connection_check_interval = '1s'",
@@ -55,7 +56,8 @@ class PostgresLoader:
         names = sql.SQL(", ").join(sql.Identifier(name) for name, _ in table.columns)
         copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(sql.Identifier(table.name), names)
         try:
-            with self._connection.cursor() as cursor:
+            with self._connection.transaction(), self._connection.cursor() as cursor:
+                cursor.execute("SET LOCAL synchronous_commit = off")
                 with cursor.copy(copy) as stream:
                     stream.write(HEADER)
                     for start in range(first, first + count, CHUNK_UNITS):
@@ -81,9 +83,8 @@ class PostgresLoader:
         return int(row[0])
 
     def settle(self) -> None:
-        """A commit that waits for the disk takes all before it along."""
-        self.execute("SET synchronous_commit = local")
-        self.execute("SELECT pg_current_xact_id()")  # a read alone would have nothing to flush
+        """Wait until all that was committed is on disk."""
+        self.execute("SELECT pg_current_xact_id()")  # a transaction without an id would have nothing to wait for
 
     def undo(self) -> None:
         """Remove the tables."""
