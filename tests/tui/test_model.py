@@ -1,0 +1,239 @@
+"""Event histories -> what a person sees."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import reduce as fold
+from typing import Any
+
+import pytest
+
+from proveout.proto.events import (
+    AgentLost,
+    AgentUp,
+    Event,
+    HostTick,
+    IterationFinished,
+    IterationId,
+    IterationStarted,
+    IterationVoided,
+    LadderCut,
+    LoadTick,
+    Notice,
+    PopulateFinished,
+    ProbeFinished,
+    PropagationCompared,
+    RunFinished,
+    RunStarted,
+    SearchFinished,
+    StageFinished,
+    StageProgress,
+    StageStarted,
+    Stamped,
+    SystemUp,
+    ValidityFinding,
+    VerdictReached,
+)
+from proveout.proto.messages import Populated
+from proveout.tui.model import NOTICES_MAX, TICKS_MAX, RunView, reduce
+
+PLAN = {
+    "stages": [
+        {"id": "load", "kind": "populate"},
+        {"id": "base", "kind": "ladder", "threads": [1, 4], "repeat": 2},
+        {"id": "cap", "kind": "search"},
+    ]
+}
+STARTED = RunStarted(
+    run_id="r-1", epoch=1, name="study", title="T", digest="d", plan=PLAN, version="1", estimate_s=100.0
+)
+
+
+def view_of(*events: Event | tuple[float, Event], view: RunView | None = None) -> RunView:
+    """The view after these events, a second apart from 1000 on unless a time is given."""
+    now = 1000.0
+    stamped = []
+    for number, item in enumerate(events, 1):
+        now, event = item if isinstance(item, tuple) else (now + 1.0, item)
+        stamped.append(Stamped(sequence=number, unix_s=now, event=event))
+    return fold(reduce, stamped, view or RunView())
+
+
+def identity(rung: int = 4, repeat: int = 1, attempt: int = 1, stage: str = "base") -> IterationId:
+    return IterationId(stage=stage, rung=rung, repeat=repeat, attempt=attempt)
+
+
+def begun(**changes: Any) -> IterationStarted:
+    return IterationStarted(id=identity(**changes), rate=None, starts_in_s=0.5, ramp_up_s=1, measure_s=5, ramp_down_s=1)
+
+
+def ended(tps: float = 100.0, *, valid: bool = True, **changes: Any) -> IterationFinished:
+    finding = ValidityFinding(check="errors", ok=valid, evidence="7 errors")
+    return IterationFinished(
+        id=identity(**changes),
+        rate=None,
+        measure_s=5.0,
+        valid=valid,
+        findings=(finding,),
+        metrics={"tps": tps, "response": {"avg_us": 50.0, "p99_us": 90.0}},
+        transactions=(),
+    )
+
+
+def tick(second: int) -> LoadTick:
+    return LoadTick(
+        id=identity(), second=second, window="measure", tps=1.0, avg_us=1.0, p50_us=1.0, p99_us=1.0, errors=0
+    )
+
+
+def stage(name: str, kind: str, estimate_s: float, iterations: int = 0) -> StageStarted:
+    return StageStarted(stage=name, kind=kind, iterations=iterations, estimate_s=estimate_s)
+
+
+def done(name: str) -> StageFinished:
+    return StageFinished(stage=name, outcome="ok", seconds=1.0)
+
+
+def test_a_run_shows_all_its_stages_from_the_start() -> None:
+    view = view_of(STARTED)
+    assert [(item.id, item.kind, item.state, item.iterations) for item in view.stages] == [
+        ("load", "populate", "waiting", 0),
+        ("base", "ladder", "waiting", 4),
+        ("cap", "search", "waiting", 0),
+    ]
+    assert (view.state, view.run_id, view.elapsed_s, view.remaining_s) == ("running", "r-1", 0.0, 100.0)
+
+
+def test_an_iteration_is_current_until_it_ends() -> None:
+    running = view_of(STARTED, stage("base", "ladder", 40.0, 4), begun(), tick(0), tick(1))
+    assert running.current == "base"
+    assert running.iteration is not None
+    assert [item.second for item in running.ticks] == [0, 1]
+    finished = view_of(ended(123.0), view=running)
+    assert finished.iteration is None
+    (shown,) = finished.stages[1].finished
+    assert (shown.tps, shown.avg_us, shown.p99_us, shown.valid, shown.why) == (123.0, 50.0, 90.0, True, "")
+
+
+def test_a_new_iteration_begins_with_an_empty_series() -> None:
+    view = view_of(STARTED, stage("base", "ladder", 40.0, 4), begun(), tick(0), ended(), begun(repeat=2))
+    assert view.ticks == ()
+
+
+def test_ladder_results_hold_valid_iterations_by_rung() -> None:
+    view = view_of(
+        STARTED,
+        stage("base", "ladder", 40.0, 4),
+        ended(1.0, rung=4),
+        ended(2.0, rung=1),
+        ended(9.0, rung=1, repeat=2, valid=False),
+    )
+    rungs = view.stages[1].rungs
+    assert {rung: [item.tps for item in items] for rung, items in rungs.items()} == {1: [2.0], 4: [1.0]}
+    assert list(rungs) == [1, 4]
+    assert view.stages[1].finished[-1].why == "7 errors"
+
+
+def test_remaining_time_goes_down_by_stages_and_by_iterations() -> None:
+    def left(*events: tuple[float, Event]) -> float:
+        return view_of((1000.0, STARTED), *events).remaining_s
+
+    populate = ((1000.0, stage("load", "populate", 20.0)),)
+    assert left(*populate) == 100.0
+    assert left(*populate, (1005.0, tick(0))) == pytest.approx(95.0)
+    over = (*populate, (1060.0, tick(0)))
+    assert left(*over) == pytest.approx(80.0), "a stage that takes longer than estimated does not eat the others' time"
+    loaded = (*populate, (1010.0, done("load")), (1010.0, stage("base", "ladder", 40.0, 4)))
+    assert left(*loaded) == pytest.approx(80.0)
+    assert left(*loaded, (1011.0, ended(rung=1))) == pytest.approx(70.0)
+    assert left(*loaded, (1039.0, ended(rung=1))) == pytest.approx(60.0), "time alone does not finish iterations"
+    assert left(*loaded, (1011.0, ended(rung=1, valid=False))) == pytest.approx(79.0), (
+        "an invalid try has to be run again"
+    )
+    finish = RunFinished(status="finished", exit_code=0, reason="", seconds=1.0)
+    assert left(*loaded, (1012.0, finish)) == 0.0
+
+
+def test_time_never_runs_backwards() -> None:
+    assert view_of((1000.0, STARTED), (1005.0, tick(0)), (1003.0, tick(1))).elapsed_s == 5.0
+
+
+def test_everything_that_grows_is_bounded() -> None:
+    notices = [Notice(level="info", host="", text=str(number)) for number in range(NOTICES_MAX + 50)]
+    view = view_of(STARTED, begun(), *(tick(second) for second in range(TICKS_MAX + 50)), *notices)
+    assert len(view.ticks) == TICKS_MAX
+    assert view.ticks[-1].second == TICKS_MAX + 49
+    assert len(view.notices) == NOTICES_MAX
+    assert view.notices[-1].text == str(NOTICES_MAX + 49)
+
+
+def test_hosts_come_and_go_and_show_their_newest_readings() -> None:
+    up = AgentUp(host="db1", agent_version="1", machine_id="m", cores=8, offset_ns=0, uncertainty_ns=7)
+    ticks = [HostTick(host="db1", capture="os", readings={"cpu.busy_fraction": value}) for value in (0.1, 0.9)]
+    view = view_of(STARTED, up, *ticks, HostTick(host="db1", capture="lag", readings={"lag.seconds": 2.0}))
+    host = view.hosts["db1"]
+    assert (host.up, host.cores) == (True, 8)
+    assert host.readings == {"os": {"cpu.busy_fraction": 0.9}, "lag": {"lag.seconds": 2.0}}
+    gone = view_of(AgentLost(host="db1", reason="lease"), view=view).hosts["db1"]
+    assert (gone.up, gone.lost) == (False, "lease")
+    assert view_of(AgentLost(host="db1", reason="lease"), up, view=view).hosts["db1"].up
+
+
+def test_a_search_shows_its_probes_and_its_answer() -> None:
+    probe = ProbeFinished(stage="cap", probe=1, phase="bracket", rate=5.0, accepted=True, evidence="")
+    found = SearchFinished(stage="cap", rate=5.0, probes=1, reason="")
+    cap = view_of(STARTED, stage("cap", "search", 10.0, 20), probe, found).stages[2]
+    assert (cap.probes, cap.search) == ((probe,), found)
+
+
+def test_progress_is_gone_when_its_task_is() -> None:
+    progress = StageProgress(stage="load", host="c1", done=5, total=10, unit="rows")
+    running = view_of(STARTED, stage("load", "populate", 10.0), progress)
+    assert running.stages[0].progress["c1"].done == 5
+    populated = PopulateFinished(stage="load", system="db", populated=Populated(tables=(), seconds=1.0))
+    loaded = view_of(populated, view=running).stages[0]
+    assert (loaded.progress, loaded.populated) == ({}, (populated,))
+
+
+def test_a_verdict_that_is_reached_again_replaces_itself() -> None:
+    first = VerdictReached(id="v", title="", severity="fail", outcome="FAIL", check="", evidence="")
+    view = view_of(STARTED, first, dataclasses.replace(first, outcome="PASS"))
+    assert [verdict.outcome for verdict in view.verdicts] == ["PASS"]
+
+
+def test_a_resumed_run_keeps_what_is_finished_and_goes_on() -> None:
+    before = view_of(
+        STARTED, stage("load", "populate", 20.0), done("load"), stage("base", "ladder", 40.0, 4), ended(rung=1), begun()
+    )
+    again = view_of((9000.0, dataclasses.replace(STARTED, resumed=1)), view=before)
+    assert [item.state for item in again.stages] == ["ok", "waiting", "waiting"]
+    assert (again.iteration, again.elapsed_s, again.resumed) == (None, 0.0, 1)
+    assert again.remaining_s == pytest.approx(80.0)
+    running = view_of((9001.0, begun(repeat=2)), view=again)
+    assert (running.current, running.stages[1].state, len(running.stages[1].finished)) == ("base", "running", 1)
+
+
+def test_events_of_unknown_stages_are_taken_in() -> None:
+    view = view_of(STARTED, ended(stage="other"), IterationVoided(id=identity(stage="other"), reason="", rerun=True))
+    assert view.stage("other") is None
+    shown = view_of(stage("other", "pause", 1.0), view=view)
+    assert shown.stage("other") is not None
+
+
+def test_every_kind_of_event_is_understood() -> None:
+    everything: list[Event] = [
+        STARTED,
+        SystemUp(system="db", host="db1", engine="postgres", version="18", provisioned=True),
+        stage("base", "ladder", 1.0, 4),
+        begun(),
+        IterationVoided(id=identity(), reason="lost", rerun=True),
+        LadderCut(stage="base", at_rung=1, skipped=(4,), evidence=""),
+        PropagationCompared(source="a", sink="b", drained=True, drain_s=1.0, tables=()),
+        RunFinished(status="interrupted", exit_code=130, reason="Ctrl-C", seconds=2.0),
+    ]
+    view = view_of(*everything)
+    assert view.state == "interrupted"
+    assert view.stages[1].voided == 1
+    assert view.stages[1].cut is not None
+    assert set(view.systems) == {"db"}
+    assert set(view.propagations) == {"a"}
