@@ -34,6 +34,7 @@ from proveout.dsl.errors import ProveoutError
 from proveout.proto import codec
 from proveout.proto.agent_pb2_grpc import AgentServicer, add_AgentServicer_to_server
 from proveout.proto.messages import PROTOCOL_VERSION, Hello, Refused, Welcome
+from proveout.proto.pairing import WireFault
 from proveout.proto.transport import OPTIONS
 
 ORPHAN_S = 30.0
@@ -116,19 +117,19 @@ async def _first(context: Any) -> Hello:
         message = codec.coordinator_message(envelope)
     except TimeoutError:
         await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no Hello within {HELLO_S:g} s")
-    except codec.WireFault as fault:
+    except WireFault as fault:
         await context.abort(invalid, fault.what)
     if not isinstance(message, Hello):
         await context.abort(invalid, f"a stream begins with Hello, not {type(message).__name__}")
     return cast(Hello, message)  # abort does not return
 
 
-async def _listen(context: Any, session: Session, attachment: Attachment) -> codec.WireFault | None:
+async def _listen(context: Any, session: Session, attachment: Attachment) -> WireFault | None:
     """Hand over what comes in until the stream ends, and detach it then; the fault when it ended for one."""
     try:
         while (envelope := await context.read()) is not _EOF and attachment.open:
             session.receive(codec.coordinator_message(envelope))
-    except codec.WireFault as fault:
+    except WireFault as fault:
         _log.warning("ended a stream: %s", fault.what)
         return fault
     finally:
@@ -141,7 +142,7 @@ async def _speak(context: Any, session: Session, attachment: Attachment) -> None
     async for message in session.speak(attachment):
         try:
             envelope = codec.agent_envelope(message)
-        except codec.WireFault as fault:  # outcomes were checked when they were noted; this is a sample or a log line
+        except WireFault as fault:  # outcomes were checked when they were noted; this is a sample or a log line
             _log.error("could not send a message: %s", fault.what)
             continue
         await context.write(envelope)

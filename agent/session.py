@@ -28,7 +28,7 @@ from proveout.agent.outbox import Outbox
 from proveout.agent.redaction import for_people
 from proveout.agent.tasks import Handler, Resource
 from proveout.agent.work import Work
-from proveout.proto.codec import WireFault, task_digest
+from proveout.proto.codec import task_digest
 from proveout.proto.messages import (
     AgentMessage,
     Beat,
@@ -47,6 +47,7 @@ from proveout.proto.messages import (
     TaskError,
     TaskFailed,
 )
+from proveout.proto.pairing import WireFault
 
 TASKS_MAX = 256
 DEADLINE_MAX_S = 30 * 86400.0

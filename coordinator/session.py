@@ -20,7 +20,6 @@ from typing import TypeAlias
 from proveout.coordinator.clock import ClockEstimate, ClockFilter
 from proveout.coordinator.dial import AgentRefused, AgentUnreachable, Stream, StreamEnded, open_stream
 from proveout.coordinator.pki import Credentials
-from proveout.proto.codec import WireFault
 from proveout.proto.messages import (
     AgentMessage,
     Beat,
@@ -38,6 +37,7 @@ from proveout.proto.messages import (
     TaskFailed,
     Welcome,
 )
+from proveout.proto.pairing import WireFault
 
 BURST = 8
 BURST_EVERY_S = 30.0
@@ -269,7 +269,7 @@ class AgentSession:
                 return refused.what
             except AgentUnreachable as unreachable:
                 if unreachable.gone:
-                    return f"{reason}; {unreachable.what}"
+                    return f"its connection broke ({reason}) and {unreachable.what} any more"
                 await asyncio.sleep(min(REDIAL_EVERY_S, left_s))
                 continue
             self._stream, self._replied_s = stream, time.monotonic()

@@ -2,8 +2,7 @@
 
 Flow: `coordinator_envelope(message)` and `agent_envelope(message)` on the way out, `coordinator_message(envelope)` and
 `agent_message(envelope)` on the way in. Nothing else of proveout sees a protobuf type's inside. Names are the same on
-both sides, so the pairing is derived once per class from the dataclass's fields and the message's descriptor: a scalar is
-set, a tuple is a repeated field, a union is a oneof, a Literal is an enum, `| None` is `optional`.
+both sides, so `pairing` derives how each class is written and read.
 
 Strict: a oneof without a member, a missing part, an enum value or a field that this version does not know, and a message
 above `MAX_MESSAGE_BYTES` raise `WireFault`. One exception: a Hello of another protocol version is read leniently, so
@@ -12,18 +11,11 @@ that it can be refused by its version.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import re
-import types
-import typing
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast
+from typing import Any, TypeVar, cast
 
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError, Message
 
-from proveout.dsl.errors import ProveoutError
 from proveout.proto import agent_pb2 as pb
 from proveout.proto.messages import (
     PROTOCOL_VERSION,
@@ -33,17 +25,8 @@ from proveout.proto.messages import (
     TaskDone,
     TaskFailed,
 )
+from proveout.proto.pairing import Members, WireFault, members
 from proveout.proto.transport import MAX_MESSAGE_BYTES
-
-VALUE_DEPTH_MAX = 32
-
-
-class WireFault(ProveoutError):
-    """Something that cannot be said on this wire, or that was said and cannot be understood."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what, way_out="Coordinator and agents must be of the same version of proveout.")
-
 
 # ---- the four directions -------------------------------------------------------------------------------------------
 
@@ -91,12 +74,12 @@ def task_digest(task: Task) -> str:
     return hashlib.sha256(coordinator_envelope(task).SerializeToString(deterministic=True)).hexdigest()
 
 
-_Envelope = typing.TypeVar("_Envelope", pb.CoordinatorEnvelope, pb.AgentEnvelope)
+_Envelope = TypeVar("_Envelope", pb.CoordinatorEnvelope, pb.AgentEnvelope)
 
 
-def _wrap(message: Any, envelope: _Envelope, members: _Members) -> _Envelope:
+def _wrap(message: Any, envelope: _Envelope, union: Members) -> _Envelope:
     try:
-        members.put(message, envelope)
+        union.put(message, envelope)
         size = envelope.ByteSize()
     except (TypeError, ValueError, EncodeError) as error:
         raise WireFault(f"a {type(message).__name__} cannot be sent: {error}") from error
@@ -105,240 +88,14 @@ def _wrap(message: Any, envelope: _Envelope, members: _Members) -> _Envelope:
     return envelope
 
 
-def _unwrap(envelope: Message, members: _Members, *, lenient: bool) -> Any:
+def _unwrap(envelope: Message, union: Members, *, lenient: bool) -> Any:
     if not lenient:
         size = envelope.ByteSize()
         envelope.DiscardUnknownFields()  # type: ignore[no-untyped-call, unused-ignore]
         if envelope.ByteSize() != size:
             raise WireFault(f"a {envelope.DESCRIPTOR.name} holds fields that this version does not know")
-    return members.take(envelope)
+    return union.take(envelope)
 
 
-# ---- pairing dataclasses and messages -------------------------------------------------------------------------------
-
-_Put = Callable[[Any, Any], None]  # (value, message): write the value into its place in the message
-_Take = Callable[[Any], Any]  # message -> value
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Shape:
-    """How one dataclass is written to, and read from, its message."""
-
-    cls: type
-    fields: tuple[tuple[str, _Put, _Take], ...]
-
-    def put(self, value: Any, message: Any) -> None:
-        for name, put, _ in self.fields:
-            put(getattr(value, name), message)
-
-    def take(self, message: Any) -> Any:
-        return self.cls(**{name: take(message) for name, _, take in self.fields})
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Members:
-    """A oneof: which class is which member."""
-
-    oneof: str
-    within: str
-    by_class: Mapping[type, tuple[str, _Shape]]
-    by_name: Mapping[str, _Shape]
-
-    def put(self, value: Any, message: Any) -> None:
-        found = self.by_class.get(type(value))
-        if found is None:
-            raise WireFault(f"a {type(value).__name__} has no place in {self.within}")
-        name, shape = found
-        member = getattr(message, name)
-        member.SetInParent()
-        shape.put(value, member)
-
-    def take(self, message: Any) -> Any:
-        name = message.WhichOneof(self.oneof)
-        if name is None:
-            raise WireFault(
-                f"{self.within} came without its `{self.oneof}`, or with one that this version does not know"
-            )
-        return self.by_name[name].take(getattr(message, name))
-
-
-_shapes: dict[type, _Shape] = {}
-
-
-def _shape(cls: type, descriptor: Descriptor) -> _Shape:
-    if cls not in _shapes:
-        hints = typing.get_type_hints(cls)
-        fields = ((f.name, *_field(hints[f.name], f.name, descriptor)) for f in dataclasses.fields(cls))
-        _shapes[cls] = _Shape(cls, tuple(fields))
-    return _shapes[cls]
-
-
-def _members(union: Any, oneof: str, descriptor: Descriptor) -> _Members:
-    classes = typing.get_args(union)
-    named = {_snake(cls.__name__): cls for cls in classes}
-    shapes = {name: _shape(cls, _part(descriptor, name)) for name, cls in named.items()}
-    by_class = {cls: (name, shapes[name]) for name, cls in named.items()}
-    return _Members(oneof, descriptor.name, by_class, shapes)
-
-
-def _part(descriptor: Descriptor, name: str) -> Descriptor:
-    part = descriptor.fields_by_name[name].message_type
-    if part is None:
-        raise TypeError(f"{descriptor.name}.{name} is no message")
-    return part
-
-
-def _field(hint: Any, name: str, descriptor: Descriptor) -> tuple[_Put, _Take]:
-    if name in descriptor.oneofs_by_name and name not in descriptor.fields_by_name:
-        members = _members(hint, name, descriptor)
-        return members.put, members.take
-    wire = descriptor.fields_by_name[name]
-    if wire.is_repeated:
-        return _repeated(hint, wire)
-    if type(None) in typing.get_args(hint) and wire.has_presence and wire.message_type is None:
-        return _optional(_without_none(hint), wire)
-    if wire.message_type is not None:
-        return _message(hint, wire)
-    if wire.enum_type is not None:
-        return _enum(name, wire.enum_type)
-    return _scalar(name)
-
-
-def _scalar(name: str) -> tuple[_Put, _Take]:
-    return (lambda value, message: setattr(message, name, value)), (lambda message: getattr(message, name))
-
-
-def _enum(name: str, enum: EnumDescriptor) -> tuple[_Put, _Take]:
-    prefix = _snake(enum.name).upper() + "_"
-    numbers = {value.name.removeprefix(prefix).lower(): value.number for value in enum.values if value.number}
-    literals = {number: literal for literal, number in numbers.items()}
-
-    def put(value: Any, message: Any) -> None:
-        if value not in numbers:
-            raise WireFault(f"{value!r} is no {enum.name}")
-        setattr(message, name, numbers[value])
-
-    def take(message: Any) -> Any:
-        number = getattr(message, name)
-        if number not in literals:
-            raise WireFault(f"{number} is no {enum.name} that this version knows")
-        return literals[number]
-
-    return put, take
-
-
-def _optional(hint: Any, wire: FieldDescriptor) -> tuple[_Put, _Take]:
-    name = wire.name
-    put_set, take_set = _enum(name, wire.enum_type) if wire.enum_type is not None else _scalar(name)
-
-    def put(value: Any, message: Any) -> None:
-        if value is not None:
-            put_set(value, message)
-
-    return put, lambda message: take_set(message) if message.HasField(name) else None
-
-
-def _message(hint: Any, wire: FieldDescriptor) -> tuple[_Put, _Take]:
-    name = wire.name
-    shape = _shape(hint, _part(_owner(wire), name))
-
-    def put(value: Any, message: Any) -> None:
-        part = getattr(message, name)
-        part.SetInParent()
-        shape.put(value, part)
-
-    def take(message: Any) -> Any:
-        if not message.HasField(name):
-            raise WireFault(f"a {_owner(wire).name} came without its `{name}`")
-        return shape.take(getattr(message, name))
-
-    return put, take
-
-
-def _repeated(hint: Any, wire: FieldDescriptor) -> tuple[_Put, _Take]:
-    name = wire.name
-    if wire.message_type is None:
-        return (
-            lambda value, message: getattr(message, name).extend(value),
-            lambda message: tuple(getattr(message, name)),
-        )
-    put_one, take_one = _element(typing.get_args(hint)[0], wire.message_type)
-
-    def put(value: Any, message: Any) -> None:
-        add = getattr(message, name).add
-        for item in value:
-            put_one(item, add())
-
-    return put, lambda message: tuple([take_one(item) for item in getattr(message, name)])
-
-
-def _element(hint: Any, descriptor: Descriptor) -> tuple[_Put, _Take]:
-    if dataclasses.is_dataclass(hint):
-        shape = _shape(cast(type, hint), descriptor)
-        return shape.put, shape.take
-    if descriptor.fields_by_name["value"].message_type is not None:
-        return _put_named_value, _take_named_value
-    return _put_pair, lambda pair: (pair.name, pair.value)
-
-
-def _put_pair(value: tuple[str, Any], pair: Any) -> None:
-    pair.name, pair.value = value
-
-
-def _put_named_value(value: tuple[str, Any], pair: Any) -> None:
-    pair.name = value[0]
-    pair.value.SetInParent()
-    _put_value(value[1], pair.value)
-
-
-def _take_named_value(pair: Any) -> tuple[str, Any]:
-    return pair.name, _take_value(pair.value)
-
-
-def _put_value(value: Any, message: Any, depth: int = 0) -> None:
-    match value:
-        case None:
-            message.nothing.SetInParent()
-        case bool():
-            message.flag = value
-        case int():
-            message.integer = value
-        case float():
-            message.real = value
-        case str():
-            message.text = value
-        case tuple() if depth < VALUE_DEPTH_MAX:
-            message.items.SetInParent()
-            for item in value:
-                _put_value(item, message.items.items.add(), depth + 1)
-        case _:
-            raise WireFault(f"a {type(value).__name__} at depth {depth} is no value of a parameter")
-
-
-def _take_value(message: Any) -> Any:
-    match message.WhichOneof("kind"):
-        case None:
-            raise WireFault("a value came without its kind")
-        case "nothing":
-            return None
-        case "items":
-            return tuple(_take_value(item) for item in message.items.items)
-        case kind:
-            return getattr(message, kind)
-
-
-def _without_none(hint: Any) -> Any:
-    rest = [item for item in typing.get_args(hint) if item is not types.NoneType]
-    return rest[0] if len(rest) == 1 else Literal[tuple(rest)]
-
-
-def _owner(wire: FieldDescriptor) -> Descriptor:
-    return cast(Descriptor, wire.containing_type)
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-
-
-_COORDINATOR = _members(CoordinatorMessage, "message", pb.CoordinatorEnvelope.DESCRIPTOR)
-_AGENT = _members(AgentMessage, "message", pb.AgentEnvelope.DESCRIPTOR)
+_COORDINATOR = members(CoordinatorMessage, "message", pb.CoordinatorEnvelope.DESCRIPTOR)
+_AGENT = members(AgentMessage, "message", pb.AgentEnvelope.DESCRIPTOR)

@@ -37,6 +37,7 @@ from proveout.proto.messages import (
     TransactionCounts,
     TransactionLoad,
 )
+from proveout.proto.pairing import VALUE_DEPTH_MAX, WireFault
 from proveout.proto.transport import MAX_MESSAGE_BYTES
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -155,19 +156,19 @@ def task_envelope() -> pb.CoordinatorEnvelope:
 
 
 def test_an_envelope_without_message() -> None:
-    with pytest.raises(codec.WireFault, match="CoordinatorEnvelope came without its `message`"):
+    with pytest.raises(WireFault, match="CoordinatorEnvelope came without its `message`"):
         codec.coordinator_message(pb.CoordinatorEnvelope())
 
 
 def test_a_task_without_spec() -> None:
-    with pytest.raises(codec.WireFault, match="Task came without its `spec`"):
+    with pytest.raises(WireFault, match="Task came without its `spec`"):
         codec.coordinator_message(pb.CoordinatorEnvelope(task=pb.Task(key="k")))
 
 
 def test_a_missing_part() -> None:
     envelope = task_envelope()
     envelope.task.run_capture.ClearField("capture")
-    with pytest.raises(codec.WireFault, match="RunCapture came without its `capture`"):
+    with pytest.raises(WireFault, match="RunCapture came without its `capture`"):
         codec.coordinator_message(envelope)
 
 
@@ -175,7 +176,7 @@ def test_a_missing_part() -> None:
 def test_an_enum_value_out_of_range(number: int) -> None:
     envelope = task_envelope()
     envelope.task.run_capture.capture.kind = number  # type: ignore[assignment]
-    with pytest.raises(codec.WireFault, match=f"{number} is no CaptureKind"):
+    with pytest.raises(WireFault, match=f"{number} is no CaptureKind"):
         codec.coordinator_message(envelope)
 
 
@@ -183,7 +184,7 @@ def test_a_field_of_a_newer_version() -> None:
     # field 900, a varint, inside the task: tag (900 << 3 | 0) = 7200
     inside = pb.Task(key="k").SerializeToString() + b"\xa0\x38\x05"
     data = b"\x1a" + bytes([len(inside)]) + inside
-    with pytest.raises(codec.WireFault, match="fields that this version does not know"):
+    with pytest.raises(WireFault, match="fields that this version does not know"):
         codec.coordinator_message(pb.CoordinatorEnvelope.FromString(data))
 
 
@@ -196,7 +197,7 @@ def test_the_hello_of_a_newer_version_is_read_so_that_it_can_be_refused() -> Non
 
 def test_a_value_without_kind() -> None:
     envelope = pb.AgentEnvelope(welcome=pb.Welcome(facts=[pb.NamedValue(name="x", value=pb.Value())]))
-    with pytest.raises(codec.WireFault, match="without its kind"):
+    with pytest.raises(WireFault, match="without its kind"):
         codec.agent_message(envelope)
 
 
@@ -211,15 +212,15 @@ def test_a_value_without_kind() -> None:
     ],
 )
 def test_what_cannot_be_said(message: Any, says: str) -> None:
-    with pytest.raises(codec.WireFault, match=says):
+    with pytest.raises(WireFault, match=says):
         through_the_wire(message)
 
 
 def test_a_value_that_is_nested_too_deeply() -> None:
     value: Value = ()
-    for _ in range(codec.VALUE_DEPTH_MAX + 1):
+    for _ in range(VALUE_DEPTH_MAX + 1):
         value = (value,)
-    with pytest.raises(codec.WireFault, match="no value of a parameter"):
+    with pytest.raises(WireFault, match="no value of a parameter"):
         codec.agent_envelope(dataclasses.replace(welcome(), facts=(("deep", value),)))
 
 
@@ -267,7 +268,7 @@ def test_outcomes_survive_the_journal() -> None:
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff", codec.agent_envelope(TaskAccepted(key="k")).SerializeToString()])
 def test_what_is_no_outcome(data: bytes) -> None:
-    with pytest.raises(codec.WireFault, match="journal holds"):
+    with pytest.raises(WireFault, match="journal holds"):
         codec.outcome_from_bytes(data)
 
 
