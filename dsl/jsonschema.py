@@ -93,6 +93,9 @@ def _value(node: Any, templates: bool) -> Any:
     """The schema of one value: ints in groups of digits, and a template in its place."""
     node = _tidy(node, templates=templates)
     options = node.get("anyOf", [node])
+    default = node.get("default")
+    if default is None or isinstance(default, dict) or (_is_typed(options) and not isinstance(default, str)):
+        node.pop("default", None)  # no default, or one in base units, which a plan cannot write
     extra = [GROUPED] if any(option.get("type") == "integer" for option in options) else []
     if templates and (any(_is_not_text(option) for option in options) or "pattern" in node):
         extra.append(TEMPLATE)
@@ -101,6 +104,11 @@ def _value(node: Any, templates: bool) -> Any:
     outer = {key: node[key] for key in ("description", "default") if key in node}
     inner = [{key: value for key, value in option.items() if key not in outer} for option in options]
     return {**outer, "anyOf": [*inner, *extra]}
+
+
+def _is_typed(options: list[dict[str, Any]]) -> bool:
+    """Whether a value is written with its unit."""
+    return any("pattern" in option for option in options)
 
 
 def _is_not_text(option: dict[str, Any]) -> bool:

@@ -196,6 +196,10 @@ class LimitsEntry(Strict):
     tps_cv: Percentage = Field(0.30, description="Coefficient of variation of the throughput, second by second.")
 
 
+def _usual_limits() -> LimitsEntry:
+    return LimitsEntry.model_validate({})
+
+
 class StageBase(Strict):
     """What every stage has."""
 
@@ -220,7 +224,7 @@ class Measured(StageBase):
     capture: Names | None = Field(None, description="The captures that run beside it.")
     retries: int = Field(1, ge=0, le=10, description="How often an invalid iteration is run again.")
     workers: int | None = Field(None, ge=1, le=1000, description="Load processes per host; by default its cores.")
-    limits: LimitsEntry = Field(LimitsEntry(), description="What an iteration may show.")
+    limits: LimitsEntry = Field(default_factory=_usual_limits, description="What an iteration may show.")
 
 
 class LadderEntry(Measured):

@@ -1,0 +1,161 @@
+"""`check`, `explain`, `schema` as a user meets them: exit codes, messages, nothing heavy imported, nothing written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proveout import __version__
+from proveout.cli import VERBS, execute
+from proveout.cli.messages import describe, readable, show_error
+from proveout.dsl.errors import PlanError, PlanProblem, ProveoutError
+from proveout.dsl.plan import Where
+
+ROOT = Path(__file__).parents[2]
+PLAN = "plans/hlr-cache-embedded.yaml"
+HEAVY = [
+    "numpy",
+    "grpc",
+    "psycopg",
+    "pyarrow",
+    "scipy",
+    "textual",
+    "google.protobuf",
+    "apsw",
+    "psutil",
+    "rich",
+    "prompt_toolkit",
+]
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def test_check_says_that_a_plan_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["check", PLAN]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{PLAN}: fine (5 stages, 4 verdicts, sha256:")
+
+
+def test_check_goes_on_after_a_bad_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("proveout: 1\nnam: x\n")
+    assert execute(["check", str(bad), "plans/smoke.yaml"]) == 2
+    captured = capsys.readouterr()
+    assert "plans/smoke.yaml: fine" in captured.out
+    assert f"{bad}:2:1: unknown key `nam`" in captured.err
+    assert "did you mean `name`?" in captured.err
+
+
+def test_check_takes_parameters_and_tells_wrong_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["check", "-p", "measure=2s", "-p", "threads=[4, 8]", PLAN]) == 2  # verdict `scales` reads at(1)
+    assert "has no rung of 1 threads" in capsys.readouterr().err
+    assert execute(["check", "-p", "threads=1,4", "-p", "subscribers=1_000", PLAN]) == 0
+    assert execute(["check", "-p", "measure=10", PLAN]) == 2
+    assert "-p measure: expected a duration" in capsys.readouterr().err
+    assert execute(["check", "-p", "subscribers=no", PLAN]) == 2
+    assert execute(["check", "-p", "nothing=1", PLAN]) == 2
+    assert "the plan has no parameter `nothing`" in capsys.readouterr().err
+
+
+def test_check_with_an_inventory(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["check", "plans/smoke.yaml", "-i", "plans/inventories/one-server.yaml"]) == 0
+    assert execute(["check", "plans/smoke.yaml", "-i", "plans/inventories/nowhere.yaml"]) == 2
+    assert "plans/inventories/nowhere.yaml: cannot read the file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["chek"], ["check"], ["check", "--nothing", PLAN], ["check", PLAN, "-p", "x"], ["check", PLAN, "-p", "a=1", "-p", "a=2"],
+     ["explain"], ["explain", PLAN, PLAN], ["schema", "x"], ["--nothing"]],
+)  # fmt: skip
+def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(arguments) == 2
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    assert captured.out + captured.err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute([verb, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert f"  proveout {verb}" in out.partition("Examples:")[2]
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["--version"]) == 0
+    assert capsys.readouterr().out == f"proveout {__version__}\n"
+
+
+def test_explain_as_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["explain", "--json", PLAN]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert [stage["id"] for stage in table["stages"]] == ["load", "baseline", "fresh", "cap", "cached"]
+    assert [stage["iterations"] for stage in table["stages"]] == [0, 12, 0, 20, 3]
+    assert table["digest"].startswith("sha256:")
+    assert 60 < table["seconds"] < 180
+
+
+def test_explain_of_a_bad_plan_is_that_of_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["explain", "plans/hlr-cache-lab.yaml"]) == 2
+    explained = capsys.readouterr()
+    assert explained.out == ""
+    assert execute(["check", "plans/hlr-cache-lab.yaml"]) == 2
+    assert capsys.readouterr().err == explained.err
+
+
+def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert set(schema["properties"]) >= {"proveout", "params", "topology", "stages", "verdicts"}
+
+
+def test_check_imports_nothing_heavy_and_writes_nothing(tmp_path: Path) -> None:
+    code = (
+        "import sys; from proveout.cli import execute; code = execute(['check', sys.argv[1]]);"
+        "print(code, *(name for name in sys.argv[2:] if name in sys.modules))"
+    )
+    command = [sys.executable, "-B", "-c", code, str(ROOT / PLAN), *HEAVY]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "0"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_expected_failure_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lost(*_: object, **__: object) -> None:
+        raise ProveoutError("the agent is gone", where="db1", way_out="start it again")
+
+    monkeypatch.setattr("proveout.dsl.compiler.compile_plan", lost)
+    assert execute(["check", PLAN]) == 4
+    assert capsys.readouterr().err == "error: db1: the agent is gone\n  start it again\n"
+
+
+def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("proveout.dsl.compiler.compile_plan", interrupted)
+    assert execute(["check", PLAN]) == 130
+
+
+def test_untrusted_text_does_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert readable("a\x1b[31m\u202eb\x9b\nc") == "a\\x1b[31m\\u202eb\\x9b\nc"
+    problem = PlanProblem(message="\x1b]0;x\x07", where=Where(file="p\x1b", line=1, column=2), source_line="\x1b[2J")
+    show_error(PlanError((problem,)))
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_the_caret_of_a_long_line_stays_under_its_column() -> None:
+    line = f"{'a' * 300}X{'b' * 300}"
+    shown = describe(PlanProblem(message="m", where=Where(file="f", line=7, column=301), source_line=line)).splitlines()
+    assert shown[1][shown[2].index("^")] == "X"
+    assert max(map(len, shown)) < 120

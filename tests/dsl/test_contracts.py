@@ -1,0 +1,143 @@
+"""Tables that say the same thing in two places are held together here."""
+
+from __future__ import annotations
+
+import typing
+from pathlib import Path
+
+import pytest
+
+from proveout.agent.provision import embedded_sqlite
+from proveout.agent.provision import settings as embedded
+from proveout.dsl import metrics, plan, schema, stages, topology, vocabulary
+from proveout.dsl.compiler import compile_plan
+from proveout.dsl.describe import estimate_s, terminals, timetable
+from proveout.dsl.errors import PlanError
+from proveout.dsl.plan import Ladder, Limits, Search, canonical_json, to_data
+
+ROOT = Path(__file__).parents[2]
+EVERYTHING = ROOT / "tests" / "golden" / "good" / "everything.yaml"
+
+
+def test_the_compiler_refuses_the_settings_that_agents_refuse() -> None:
+    assert topology.OWN_SETTINGS == embedded.RESERVED
+    assert topology.COMMAND_SETTINGS == embedded.RUNS_COMMANDS
+    assert frozenset(embedded_sqlite.FILE_SETTINGS) == topology.SQLITE_SETTINGS
+
+
+def test_every_kind_of_stage_is_in_the_language() -> None:
+    kinds = {kind.__dataclass_fields__["kind"].default for kind in typing.get_args(plan.Stage)}
+    assert kinds == set(schema.STAGES)
+
+
+def test_limits_default_to_what_the_plan_says() -> None:
+    assert stages._limits(schema.LimitsEntry.model_validate({})) == Limits()
+
+
+def test_figures_are_those_of_the_schema() -> None:
+    entry = schema.ReportEntry.model_validate({"figures": list(schema.FIGURES)})
+    assert tuple(entry.figures) == schema.FIGURES
+
+
+def test_digest_depends_on_content_and_not_on_place(tmp_path: Path) -> None:
+    text = (ROOT / "plans" / "smoke.yaml").read_text().replace("include: [fragments/linux-captures.yaml]", "")
+    text = text.replace("captures:\n", "captures:\n  host: {kind: os, on: all, every: 1s}\n")
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text(text)
+    second.write_text(f"# moved\n\n{text}")
+    assert compile_plan(first).digest == compile_plan(second).digest
+    other = compile_plan(first, overrides={"measure": "2s"})
+    assert other.digest != compile_plan(first).digest
+    assert compile_plan(first, overrides={"measure": "2000ms"}).digest == other.digest
+
+
+def test_the_canonical_form_holds_no_position() -> None:
+    compiled = compile_plan(EVERYTHING)
+    assert "everything.yaml" not in canonical_json(compiled)
+    assert "everything.yaml" in str(to_data(compiled, positions=True))
+
+
+def test_expressions_know_the_stages_that_they_wait_for() -> None:
+    compiled = compile_plan(EVERYTHING)
+    opened, searched = compiled.stage("open"), compiled.stage("cap")
+    assert isinstance(opened, Ladder)
+    assert isinstance(opened.arrival, plan.Open)
+    assert isinstance(opened.arrival.rate, plan.Expression)
+    assert opened.arrival.rate.needs == ("cap",)
+    assert isinstance(searched, Search)
+    assert isinstance(searched.rate_to, plan.Expression)
+    assert (searched.rate_to.text, searched.rate_to.needs) == ("closed.peak.tps.mean * 1.5", ("closed",))
+    assert searched.accept.needs == ()
+
+
+def test_vocabulary_offers_what_is_captured_and_nothing_else() -> None:
+    compiled = compile_plan(EVERYTHING)
+    closed = compiled.stage("closed")
+    assert isinstance(closed, Ladder)
+    tree = vocabulary.iteration(compiled, closed)
+    assert set(metrics.LOAD) < set(tree.members)
+    hosts = tree.members["hosts"]
+    assert isinstance(hosts, vocabulary.Group)
+    assert set(hosts.members) == {"db-1", "db-2", "app-1"}
+    assert set(hosts.absent) == {"app-2"}
+    assert "waits" in tree.members
+    assert "lag" in tree.absent
+
+
+def test_a_bound_is_a_plain_number_in_a_rung() -> None:
+    compiled = compile_plan(EVERYTHING)
+    ladder = vocabulary.run_scope(compiled, compiled.stages).members["open"]
+    assert isinstance(ladder, vocabulary.Group)
+    assert ladder.rung is not None
+    lag = ladder.rung.members["lag"]
+    assert isinstance(lag, vocabulary.Group)
+    assert lag.members["slope_upper"] == vocabulary.NUMBER
+    assert lag.members["slope"] == vocabulary.ESTIMATE
+
+
+def test_the_timetable_adds_up() -> None:
+    compiled = compile_plan(EVERYTHING)
+    table = timetable(compiled)
+    assert [line.seconds for line in table.stages] == [estimate_s(stage, compiled) for stage in compiled.stages]
+    assert table.seconds >= sum(line.seconds for line in table.stages)
+
+
+@pytest.mark.parametrize(
+    ("total", "clients", "split"), [(7, 3, (3, 2, 2)), (1, 2, (1, 0)), (8, 1, (8,)), (8, 4, (2, 2, 2, 2))]
+)
+def test_threads_are_split_evenly(total: int, clients: int, split: tuple[int, ...]) -> None:
+    assert terminals(total, clients) == split
+
+
+def test_an_include_cannot_leave_by_a_symlink(tmp_path: Path) -> None:
+    (tmp_path / "outside.yaml").write_text("captures: {}\n")
+    folder = tmp_path / "plans"
+    folder.mkdir()
+    (folder / "inside.yaml").symlink_to(tmp_path / "outside.yaml")
+    path = folder / "plan.yaml"
+    path.write_text((ROOT / "plans" / "smoke.yaml").read_text().replace("fragments/linux-captures.yaml", "inside.yaml"))
+    with pytest.raises(PlanError) as caught:
+        compile_plan(path)
+    assert "`inside.yaml` leads out of the plan's folder" in [problem.message for problem in caught.value.problems]
+
+
+def test_a_plan_that_cannot_be_read_is_a_plan_error(tmp_path: Path) -> None:
+    for path in (tmp_path / "nothing.yaml", tmp_path):
+        with pytest.raises(PlanError):
+            compile_plan(path)
+
+
+def test_an_inventory_replaces_hosts_and_lays_systems_over(tmp_path: Path) -> None:
+    inventory = tmp_path / "inventory.yaml"
+    inventory.write_text(
+        "topology:\n  hosts:\n    db1: {roles: [server, client], address: local}\n"
+        "  systems:\n    db: {engine: postgres, host: db1, provision: embedded}\n"
+    )
+    compiled = compile_plan(ROOT / "plans" / "smoke.yaml", inventory=inventory)
+    assert [host.name for host in compiled.hosts] == ["db1"]
+    assert compiled.system("db").settings == ()
+    assert compiled.captures[0].hosts == ("db1",) or compiled.captures[1].hosts == ("db1",)
+    inventory.write_text("stages: []\n")
+    with pytest.raises(PlanError) as caught:
+        compile_plan(ROOT / "plans" / "smoke.yaml", inventory=inventory)
+    assert [problem.message for problem in caught.value.problems] == ["an inventory cannot hold `stages`"]
