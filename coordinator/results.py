@@ -244,12 +244,18 @@ def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: f
             return {"seconds": seconds}
 
 
+def peak(found: Iterable[RungResult]) -> RungResult | None:
+    """The rung with the largest mean throughput; None when nothing valid was measured."""
+    measured = [rung for rung in found if "tps" in rung.tree]
+    return max(measured, key=lambda rung: float(rung.tree["tps"]["mean"]), default=None)
+
+
 def ladder_metrics(iterations: Iterable[IterationFinished]) -> Metrics:
     """`{rungs: {threads: tree}, peak: tree}`; the peak is the rung with the largest mean throughput."""
-    trees = {rung.threads: rung.tree for rung in rungs(iterations) if rung.tree}
-    tree: Metrics = {expressions.RUNGS: {str(threads): rung for threads, rung in trees.items()}}
-    with_tps = [rung for rung in trees.values() if "tps" in rung]
-    return tree | ({"peak": max(with_tps, key=lambda rung: rung["tps"]["mean"])} if with_tps else {})
+    found = [rung for rung in rungs(iterations) if rung.tree]
+    tree: Metrics = {expressions.RUNGS: {str(rung.threads): rung.tree for rung in found}}
+    top = peak(found)
+    return tree | ({"peak": top.tree} if top else {})
 
 
 def search_metrics(result: StageResult) -> Metrics:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from proveout.coordinator.results import RungResult, RunResults, StageResult, confirmation
+from proveout.coordinator.results import RunResults, StageResult, confirmation, peak
 from proveout.dsl.syntax import Call, ExpressionFault, Name, Number, Syntax, children, parse, ungroup
 from proveout.proto.events import IterationFinished
 
@@ -39,9 +39,9 @@ def standing(text: str, results: RunResults) -> Standing:
             confirming = confirmation(result)
             used += [confirming] if confirming else []
         else:
-            for found in _rungs(result, rung):
-                used += found.iterations
-                excluded += found.excluded
+            counted, missing = _behind(result, rung)
+            used += counted
+            excluded += missing
         remarks += _missing(result, rung)
     return Standing(
         iterations=tuple(dict.fromkeys(str(item.id) for item in used)),
@@ -51,7 +51,7 @@ def standing(text: str, results: RunResults) -> Standing:
 
 
 def _references(node: Syntax, results: RunResults) -> Iterator[tuple[str, int | None]]:
-    """(stage, rung) for `at(stage, n)`, (stage, None) for any other mention of a stage."""
+    """(stage, rung) for `at(stage, n)`, (stage, None) for any other mention of a stage: of a ladder that is its peak."""
     if isinstance(node, Call) and node.function == "at" and len(node.arguments) == 2:
         stage, rung = map(ungroup, node.arguments)
         if isinstance(stage, Name) and isinstance(rung, Number) and stage.name in results.stages:
@@ -63,9 +63,22 @@ def _references(node: Syntax, results: RunResults) -> Iterator[tuple[str, int | 
         yield from _references(part, results)
 
 
-def _rungs(result: StageResult, rung: int | None) -> Sequence[RungResult]:
-    """The rung asked for; all of them when the check asks for the peak, since each was a candidate for it."""
-    return [found for found in result.rungs if rung is None or found.threads == rung]
+def _behind(result: StageResult, rung: int | None) -> tuple[list[IterationFinished], list[IterationFinished]]:
+    """The iterations behind a rung's numbers, and the repeats that are missing in them.
+
+    Behind the peak stands the rung that it is; of the others, an excluded repeat matters when its throughput could have made
+    another rung the peak.
+    """
+    if rung is not None:
+        found = [item for item in result.rungs if item.threads == rung]
+        return [i for item in found for i in item.iterations], [i for item in found for i in item.excluded]
+    top = peak(result.rungs)
+    if top is None:
+        return [], [i for item in result.rungs for i in item.excluded]
+    mean = float(top.tree["tps"]["mean"])
+    rivals = [i for item in result.rungs if item is not top for i in item.excluded]
+    excluded = [*top.excluded, *(i for i in rivals if float(i.metrics.get("tps", 0.0)) > mean)]
+    return list(top.iterations), excluded
 
 
 def _why(iteration: IterationFinished) -> str:
@@ -75,12 +88,12 @@ def _why(iteration: IterationFinished) -> str:
 def _missing(result: StageResult, rung: int | None) -> Iterator[str]:
     if result.cut is not None and rung in result.cut.skipped:
         yield f"{rung} threads were not run: stopped at {result.cut.at_rung} ({result.cut.evidence})"
+    elif result.finished is not None and result.finished.outcome == "failed":
+        yield f"stage {result.id} was not run to its end"
+    elif result.kind == "ladder" and rung is not None and not any(item.threads == rung for item in result.rungs):
+        yield f"{result.id} has no iteration with {rung} threads"
     if result.search is not None and result.search.rate is None:
         yield f"{result.id} found no rate: {result.search.reason}"
-    if result.finished is not None and result.finished.outcome == "failed":
-        yield f"stage {result.id} did not run to its end"
-    if result.kind == "ladder" and rung is not None and not _rungs(result, rung) and result.cut is None:
-        yield f"{result.id} has no iteration with {rung} threads"
 
 
 def _warnings(iterations: Sequence[IterationFinished]) -> Iterator[str]:

@@ -115,11 +115,11 @@ def _steady(seen: Observed) -> Iterator[ValidityFinding]:
         return
     limit = seen.limits.tps_slope_fraction_max
     sure = "significant" if moved.significant else "not significant"
-    text = f"TPS moved by {percent(moved.change)} over {moved.n} s ({sure}; limit {percent(limit)})"
+    text = f"TPS moved by {percent(moved.change)} over {moved.n} s ({sure}, limit {percent(limit)})"
     yield _finding("steady-state", not (moved.significant and abs(moved.change) > limit), text, voids=voids)
     counted = sum(seen.tps_per_second) / moved.n
     cv = math.sqrt(max(moved.cv**2 - 1.0 / counted, 0.0))
-    text = f"TPS per second varies by {percent(cv)} (CV beyond counting noise, {moved.n} s; limit {percent(seen.limits.tps_cv_max)})"
+    text = f"TPS per second varies by {percent(cv)} (CV beyond counting noise, {moved.n} s, limit {percent(seen.limits.tps_cv_max)})"
     yield _finding("variation", cv <= seen.limits.tps_cv_max, text, voids=voids)
 
 
@@ -139,7 +139,7 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
     bottleneck = (not held or late) if seen.rate is not None else not shares_machine(seen.plan, seen.stage)
     text = f"busiest load worker used {percent(busy)} of a core (limit {percent(limit)})"
     if busy > limit:
-        text += "; the client may be the bottleneck" if bottleneck else f"; {_excuse(seen)}"
+        text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
     yield _finding("client-cpu", busy <= limit, text, voids=bottleneck and not seen.is_probe)
 
 
@@ -172,7 +172,7 @@ def _schedule(seen: Observed) -> ValidityFinding | None:
     if late_us is None:
         return None
     limit_ms = seen.limits.schedule_p99_ms_max
-    text = f"p99 of start lateness {late_us / 1e3:.3g} ms (limit {limit_ms:g} ms); response times include it"
+    text = f"p99 of start lateness {late_us / 1e3:.3g} ms (limit {limit_ms:g} ms), response times include it"
     return _finding("schedule", late_us / 1e3 <= limit_ms, text, voids=False)
 
 
@@ -215,7 +215,7 @@ def _errors(seen: Observed) -> Iterator[ValidityFinding]:
 
 def _first_errors(seen: Observed) -> str:
     texts = [text for load in seen.loads.values() for text in load.first_errors]
-    return f"; first: {texts[0]}" if texts else ""
+    return f", the first: {texts[0]}" if texts else ""
 
 
 def _samples(seen: Observed) -> Iterator[ValidityFinding]:
@@ -226,7 +226,7 @@ def _samples(seen: Observed) -> Iterator[ValidityFinding]:
     )
     missing = sum(max(load.seconds_produced - len(seen.seconds.get(host, ())), 0) for host, load in seen.loads.items())
     if missing:
-        yield _finding("seconds", False, f"{missing} per-second records did not arrive; totals are whole", voids=False)
+        yield _finding("seconds", False, f"{missing} per-second records did not arrive, totals are whole", voids=False)
 
 
 def _captures(seen: Observed) -> Iterator[ValidityFinding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Mapping
 from typing import Any
@@ -79,6 +80,23 @@ def interval(estimate: Mapping[str, Any], name: str = "") -> str:
         return f"{mean} (no interval, n = {repeats})"
     how = ", bootstrap over seconds" if estimate.get("method") == "bootstrap" else ""
     return f"{mean} (95 % CI {quantity(lower, name)} … {quantity(upper, name)}, n = {repeats}{how})"
+
+
+def threads(count: int) -> str:
+    """1 thread, 4 threads."""
+    return f"{count} thread{'s' if count != 1 else ''}"
+
+
+def pieces(evidence: str) -> list[str]:
+    """Evidence at its semicolons, but not at those inside parentheses."""
+    found, depth = [""], 0
+    for part in re.split(r"([()]|; )", evidence):
+        depth += (part == "(") - (part == ")")
+        if part == "; " and depth <= 0:
+            found.append("")
+        else:
+            found[-1] += part
+    return found
 
 
 def safe(text: str) -> str:

@@ -21,7 +21,7 @@ from xml.etree import ElementTree as ET
 from proveout.coordinator.report.result import timestamp
 from proveout.coordinator.report.tables import read
 from proveout.coordinator.results import RungResult, RunResults, StageResult
-from proveout.coordinator.wording import microseconds, number
+from proveout.coordinator.wording import microseconds, number, threads
 from proveout.proto.events import IterationFinished, VerdictReached
 
 Mark: TypeAlias = Literal["failure", "error", "skipped"]
@@ -112,7 +112,7 @@ def _iterations(stage: StageResult, rung: RungResult) -> Iterator[Case]:
         broken = [finding for finding in item.findings if not finding.ok and finding.voids]
         yield Case(
             group=stage.id,
-            name=f"{rung.threads} threads, repeat {item.id.repeat}",
+            name=f"{threads(rung.threads)}, repeat {item.id.repeat}",
             seconds=item.measure_s,
             mark=None if item.valid else "skipped",
             message="invalid: " + "; ".join(f"{finding.check}: {finding.evidence}" for finding in broken),

@@ -24,7 +24,7 @@ from proveout.coordinator.report.tables import (
     wait_rows,
 )
 from proveout.coordinator.results import RungResult, RunResults, StageResult
-from proveout.coordinator.wording import interval, microseconds, number, percent, quantity, safe, seconds
+from proveout.coordinator.wording import interval, microseconds, number, percent, quantity, safe, seconds, threads
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~])")
 _OUTCOMES = {"PASS": "✅ PASS", "FAIL": "❌ FAIL", "INCONCLUSIVE": "❔ INCONCLUSIVE"}
@@ -83,7 +83,7 @@ def _verdicts(results: RunResults) -> Iterator[str]:
 
 def _comparison(comparison: Comparison) -> Iterator[str]:
     base, other = escape(comparison.base), escape(comparison.other)
-    yield f"## {base} against {other}, {comparison.threads} threads"
+    yield f"## {base} against {other}, {threads(comparison.threads)}"
     rows = [
         (
             escape(row.label),
@@ -106,11 +106,11 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[str]:
     assert top is not None  # noqa: S101 - `ladders` gives only those with one
     yield f"## {escape(stage.id)} on {escape(str(results.plan_stage(stage.id).get('target', '?')))}"
     yield _loads("threads", load_rows(stage))
-    yield f"By transaction, {top.threads} threads (response time):"
+    yield f"By transaction, {threads(top.threads)} (response time):"
     yield _loads("transaction", transaction_rows(top))
     yield from _system(results, top)
     if stage.cut:
-        yield f"Stopped at {stage.cut.at_rung} threads: {escape(stage.cut.evidence)}"
+        yield f"Stopped at {threads(stage.cut.at_rung)}: {escape(stage.cut.evidence)}"
 
 
 def _loads(first: str, rows: Sequence[LoadRow]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.results import RungResult, RunResults, StageResult
+from proveout.coordinator.results import peak as results_peak
 from proveout.proto.events import IterationFinished, WaitLine
 
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
@@ -67,8 +68,7 @@ def ladders(results: RunResults) -> list[StageResult]:
 
 def peak(stage: StageResult) -> RungResult | None:
     """The rung with the largest mean throughput, None when nothing valid was measured."""
-    with_tps = [rung for rung in stage.rungs if read(rung.tree, "tps") is not None]
-    return max(with_tps, key=lambda rung: read(rung.tree, "tps") or 0.0, default=None)
+    return results_peak(stage.rungs)
 
 
 def load_rows(stage: StageResult) -> list[LoadRow]:

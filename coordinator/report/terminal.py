@@ -6,6 +6,7 @@ outside goes into `Text` objects after `wording.safe`: neither markup nor ANSI i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -30,7 +31,7 @@ from proveout.coordinator.report.tables import (
     wait_rows,
 )
 from proveout.coordinator.results import RungResult, RunResults, StageResult
-from proveout.coordinator.wording import number, percent, quantity, safe, seconds
+from proveout.coordinator.wording import number, percent, pieces, quantity, safe, seconds, threads
 
 _STYLES = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
 NOTES_MAX = 12
@@ -39,8 +40,11 @@ WAITS_MAX = 10
 
 def print_summary(results: RunResults, console: Console, *, run_dir: str = "") -> None:
     """Print the summary of a finished (or broken-off) run."""
-    for part in _parts(results, run_dir):
-        console.print(part)
+    with console.capture() as captured:
+        for part in _parts(results, run_dir):
+            console.print(part)
+    # rich fills lines up to their block's width; nobody who copies from a log wants that.
+    console.file.write(re.sub(r"[ \t]+$", "", captured.get(), flags=re.MULTILINE))
 
 
 def show(results: RunResults, run_dir: Path, stream: TextIO) -> None:
@@ -97,12 +101,12 @@ def _verdicts(results: RunResults) -> Iterator[RenderableType]:
         title = f"  {verdict.title}" if verdict.title else ""
         head.append(safe(title))
         # One piece of evidence a line: a check with && has several.
-        evidence = [Text("· ") + _text(piece) for piece in verdict.evidence.split("; ")]
+        evidence = [Text("· ") + _text(piece) for piece in pieces(verdict.evidence)]
         yield Group(head, *(Padding(piece, (0, 0, 0, 13), expand=False) for piece in evidence))
 
 
 def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
-    yield _heading(f"{comparison.base} against {comparison.other}, {comparison.threads} threads")
+    yield _heading(f"{comparison.base} against {comparison.other}, {threads(comparison.threads)}")
     rows = []
     for row in comparison.rows:
         lower, upper = row.factor.get("lower"), row.factor.get("upper")
@@ -127,12 +131,12 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[RenderableType]
     excluded = [row for row in load_rows(stage) if row.excluded]
     for row in excluded:
         yield _text(
-            f"{row.label} threads: {row.excluded} of {row.excluded + row.repeats} repeats invalid, not counted",
+            f"{threads(int(row.label))}: {row.excluded} of {row.excluded + row.repeats} repeats invalid, not counted",
             "yellow",
         )
     if stage.cut:
-        yield _text(f"stopped at {stage.cut.at_rung} threads: {stage.cut.evidence}", "yellow")
-    yield _heading(f"{stage.id}, {top.threads} threads, by transaction")
+        yield _text(f"stopped at {threads(stage.cut.at_rung)}: {stage.cut.evidence}", "yellow")
+    yield _heading(f"{stage.id}, {threads(top.threads)}, by transaction")
     yield _grid(
         ("transaction", "TPS", *_latency_heads()), [_transaction_cells(row, factor) for row in transaction_rows(top)]
     )
@@ -185,7 +189,7 @@ def _transaction_cells(row: LoadRow, factor: float) -> list[str]:
 def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterator[RenderableType]:
     hosts = host_rows(results, rung)
     if hosts:
-        yield _heading(f"{stage.id}, {rung.threads} threads, CPU in the measure window")
+        yield _heading(f"{stage.id}, {threads(rung.threads)}, CPU in the measure window")
         rows = [
             (
                 row.label,
@@ -200,13 +204,13 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
         yield _grid(("host", "busy", "user", "system", "iowait", "ours, cores"), rows)
     waits = wait_rows(rung.iterations, WAITS_MAX)
     if waits:
-        yield _heading(f"{stage.id}, {rung.threads} threads, top foreground waits")
+        yield _heading(f"{stage.id}, {threads(rung.threads)}, top foreground waits")
         lines = [(row.event, row.wait_class, seconds(row.seconds), percent(row.db_time_fraction)) for row in waits]
         yield _grid(("event", "class", "waited", "DB time"), lines, left=2)
     lag = rung.tree.get("lag", {})
     if lag:
         bounds = f"{number(lag.get('slope_lower'))} … {number(lag.get('slope_upper'))}"
-        yield _heading(f"{stage.id}, {rung.threads} threads, replication lag")
+        yield _heading(f"{stage.id}, {threads(rung.threads)}, replication lag")
         yield _text(
             f"mean {quantity(read(lag, 'avg_s'), 'avg_s')}, p99 {quantity(read(lag, 'p99_s'), 'p99_s')}, "
             f"largest {quantity(read(lag, 'max_s'), 'max_s')}; slope {number(read(lag, 'slope'))} s/s "

@@ -16,6 +16,7 @@ from proveout.coordinator import results
 from proveout.coordinator.report import junit, result, summary, terminal
 from proveout.coordinator.report.comparison import comparisons
 from proveout.coordinator.report.tables import host_rows, load_rows, peak, wait_rows
+from proveout.coordinator.wording import pieces
 from proveout.proto.events import (
     AgentUp,
     Event,
@@ -409,6 +410,15 @@ def test_terminal_shows_all_that_was_asked_for() -> None:
     ):
         assert words in text
     assert "1 of 3 repeats invalid" in text
+
+
+def test_terminal_leaves_no_blanks_at_the_ends_of_lines() -> None:
+    assert all(line == line.rstrip() for line in printed(loaded(*ALL), width=90).splitlines())
+
+
+def test_evidence_is_cut_at_semicolons_outside_of_parentheses() -> None:
+    assert pieces("a (b; c (d; e)); f") == ["a (b; c (d; e))", "f"]
+    assert pieces("plain") == ["plain"]
 
 
 def test_a_broken_off_run_has_a_summary_too() -> None:

@@ -220,6 +220,16 @@ def test_a_rerun_that_was_valid_counts_and_the_invalid_try_does_not() -> None:
     assert reached.iterations == ("base/4/1/1", "base/4/2/1", "base/4/3/2")
 
 
+def test_the_peak_stands_on_its_rung_and_on_what_could_have_been_higher() -> None:
+    def outcome(excluded_tps: float) -> str:
+        history = [*BASE[:-1], iteration("base", 8, 1, excluded_tps, VOID)]
+        return verdict("base.peak.tps.mean >= 1", finish("base", history)).outcome
+
+    assert outcome(50.0) == "PASS"
+    assert outcome(5000.0) == "INCONCLUSIVE"
+    assert verdict("base.peak.tps.mean >= 1", BASE).iterations == ("base/4/1/1", "base/4/2/1", "base/4/3/1")
+
+
 def test_another_rungs_invalid_iterations_do_not_matter() -> None:
     history = [*BASE[:-1], iteration("base", 8, 1, 5.0, VOID)]
     assert verdict("base.at(4).tps.mean >= 1", finish("base", history)).outcome == "PASS"

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import TextIO
 
-from proveout.coordinator.wording import microseconds, number, percent, safe, seconds
+from proveout.coordinator.wording import microseconds, number, percent, safe, seconds, threads
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -109,11 +109,10 @@ def _name(view: RunView, iteration: IterationId) -> str:
     """`baseline, 4 threads, repeat 2 of 3 (attempt 2)`; a search's iterations are probes."""
     stage = view.stage(iteration.stage)
     again = f" (attempt {iteration.attempt})" if iteration.attempt > 1 else ""
-    threads = f"{iteration.rung} thread{'s' if iteration.rung != 1 else ''}"
     if stage is not None and stage.kind == "search":
-        return f"{safe(iteration.stage)}, {threads}, probe {iteration.repeat}{again}"
+        return f"{safe(iteration.stage)}, {threads(iteration.rung)}, probe {iteration.repeat}{again}"
     repeats = f" of {stage.repeats}" if stage is not None and stage.repeats else ""
-    return f"{safe(iteration.stage)}, {threads}, repeat {iteration.repeat}{repeats}{again}"
+    return f"{safe(iteration.stage)}, {threads(iteration.rung)}, repeat {iteration.repeat}{repeats}{again}"
 
 
 # ---- what moves --------------------------------------------------------------------------------------------------
@@ -189,7 +188,7 @@ def _stage_line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one 
             return f"  {safe(search.stage)} found {rate} in {search.probes} probes: {safe(search.reason)}"
         case LadderCut() as cut:
             skipped = ", ".join(map(str, cut.skipped))
-            return f"  {safe(cut.stage)} stops at {cut.at_rung} threads ({safe(cut.evidence)}); not run: {skipped}"
+            return f"  {safe(cut.stage)} stops at {threads(cut.at_rung)} ({safe(cut.evidence)}); not run: {skipped}"
         case PropagationCompared() as pair:
             different = sum(not table.same for table in pair.tables)
             same = (
