@@ -97,7 +97,7 @@ def _value(node: Any, templates: bool) -> Any:
     if default is None or isinstance(default, dict) or (_is_typed(options) and not isinstance(default, str)):
         node.pop("default", None)  # no default, or one in base units, which a plan cannot write
     extra = [GROUPED] if any(option.get("type") == "integer" for option in options) else []
-    if templates and (any(_is_not_text(option) for option in options) or "pattern" in node):
+    if templates and (any(_is_not_text(option) for option in options) or _is_typed(options)):
         extra.append(TEMPLATE)
     if not extra:
         return node

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from proveout.dsl import units
 from proveout.dsl.syntax import RESERVED
@@ -97,20 +98,27 @@ def _one_or_many(value: object) -> object:
     return [value] if isinstance(value, (str, int)) and not isinstance(value, bool) else value
 
 
+class _OrOne:
+    """In the JSON Schema: a list, or one item of it."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        whole = handler(core)
+        return {"anyOf": [whole["items"], whole]}
+
+
+Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=80)]
 Selector: TypeAlias = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=80)]],
-    BeforeValidator(_one_or_many),
-    Field(min_length=1, max_length=1000),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+    list[Word], Field(min_length=1, max_length=1000), BeforeValidator(_one_or_many), _OrOne()
 ]
-Names: TypeAlias = Annotated[
-    list[Name],
-    BeforeValidator(_one_or_many),
-    Field(min_length=1, max_length=100),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
-]
+Names: TypeAlias = Annotated[list[Name], Field(min_length=1, max_length=100), BeforeValidator(_one_or_many), _OrOne()]
+Roles: TypeAlias = Annotated[list[Name], BeforeValidator(_one_or_many), _OrOne()]
 Threads: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
-Rungs: TypeAlias = Annotated[list[Threads], BeforeValidator(_one_or_many), Field(min_length=1, max_length=100)]
+Rungs: TypeAlias = Annotated[
+    list[Threads], Field(min_length=1, max_length=100), BeforeValidator(_one_or_many), _OrOne()
+]
+Statements: TypeAlias = Annotated[
+    list[Text], Field(min_length=1, max_length=1000), BeforeValidator(_one_or_many), _OrOne()
+]
 
 
 class Strict(BaseModel):
@@ -136,9 +144,7 @@ class Param(Strict):
 class HostEntry(Strict):
     """A machine that takes part."""
 
-    roles: Annotated[list[Name], BeforeValidator(_one_or_many)] = Field(
-        default_factory=list, description="What it is there for; `role:client` selects by it."
-    )
+    roles: Roles = Field(default_factory=list, description="What it is there for; `role:client` selects by it.")
     address: Text = Field(description="`local`, or name:port of a running agent.")
 
 
@@ -275,7 +281,7 @@ class SqlEntry(StageBase):
     """Run statements once each, in order; each commits by itself."""
 
     system: Name
-    statements: Annotated[list[Text], BeforeValidator(_one_or_many), Field(min_length=1, max_length=1000)]
+    statements: Statements
 
 
 class ResetEntry(StageBase):
