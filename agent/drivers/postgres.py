@@ -8,20 +8,22 @@ is prepared, else as text. libpq keeps the socket non-blocking by itself; statem
 
 from __future__ import annotations
 
-import contextlib
 import operator
+import select
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Literal
 
-from psycopg import OperationalError, ProgrammingError, pq
+from psycopg import Error, OperationalError, ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.drivers.base import FailureKind, StatementFailure
 from proveout.dsl.workloads.base import Dialect, Row, Statement
 
 _DEFAULTS = {"connect_timeout": "5", "application_name": "proveout"}
+CANCEL_S = 0.3
 TEXT, BINARY = 0, 1
 RETRYABLE = frozenset({"40001", "40P01"})
 CONNECTION_LOST = "08006"
@@ -34,6 +36,7 @@ _TEXTS = frozenset({25, 1043, 1042, 19})
 # the server is going down, or has cut us off: 57P01 admin_shutdown, 57P02 crash_shutdown, 57P03 cannot_connect_now
 _LOST_CODES = frozenset({"57P01", "57P02", "57P03", "57P05"})
 _GOOD_STATUS_MAX = int(pq.ExecStatus.TUPLES_OK)
+_CANCEL_ENDS = (pq.PollingStatus.OK, pq.PollingStatus.FAILED)
 
 Encode = Callable[[Sequence[Any]], Sequence[bytes]]
 
@@ -126,9 +129,19 @@ class PostgresSession:
         ]
 
     def cancel(self) -> None:
-        """Send a cancel request over a connection of its own."""
-        with contextlib.suppress(OperationalError):
-            self._conn.get_cancel().cancel()
+        """Send a cancel request over a connection of its own; gives up after CANCEL_S when the server does not take it."""
+        try:
+            request = self._conn.cancel_conn()
+            request.start()
+            deadline = time.monotonic() + CANCEL_S
+            while (status := request.poll()) not in _CANCEL_ENDS and (left := deadline - time.monotonic()) > 0:
+                reads = status == pq.PollingStatus.READING
+                wait = select.poll()
+                wait.register(request.socket, select.POLLIN if reads else select.POLLOUT)
+                wait.poll(left * 1000)
+            request.finish()
+        except Error:
+            return  # the connection is gone, and with it the statement
 
     def close(self) -> None:
         """Close the socket; the server ends the session when it notices."""

@@ -22,7 +22,9 @@ _PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\$(\d+)")
 _EXTENDED: dict[int, str] = {
     code: str(name) for code, name in apsw.mapping_extended_result_codes.items() if isinstance(code, int)
 }
-_PRIMARY: dict[int, str] = {code: str(name) for code, name in apsw.mapping_result_codes.items() if isinstance(code, int)}
+_PRIMARY: dict[int, str] = {
+    code: str(name) for code, name in apsw.mapping_result_codes.items() if isinstance(code, int)
+}
 # 5 SQLITE_BUSY, 6 SQLITE_LOCKED; 10 SQLITE_IOERR, 11 SQLITE_CORRUPT, 14 SQLITE_CANTOPEN, 26 SQLITE_NOTADB
 _RETRYABLE = frozenset({5, 6})
 _LOST = frozenset({10, 11, 14, 26})

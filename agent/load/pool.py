@@ -126,6 +126,11 @@ class Pool:
         self._idle: list[WorkerProcess] = []
         self._lent: list[WorkerProcess] = []
 
+    @property
+    def workers(self) -> tuple[WorkerProcess, ...]:
+        """All, idle or at work."""
+        return (*self._idle, *self._lent)
+
     async def acquire(self, count: int) -> list[WorkerProcess]:
         """`count` workers for one load, warm ones first. TaskFault when one cannot be started."""
         dead = [worker for worker in self._idle if not worker.alive]

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
 from proveout.agent.load import frames
 from proveout.agent.load.merge import Merger
@@ -22,6 +24,8 @@ from proveout.proto.messages import LoadResult, RunLoad
 
 POOL = "pool:load"
 OVERTIME_S = 5.0
+
+T = TypeVar("T")
 
 
 async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
@@ -56,7 +60,7 @@ class _Run:
     async def run(self, hands: list[tuple[int, ...]]) -> LoadResult:
         for worker, hand in zip(self._workers, hands, strict=True):
             worker.send(frames.Arm.of(self._spec, hand))
-        await asyncio.gather(*(self._armed(worker) for worker in self._workers))
+        await _together(self._armed(worker) for worker in self._workers)
         self._context.armed()
         t0_ns = await self._started()
         for worker in self._workers:
@@ -100,14 +104,7 @@ class _Run:
             workers=len(self._workers),
             is_open=self._spec.share.rate is not None,
         )
-        readers = [
-            asyncio.create_task(self._follow(number, worker, merger)) for number, worker in enumerate(self._workers)
-        ]
-        try:
-            finished = await asyncio.gather(*readers)
-        finally:
-            for reader in readers:
-                reader.cancel()
+        finished = await _together(self._follow(number, worker, merger) for number, worker in enumerate(self._workers))
         self._tell(merger, over=True)
         return merger.result(finished)
 
@@ -128,11 +125,23 @@ class _Run:
             self._context.sample(second)
 
     def _fault(self, fault: frames.Fault) -> TaskFault:
-        if fault.code != "unreachable":
-            return TaskFault(fault.code, fault.message, way_out=fault.way_out)
+        """A worker's failure to arm, with the system's name and a way out."""
         endpoint = self._spec.endpoint
-        return TaskFault(
-            "unreachable",
-            f"the load cannot connect to {endpoint.system} ({endpoint.engine}): {fault.message}",
-            way_out=f"see that the server runs, lets this host in, and takes {self._spec.share.total} connections",
-        )
+        name = f"{endpoint.system} ({endpoint.engine})"
+        if fault.code == "unreachable":
+            terminals = self._spec.share.total
+            way_out = f"see that the server runs, lets this host in, and takes {terminals} connections"
+            return TaskFault("unreachable", f"the load cannot connect to {name}: {fault.message}", way_out=way_out)
+        way_out = fault.way_out or "see that the system is populated and that its user may use the tables"
+        return TaskFault(fault.code, f"the load cannot be prepared on {name}: {fault.message}", way_out=way_out)
+
+
+async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results; at the first exception the others are cancelled, and have ended, before it is raised."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

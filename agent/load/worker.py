@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from proveout.agent.drivers.base import Driver, StatementFailure
+from proveout.agent.drivers.base import Driver, FailureKind, StatementFailure
 from proveout.agent.drivers.table import driver
 from proveout.agent.load import frames
 from proveout.agent.load.engine import PolledLoop
@@ -176,7 +176,9 @@ def serve(stdin: int, outlet: Outlet) -> None:
         try:
             load = Load(frame)
         except StatementFailure as failure:
-            outlet.send(frames.Fault(code="unreachable", message=f"{failure.code}: {failure.what}"))
+            lost = failure.kind is FailureKind.LOST
+            text = f"{failure.code}: {failure.what}"
+            outlet.send(frames.Fault(code="unreachable" if lost else "invalid", message=text))
             continue
         except ProveoutError as error:
             outlet.send(frames.Fault(code="invalid", message=error.what, way_out=error.way_out))

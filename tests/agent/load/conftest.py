@@ -1,0 +1,120 @@
+"""Fixtures for loads: a context that arms and starts, HLR data in a database of the session, specs of loads."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from proveout.agent.load.populate import populate
+from proveout.agent.tasks import Resource
+from proveout.dsl.plan import Windows, Workload
+from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.proto.messages import CaptureSample, Endpoint, LoadSecond, LoadShare, PopulateSystem, RunLoad
+
+SUBSCRIBERS = 500
+
+
+class LoadContext:
+    """A `TaskContext` that starts an armed load at once, and keeps its samples."""
+
+    key = "run/ladder/2/1/1/load/client1"
+    host = "client1"
+
+    def __init__(self, work_dir: Path) -> None:
+        self.work_dir = work_dir
+        self.resources: dict[str, Resource] = {}
+        self.seconds: list[LoadSecond] = []
+        self.is_armed = asyncio.Event()
+        self.go = asyncio.Event()
+        self.go.set()
+        self.t0_ns = 0
+
+    def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
+
+    def log(self, level: str, text: str) -> None: ...
+
+    def sample(self, sample: LoadSecond | CaptureSample) -> None:
+        assert isinstance(sample, LoadSecond)
+        self.seconds.append(sample)
+
+    def armed(self) -> None:
+        self.is_armed.set()
+
+    async def started(self) -> int:
+        await self.go.wait()
+        self.t0_ns = time.monotonic_ns() + 50_000_000
+        return self.t0_ns
+
+    async def finished(self) -> None:
+        raise AssertionError("a load is not finished")
+
+    def pids(self) -> list[int]:
+        """The workers kept warm."""
+        return [worker.pid for pool in self.resources.values() for worker in pool.workers]  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+async def context(tmp_path: Path) -> AsyncIterator[LoadContext]:
+    context = LoadContext(tmp_path)
+    yield context
+    for resource in context.resources.values():
+        await resource.close(keep_data=False)
+
+
+def hlr(**parameters: object) -> Workload:
+    """HLR over the tests' subscribers."""
+    return Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=SUBSCRIBERS, **parameters)))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def hlr_database(database: str, context: LoadContext) -> str:
+    """The conninfo of a database with HLR data, restored for each test by its own population."""
+    endpoint = Endpoint(system="backend", engine="postgres", dsn=database)
+    await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
+    return database
+
+
+Spec = Callable[..., RunLoad]
+
+
+@pytest.fixture
+def spec() -> Spec:
+    """Makes the specification of a load of the whole HLR mix, all terminals on this agent."""
+
+    def make(
+        dsn: str,
+        *,
+        engine: str = "postgres",
+        terminals: int = 4,
+        rate: float | None = None,
+        windows: tuple[float, float, float] = (0.3, 1.0, 0.2),
+        workers: int = 2,
+        workload: Workload | None = None,
+    ) -> RunLoad:
+        up, measure, down = windows
+        return RunLoad(
+            workload=workload or hlr(),
+            endpoint=Endpoint(system="backend", engine=engine, dsn=dsn),
+            share=LoadShare(first=0, count=terminals, total=terminals, rate=rate),
+            windows=Windows(ramp_up_s=up, measure_s=measure, ramp_down_s=down),
+            workers=workers,
+            seed=1,
+            label="test",
+        )
+
+    return make
+
+
+def connections(dsn: str) -> int:
+    """How many sessions of ours the server has."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'proveout' AND datname = current_database()"
+        ).fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,288 @@
+"""Whole loads through the handler, on real engines: what is counted, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+
+from proveout.agent.load.populate import populate
+from proveout.agent.load.task import run_load
+from proveout.agent.provision.embedded_postgres import Server
+from proveout.agent.tasks import TaskFault
+from proveout.dsl.plan import System
+from proveout.proto import histogram
+from proveout.proto.messages import Endpoint, LoadResult, PopulateSystem
+
+from .conftest import LoadContext, Spec, connections, hlr
+
+pytestmark = pytest.mark.slow
+
+
+def ended(result: LoadResult) -> int:
+    return sum(t.counts.ok + t.counts.logical_failures for t in result.transactions)
+
+
+async def gone(pid: int) -> None:
+    """Wait until a process has ended (or is a zombie that nobody has waited for)."""
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, f"process {pid} is still there"
+        await asyncio.sleep(0.02)
+
+
+async def test_a_closed_load_counts_every_transaction_once(context: LoadContext, hlr_database: str, spec: Spec) -> None:
+    result = await run_load(context, spec(hlr_database, windows=(1.0, 2.0, 0.5)))
+    assert ended(result) == result.ended_in_window > 100
+    assert [(s.second, s.window) for s in context.seconds] == [
+        (0, "ramp_up"),
+        (1, "measure"),
+        (2, "measure"),
+        (3, "ramp_down"),
+    ]
+    assert [s.duration_s for s in context.seconds] == [1.0, 1.0, 1.0, 0.5]
+    assert result.seconds_produced == 4
+    in_seconds = sum(t.counts.ok + t.counts.logical_failures for s in context.seconds[1:3] for t in s.transactions)
+    assert in_seconds == result.ended_in_window
+    for transaction in result.transactions:
+        counts = transaction.counts
+        assert histogram.count(transaction.response) == counts.ok + counts.logical_failures
+        assert transaction.response == transaction.service
+        assert not transaction.schedule.counts
+        assert counts.missed == counts.error_count == 0
+    assert result.samples_lost == 0
+    assert 0 < result.client_cpu_fraction <= 1.0 + 0.1
+    assert result.client_cpu_s > 0
+    assert result.start_skew_ns > 0
+    assert connections(hlr_database) == 0
+
+
+async def test_what_the_load_says_it_changed_is_what_the_database_has(
+    context: LoadContext, hlr_database: str, spec: Spec
+) -> None:
+    with psycopg.connect(hlr_database) as connection:
+        before = connection.execute("SELECT count(*) FROM call_forwarding").fetchone()
+    workload = hlr(weights={"InsertCallForwarding": 60, "DeleteCallForwarding": 40})
+    load = spec(hlr_database, workload=workload, windows=(0.0, 1.0, 0.0), terminals=3)
+    await run_load(context, load)
+    with psycopg.connect(hlr_database) as connection:
+        after = connection.execute("SELECT count(*) FROM call_forwarding").fetchone()
+    counts = {"InsertCallForwarding": 0, "DeleteCallForwarding": 0}
+    for second in context.seconds:
+        for transaction in second.transactions:
+            counts[transaction.counts.name] += transaction.counts.ok
+    assert before is not None and after is not None
+    changed = after[0] - before[0]
+    # at most one transaction of each terminal was committing when the load was over
+    assert abs(changed - (counts["InsertCallForwarding"] - counts["DeleteCallForwarding"])) <= 3
+    assert counts["InsertCallForwarding"] > 0
+
+
+async def test_an_open_load_keeps_its_rate_and_knows_its_lag(
+    context: LoadContext, hlr_database: str, spec: Spec
+) -> None:
+    result = await run_load(context, spec(hlr_database, rate=400.0, windows=(0.5, 1.5, 0.5)))
+    missed = sum(t.counts.missed for t in result.transactions)
+    assert ended(result) + missed == pytest.approx(600, abs=2)
+    for transaction in result.transactions:
+        response, service = histogram.mean_ns(transaction.response), histogram.mean_ns(transaction.service)
+        schedule = histogram.mean_ns(transaction.schedule)
+        if response is not None and service is not None and schedule is not None:
+            assert response == pytest.approx(service + schedule, rel=1e-6)
+
+
+async def test_a_stalled_server_shows_in_the_response_time_of_all_that_were_due(
+    context: LoadContext, hlr_database: str, spec: Spec
+) -> None:
+    """A lock on the table for a while: coordinated omission would show few slow ones, the schedule shows all of them."""
+    workload = hlr(weights={"GetAccessData": 1})
+    load = asyncio.create_task(
+        run_load(context, spec(hlr_database, rate=200.0, workload=workload, windows=(0.2, 2.0, 0.5)))
+    )
+    await context.is_armed.wait()
+    async with await psycopg.AsyncConnection.connect(hlr_database) as blocker:
+        while time.monotonic_ns() < context.t0_ns + 500_000_000 or not context.t0_ns:
+            await asyncio.sleep(0.01)
+        await blocker.execute("LOCK TABLE access_info")
+        while time.monotonic_ns() < context.t0_ns + 1_500_000_000:
+            await asyncio.sleep(0.01)
+    result = await load
+    (transaction,) = result.transactions
+    assert ended(result) == pytest.approx(400, abs=2)
+    median_ns = histogram.percentile_ns(transaction.response, 70)
+    assert median_ns is not None and median_ns > 100_000_000
+    service_ns = histogram.percentile_ns(transaction.service, 90)
+    assert service_ns is not None and service_ns < median_ns
+
+
+async def test_workers_stay_warm_and_end_with_their_pool(context: LoadContext, hlr_database: str, spec: Spec) -> None:
+    await run_load(context, spec(hlr_database))
+    first = context.pids()
+    await run_load(context, spec(hlr_database))
+    assert context.pids() == first
+    assert len(first) == 2
+    for resource in context.resources.values():
+        await resource.close(keep_data=False)
+    for pid in first:
+        await gone(pid)
+
+
+async def test_no_server(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
+    with pytest.raises(TaskFault) as raised:
+        await run_load(context, spec(f"host={tmp_path} dbname=none password=sesame"))
+    assert raised.value.code == "unreachable"
+    assert "sesame" not in str(raised.value)
+    assert "backend" in raised.value.what
+
+
+async def test_a_table_that_is_missing_is_found_when_the_load_is_armed(
+    context: LoadContext, database: str, spec: Spec
+) -> None:
+    with pytest.raises(TaskFault) as raised:
+        await run_load(context, spec(database))
+    assert raised.value.code == "invalid"
+    assert "get_subscriber" in raised.value.what and "subscriber" in raised.value.what
+
+
+async def test_a_worker_that_is_killed(context: LoadContext, hlr_database: str, spec: Spec) -> None:
+    load = asyncio.create_task(run_load(context, spec(hlr_database, windows=(0.2, 30.0, 0.2))))
+    await context.is_armed.wait()
+    pids = context.pids()
+    os.kill(pids[0], signal.SIGKILL)
+    with pytest.raises(TaskFault, match=f"load worker {pids[0]} was killed by SIGKILL"):
+        await load
+    for pid in pids:
+        await gone(pid)
+    assert connections(hlr_database) == 0
+
+
+async def test_a_worker_that_is_killed_before_the_start(context: LoadContext, hlr_database: str, spec: Spec) -> None:
+    context.go.clear()
+    load = asyncio.create_task(run_load(context, spec(hlr_database)))
+    await context.is_armed.wait()
+    os.kill(context.pids()[1], signal.SIGKILL)
+    with pytest.raises(TaskFault, match="killed by SIGKILL"):
+        await load
+
+
+async def test_cancelling_stops_the_load_and_its_statements(
+    context: LoadContext, hlr_database: str, spec: Spec
+) -> None:
+    async with await psycopg.AsyncConnection.connect(hlr_database) as blocker:
+        load = asyncio.create_task(run_load(context, spec(hlr_database, windows=(0.1, 60.0, 0.1))))
+        await context.is_armed.wait()
+        pids = context.pids()
+        await blocker.execute("LOCK TABLE subscriber, access_info, special_facility, call_forwarding")
+        load.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await load
+        for pid in pids:
+            await gone(pid)
+        deadline = time.monotonic() + 5
+        while connections(hlr_database):
+            assert time.monotonic() < deadline, "statements that wait for a lock were not cancelled"
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("rate", [None, 200.0])
+async def test_a_server_that_restarts_in_mid_load(
+    context: LoadContext, spec: Spec, tmp_path: Path, rate: float | None
+) -> None:
+    server = Server(
+        System(name="own", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),)),
+        tmp_path,
+    )
+    try:
+        endpoint = await asyncio.to_thread(server.start)
+        await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
+        load = asyncio.create_task(run_load(context, spec(endpoint.dsn, rate=rate, windows=(0.3, 4.0, 0.5))))
+        await context.is_armed.wait()
+        while not context.seconds:
+            await asyncio.sleep(0.05)
+        await asyncio.to_thread(server.stop)
+        await asyncio.to_thread(server.start)
+        result = await load
+    finally:
+        await asyncio.to_thread(server.close, keep_data=False)
+    assert sum(t.counts.error_count for t in result.transactions) > 0
+    classes = {code for t in result.transactions for code, _ in t.counts.errors}
+    assert classes <= {"57P01", "57P03", "08006", "08001"}
+    assert result.first_errors
+    last = [s for s in context.seconds if s.window == "ramp_down"]
+    assert sum(t.counts.ok for s in last for t in s.transactions) > 0
+    if rate is not None:
+        missed = sum(t.counts.missed for t in result.transactions)
+        errors = sum(t.counts.error_count for t in result.transactions)
+        assert ended(result) + missed + errors == pytest.approx(800, abs=2)
+
+
+async def test_a_server_that_goes_away_for_good(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
+    server = Server(
+        System(name="own", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),)),
+        tmp_path,
+    )
+    try:
+        endpoint = await asyncio.to_thread(server.start)
+        await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
+        load = asyncio.create_task(run_load(context, spec(endpoint.dsn, rate=100.0, windows=(0.3, 2.0, 0.2))))
+        await context.is_armed.wait()
+        await asyncio.to_thread(server.close, keep_data=False)
+        result = await load
+    finally:
+        await asyncio.to_thread(server.close, keep_data=False)
+    missed = sum(t.counts.missed for t in result.transactions)
+    errors = sum(t.counts.error_count for t in result.transactions)
+    assert missed > 100
+    assert ended(result) + missed + errors == pytest.approx(200, abs=2)
+
+
+async def test_a_server_that_hangs_does_not_hold_the_load_up(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
+    server = Server(
+        System(name="own", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),)),
+        tmp_path,
+    )
+    stopped: list[psutil.Process] = []
+    try:
+        endpoint = await asyncio.to_thread(server.start)
+        await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
+        load = asyncio.create_task(run_load(context, spec(endpoint.dsn, windows=(0.2, 1.0, 0.2))))
+        await context.is_armed.wait()
+        assert server.postmaster_pid is not None
+        postmaster = psutil.Process(server.postmaster_pid)
+        stopped = [postmaster, *postmaster.children(recursive=True)]
+        for process in stopped:
+            process.suspend()
+        result = await load
+    finally:
+        for process in stopped:
+            process.resume()
+        await asyncio.to_thread(server.close, keep_data=False)
+    assert sum(t.counts.missed for t in result.transactions) <= 4
+
+
+async def test_sqlite(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
+    path = str(tmp_path / "hlr.db")
+    endpoint = Endpoint(system="local", engine="sqlite", dsn=path)
+    await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
+    result = await run_load(context, spec(path, engine="sqlite", terminals=4))
+    assert ended(result) == result.ended_in_window > 100
+    assert sum(t.counts.error_count for t in result.transactions) == 0
+    by_name = {t.counts.name: t.counts for t in result.transactions}
+    assert by_name["UpdateLocation"].ok > 0
+    assert by_name["GetAccessData"].logical_failures > 0
+
+
+async def test_sqlite_open(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
+    path = str(tmp_path / "hlr.db")
+    endpoint = Endpoint(system="local", engine="sqlite", dsn=path)
+    await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
+    result = await run_load(context, spec(path, engine="sqlite", terminals=3, rate=300.0))
+    missed = sum(t.counts.missed for t in result.transactions)
+    errors = sum(t.counts.error_count for t in result.transactions)
+    assert ended(result) + missed + errors == pytest.approx(300, abs=2)

@@ -1,0 +1,104 @@
+"""When transactions are due: hand-computed tables, and properties of every share and schedule."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proveout.agent.load.pacing import Pacing, Timeline
+from proveout.dsl.plan import Windows
+from proveout.proto.messages import LoadShare
+
+MS = 1_000_000
+
+
+def due(pacing: Pacing, terminal: int, count: int) -> list[int]:
+    return list(islice(pacing.fire_times(terminal), count))
+
+
+@pytest.mark.parametrize(
+    ("terminal", "total", "rate", "ramp_s", "expected_ms"),
+    [
+        (0, 1, 1000.0, 0.0, [0, 1, 2, 3]),
+        (0, 4, 1000.0, 0.0, [0, 4, 8, 12]),
+        (3, 4, 1000.0, 0.0, [3, 7, 11, 15]),
+        (1, 2, 0.5, 0.0, [2000, 6000, 10000, 14000]),
+        # the rate grows to 100/s over 2 s: 100 arrivals are due in that time, arrival n at sqrt(n / 25) s
+        (0, 25, 100.0, 2.0, [0, 1000, 1414.214, 1732.051, 2000, 2250, 2500]),
+    ],
+)
+def test_constant_arrivals(terminal: int, total: int, rate: float, ramp_s: float, expected_ms: list[float]) -> None:
+    pacing = Pacing(total=total, rate=rate, ramp_s=ramp_s)
+    got = [ns / MS for ns in due(pacing, terminal, len(expected_ms))]
+    assert got == pytest.approx(expected_ms, abs=0.001)
+
+
+@given(st.integers(1, 97), st.floats(0.01, 1e6), st.floats(0, 30))
+@settings(max_examples=60)
+def test_the_shares_of_all_terminals_are_the_whole_schedule(total: int, rate: float, ramp_s: float) -> None:
+    pacing = Pacing(total=total, rate=rate, ramp_s=ramp_s)
+    whole = due(Pacing(total=1, rate=rate, ramp_s=ramp_s), 0, 8 * total)
+    shared = sorted(ns for terminal in range(total) for ns in due(pacing, terminal, 8))
+    assert shared == whole
+
+
+@given(st.integers(1, 50), st.floats(0.1, 1e5), st.sampled_from(["constant", "poisson"]), st.integers(0, 49))
+@settings(max_examples=60)
+def test_due_times_never_go_back(total: int, rate: float, distribution: str, terminal: int) -> None:
+    pacing = Pacing(total=total, rate=rate, ramp_s=1.0, distribution=distribution, seed=3)  # type: ignore[arg-type]
+    times = due(pacing, terminal % total, 3000)
+    assert times[0] >= 0
+    assert all(earlier <= later for earlier, later in zip(times, times[1:], strict=False))
+
+
+def test_a_day_at_a_million_a_second_does_not_drift() -> None:
+    pacing = Pacing(total=64, rate=1e6, ramp_s=0.0)
+    arrival = 86_400 * 10**6 + 5
+    assert round(float(pacing.due_s(np.array([float(arrival)]))[0]) * 1e9) == pytest.approx(arrival * 1000, abs=20)
+
+
+def test_poisson_has_the_rate_and_the_variance_of_poisson() -> None:
+    pacing = Pacing(total=8, rate=1000.0, ramp_s=0.0, distribution="poisson", seed=11)
+    times = np.sort(np.concatenate([np.array(due(pacing, terminal, 3000)) for terminal in range(8)]))
+    per_10_ms = np.bincount((times[times < 2_000_000_000] // (10 * MS)).astype(np.int64), minlength=200)
+    assert per_10_ms.mean() == pytest.approx(10, rel=0.1)
+    assert per_10_ms.var() == pytest.approx(10, rel=0.4)
+
+
+def test_poisson_ramps_too() -> None:
+    pacing = Pacing(total=4, rate=1000.0, ramp_s=2.0, distribution="poisson", seed=5)
+    times = np.concatenate([np.array(due(pacing, terminal, 2000)) for terminal in range(4)])
+    first, second = np.count_nonzero(times < 10**9), np.count_nonzero((times >= 10**9) & (times < 2 * 10**9))
+    assert first == pytest.approx(250, rel=0.2)
+    assert second == pytest.approx(750, rel=0.15)
+
+
+def test_poisson_terminals_and_seeds_differ_and_repeat() -> None:
+    pacing = Pacing(total=2, rate=10.0, ramp_s=0.0, distribution="poisson", seed=1)
+    assert due(pacing, 0, 50) == due(pacing, 0, 50)
+    assert due(pacing, 0, 50) != due(pacing, 1, 50)
+    other = Pacing(total=2, rate=10.0, ramp_s=0.0, distribution="poisson", seed=2)
+    assert due(pacing, 0, 50) != due(other, 0, 50)
+
+
+def test_closed_terminals_start_over_the_first_half_of_the_ramp() -> None:
+    share = LoadShare(first=0, count=4, total=4)
+    pacing = Pacing.of(share, Windows(ramp_up_s=2.0, measure_s=5.0, ramp_down_s=1.0), seed=1)
+    assert not pacing.is_open
+    assert [pacing.start_ns(terminal) / MS for terminal in range(4)] == [0, 250, 500, 750]
+
+
+def test_windows_on_the_clock_hold_their_first_instant_and_not_their_last() -> None:
+    timeline = Timeline.of(Windows(ramp_up_s=1.5, measure_s=2.0, ramp_down_s=0.5), 7)
+    edges = (timeline.measure_start_ns, timeline.measure_end_ns, timeline.end_ns)
+    assert edges == (1_500_000_007, 3_500_000_007, 4_000_000_007)
+    assert [timeline.measures(at) for at in (edges[0] - 1, edges[0], edges[1] - 1, edges[1])] == [
+        False,
+        True,
+        True,
+        False,
+    ]
