@@ -15,7 +15,9 @@ from typing import Any, TypeAlias
 from proveout.dsl.errors import PlanError, PlanProblem
 from proveout.dsl.plan import NOWHERE, Where
 
-PROBLEMS_MAX = 100
+SHOWN_MAX = 100
+FOUND_MAX = 1_000
+MESSAGE_MAX = 400
 
 Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str, Plain] | None"
 
@@ -114,17 +116,20 @@ class Problems:
     """The problems found so far and the text of the files they lie in (name -> lines)."""
 
     sources: dict[str, Sequence[str]] = field(default_factory=dict)
-    found: list[PlanProblem] = field(default_factory=list)
+    found: dict[PlanProblem, None] = field(default_factory=dict)
+    places: set[Where] = field(default_factory=set)
 
     def add(self, where: Where, message: str, *, key: str = "", hint: str = "") -> None:
-        """Note a problem; the same problem at the same place only once."""
-        problem = PlanProblem(message=message, where=where, key=key, hint=hint, source_line=self.line(where))
-        if problem not in self.found:
-            self.found.append(problem)
+        """Note a problem; the same problem at the same place only once, and no more than anybody will read."""
+        if len(self.found) < FOUND_MAX:
+            said = message if len(message) <= MESSAGE_MAX else f"{message[:MESSAGE_MAX]}…"
+            problem = PlanProblem(message=said, where=where, key=key, hint=hint, source_line=self.line(where))
+            self.found[problem] = None
+            self.places.add(where)
 
     def at(self, where: Where) -> bool:
         """Whether something is wrong at exactly that place already."""
-        return any(problem.where == where for problem in self.found)
+        return where in self.places
 
     def line(self, where: Where) -> str:
         """The line of the file that `where` points at, "" when it is not known."""
@@ -140,9 +145,9 @@ class Problems:
             return (files.index(where.file) if where.file in files else -1, where.line, where.column)
 
         ordered = sorted(self.found, key=order)
-        if len(ordered) > PROBLEMS_MAX:
-            rest = PlanProblem(message=f"… and {len(ordered) - PROBLEMS_MAX} more problems", where=NOWHERE)
-            ordered = [*ordered[:PROBLEMS_MAX], rest]
+        if len(ordered) > SHOWN_MAX:
+            rest = PlanProblem(message=f"… and {len(ordered) - SHOWN_MAX} more problems", where=NOWHERE)
+            ordered = [*ordered[:SHOWN_MAX], rest]
         return PlanError(tuple(ordered))
 
 

@@ -17,6 +17,12 @@ LOAD_ONLY = frozenset({"keys", "range", "weights"})
 """Workload parameters that shape the load and not the rows."""
 
 
+CONNECTIONS = 300
+"""`max_connections` of an embedded server whose settings do not say otherwise (agents say the same; a test compares)."""
+CONNECTIONS_KEPT = 20
+"""Of these are not for the load: captures, checks, replication, and what the server reserves."""
+
+
 def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
     """Walk the stages; problems go to the scope. Expects that every stage of the plan compiled."""
     walk = _Walk(scope=scope)
@@ -79,12 +85,24 @@ class _Walk:
         if loaded is not None and not self.same_rows(loaded, stage.workload):
             message = f"stage `{stage.id}` runs `{stage.workload}`, but `{system.name}` holds the rows of `{loaded}`"
             self.problem(stage.where, message, f"populate it with `{stage.workload}`")
+        self.connections(stage, system)
         before = self.written.get(system.propagates_to or "")
         changes = writes(self.scope.workloads[stage.workload])
         if before is not None and changes:
             self.conflict(stage, system, before)
         if changes and any(source.propagates_to == system.name for source in self.sources()):
             self.written[system.name] = stage.id
+
+    def connections(self, stage: Ladder | Search, system: System) -> None:
+        """A thread is a connection; a server that is full fails in the middle of the run."""
+        if system.provision is None or system.engine != "postgres":
+            return
+        setting = dict(system.settings).get("max_connections", str(CONNECTIONS))
+        threads = max(stage.threads) if isinstance(stage, Ladder) else stage.threads
+        if setting.isdigit() and threads > int(setting) - CONNECTIONS_KEPT:
+            hint = f"settings: {{max_connections: {threads + 100}}} of `{system.name}`"
+            message = f"stage `{stage.id}` needs {threads} connections, but `{system.name}` has {setting}"
+            self.problem(stage.where, message, hint)
 
     def same_rows(self, one: str, other: str) -> bool:
         """Whether two workloads run on the same population: all but what only shapes the load is equal."""

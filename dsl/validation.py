@@ -13,6 +13,9 @@ from proveout.dsl.nodes import Node, Problems, Scalar, did_you_mean, locate, pla
 
 Model = TypeVar("Model", bound=BaseModel)
 
+DETAILS_MAX = 100
+"""Problems noted of one entry."""
+
 _TYPE_WORDS = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -45,7 +48,7 @@ def validate(model: type[Model], node: Node, key: str, problems: Problems) -> Mo
     try:
         return model.model_validate(plain(node))
     except ValidationError as error:
-        for detail in error.errors():
+        for detail in error.errors(include_url=False)[:DETAILS_MAX]:
             _note(model, node, key, detail, problems)
         return None
 

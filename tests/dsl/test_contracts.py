@@ -9,7 +9,7 @@ import pytest
 
 from proveout.agent.provision import embedded_sqlite
 from proveout.agent.provision import settings as embedded
-from proveout.dsl import metrics, plan, schema, stages, topology, vocabulary
+from proveout.dsl import metrics, plan, rules, schema, stages, topology, vocabulary
 from proveout.dsl.compiler import compile_plan
 from proveout.dsl.describe import estimate_s, terminals, timetable
 from proveout.dsl.errors import PlanError
@@ -22,6 +22,7 @@ EVERYTHING = ROOT / "tests" / "golden" / "good" / "everything.yaml"
 def test_the_compiler_refuses_the_settings_that_agents_refuse() -> None:
     assert topology.OWN_SETTINGS == embedded.RESERVED
     assert topology.COMMAND_SETTINGS == embedded.RUNS_COMMANDS
+    assert dict(embedded.DEFAULTS)["max_connections"] == str(rules.CONNECTIONS)
     assert frozenset(embedded_sqlite.FILE_SETTINGS) == topology.SQLITE_SETTINGS
 
 
