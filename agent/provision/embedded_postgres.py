@@ -16,6 +16,7 @@ would acknowledge positions that the restored source has not written yet, and th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import fcntl
 import os
@@ -28,10 +29,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import psycopg
-
 from proveout.agent.provision import installation as programs
 from proveout.agent.provision import settings, store
+from proveout.agent.provision.connection import connect_blocking
 from proveout.agent.provision.guarded import Guarded
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
@@ -120,9 +120,7 @@ class Server:
                 except BaseException:
                     self.close(keep_data=True)
                     raise
-            return Endpoint(
-                system=self._system.name, engine="postgres", dsn=self.dsn, version=self._version(), provisioned=True
-            )
+            return self._endpoint()
 
     def stop(self) -> None:
         """Stop the server; its session stays open, so that `start` brings it back at the same address."""
@@ -142,7 +140,8 @@ class Server:
                 shutil.rmtree(self._session, ignore_errors=True)
                 self._session = None
             if not keep_data:
-                store.remove(self._folder)
+                with contextlib.suppress(TaskFault):
+                    store.remove(self._folder)
 
     def _prepare(self) -> None:
         """Everything up to the launch: guard, lock, account, session folder, installation, initialised data."""
@@ -237,37 +236,50 @@ class Server:
         partial.rename(self.data)
 
     def _configure(self) -> None:
+        """Write the configuration into the session's folder: the data directory belongs to the server's user, who may have
+        put a symbolic link wherever a privileged agent would write."""
         assert self._state is not None  # noqa: S101 - set by _prepare
         sockets = [self.session / "socket", self.session / f"socket-{self._state.generation}"]
         for folder in sockets:
             folder.mkdir(mode=0o700, exist_ok=True)
-        text = settings.configuration(self._system.settings, [str(folder) for folder in sockets])
-        ours = self.data / "proveout.conf"
-        ours.write_text(text)
-        (self.data / "pg_hba.conf").write_text("local all all scram-sha-256\nlocal replication all scram-sha-256\n")
-        main = self.data / "postgresql.conf"
-        include = "include 'proveout.conf'\n"
-        if not main.read_text().endswith(include):
-            with main.open("a") as file:
-                file.write(include)
+            self._hand_over(folder)
+        files = {
+            "postgresql.conf": settings.configuration(self._system.settings, [str(folder) for folder in sockets]),
+            "pg_hba.conf": "local all all scram-sha-256\nlocal replication all scram-sha-256\n",
+            "pg_ident.conf": "",
+        }
+        for name, text in files.items():
+            path = self.session / name
+            path.write_text(text)
+            path.chmod(0o644)
+
+    def _hand_over(self, folder: Path) -> None:
+        """Give a folder in a folder of ours to the server's user."""
         if self._account is not None:
-            for path in (ours, *sockets):
-                os.chown(path, self._account.uid, self._account.gid)
+            os.chown(folder, self._account.uid, self._account.gid)
 
     def _launch(self) -> None:
         assert self._installation is not None  # noqa: S101 - set by _prepare
         self._configure()
         offset = self.log.stat().st_size if self.log.exists() else 0
+        # Before the request: the report of a server that fails at once may overtake the answer.
+        self._died = None
         answer = self._guarded.ask(
             "start",
-            argv=[str(self._installation.programs / "postgres"), "-D", str(self.data)],
+            argv=[str(self._installation.programs / "postgres"), "-D", str(self.data), *self._configuration_files()],
             environment=ENVIRONMENT,
             directory=str(self.data),
             log=str(self.log),
         )
-        self._died = None
-        self.postmaster_pid = answer["pid"]
         self._await_ready(answer["pid"], offset)
+        self.postmaster_pid = answer["pid"]
+        if self.death is not None:
+            self.postmaster_pid = None
+            raise self._failed_start(offset)
+
+    def _configuration_files(self) -> list[str]:
+        files = {"config_file": "postgresql.conf", "hba_file": "pg_hba.conf", "ident_file": "pg_ident.conf"}
+        return [word for name, file in files.items() for word in ("-c", f"{name}={self.session / file}")]
 
     def _await_ready(self, pid: int, offset: int) -> None:
         """Poll postmaster.pid (first line its id, eighth its state) until it says ready; TaskFault quoting the log if not."""
@@ -336,9 +348,11 @@ class Server:
                 self._lock.release()
                 self._on_death(f"PostgreSQL of system {self._system.name!r} is gone: {how}; its log is {self.log}")
 
-    def _version(self) -> str:
-        with psycopg.connect(self.dsn, autocommit=True, connect_timeout=10, application_name="proveout") as connection:
-            return str(connection.info.parameter_status("server_version"))
+    def _endpoint(self) -> Endpoint:
+        endpoint = Endpoint(system=self._system.name, engine="postgres", dsn=self.dsn, provisioned=True)
+        with connect_blocking(endpoint, "start") as connection:
+            version = connection.info.parameter_status("server_version")
+        return dataclasses.replace(endpoint, version=version or "")
 
     # ---- snapshots -----------------------------------------------------------------------------------------------
 
@@ -385,15 +399,15 @@ class Server:
         shutil.rmtree(self._store / "data.old", ignore_errors=True)
 
     def _copy(self, source: Path, target: Path) -> None:
-        """Copy a data directory and have it written out, so that the writing does not disturb the next iteration."""
+        """Copy a data directory, as the server's user, and have it written out: not during the next iteration."""
         shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(mode=0o700)
+        self._hand_over(target)
         copier, syncer = shutil.which("cp"), shutil.which("sync")
         if copier is None or syncer is None:
             raise TaskFault("missing", "the programs cp and sync are not on this host", way_out="install coreutils")
-        self._guarded.run(
-            [copier, "-a", "--reflink=auto", str(source), str(target)], ENVIRONMENT, limit_s=COPY_S, identity="agent"
-        )
-        self._guarded.run([syncer, "-f", str(target)], ENVIRONMENT, limit_s=COPY_S, identity="agent")
+        for argv in ([copier, "-a", "--reflink=auto", f"{source}/.", str(target)], [syncer, "-f", str(target)]):
+            self._guarded.run(argv, ENVIRONMENT, limit_s=COPY_S, identity="server")
 
 
 class EmbeddedPostgres:
@@ -467,9 +481,10 @@ def is_locked(path: Path) -> bool:
 
 
 def _give(root: Path, uid: int) -> None:
-    for folder, folders, files in os.walk(root):
+    """Change the owner of a whole tree, by file descriptors: its present owner cannot lead us elsewhere."""
+    for _, folders, files, descriptor in os.fwalk(root):
         for name in (*folders, *files):
-            os.chown(Path(folder, name), uid, uid, follow_symlinks=False)
+            os.chown(name, uid, uid, dir_fd=descriptor, follow_symlinks=False)
     os.chown(root, uid, uid)
 
 

@@ -236,7 +236,7 @@ class Guard:
         """Clean up after an ended server: its orphans, and the shared memory of one that was killed."""
         pid, self._server = self._server, None
         self._end_strays()
-        _remove_shared_memory(os.path.join(self._server_dir, "postmaster.pid"))  # noqa: PTH118 - pathlib costs start-up time
+        _remove_shared_memory(pid, os.path.join(self._server_dir, "postmaster.pid"))  # noqa: PTH118 - pathlib costs start-up time
         return self._statuses.pop(pid, None) if pid is not None else None
 
     def _end_strays(self) -> None:
@@ -291,7 +291,8 @@ class Guard:
             self.wait(None)
             while b"\n" in self._buffer:
                 line, _, self._buffer = self._buffer.partition(b"\n")
-                _say(self.answer(json.loads(line)))
+                request = json.loads(line)
+                _say({"id": request["id"], **self.answer(request)})
             report = self.died()
             if report is not None:
                 _say(report)
@@ -335,10 +336,10 @@ def _children(parent: int) -> list[int]:
     return found
 
 
-def _remove_shared_memory(pid_file: str) -> None:
+def _remove_shared_memory(server: int | None, pid_file: str) -> None:
     """Remove the System V segment named in line 7 of a postmaster.pid that was left (a clean stop removes both).
 
-    The kernel's table must agree that this key, id and creator belong together: ids are used again.
+    The kernel's table must agree that the server made it: ids are used again, and the file is the server's user's.
     """
     try:
         with open(pid_file, encoding="ascii") as file:  # noqa: PTH123 - pathlib costs start-up time
@@ -348,7 +349,7 @@ def _remove_shared_memory(pid_file: str) -> None:
             segments = {(int(row[0]), int(row[1]), int(row[4])) for row in map(str.split, list(table)[1:])}
     except (OSError, IndexError, ValueError):
         return
-    if (key, identifier, int(lines[0])) in segments:
+    if (key, identifier, server) in segments:
         LIBC.shmctl(identifier, IPC_RMID, None)
 
 

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from proveout.agent.provision import guard
 from proveout.agent.tasks import TaskFault
 
 ANSWER_S = 10.0
+PASSED_ON = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME")
+GONE = "the guard process of the database server is gone"
 END_S = guard.FAST_S + 3 * guard.IMMEDIATE_S
 
 
@@ -34,13 +37,14 @@ class Guarded:
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._asking = threading.Lock()
         self._ending = False
+        self._sent = 0
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", guard.__file__, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
             cwd="/",
-            env={"LC_ALL": "C.UTF-8"},
+            env={name: os.environ[name] for name in PASSED_ON if name in os.environ},
         )
         self._reader = threading.Thread(target=self._read, name="guard", daemon=True)
         self._reader.start()
@@ -53,16 +57,9 @@ class Guarded:
     def ask(self, do: str, *, timeout_s: float = ANSWER_S, **fields: Any) -> dict[str, Any]:
         """The answer to a request of `guard.Guard.answer`; TaskFault `fault` on an error, a lost guard or no answer in time."""
         with self._asking:
-            self._send({"do": do, **fields})
-            try:
-                answer = self._answers.get(timeout=timeout_s)
-            except queue.Empty:
-                raise TaskFault(
-                    "timeout", f"the guard process did not answer {do!r} within {timeout_s:.0f} s"
-                ) from None
-        if answer is None:
-            self._answers.put(None)
-            raise TaskFault("fault", "the guard process of the database server is gone")
+            self._sent += 1
+            self._send({"id": self._sent, "do": do, **fields})
+            answer = self._answer(self._sent, do, timeout_s)
         if "error" in answer:
             raise TaskFault("fault", f"{do}: {answer['error']}")
         return answer
@@ -92,13 +89,27 @@ class Guarded:
             raise TaskFault(code, f"{name} failed ({ending(answer['status'])}): {output}")
         return output
 
+    def _answer(self, number: int, do: str, timeout_s: float) -> dict[str, Any]:
+        """The answer to request `number`; later answers to requests that were given up are passed over."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                answer = self._answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise TaskFault("timeout", f"the guard did not answer {do!r} within {timeout_s:.0f} s") from None
+            if answer is None:
+                self._answers.put(None)
+                raise TaskFault("fault", GONE)
+            if answer["id"] == number:
+                return answer
+
     def _send(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None  # noqa: S101 - Popen was given a pipe
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
         except (OSError, ValueError):
-            raise TaskFault("fault", "the guard process of the database server is gone") from None
+            raise TaskFault("fault", GONE) from None
 
     def _read(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - Popen was given a pipe

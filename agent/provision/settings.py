@@ -32,7 +32,7 @@ DEFAULTS: tuple[tuple[str, str], ...] = (
     ("wal_receiver_status_interval", "1s"),
     ("wal_retrieve_retry_interval", "500ms"),
     ("max_wal_size", "2GB"),
-    ("min_wal_size", "512MB"),
+    ("min_wal_size", "256MB"),
     ("checkpoint_timeout", "15min"),
     ("checkpoint_completion_target", "0.9"),
     ("dynamic_shared_memory_type", "mmap"),
@@ -83,10 +83,6 @@ RUNS_COMMANDS = frozenset(
         "shared_preload_libraries",
         "ssl_passphrase_command",
     }
-)
-
-PATHS = frozenset(
-    {"config_file", "data_directory", "external_pid_file", "hba_file", "ident_file", "unix_socket_directories"}
 )
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from proveout.agent.provision.installation import UID_FIRST, UID_LAST
 from proveout.agent.tasks import TaskFault
 
 ELSEWHERE = Path("/var/tmp")  # noqa: S108 - a private directory is made there
@@ -68,7 +69,23 @@ def read_state(folder: Path) -> State | None:
         ) from None
     if state.format != FORMAT:
         raise TaskFault("invalid", f"{folder} was made by another version of proveout", way_out="remove that folder")
+    if not _is_ours(folder, state):
+        raise TaskFault(
+            "refused", f"{folder / 'system.json'} points to what is not its data", way_out="remove that folder"
+        )
     return state if Path(state.store).is_dir() else None
+
+
+def _is_ours(folder: Path, state: State) -> bool:
+    """Whether the state names a store of this folder: what it names will be handed to a user, and removed in the end."""
+    path = Path(state.store)
+    if state.uid is not None and not UID_FIRST <= state.uid < UID_LAST:
+        return False
+    if path == folder / "store":
+        return not path.is_symlink()
+    if path.parent != ELSEWHERE or not path.name.startswith(STORE_PREFIX) or path.is_symlink():
+        return False
+    return not path.is_dir() or (path / "owner").read_text() == str(folder / "system.json")
 
 
 def write_state(folder: Path, state: State) -> None:

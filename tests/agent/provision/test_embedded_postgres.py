@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import stat
 import tempfile
@@ -262,3 +263,32 @@ def test_abandoned_stores_are_swept_and_others_kept(tmp_path: Path, monkeypatch:
     assert held.is_dir()
     assert not orphan.exists()
     assert not session.exists()
+
+
+@needs_root
+def test_a_link_left_in_the_data_directory_leads_no_privileged_write_astray(closed_root: Path, begin: Start) -> None:
+    victim = closed_root / "victim"
+    victim.write_text("precious")
+    server = begin(closed_root)
+    server.save_snapshot()
+    for name in ("pg_hba.conf", "postgresql.conf", "pg_ident.conf"):
+        (server.data / name).unlink()
+        (server.data / name).symlink_to(victim)
+    (server.data / "base" / "link").symlink_to(victim)
+    server.save_snapshot()
+    server.restore_snapshot()
+    assert victim.read_text() == "precious"
+    assert victim.stat().st_uid == os.geteuid()
+    assert (server.data / "base" / "link").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("store", "/etc"), ("store", "/var/tmp/proveout-store-../x"), ("uid", 0), ("uid", 1000)]
+)
+def test_a_state_that_names_what_is_not_ours_is_refused(tmp_path: Path, field: str, value: object) -> None:
+    folder = store.home(tmp_path, "db")
+    state = store.make_store(folder, None, lambda _: True)
+    store.write_state(folder, dataclasses.replace(state, **{field: value}))  # type: ignore[arg-type]
+    for touch in (store.read_state, store.remove):
+        with pytest.raises(TaskFault, match="not its data"):
+            touch(folder)
