@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from proveout.coordinator.series import Recording, Window
 from proveout.coordinator.stats import BOUNDED_POINTS_MIN, drift
-from proveout.coordinator.wording import percent
+from proveout.coordinator.wording import number, percent
 from proveout.dsl.plan import Host, Ladder, Limits, Plan, Search
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.proto.events import Metrics, TransactionSummary, ValidityFinding
@@ -158,7 +158,7 @@ def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
     edge = 2.0 / (rate * measure_s) if rate * measure_s > 0.0 else 0.0
     achieved = tps / rate if rate > 0.0 else 0.0
     least = seen.limits.achieved_fraction_min
-    text = f"achieved {tps:.6g}/s of {rate:.6g}/s intended, {percent(achieved)} (limit {percent(least)})"
+    text = f"achieved {number(tps)}/s of {number(rate)}/s intended, {percent(achieved)} (limit {percent(least)})"
     return _finding(RATE_HELD, achieved + noise + edge >= least, text, voids=not seen.is_probe)
 
 

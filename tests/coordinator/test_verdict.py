@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from proveout.coordinator import results, stats
-from proveout.coordinator.verdict import by_interval, exit_code, holds, judge, judge_probe, opposite_bounds, reach
+from proveout.coordinator.judging import by_interval, judge, opposite_bounds
+from proveout.coordinator.verdict import exit_code, holds, judge_probe, reach
 from proveout.dsl.plan import Check, Expression, Plan, Search, Where, Windows
 from proveout.proto.events import (
     Event,
@@ -327,7 +328,7 @@ def test_a_checker_that_crashes_is_inconclusive(monkeypatch: pytest.MonkeyPatch)
     def crash(*_: Any, **__: Any) -> None:
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr("proveout.coordinator.verdict.evaluate", crash)
+    monkeypatch.setattr("proveout.coordinator.judging.evaluate", crash)
     reached = verdict("base.at(4).tps.mean >= 1", BASE)
     assert reached.outcome == "INCONCLUSIVE"
     assert "out of order" in reached.evidence
