@@ -1,10 +1,13 @@
 """What an agent remembers: the highest fencing epoch per run, and what became of each task. SQLite in its state directory.
 
 Flow: `admission` notes epochs; a session notes a task's key before it starts it (`accept`) and its outcome before it sends
-it (`finish`), so a task that is sent again is answered and has no second effect, also after the agent was restarted. Keys
-belong to one epoch of a run: when a newer coordinator takes over everything of the old one is ended first, so its tasks
-are new ones. Outcomes may hold connection strings: the file is 0600, a run's tasks are forgotten when it ends, and those of
-a run that never said so after `KEPT_DAYS`.
+it (`finish`), so a task that is sent again is answered and has no second effect. Keys belong to one epoch of a run: when a
+newer coordinator takes over everything of the old one is ended first, so its tasks are new ones. Outcomes belong to one
+session: what it had started was stopped when it ended (or when the agent was killed), so they are no longer true, and
+`blank` leaves the bare keys, which are never run again.
+
+Outcomes may hold connection strings: the file is 0600, and what is removed from it is overwritten. A run's keys are
+forgotten when it says that it is over, and those of a run that never did after `KEPT_DAYS`.
 """
 
 from __future__ import annotations
@@ -49,8 +52,10 @@ class AgentJournal:
             self._db = sqlite3.connect(path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute("PRAGMA secure_delete = ON")
             self._db.executescript(_SCHEMA)
             self._db.execute(_PRUNE, (round(time.time()) - KEPT_DAYS * 86400,))
+            self.blank()
         except (OSError, sqlite3.Error) as error:
             raise ProveoutError(
                 f"the agent's journal cannot be used: {error}",
@@ -90,9 +95,19 @@ class AgentJournal:
         query = "UPDATE task SET outcome = ? WHERE run = ? AND epoch = ? AND key = ?"
         self._db.execute(query, (data, run, epoch, outcome.key))
 
+    def blank(self) -> None:
+        """A session has ended: its outcomes are no longer true, its keys stay used."""
+        self._db.execute("UPDATE task SET outcome = NULL WHERE outcome IS NOT NULL")
+        self._overwrite()
+
     def forget(self, run: str) -> None:
-        """Forget the tasks of a run that has ended; its epoch stays, against a coordinator that does not know."""
+        """Forget the tasks of a run that is over; its epoch stays, against a coordinator that does not know."""
         self._db.execute("DELETE FROM task WHERE run = ?", (run,))
+        self._overwrite()
+
+    def _overwrite(self) -> None:
+        """Bring removals from the write-ahead log into the file, and empty the log."""
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def close(self) -> None:
         """Close the file."""

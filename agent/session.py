@@ -168,7 +168,7 @@ class Session:
             elif task.key in self._works:
                 self._repeat_state(self._works[task.key])
             else:
-                self._refuse(task.key, "lease_lost", "the task was under way when the agent's session ended")
+                self._refuse(task.key, "lease_lost", "this task was taken by a session of the agent that has ended")
         except sqlite3.Error as error:
             self._refuse(task.key, "disk_full", f"the agent cannot write its journal: {error}")
 
@@ -236,8 +236,9 @@ class Session:
             await self._close(name, resource, keep_data)
         await asyncio.to_thread(end_children)
         await asyncio.to_thread(shutil.rmtree, self.work_dir, ignore_errors=True)
-        if not keep_data:
-            with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(sqlite3.Error):
+            self._journal.blank()
+            if not keep_data:
                 self._journal.forget(self.hello.run_id)
         self._outbox.close()
         self.ended.set()

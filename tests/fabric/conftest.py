@@ -16,7 +16,8 @@ from proveout.coordinator.local import LocalFabric
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+async def bench(tmp_path: Path, proxies: object) -> AsyncIterator[Bench]:
+    """Closed before the proxies are, so that sessions can say goodbye through them."""
     bench = Bench(LocalFabric(FAKE_AGENT), tmp_path / "logs")
     try:
         yield bench

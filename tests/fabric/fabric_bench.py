@@ -128,7 +128,7 @@ class Bench:
         return (await self.fabric.start([host], self.log_dir))[host]
 
     async def connect(self, address: str, hello: Hello | None = None, **changes: object) -> Line:
-        hello = hello or Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=1.5)
+        hello = hello or Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=3.0)
         hello = dataclasses.replace(hello, **changes)  # type: ignore[arg-type]
         events: asyncio.Queue[SessionEvent] = asyncio.Queue()
         session = await connect(hello.host, address, self.fabric.credentials, hello, events)

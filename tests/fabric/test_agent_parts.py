@@ -26,8 +26,10 @@ from proveout.proto.messages import (
     BeatReply,
     CaptureSample,
     Done,
+    Endpoint,
     LogLine,
     Sample,
+    SystemStarted,
     TaskAccepted,
     TaskDone,
     TaskError,
@@ -122,19 +124,38 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.sqlite"
 
 
-def test_a_journal_remembers_over_a_restart(path: Path) -> None:
+def test_a_journal_remembers_outcomes_for_a_session_and_keys_over_a_restart(path: Path) -> None:
     outcome = TaskFailed(key="b", error=TaskError(code="timeout", message="late"))
     journal = AgentJournal(path)
     journal.note_epoch("run", 3)
     for key in ("a", "b"):
         journal.accept("run", 3, key, f"digest of {key}")
     journal.finish("run", 3, outcome)
-    journal.close()
-    journal = AgentJournal(path)
     a, b = journal.known("run", 3, "a"), journal.known("run", 3, "b")
     assert a is not None and (a.digest, a.outcome) == ("digest of a", None)
-    assert b is not None and b.outcome == outcome
+    assert b is not None and (b.digest, b.outcome) == ("digest of b", outcome)
+    journal.close()
+    journal = AgentJournal(path)
+    b = journal.known("run", 3, "b")
+    assert b is not None and (b.digest, b.outcome) == ("digest of b", None)
     assert journal.highest_epoch("run") == 3 and journal.highest_epoch("other") is None
+    journal.close()
+
+
+@pytest.mark.parametrize("how", ["blank", "forget"])
+def test_no_password_is_left_when_a_session_has_ended(path: Path, how: str) -> None:
+    endpoint = Endpoint(system="s", engine="postgres", dsn="host=h password=hunter2-canary")
+    journal = AgentJournal(path)
+    journal.note_epoch("run", 1)
+    journal.accept("run", 1, "k", "d")
+    journal.finish("run", 1, TaskDone(key="k", result=SystemStarted(endpoint=endpoint)))
+
+    def on_disk() -> bool:
+        return any(b"hunter2" in file.read_bytes() for file in path.parent.iterdir())
+
+    assert on_disk()
+    journal.blank() if how == "blank" else journal.forget("run")
+    assert not on_disk()
     journal.close()
 
 
