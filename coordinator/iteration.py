@@ -12,7 +12,7 @@ from dataclasses import replace
 from proveout.coordinator import dag
 from proveout.coordinator.state import Forget, Gather, Iterating, StartLoads, Summarise, Tell, Turn
 from proveout.dsl.plan import Ladder, Search, Windows
-from proveout.proto.events import IterationId, IterationStarted, IterationVoided
+from proveout.proto.events import IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.messages import (
     AgentMessage,
     Finish,
@@ -28,6 +28,7 @@ from proveout.proto.messages import (
 
 _CAPTURE_MARGIN_S = 0.2
 """How long after the measure window captures end. They sample once more when they do, so this brackets the window."""
+_SUSPICIOUS = frozenset({"load", "errors"})
 _FINAL_CODES = frozenset({"missing", "invalid", "refused", "disk_full"})
 
 
@@ -194,6 +195,12 @@ def failed(turn: Turn, step: Iterating, key: str, error: TaskError) -> None:
 def _task_name(key: str) -> str:
     *_, what, host = key.split("/")
     return f"{what} on {host}"
+
+
+def suspect(turn: Turn, step: Iterating, finished: IterationFinished) -> None:
+    """Look after the systems when an iteration was spoilt by errors: the server may be gone, and the next would be too."""
+    if any(not finding.ok and finding.check in _SUSPICIOUS for finding in finished.findings):
+        recheck(turn, step)
 
 
 def recheck(turn: Turn, step: Iterating) -> None:

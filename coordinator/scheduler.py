@@ -83,6 +83,7 @@ def _take(turn: Turn, event: Input) -> None:
             if isinstance(step, Iterating) and step.phase == "summarising" and step.id == finished.id:
                 turn.emit(finished)
                 turn.set(step=None)
+                iteration.suspect(turn, step, finished)
         case Broken(reason=reason) if turn.state.ending is None:
             turn.end("failed", 4, reason)
         case Broken():
@@ -94,7 +95,8 @@ def _take(turn: Turn, event: Input) -> None:
 def _interrupt(turn: Turn) -> None:
     end = turn.state.ending
     if end is None:
-        turn.end("interrupted", 130, "interrupted")
+        way_out = f"`proveout resume {turn.state.setup.run_id}` goes on"
+        turn.end("interrupted", 130, f"stopped on request; {way_out}")
     elif not end.hurried:
         ending.hurry(turn)
 

@@ -99,9 +99,9 @@ def _task_done(turn: Turn, spec: TaskSpec, result: TaskResult) -> None:
 
 
 def _started(turn: Turn, system: System, result: SystemStarted) -> None:
+    known = system.name in turn.state.started
     _up(turn, system, result.endpoint, result)
     _unlinked(turn, system.name)
-    known = system.name in turn.state.started
     turn.set(started=turn.state.started | {system.name})
     if known or not result.fresh:  # asked again, a system that runs answers as it did the first time
         return
@@ -130,16 +130,17 @@ def _redo(turn: Turn, system: str) -> None:
 
 def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted) -> None:
     turn.set(endpoints={**turn.state.endpoints, system.name: endpoint})
-    turn.emit(
-        SystemUp(
-            system=system.name,
-            host=system.host,
-            engine=system.engine,
-            version=endpoint.version,
-            provisioned=system.provision is not None,
-            settings=dict(result.settings),
-        )
+    up = SystemUp(
+        system=system.name,
+        host=system.host,
+        engine=system.engine,
+        version=endpoint.version,
+        provisioned=system.provision is not None,
+        settings=dict(result.settings),
     )
+    told = [e for e in turn.state.facts.history if isinstance(e, SystemUp) and e.system == system.name]
+    if system.name not in turn.state.started or told[-1:] != [up]:
+        turn.emit(up)
 
 
 def _moved(turn: Turn, system: System, result: TaskResult) -> None:

@@ -28,6 +28,7 @@ from proveout.coordinator.state import (
     Setup,
     StartLoads,
     State,
+    Summarise,
     Tell,
     Tick,
     Timing,
@@ -258,6 +259,21 @@ def test_interrupted_twice_waits_for_nothing() -> None:
     assert commands[-1] == Close(exit_code=130, keep_data=True)
     assert driver.state.over
     assert driver.put(Tick(at_s=99.0)) == ()
+
+
+def test_systems_are_looked_after_when_errors_spoilt_an_iteration() -> None:
+    plan = replace(PLAN, systems=(replace(PLAN.systems[0], dsn=None, provision="embedded"),))
+    for check, looked_after in (("errors", True), ("load", True), ("steady-state", False)):
+
+        def work(command: Summarise, check: str = check) -> events.IterationFinished:
+            first = command.id.attempt == 1
+            findings = (events.ValidityFinding(check=check, ok=not first, evidence=""),)
+            return replace(finished(command, {}, valid=not first), findings=findings)
+
+        world = Simulation(plan, Judge(), work).run()
+        starts = [key for key in world.keys if "/start:db/" in key]
+        assert len(starts) == (2 if looked_after else 1), check
+        assert len([e for e in world.events if isinstance(e, events.SystemUp)]) == 1, "it had not changed"
 
 
 def test_a_coordinator_that_cannot_go_on_stops_everything() -> None:
