@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proveout.coordinator import dag
-from proveout.coordinator.state import Batch, Close, Part, Turn
+from proveout.coordinator.exchange import Close, Part
+from proveout.coordinator.state import Batch, Turn
 from proveout.proto.events import RunFinished
 from proveout.proto.messages import StopSystem, Task
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proveout.coordinator import dag
-from proveout.coordinator.state import Forget, Gather, Iterating, StartLoads, Summarise, Tell, Turn
+from proveout.coordinator.exchange import Forget, Gather, StartLoads, Summarise, Tell
+from proveout.coordinator.state import Iterating, Turn
 from proveout.dsl.plan import Ladder, Search, Windows
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.messages import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from proveout.coordinator import results, search, verdict
+from proveout.coordinator.exchange import ProbeDue, SearchReplayed, Unresolved
 from proveout.coordinator.facts import Facts
-from proveout.coordinator.state import ProbeDue, SearchReplayed, Unresolved
 from proveout.dsl.expressions import ExpressionFault
 from proveout.dsl.plan import Expression, Ladder, Plan, Search, Stage
 from proveout.proto.events import IterationFinished, Metrics, ProbeFinished, SearchFinished, VerdictReached

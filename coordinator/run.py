@@ -16,14 +16,7 @@ from typing import Any, cast
 
 from proveout.coordinator import samples, scheduler
 from proveout.coordinator.eventcodec import plan_data
-from proveout.coordinator.facts import of
-from proveout.coordinator.journal import Journal, StorageFailed, read
-from proveout.coordinator.judgement import PlanJudgement
-from proveout.coordinator.live import HostMeter
-from proveout.coordinator.local import LocalFabric
-from proveout.coordinator.pki import Credentials
-from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect
-from proveout.coordinator.state import (
+from proveout.coordinator.exchange import (
     AgentGone,
     AgentReady,
     Broken,
@@ -37,15 +30,20 @@ from proveout.coordinator.state import (
     Input,
     Interrupted,
     Part,
-    Setup,
     StartLoads,
-    State,
     Summarise,
     Summarised,
     Tell,
     Tick,
-    Timing,
 )
+from proveout.coordinator.facts import of
+from proveout.coordinator.journal import Journal, StorageFailed, read
+from proveout.coordinator.judgement import PlanJudgement
+from proveout.coordinator.live import HostMeter
+from proveout.coordinator.local import LocalFabric
+from proveout.coordinator.pki import Credentials
+from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect
+from proveout.coordinator.state import Setup, State, Timing
 from proveout.coordinator.store import RunDirectory, storage_failed
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Plan

@@ -10,28 +10,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proveout.coordinator import decide, ending, iteration
-from proveout.coordinator.facts import Facts
-from proveout.coordinator.state import (
+from proveout.coordinator.exchange import (
     AgentGone,
     AgentReady,
-    Batch,
     Broken,
     Command,
-    Dialling,
-    Draining,
     Heard,
     Input,
     Interrupted,
-    Iterating,
-    Judgement,
     Part,
-    Setup,
-    State,
     Summarised,
     Tick,
-    Turn,
-    Waiting,
 )
+from proveout.coordinator.facts import Facts
+from proveout.coordinator.state import Batch, Dialling, Draining, Iterating, Judgement, Setup, State, Turn, Waiting
 from proveout.coordinator.waves import batch_failed, batch_heard
 from proveout.dsl.plan import Plan
 from proveout.proto.events import AgentLost, AgentUp

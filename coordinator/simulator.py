@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from proveout.coordinator import scheduler
-from proveout.coordinator.facts import of
-from proveout.coordinator.state import (
+from proveout.coordinator.exchange import (
     AgentGone,
     AgentReady,
     Close,
@@ -28,16 +27,15 @@ from proveout.coordinator.state import (
     Heard,
     Input,
     Interrupted,
-    Judgement,
     Part,
-    Setup,
     StartLoads,
-    State,
     Summarise,
     Summarised,
     Tell,
     Tick,
 )
+from proveout.coordinator.facts import of
+from proveout.coordinator.state import Judgement, Setup, State
 from proveout.dsl.plan import Plan
 from proveout.proto.events import AgentUp, Event, IterationFinished
 from proveout.proto.messages import (

@@ -6,10 +6,11 @@ exceptions: what cannot be stopped is left to its agent, and a comparison that f
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from proveout.coordinator import dag, decide
-from proveout.coordinator.state import Batch, Turn
+from proveout.coordinator import dag
+from proveout.coordinator.state import Batch, Purpose, Turn
 from proveout.dsl.plan import Populate, Sql, System
 from proveout.proto.events import PopulateFinished, PropagationCompared, SystemUp
 from proveout.proto.messages import (
@@ -26,11 +27,37 @@ from proveout.proto.messages import (
     StartSystem,
     StopSystem,
     SystemStarted,
+    Task,
     TaskDone,
     TaskFailed,
     TaskResult,
     TaskSpec,
 )
+
+
+def batch(
+    turn: Turn, purpose: Purpose, waves: Iterable[Iterable[tuple[str, TaskSpec]]], *, name: str = "", stage: str = ""
+) -> None:
+    """Begin a batch with its first wave; `name` is what will have been done when its last has ended."""
+    kept = tuple(w for w in (tuple(wave) for wave in waves) if w)
+    next_wave(turn, Batch(purpose=purpose, name=name, stage=stage, waves=kept))
+
+
+def next_wave(turn: Turn, step: Batch) -> None:
+    """Give the tasks of a batch's next wave to their agents."""
+    wave, *rest = step.waves
+    state = turn.state
+    issued = state.issued
+    specs: dict[str, TaskSpec] = {}
+    for host, spec in wave:
+        issued += 1
+        key = dag.key(state.setup.run_id, (step.stage, 0, 0, f"{state.setup.epoch}.{issued}"), dag.what(spec), host)
+        specs[key] = spec
+        turn.give(host, Task(key=key, spec=spec, deadline_s=dag.deadline_s(spec)))
+    longest_s = max(dag.deadline_s(spec) for spec in specs.values())
+    until_s = turn.at_s + longest_s + state.setup.timing.answer_grace_s
+    begun = replace(step, waves=tuple(rest), pending=frozenset(specs), specs=specs, until_s=until_s)
+    turn.set(issued=issued, step=begun)
 
 
 def batch_heard(turn: Turn, step: Batch, message: AgentMessage) -> None:
@@ -49,7 +76,7 @@ def _step_on(turn: Turn, step: Batch) -> None:
     if step.pending:
         turn.set(step=step)
     elif step.waves:
-        decide.next_wave(turn, step)
+        next_wave(turn, step)
     else:
         done = {step.name} if step.name else set()
         turn.set(progress=turn.state.progress | done, step=None)
@@ -80,7 +107,7 @@ def _task_done(turn: Turn, spec: TaskSpec, result: TaskResult) -> None:
             up = replace(endpoint, version=result.endpoint.version)
             _up(turn, turn.state.plan.system(endpoint.system), up, result)
         case PopulateSystem(endpoint=endpoint), Populated():
-            stage = decide.populate_under_way(turn)
+            stage = populate_under_way(turn)
             turn.emit(PopulateFinished(stage=stage.id, system=endpoint.system, populated=result))
         case LinkSystems(source=source), _:
             turn.set(linked=turn.state.linked | {source.system})
@@ -165,3 +192,10 @@ def _compared(turn: Turn, spec: CompareSystems, result: Compared) -> None:
             tables=result.tables,
         )
     )
+
+
+def populate_under_way(turn: Turn) -> Populate:
+    """The stage that is populating: the one whose data is made again, or the current one."""
+    stage = turn.state.plan.stage(turn.state.redo[0] if turn.state.redo else turn.state.stage)
+    assert isinstance(stage, Populate)  # noqa: S101
+    return stage

@@ -10,29 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proveout.coordinator import dag, scheduler
-from proveout.coordinator.facts import Facts, of
-from proveout.coordinator.simulator import Simulation, finished
-from proveout.coordinator.state import (
+from proveout.coordinator.exchange import (
     AgentReady,
     Broken,
     Close,
     Command,
     Dial,
-    Draining,
     Emit,
     Heard,
     Input,
     Interrupted,
-    Iterating,
     Part,
-    Setup,
     StartLoads,
-    State,
     Summarise,
     Tell,
     Tick,
-    Timing,
 )
+from proveout.coordinator.facts import Facts, of
+from proveout.coordinator.simulator import Simulation, finished
+from proveout.coordinator.state import Draining, Iterating, Setup, State, Timing
 from proveout.dsl.plan import Capture, Host, Ladder, Plan, Populate, Sql, System, Windows, Workload
 from proveout.proto import events
 from proveout.proto.messages import (

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from proveout.coordinator import search
+from proveout.coordinator.exchange import ProbeDue, SearchReplayed, Summarise, Unresolved
 from proveout.coordinator.facts import Facts, of
 from proveout.coordinator.simulator import Fault, FaultKind, Simulation, World, finished
-from proveout.coordinator.state import ProbeDue, SearchReplayed, Summarise, Unresolved
 from proveout.dsl.plan import (
     Capture,
     Check,
