@@ -159,7 +159,7 @@ def report(sides: list[Timings], rows: int, subscribers: int, workers: int) -> d
 def main() -> None:
     """Run the rounds A B C A B C …"""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--subscribers", type=int, default=200_000)
+    parser.add_argument("--subscribers", type=int, default=500_000)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)

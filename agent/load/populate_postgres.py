@@ -20,13 +20,16 @@ from proveout.dsl.workloads.base import Population, Table
 
 CHUNK_UNITS = 2_000  # subscribers made and sent at a time: the arrays stay in the processor's cache
 COMMENT = "Made by proveout for a load; proveout drops and makes it anew"
+SORT_KB = 262_144  # for building indexes, where the server's own setting is not larger
 SETTINGS = (
     "SET application_name = 'proveout populate'",
     "SET synchronous_commit = local",
-    "SET maintenance_work_mem = '256MB'",
     "SET client_min_messages = warning",
-    "SET client_connection_check_interval = '1s'",
     "SET statement_timeout = 0",
+    f"SELECT set_config(name, greatest(setting::bigint, {SORT_KB})::text, false)"  # noqa: S608 - a constant of ours
+    " FROM pg_settings WHERE name = 'maintenance_work_mem'",
+    "SELECT set_config(name, '1s', false) FROM pg_settings"  # from PostgreSQL 14
+    " WHERE name = 'client_connection_check_interval'",
 )
 
 
@@ -84,7 +87,7 @@ class PostgresLoader:
 
     def settle(self) -> None:
         """Wait until all that was committed is on disk."""
-        self.execute("SELECT pg_current_xact_id()")  # a transaction without an id would have nothing to wait for
+        self.execute("SELECT txid_current()")  # a transaction without an id would have nothing to wait for
 
     def undo(self) -> None:
         """Remove the tables."""

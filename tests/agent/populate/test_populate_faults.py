@@ -19,7 +19,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from proveout.agent.load.parent import ORPHANED
 from proveout.agent.load.populate import populate
+from proveout.agent.load.populate_protocol import Finished, Load, Opening, Prepare, Progress, from_line, to_line
 from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
@@ -120,7 +122,9 @@ import asyncio, sys
 sys.path.insert(0, {folder!r})
 from conftest import Context, spec
 from pathlib import Path
+from proveout.agent.load.parent import ORPHANED
 from proveout.agent.load.populate import populate
+from proveout.agent.load.populate_protocol import Finished, Load, Opening, Prepare, Progress, from_line, to_line
 asyncio.run(populate(Context(Path(".")), spec(sys.stdin.readline().strip(), population={large}, workers=2)))
 """
 
@@ -248,3 +252,40 @@ async def test_a_stopped_agent_s_clock_is_not_needed(database: str, context: Any
     while time.monotonic() < blocked_until:
         pass
     assert len((await running).tables) == len(NAMES)
+
+
+def worker(parent: int) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-m", "proveout.agent.load.populate_worker", str(parent)]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+
+def test_a_worker_whose_agent_is_gone_already_ends_at_once() -> None:
+    with worker(parent=1) as process:
+        assert process.wait(DEADLINE_S) == ORPHANED
+
+
+def test_a_worker_whose_pipe_ends_in_the_middle_of_a_job_ends(tmp_path: Path, spec: Any) -> None:
+    """The second safeguard by itself: the parent lives on, only the pipe is gone."""
+    task = spec(str(tmp_path / "x.db"), engine="sqlite", population=LARGE)
+    opening = Opening(engine="sqlite", dsn=task.endpoint.dsn, kind="hlr", parameters=task.workload.parameters)
+    jobs = (opening, Prepare(), Load(table="subscriber", first=1, count=LARGE))
+    with worker(parent=os.getpid()) as process:
+        process.communicate(b"".join(map(to_line, jobs)), timeout=DEADLINE_S)
+        assert process.returncode == ORPHANED
+
+
+def test_a_worker_with_nothing_to_do_ends_in_peace(tmp_path: Path, spec: Any) -> None:
+    task = spec(str(tmp_path / "x.db"), engine="sqlite", population=100)
+    opening = Opening(engine="sqlite", dsn=task.endpoint.dsn, kind="hlr", parameters=task.workload.parameters)
+    argv = [sys.executable, "-m", "proveout.agent.load.populate_worker", str(os.getpid())]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for job in (opening, Prepare(), Load(table="subscriber", first=1, count=100)):
+            process.stdin.write(to_line(job))
+            process.stdin.flush()
+            while isinstance(answer := from_line(process.stdout.readline()), Progress):
+                pass
+        assert answer == Finished(rows=100)
+        process.stdin.close()
+        assert process.wait(DEADLINE_S) == 0
