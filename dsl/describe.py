@@ -33,7 +33,7 @@ from proveout.dsl.units import format_duration
 ITERATION_OVERHEAD_S = 1.0
 """Connecting, arming and collecting around an iteration."""
 SYSTEM_START_S = 2.5
-RESET_S = 4.0
+RESET_S = 1.5
 LOAD_ROWS_PER_S = 150_000.0
 SEARCH_SPAN = 16.0
 """The range of a search, highest over lowest rate, where it is not known before the run."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from proveout.dsl.plan import Ladder, Populate, Reset, Search, Stage, System, Where
 from proveout.dsl.scope import Scope
+from proveout.dsl.topology import leads_back
 from proveout.dsl.workloads.parameters import engine_problem, of_workload, writes
 
 LOAD_ONLY = frozenset({"keys", "range", "weights"})
@@ -36,7 +37,8 @@ def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
                 walk.reset(stage)
             case _:
                 pass
-    walk.propagations()
+    if not any(leads_back(scope, system) for system in scope.systems.values()):
+        walk.propagations()
 
 
 @dataclass(slots=True)
@@ -90,6 +92,7 @@ class _Walk:
         changes = writes(self.scope.workloads[stage.workload])
         if before is not None and changes:
             self.conflict(stage, system, before)
+            self.written.pop(system.propagates_to or "", None)
         if changes and any(source.propagates_to == system.name for source in self.sources()):
             self.written[system.name] = stage.id
 
@@ -134,6 +137,14 @@ class _Walk:
 
     def propagations(self) -> None:
         for source in self.sources():
+            last = self.written.get(source.propagates_to or "")
+            if last is not None and source.name in self.snapshots:
+                message = (
+                    f"`{source.name}` and `{source.propagates_to}` are compared after the last stage, "
+                    f"but stage `{last}` leaves rows in `{source.propagates_to}` that `{source.name}` does not have"
+                )
+                hint = f"add - reset: {{systems: [{source.propagates_to}, {source.name}]}} after stage `{last}`"
+                self.problem(source.where, message, hint, f"topology.systems.{source.name}")
             if source.name not in self.snapshots:
                 hint = f"- populate: {{workload: …, into: [{source.propagates_to}, {source.name}]}}"
                 message = f"`{source.name}` propagates to `{source.propagates_to}`, but no populate stage loads it"

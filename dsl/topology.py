@@ -196,7 +196,7 @@ def _check_propagation(scope: Scope, nodes: dict[str, Map]) -> None:
         sink = scope.resolve("system", system.propagates_to, scope.systems, where, path)
         if sink is None:
             continue
-        if _leads_back(scope, system):
+        if leads_back(scope, system):
             scope.problems.add(where, f"the changes of `{system.name}` would come back to it", key=path)
         for end in (system, sink):
             if end.engine not in DRIVERS or end.engine == "postgres":
@@ -205,7 +205,8 @@ def _check_propagation(scope: Scope, nodes: dict[str, Map]) -> None:
             scope.problems.add(where, message, key=path)
 
 
-def _leads_back(scope: Scope, system: System) -> bool:
+def leads_back(scope: Scope, system: System) -> bool:
+    """Whether a system's changes would come back to it."""
     seen: set[str] = set()
     name: str | None = system.name
     while name is not None and name not in seen:

@@ -40,7 +40,7 @@ def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_check_says_that_a_plan_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["check", PLAN]) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"{PLAN}: fine (5 stages, 4 verdicts, sha256:")
+    assert out.startswith(f"{PLAN}: fine (8 stages, 5 verdicts, sha256:")
 
 
 def test_check_goes_on_after_a_bad_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -97,8 +97,17 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_explain_as_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["explain", "--json", PLAN]) == 0
     table = json.loads(capsys.readouterr().out)
-    assert [stage["id"] for stage in table["stages"]] == ["load", "baseline", "fresh", "cap", "cached"]
-    assert [stage["iterations"] for stage in table["stages"]] == [0, 12, 0, 20, 3]
+    assert [stage["id"] for stage in table["stages"]] == [
+        "load",
+        "baseline",
+        "level",
+        "cap",
+        "level_again",
+        "uncached",
+        "level_once_more",
+        "cached",
+    ]
+    assert [stage["iterations"] for stage in table["stages"]] == [0, 12, 0, 20, 0, 3, 0, 3]
     assert table["digest"].startswith("sha256:")
     assert 60 < table["seconds"] < 180
 
