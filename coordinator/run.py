@@ -211,9 +211,9 @@ class _Loop:
                 self._tell(self._journal.live(second))
 
     def _progressed(self, host: str, progress: TaskProgress) -> None:
-        stage = progress.key.split("/")[1]
+        _, stage, *_, what, _ = progress.key.split("/")
         event = StageProgress(
-            stage="" if stage == "-" else stage,
+            stage=what if stage == "-" else stage,
             host=host,
             done=progress.done,
             total=progress.total,

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import psutil
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.coordinator.eventcodec import JournalFault
 from proveout.coordinator.facts import Facts, of
 from proveout.coordinator.journal import read
+from proveout.coordinator.pki import Authority
 from proveout.proto import events
 
 PLAN = """
@@ -232,6 +237,71 @@ def test_a_run_that_cannot_be_driven_fails_with_one_message(start: Callable[...,
     assert "sometimes" in out
     assert "Traceback" not in out
     run.assert_nothing_left(10.0)
+
+
+REMOTE = """
+proveout: 1
+name: remote
+title: A server and an agent that run already
+topology:
+  hosts:
+    lab1: {roles: [server, client], address: "127.0.0.1:PORT"}
+  systems:
+    db: {engine: postgres, host: lab1, dsn: "DSN password=${secrets.pw}"}
+secrets: {pw: {env: LAB_PASSWORD}}
+workloads:
+  hlr: {kind: hlr, population: 1_000}
+stages:
+  - populate: {workload: hlr, into: db}
+  - sql: {id: look, system: db, statements: ["select 1"]}
+verdicts:
+  - {id: loaded, check: populate.rows >= 1_000.0}
+"""
+
+
+def test_a_server_and_an_agent_that_run_already(tmp_path: Path, database: str) -> None:
+    """Also: the password is on no disk of the run, and in nothing that it says."""
+    dsn = conninfo_to_dict(database)
+    password = str(dsn.pop("password"))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    (tmp_path / "remote.yaml").write_text(REMOTE.replace("PORT", str(port)).replace("DSN", make_conninfo(**dsn)))
+    authority = Authority.create()
+    authority.write_agent(tmp_path / "agent", "lab1", ["127.0.0.1"])
+    authority.write_coordinator(tmp_path / "coordinator")
+    agent = ["agent", "--listen", f"127.0.0.1:{port}", "--pki", "agent", "--name", "lab1", "--state-dir", "state"]
+    environment = {**os.environ, "LAB_PASSWORD": password}
+    with (tmp_path / "agent.log").open("wb") as log:
+        daemon = subprocess.Popen([COMMAND, *agent], cwd=tmp_path, stdout=log, stderr=log)
+    try:
+        argv = [COMMAND, "run", "remote.yaml", "--headless", "--pki", "coordinator"]
+        ended = subprocess.run(
+            argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+    finally:
+        daemon.terminate()
+        daemon.wait(30)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(written) > 10
+    for secret in (password, base64.b64encode(password.encode()).decode(), quote(password, safe="")):
+        assert secret not in ended.stdout + ended.stderr
+        assert not [path for path in written if secret.encode() in path.read_bytes()]
+
+
+def test_agents_that_run_already_want_certificates(tmp_path: Path) -> None:
+    (tmp_path / "remote.yaml").write_text(REMOTE.replace("PORT", "7443").replace("DSN", "host=h"))
+    environment = {name: value for name, value in os.environ.items() if name != "PROVEOUT_PKI"}
+    argv = [COMMAND, "run", "remote.yaml", "--headless"]
+    ended = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert "--pki DIR" in ended.stderr
+    argv += ["--pki", str(tmp_path)]
+    ended = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 4
+    assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_data_of_an_interrupted_run_may_be_gone(start: Callable[..., Run]) -> None:

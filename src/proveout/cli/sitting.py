@@ -36,6 +36,12 @@ class UnusableOutput(ProveoutError):
     exit_code = 2
 
 
+class CertificatesMissing(ProveoutError):
+    """The plan has agents that run already, and the command line does not say where the certificates are."""
+
+    exit_code = 2
+
+
 def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
     """The files that were asked for, absolute. UnusableOutput for one that cannot be written."""
     wanted = {name: path.absolute() for name, path in outputs.items() if path is not None}
@@ -50,14 +56,14 @@ def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
 
 
 def remote_credentials(plan: Plan, pki: str | None) -> Credentials | None:
-    """The coordinator's credentials, when the plan has agents that run already. PkiError when they cannot be read."""
-    from proveout.coordinator.pki import Credentials, PkiError
+    """The coordinator's credentials, when the plan has agents that run already. PkiError, CertificatesMissing."""
+    from proveout.coordinator.pki import Credentials
 
     remote = [host for host in plan.hosts if not host.is_local]
     if not remote:
         return None
     if pki is None:
-        raise PkiError(
+        raise CertificatesMissing(
             f"host {remote[0].name} has an agent of its own ({remote[0].address}), which wants to see certificates",
             where=str(remote[0].where),
             way_out=f"Name the directory with the coordinator's certificate: --pki DIR or ${PKI_VARIABLE}.",
