@@ -222,6 +222,17 @@ def test_an_interrupted_restore_is_finished_by_the_next_start(closed_root: Path,
     assert not (data.parent / "data.old").exists()
 
 
+def test_an_interrupted_save_is_finished_by_the_next_restore(closed_root: Path, begin: Start) -> None:
+    server = begin(closed_root)
+    run(server, "CREATE TABLE t AS SELECT 1 AS n")
+    server.save_snapshot()
+    run(server, "UPDATE t SET n = 2")
+    # Killed after the copy was whole and the old snapshot was removed.
+    (server.data.parent / "snapshot").rename(server.data.parent / "snapshot.saved")
+    server.restore_snapshot()
+    assert number(server, "SELECT n FROM t") == 1
+
+
 def test_restore_without_a_snapshot_says_so(closed_root: Path, begin: Start) -> None:
     server = begin(closed_root)
     with pytest.raises(TaskFault) as caught:
@@ -234,7 +245,7 @@ def test_two_sessions_cannot_have_the_same_data(
     closed_root: Path, begin: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(closed_root)
-    monkeypatch.setattr("proveout.agent.provision.embedded_postgres.PREDECESSOR_S", 0.2)
+    monkeypatch.setattr("proveout.agent.provision.premises.PREDECESSOR_S", 0.2)
     with pytest.raises(TaskFault, match="still in use by another session"):
         Server(system(), closed_root).start()
 
