@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from proveout.coordinator import samples, scheduler
@@ -116,6 +116,10 @@ class _Loop:
         finally:
             watcher.cancel()
         assert self._ended is not None  # noqa: S101  # the scheduler ends with it
+        if (
+            self._broken is not None
+        ):  # perhaps only the last event was lost, but what is not journalled has not happened
+            return replace(self._ended, status="failed", exit_code=4, reason=str(self._broken))
         return self._ended
 
     async def _watch(self, interrupts: asyncio.Queue[None]) -> None:
