@@ -1,8 +1,9 @@
 """Two ladders over the same workload on different systems, side by side at the rungs they share. Pure.
 
-Data flow: `RunResults` -> pairs (the first ladder of a workload against each later one on another target) -> rows with the factor
-between the two and its 95 % confidence interval (`stats.ratio`). A factor above 1 always means that the later ladder is better:
-more throughput, or shorter response.
+Data flow: `RunResults` -> pairs (each ladder against an earlier one of its workload on another target, best one under the same
+arrival: a queue at a fixed rate and a closed loop are not like for like) -> rows with the factor between the two and its 95 %
+confidence interval (`stats.ratio`). A factor above 1 always means that the later ladder is better: more throughput, or shorter
+response.
 """
 
 from __future__ import annotations
@@ -49,13 +50,27 @@ def comparisons(results: RunResults) -> list[Comparison]:
 
 
 def _pairs(results: RunResults) -> Iterator[tuple[StageResult, StageResult]]:
-    """The first ladder of each workload, with every later one that has another target."""
-    first: dict[Any, StageResult] = {}
+    """Each ladder with the first earlier one on another target: of the same arrival, or else of any."""
+    earlier: list[StageResult] = []
     for stage in ladders(results):
         plan = results.plan_stage(stage.id)
-        base = first.setdefault(plan.get("workload"), stage)
-        if results.plan_stage(base.id).get("target") != plan.get("target"):
-            yield base, stage
+        others = [
+            base
+            for base in earlier
+            if results.plan_stage(base.id).get("workload") == plan.get("workload")
+            and results.plan_stage(base.id).get("target") != plan.get("target")
+        ]
+        alike = [base for base in others if _arrival(results.plan_stage(base.id)) == _arrival(plan)]
+        if others:
+            yield (alike or others)[0], stage
+        earlier.append(stage)
+
+
+def _arrival(plan: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Closed, or open with its rate: a number, or the text of the expression that gave it."""
+    arrival = plan.get("arrival") or {}
+    rate = arrival.get("rate")
+    return arrival.get("kind"), rate.get("text") if isinstance(rate, Mapping) else rate
 
 
 def _compare(base: str, other: str, left: RungResult, right: RungResult) -> Comparison:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -209,6 +210,19 @@ def test_ladders_of_one_workload_on_different_systems_are_compared() -> None:
     assert factors["throughput"] == pytest.approx(8025.0 / 4020.0, rel=1e-3)
     assert factors["UpdateLocation avg"] == pytest.approx(8025.0 / 4020.0, rel=1e-3)
     assert all(row.factor["lower"] < row.factor["mean"] < row.factor["upper"] for row in found.rows)
+
+
+def test_a_ladder_is_compared_under_the_same_arrival() -> None:
+    before = loaded()
+    assert before.run is not None
+    base, cap, cached = before.run.plan["stages"]
+    at_rate = [{"kind": "open", "rate": {"text": "cap.rate * 0.5", "where": {"line": line}}} for line in (30, 40)]
+    plan = {"stages": [base, cap, base | {"id": "direct", "arrival": at_rate[0]}, cached | {"arrival": at_rate[1]}]}
+    stages = dict(before.stages)
+    last = stages.pop("cached")
+    stages |= {"direct": replace(stages["base"], id="direct"), "cached": last}
+    (found,) = comparisons(replace(before, run=replace(before.run, plan=plan), stages=stages))
+    assert (found.base, found.other) == ("direct", "cached")
 
 
 def test_excluded_repeats_are_kept_apart() -> None:
