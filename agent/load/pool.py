@@ -134,20 +134,27 @@ class Pool:
     async def acquire(self, count: int) -> list[WorkerProcess]:
         """`count` workers for one load, warm ones first. TaskFault when one cannot be started."""
         dead = [worker for worker in self._idle if not worker.alive]
-        self._idle = [worker for worker in self._idle if worker.alive]
-        taken, self._idle = self._idle[:count], self._idle[count:]
+        warm = [worker for worker in self._idle if worker.alive]
+        taken, self._idle = warm[:count], warm[count:]
         self._lent.extend(taken)
-        await asyncio.gather(*(worker.kill() for worker in dead))
-        started = await asyncio.gather(
-            *(WorkerProcess.start() for _ in range(count - len(taken))), return_exceptions=True
-        )
-        new = [worker for worker in started if isinstance(worker, WorkerProcess)]
-        self._lent.extend(new)
-        for failure in started:
-            if isinstance(failure, BaseException):
-                await self.discard([*taken, *new])
-                raise failure
+        new: list[WorkerProcess] = []
+        try:
+            for worker in dead:
+                await worker.kill()
+            starting = [self._started(new) for _ in range(count - len(taken))]
+            for failure in await asyncio.gather(*starting, return_exceptions=True):
+                if failure is not None:
+                    raise failure
+        except BaseException:
+            self.release(taken)
+            await asyncio.shield(self.discard(new))
+            raise
         return [*taken, *new]
+
+    async def _started(self, new: list[WorkerProcess]) -> None:
+        worker = await WorkerProcess.start()
+        self._lent.append(worker)
+        new.append(worker)
 
     def release(self, workers: Sequence[WorkerProcess]) -> None:
         """Take back workers whose load has ended well."""

@@ -12,13 +12,15 @@ import gc
 import os
 import select
 import sys
+import threading
 import time
+from concurrent.futures import Future
 from typing import Any
 
 from proveout.agent.drivers.base import Driver, FailureKind, StatementFailure
 from proveout.agent.drivers.table import driver
 from proveout.agent.load import frames
-from proveout.agent.load.engine import PolledLoop
+from proveout.agent.load.engine import PolledLoop, cancel
 from proveout.agent.load.outlet import Outlet
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.parent import die_with_parent
@@ -96,13 +98,23 @@ class Load:
         self._workload: WorkloadKind = build(arm.workload())
         self._needed = statements(self._workload)
         self._pacing = arm.pacing()
+        self._opened: list[Any] = []
         self._terminals: list[Terminal] = []
+
+    def arm(self) -> frames.Armed | frames.Fault:
+        """Connect and prepare all terminals; no connection stays open when that fails."""
         try:
-            for number in arm.numbers:
+            for number in self._arm.numbers:
                 self._terminals.append(self._terminal(number))
-        except BaseException:
+        except StatementFailure as failure:
             self.abandon()
-            raise
+            code = "unreachable" if failure.kind is FailureKind.LOST else "invalid"
+            return frames.Fault(code=code, message=f"{failure.code}: {failure.what}")
+        return frames.Armed()
+
+    def break_off(self) -> None:
+        """From another thread, while it arms: cancel what the server is waiting for."""
+        cancel(list(self._opened))
 
     def run(self, t0_ns: int, outlet: Outlet, stdin: int) -> frames.Finished:
         """Run the windows from T0 on."""
@@ -132,8 +144,8 @@ class Load:
 
     def abandon(self) -> None:
         """Close the connections of a load that is not run."""
-        for terminal in self._terminals:
-            terminal.session.close()
+        for session in self._opened:
+            session.close()
 
     def _terminal(self, number: int) -> Terminal:
         session, prepared = self._connect()
@@ -148,6 +160,7 @@ class Load:
 
     def _connect(self) -> tuple[Any, dict[str, Any]]:
         session = self._driver.connect(self._arm.dsn)
+        self._opened.append(session)
         try:
             return session, {statement.name: session.prepare(statement) for statement in self._needed}
         except BaseException:
@@ -175,20 +188,41 @@ def serve(stdin: int, outlet: Outlet) -> None:
             continue  # a Stop that crossed with Finished
         try:
             load = Load(frame)
-        except StatementFailure as failure:
-            lost = failure.kind is FailureKind.LOST
-            text = f"{failure.code}: {failure.what}"
-            outlet.send(frames.Fault(code="unreachable" if lost else "invalid", message=text))
-            continue
         except ProveoutError as error:
             outlet.send(frames.Fault(code="invalid", message=error.what, way_out=error.way_out))
             continue
-        outlet.send(frames.Armed())
-        start = frames.read_blocking(stdin)
-        if not isinstance(start, frames.Start):
-            load.abandon()
+        armed = arm(load, stdin)
+        outlet.send(armed)
+        if isinstance(armed, frames.Fault):
             continue
-        outlet.send(load.run(start.t0_ns, outlet, stdin))
+        start = frames.read_blocking(stdin)
+        if isinstance(start, frames.Start):
+            outlet.send(load.run(start.t0_ns, outlet, stdin))
+        else:
+            load.abandon()
+
+
+def arm(load: Load, stdin: int) -> frames.Armed | frames.Fault:
+    """Arm in a thread, and heed the agent meanwhile: preparing may wait for a lock for ever. A `Stop` ends this process."""
+    arming: Future[frames.Armed | frames.Fault] = Future()
+    done = os.eventfd(0)
+
+    def work() -> None:
+        try:
+            arming.set_result(load.arm())
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            arming.set_exception(error)
+        os.eventfd_write(done, 1)
+
+    threading.Thread(target=work, name="arm", daemon=True).start()
+    either = select.poll()
+    either.register(stdin, select.POLLIN)
+    either.register(done, select.POLLIN)
+    if not any(fd == done for fd, _ in either.poll()):
+        load.break_off()
+        os._exit(0)
+    os.close(done)
+    return arming.result()
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ class LoadContext:
         self.is_armed = asyncio.Event()
         self.go = asyncio.Event()
         self.go.set()
-        self.t0_ns = 0
+        self.first_second = asyncio.Event()
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
 
@@ -41,14 +41,14 @@ class LoadContext:
     def sample(self, sample: LoadSecond | CaptureSample) -> None:
         assert isinstance(sample, LoadSecond)
         self.seconds.append(sample)
+        self.first_second.set()
 
     def armed(self) -> None:
         self.is_armed.set()
 
     async def started(self) -> int:
         await self.go.wait()
-        self.t0_ns = time.monotonic_ns() + 50_000_000
-        return self.t0_ns
+        return time.monotonic_ns() + 50_000_000
 
     async def finished(self) -> None:
         raise AssertionError("a load is not finished")

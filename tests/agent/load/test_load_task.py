@@ -103,22 +103,19 @@ async def test_a_stalled_server_shows_in_the_response_time_of_all_that_were_due(
     """A lock on the table for a while: coordinated omission would show few slow ones, the schedule shows all of them."""
     workload = hlr(weights={"GetAccessData": 1})
     load = asyncio.create_task(
-        run_load(context, spec(hlr_database, rate=200.0, workload=workload, windows=(0.2, 2.0, 0.5)))
+        run_load(context, spec(hlr_database, rate=200.0, workload=workload, windows=(0.0, 2.0, 0.5)))
     )
     await context.is_armed.wait()
     async with await psycopg.AsyncConnection.connect(hlr_database) as blocker:
-        while time.monotonic_ns() < context.t0_ns + 500_000_000 or not context.t0_ns:
-            await asyncio.sleep(0.01)
         await blocker.execute("LOCK TABLE access_info")
-        while time.monotonic_ns() < context.t0_ns + 1_500_000_000:
-            await asyncio.sleep(0.01)
+        await context.first_second.wait()  # the lock is held for a second
     result = await load
     (transaction,) = result.transactions
     assert ended(result) == pytest.approx(400, abs=2)
-    median_ns = histogram.percentile_ns(transaction.response, 70)
-    assert median_ns is not None and median_ns > 100_000_000
+    late_ns = histogram.percentile_ns(transaction.response, 75)
+    assert late_ns is not None and late_ns > 200_000_000
     service_ns = histogram.percentile_ns(transaction.service, 90)
-    assert service_ns is not None and service_ns < median_ns
+    assert service_ns is not None and service_ns < late_ns
 
 
 async def test_workers_stay_warm_and_end_with_their_pool(context: LoadContext, hlr_database: str, spec: Spec) -> None:
@@ -201,10 +198,9 @@ async def test_a_server_that_restarts_in_mid_load(
     try:
         endpoint = await asyncio.to_thread(server.start)
         await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
-        load = asyncio.create_task(run_load(context, spec(endpoint.dsn, rate=rate, windows=(0.3, 4.0, 0.5))))
+        load = asyncio.create_task(run_load(context, spec(endpoint.dsn, rate=rate, windows=(0.0, 5.0, 1.0))))
         await context.is_armed.wait()
-        while not context.seconds:
-            await asyncio.sleep(0.05)
+        await context.first_second.wait()
         await asyncio.to_thread(server.stop)
         await asyncio.to_thread(server.start)
         result = await load
@@ -219,7 +215,7 @@ async def test_a_server_that_restarts_in_mid_load(
     if rate is not None:
         missed = sum(t.counts.missed for t in result.transactions)
         errors = sum(t.counts.error_count for t in result.transactions)
-        assert ended(result) + missed + errors == pytest.approx(800, abs=2)
+        assert ended(result) + missed + errors == pytest.approx(1000, abs=2)
 
 
 async def test_a_server_that_goes_away_for_good(context: LoadContext, spec: Spec, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def test_due_times_never_go_back(total: int, rate: float, distribution: str, ter
     pacing = Pacing(total=total, rate=rate, ramp_s=1.0, distribution=distribution, seed=3)  # type: ignore[arg-type]
     times = due(pacing, terminal % total, 3000)
     assert times[0] >= 0
-    assert all(earlier <= later for earlier, later in zip(times, times[1:], strict=False))
+    assert all(earlier <= later for earlier, later in pairwise(times))
 
 
 def test_a_day_at_a_million_a_second_does_not_drift() -> None:
