@@ -7,8 +7,9 @@ iteration and `record`s whether it was accepted -> next state. Nothing here know
   would end the search, so it is tried twice.
 - *bisect*: the geometric middle between the highest accepted and the lowest refused, until those two are within the tolerance of
   each other. The rate that is sought spans factors, not differences, so halving the ratio is what halves the work.
-- *confirm*: the answer must hold for a full-length iteration. When it does not, the rate goes down by the tolerance and is confirmed again:
-  a long window shows a lag that creeps, which a short probe may miss.
+- *confirm*: the answer must hold for a full-length iteration: a long window shows a lag that creeps, which a short probe may miss. When
+  it does not, the rate goes down by the tolerance and is confirmed again; from the fourth failure on the step doubles, up to a half:
+  when the short probes were far off (the machine has become slower since), small steps would use up the night.
 
 A probe that could not be judged (`accepted` None) counts as refused, since an unproved rate is no answer, and is counted
 in the reason. One probe of the budget is always kept for the confirmation.
@@ -26,6 +27,8 @@ Phase: TypeAlias = Literal["bracket", "bisect", "confirm"]
 
 LOWEST_TRIES = 2
 DIGITS = 4
+SMALL_STEPS = 3
+STEP_MAX_FRACTION = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,12 +158,22 @@ def _confirmed(state: SearchState, rate: float) -> SearchState:
     apart = state.high / rate - 1.0
     # A step down by the tolerance looks a little longer from below.
     widest = state.tolerance_fraction / (1.0 - state.tolerance_fraction) * 1.001
-    within = "within the tolerance" if apart <= widest else f"stopped by the limit of {state.probes_max} probes"
-    return _answered(state, rate, f"confirmed; {state.high:g}/s ({apart * 100:+.3g} %) was refused, {within}")
+    if apart <= widest:
+        how = "within the tolerance"
+    elif failed := _failed_confirmations(state):
+        how = f"wider than the tolerance after {failed} failed confirmations"
+    else:
+        how = f"stopped by the limit of {state.probes_max} probes"
+    return _answered(state, rate, f"confirmed; {state.high:g}/s ({apart * 100:+.3g} %) was refused, {how}")
+
+
+def _failed_confirmations(state: SearchState) -> int:
+    return sum(tried.probe.phase == "confirm" and not tried.accepted for tried in state.tried)
 
 
 def _backed_off(state: SearchState, rate: float) -> SearchState:
-    lower = max(rate * (1.0 - state.tolerance_fraction), state.rate_from)
+    step = min(state.tolerance_fraction * 2 ** max(_failed_confirmations(state) - SMALL_STEPS, 0), STEP_MAX_FRACTION)
+    lower = max(rate * (1.0 - step), state.rate_from)
     state = replace(state, high=rate, candidate=None)
     if lower >= rate:
         return _answered(

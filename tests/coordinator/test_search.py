@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 
@@ -140,3 +141,17 @@ def test_an_ended_search_takes_no_more_probes() -> None:
     state, _ = run(begin(stage(), 500.0, 1e6), lambda _: False)
     with pytest.raises(ValueError, match="has ended"):
         record(state, True, "")
+
+
+def test_confirmations_that_keep_failing_step_down_faster() -> None:
+    def accept(probe: Probe) -> bool:
+        return probe.rate <= (2_000.0 if probe.phase == "confirm" else 10_000.0)
+
+    state, answer = run(begin(stage(), 500.0, 1e6), accept)
+    failed = [tried.probe.rate for tried in state.tried if tried.probe.phase == "confirm" and not tried.accepted]
+    steps = [1.0 - low / high for high, low in itertools.pairwise(failed)]
+    assert steps == sorted(steps)
+    assert max(steps) <= 0.5
+    assert answer.rate is not None
+    assert 1_000.0 <= answer.rate <= 2_000.0
+    assert "wider than the tolerance after" in answer.reason
