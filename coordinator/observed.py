@@ -37,6 +37,8 @@ def os_metrics(recording: Recording, window: Window) -> Metrics:
             "cpu": _cpu(recording, window),
             "ours": {
                 "cpu_cores": recording.rate("ours.cpu_s_total", window),
+                "servers_cores": recording.rate("ours.servers_cpu_s_total", window),
+                "load_cores": recording.rate("ours.load_cpu_s_total", window),
                 "rss_bytes": recording.mean("ours.rss_bytes", window),
             },
             "memory": _memory(recording, window),

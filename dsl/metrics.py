@@ -66,7 +66,12 @@ LOAD: Tree = {
 
 OS_HOST: Tree = {
     "cpu": CPU,
-    "ours": {"cpu_cores": "CPU of proveout's own process group on this host, in cores", "rss_bytes": "its memory"},
+    "ours": {
+        "cpu_cores": "CPU of all of proveout's own processes on this machine, in cores",
+        "servers_cores": "CPU of the database servers that this host's agent runs, in cores",
+        "load_cores": "CPU of the load workers that this host's agent runs, in cores",
+        "rss_bytes": "memory of all of proveout's own processes on this machine",
+    },
     "memory": {"used_fraction": "1 - available/total", "used_bytes": "total - available"},
     "disk": {
         "read_bytes_per_s": "all block devices",

@@ -16,7 +16,8 @@ Readings of each sample (label "" unless said; `_total` = cumulative since boot 
 | `network.received_packets_total`, `network.sent_packets_total` | packets; label = interface, all but lo | /proc/net/dev |
 | `pressure.cpu_us_total`, `pressure.io_us_total`, `pressure.memory_us_total` | µs in which some task waited ("some") | /proc/pressure |
 | `ours.cpu_s_total` | s, user and system, of proveout's own process tree on this host: agents, load workers, embedded servers | /proc/PID |
-| `ours.servers_cpu_s_total` | s, the part of it that embedded database servers used | /proc/PID |
+| `ours.servers_cpu_s_total` | s, the embedded database servers of this agent | /proc/PID |
+| `ours.load_cpu_s_total` | s, the load and populate workers of this agent | /proc/PID |
 | `ours.rss_bytes` | bytes: private memory of each process of that tree, and the largest shared part once | /proc/PID |
 
 user + system + iowait + idle + steal is all CPU time there is. The pressure metrics are absent where the kernel has no PSI.

@@ -1,10 +1,13 @@
-"""What proveout itself uses on a host: CPU and memory of its own process tree.
+"""What proveout itself uses on a host: CPU and memory of its own process tree, and CPU of the groups in it.
 
 The tree's root is the agent, or the coordinator when that started the agent as its child: then all local agents, their load
 workers and their embedded servers are one tree, on what is one machine. A process that has ended is not forgotten: its CPU
 time is its parent's `cutime`. So the sum over the living of own and children's time only grows, but when a whole branch leaves
 (a server that ended, for the servers' part): growth is added up from sample to sample, and a fall counts as none. Only the
 tree is walked, not all of /proc. Source: proc(5).
+
+The groups, database servers and load workers, are those below this agent only: on one machine with several local agents each
+reports its own host's server or load, and their sums stay within the tree's.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.capture.proc import TICKS_PER_S
+from proveout.agent.load.parent import WORKER_NAME
 from proveout.proto.messages import Reading
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-SERVER_COMMANDS = frozenset({"postgres"})
+SERVER_COMMANDS = frozenset({b"postgres"})
+LOAD_COMMAND = WORKER_NAME.encode()
 TREE_MAX = 20_000
 
 
@@ -27,6 +32,7 @@ TREE_MAX = 20_000
 class _Use:
     cpu_ticks: int = 0
     server_ticks: int = 0
+    load_ticks: int = 0
     private_pages: int = 0
     shared_pages: int = 0
 
@@ -36,34 +42,40 @@ class ProcessTree:
 
     def __init__(self, root: int | None = None) -> None:
         self._root = find_root() if root is None else root
+        self._agent = os.getpid()
         self._has_children_files = Path("/proc/self/task", str(os.getpid()), "children").exists()
         self._before = _Use()
         self._cpu_ticks = 0
         self._server_ticks = 0
+        self._load_ticks = 0
 
     def read(self) -> tuple[Reading, ...]:
         """CPU (s, cumulative) and memory (bytes) of the tree now."""
         use = _Use()
-        for pid in self._members():
-            _add(use, pid)
+        for pid, below_agent in self._members():
+            _add(use, pid, below_agent=below_agent)
         self._cpu_ticks += max(0, use.cpu_ticks - self._before.cpu_ticks)
         self._server_ticks += max(0, use.server_ticks - self._before.server_ticks)
+        self._load_ticks += max(0, use.load_ticks - self._before.load_ticks)
         self._before = use
         rss = (use.private_pages + use.shared_pages) * PAGE_BYTES
         return (
             Reading(metric="ours.cpu_s_total", value=self._cpu_ticks / TICKS_PER_S),
             Reading(metric="ours.servers_cpu_s_total", value=self._server_ticks / TICKS_PER_S),
+            Reading(metric="ours.load_cpu_s_total", value=self._load_ticks / TICKS_PER_S),
             Reading(metric="ours.rss_bytes", value=rss),
         )
 
-    def _members(self) -> list[int]:
+    def _members(self) -> list[tuple[int, bool]]:
+        """The tree's processes, each with whether it is this agent or below it."""
         below = _children_of if self._has_children_files else _children_by_scan()
-        members: list[int] = []
-        waiting = [self._root]
+        members: list[tuple[int, bool]] = []
+        waiting = [(self._root, False)]
         while waiting and len(members) < TREE_MAX:
-            pid = waiting.pop()
-            members.append(pid)
-            waiting.extend(below(pid))
+            pid, below_agent = waiting.pop()
+            below_agent = below_agent or pid == self._agent
+            members.append((pid, below_agent))
+            waiting.extend((child, below_agent) for child in below(pid))
         return members
 
 
@@ -109,7 +121,7 @@ def _children_by_scan() -> Callable[[int], list[int]]:
     return lambda pid: children.get(pid, [])
 
 
-def _add(use: _Use, pid: int) -> None:
+def _add(use: _Use, pid: int, *, below_agent: bool) -> None:
     stat = _read(f"/proc/{pid}/stat")
     if not stat:
         return
@@ -117,8 +129,11 @@ def _add(use: _Use, pid: int) -> None:
     fields = rest.split()
     ticks = sum(map(int, fields[11:15]))
     use.cpu_ticks += ticks
-    if head.partition(b"(")[2].decode(errors="replace") in SERVER_COMMANDS:
+    command = head.partition(b"(")[2]
+    if below_agent and command in SERVER_COMMANDS:
         use.server_ticks += ticks
+    elif below_agent and command == LOAD_COMMAND:
+        use.load_ticks += ticks
     memory = _read(f"/proc/{pid}/statm").split()
     if memory:
         resident, shared = int(memory[1]), int(memory[2])

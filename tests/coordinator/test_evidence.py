@@ -116,6 +116,8 @@ def os_samples(host: str, *, busy: float, cores: int = 4) -> list[CaptureSample]
             "pressure.io_us_total": 0.0,
             "pressure.memory_us_total": 0.0,
             "ours.cpu_s_total": user / 2,
+            "ours.servers_cpu_s_total": user / 4,
+            "ours.load_cpu_s_total": user / 8,
             "ours.rss_bytes": 4096.0,
         }
         disks = [
@@ -225,6 +227,8 @@ def test_captures_are_cut_to_the_measure_window_on_their_own_clocks() -> None:
     assert hosts["db1"]["disk"]["reads_per_s"] == pytest.approx(3.0 * seen)
     assert hosts["db1"]["pressure"]["cpu_fraction"] == pytest.approx(0.25 * seen)
     assert hosts["db1"]["ours"]["cpu_cores"] == pytest.approx(1.0 * seen)
+    assert hosts["db1"]["ours"]["servers_cores"] == pytest.approx(0.5 * seen)
+    assert hosts["db1"]["ours"]["load_cores"] == pytest.approx(0.25 * seen)
 
 
 def test_a_wrong_clock_offset_would_show() -> None:

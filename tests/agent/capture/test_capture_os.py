@@ -121,6 +121,27 @@ def test_the_process_tree_counts_children_also_after_their_end() -> None:
     assert during["ours.servers_cpu_s_total", ""] == before["ours.servers_cpu_s_total", ""]
 
 
+@pytest.mark.parametrize("agent", ["this", "another"])
+def test_load_workers_are_a_group_of_the_agent_that_started_them(agent: str) -> None:
+    code = (
+        "import os, time\n"
+        "from proveout.agent.load.parent import die_with_parent\n"
+        "die_with_parent(os.getppid())\n"
+        "while time.process_time() < 0.5: pass\n"
+        "print('burnt', flush=True)\ninput()"
+    )
+    tree = ProcessTree(os.getpid())
+    if agent == "another":
+        tree._agent = 1
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"burnt\n"
+        during = table(tree.read())
+    assert during["ours.cpu_s_total", ""] >= 0.45
+    assert (during["ours.load_cpu_s_total", ""] >= 0.45) == (agent == "this")
+    assert during["ours.servers_cpu_s_total", ""] == 0.0
+
+
 def test_the_process_tree_is_the_same_without_the_kernels_children_files() -> None:
     with burn(0.0) as child:
         assert child.stdout is not None and child.stdin is not None
@@ -128,7 +149,7 @@ def test_the_process_tree_is_the_same_without_the_kernels_children_files() -> No
         quick, slow = ProcessTree(os.getpid()), ProcessTree(os.getpid())
         slow._has_children_files = False
         assert sorted(quick._members()) == sorted(slow._members())
-        assert child.pid in quick._members()
+        assert (child.pid, True) in quick._members()
         child.stdin.close()
 
 
