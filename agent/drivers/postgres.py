@@ -1,6 +1,7 @@
 """PostgreSQL on libpq through `psycopg.pq`: prepared statements, binary parameters and results, one round trip each.
 
 `send` -> `PQsendQueryPrepared`; the loop waits on `fileno`; `receive` -> `PQconsumeInput`, `PQisBusy`, `PQgetResult`.
+Over an unencrypted socket, statements bypass libpq (`postgres_wire`), which then only connects, prepares and cancels.
 Parameters and columns travel in binary where their type is an integer or text, which the server tells when a statement
 is prepared, else as text. libpq keeps the socket non-blocking by itself; statements are far smaller than its buffer, so
 `send` hands them to the kernel at once (a rest goes out with the next `receive`).
@@ -19,14 +20,14 @@ from typing import Any, Literal
 from psycopg import Error, OperationalError, ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from proveout.agent.drivers.base import FailureKind, StatementFailure
+from proveout.agent.drivers.base import FailureKind, PolledSession, StatementFailure
+from proveout.agent.drivers.postgres_wire import CONNECTION_LOST, WirePrepared, WireSocket, message
 from proveout.dsl.workloads.base import Dialect, Row, Statement
 
-_DEFAULTS = {"connect_timeout": "5", "application_name": "proveout"}
+_DEFAULTS: dict[str, Any] = {"connect_timeout": "5", "application_name": "proveout", "gssencmode": "disable"}
 CANCEL_S = 0.3
 TEXT, BINARY = 0, 1
 RETRYABLE = frozenset({"40001", "40P01"})
-CONNECTION_LOST = "08006"
 CANNOT_CONNECT = "08001"
 
 # oid of int2, int4, int8, oid -> network byte order
@@ -43,10 +44,11 @@ Encode = Callable[[Sequence[Any]], Sequence[bytes]]
 
 @dataclass(slots=True)
 class PostgresPrepared:
-    """A statement that is prepared on one connection: its server-side name and how its values travel."""
+    """A statement that is prepared on one connection: its server-side name, its parameters' oids, how values travel."""
 
     statement: Statement
     name: bytes
+    parameters: list[int]
     encode: Encode
     formats: list[int] | None
     result_format: int
@@ -84,6 +86,7 @@ class PostgresSession:
         return PostgresPrepared(
             statement=statement,
             name=name,
+            parameters=parameters,
             encode=encoder(parameters),
             formats=[TEXT if oid not in _INTEGERS else BINARY for oid in parameters] or None,
             result_format=BINARY if binary else TEXT,
@@ -163,14 +166,40 @@ class PostgresSession:
         text = _one_line(result.get_error_message())
         if self._conn.status != pq.ConnStatus.OK:
             return StatementFailure(state.decode() if state else CONNECTION_LOST, text, FailureKind.LOST)
-        code = state.decode() if state else "XX000"
-        expected = self._sent.statement.logical_errors if self._sent is not None else frozenset()
-        return StatementFailure(code, text, kind_of(code, expected))
+        return failure_of(state.decode() if state else "XX000", text, self._sent.statement if self._sent else None)
 
     def _check(self, result: pq.abc.PGresult, statement: Statement) -> None:
         if result.status > _GOOD_STATUS_MAX:
             failure = self._failure(result)
             raise StatementFailure(failure.code, f"statement {statement.name}: {failure.what}", failure.kind)
+
+
+class WireSession(WireSocket):
+    """A connection of libpq's whose statements bypass it (a `PolledSession`); see `postgres_wire`."""
+
+    __slots__ = ("_libpq",)
+
+    def __init__(self, libpq: PostgresSession) -> None:
+        super().__init__(libpq.fileno(), failure_of)
+        self._libpq = libpq
+
+    def fileno(self) -> int:
+        """The socket."""
+        return self._libpq.fileno()
+
+    def prepare(self, statement: Statement) -> WirePrepared:
+        """Prepare with libpq; the messages from then on are ours."""
+        prepared = self._libpq.prepare(statement)
+        kinds = [_INTEGERS[oid].format[-1:] if oid in _INTEGERS else None for oid in prepared.parameters]
+        return WirePrepared(statement, message(prepared.name, kinds, prepared.result_format), prepared.decoders)
+
+    def cancel(self) -> None:
+        """Send a cancel request over a connection of its own."""
+        self._libpq.cancel()
+
+    def close(self) -> None:
+        """Close the socket; the server ends the session when it notices."""
+        self._libpq.close()
 
 
 class PostgresDriver:
@@ -179,20 +208,27 @@ class PostgresDriver:
     dialect: Dialect = "postgres"
     waits: Literal["polled"] = "polled"
 
-    def connect(self, dsn: str) -> PostgresSession:
+    def connect(self, dsn: str) -> PolledSession:
         """A new connection, within 5 s unless the conninfo says otherwise. The password is in no message of libpq's."""
         try:
             given = conninfo_to_dict(dsn)
         except ProgrammingError as error:
             raise StatementFailure(CANNOT_CONNECT, _one_line(str(error)), FailureKind.LOST) from None
-        conninfo = make_conninfo("", **{**_DEFAULTS, **given})
-        conn = pq.PGconn.connect(conninfo.encode())
+        parameters = {**_DEFAULTS, **given}
+        conn = pq.PGconn.connect(make_conninfo("", **parameters).encode())
         if conn.status != pq.ConnStatus.OK:
             text = _one_line(conn.get_error_message())
             conn.finish()
             raise StatementFailure(CANNOT_CONNECT, text, FailureKind.LOST)
         conn.nonblocking = 1
-        return PostgresSession(conn)
+        encrypted = conn.ssl_in_use or parameters["gssencmode"] != "disable"
+        return PostgresSession(conn) if encrypted else WireSession(PostgresSession(conn))
+
+
+def failure_of(code: str, text: str, statement: Statement | None) -> StatementFailure:
+    """The failure of a statement (None: of the connection) with an SQLSTATE and the server's words."""
+    logical = statement.logical_errors if statement is not None else frozenset()
+    return StatementFailure(code, _one_line(text), kind_of(code, logical))
 
 
 def kind_of(code: str, logical: frozenset[str]) -> FailureKind:
