@@ -139,11 +139,11 @@ def _system(results: RunResults, rung: RungResult) -> Iterator[str]:
                 percent(row.user),
                 percent(row.system),
                 percent(row.iowait),
-                number(row.ours_cores),
+                *map(number, (row.servers_cores, row.load_cores, row.ours_cores)),
             )
             for row in hosts
         ]
-        yield _table(("CPU", "busy", "user", "system", "iowait", "ours, cores"), rows)
+        yield _table(("CPU", "busy", "user", "system", "iowait", "servers", "load", "all ours, cores"), rows)
     waits = wait_rows(rung.iterations)
     if waits:
         rows_ = [

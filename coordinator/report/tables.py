@@ -31,13 +31,15 @@ class LoadRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRow:
-    """CPU of one machine in the measure window, as fractions; `ours_cores` is proveout's own part, in cores."""
+    """CPU of one machine in the measure window, as fractions; in cores what proveout's servers, load and all of it used."""
 
     label: str
     busy: float | None
     user: float | None
     system: float | None
     iowait: float | None
+    servers_cores: float | None
+    load_cores: float | None
     ours_cores: float | None
 
 
@@ -119,10 +121,18 @@ def host_rows(results: RunResults, rung: RungResult) -> list[HostRow]:
                 user=read(tree, "cpu", "user_fraction"),
                 system=read(tree, "cpu", "system_fraction"),
                 iowait=read(tree, "cpu", "iowait_fraction"),
+                servers_cores=_sum(rung, hosts, "servers_cores"),
+                load_cores=_sum(rung, hosts, "load_cores"),
                 ours_cores=read(tree, "ours", "cpu_cores"),
             )
         )
     return rows
+
+
+def _sum(rung: RungResult, hosts: Sequence[str], name: str) -> float | None:
+    """A group's CPU over the hosts of one machine: each host reports its own agent's processes."""
+    known = [cores for host in hosts if (cores := read(rung.tree["hosts"][host], "ours", name)) is not None]
+    return sum(known) if known else None
 
 
 def wait_rows(iterations: Sequence[IterationFinished], most: int = 10) -> list[WaitRow]:

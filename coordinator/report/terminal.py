@@ -197,11 +197,11 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
                 percent(row.user),
                 percent(row.system),
                 percent(row.iowait),
-                number(row.ours_cores),
+                *map(number, (row.servers_cores, row.load_cores, row.ours_cores)),
             )
             for row in hosts
         ]
-        yield _grid(("host", "busy", "user", "system", "iowait", "ours, cores"), rows)
+        yield _grid(("host", "busy", "user", "system", "iowait", "servers", "load", "all ours, cores"), rows)
     waits = wait_rows(rung.iterations, WAITS_MAX)
     if waits:
         yield _heading(f"{stage.id}, {threads(rung.threads)}, top foreground waits")

@@ -69,7 +69,7 @@ def iteration(
             "GetBasicSubscriberData": {"tps": tps * 0.7, "response": latency(avg_us * 0.9)},
             "UpdateLocation": {"tps": tps * 0.3, "response": latency(avg_us * 1.2)},
         },
-        "hosts": {name: {"cpu": cpu, "ours": {"cpu_cores": 0.9}} for name in ("db1", "client1")},
+        "hosts": {name: {"cpu": cpu, "ours": {"cpu_cores": 0.9, "load_cores": 0.2}} for name in ("db1", "client1")},
         "waits": {"db_time_s": 10.0},
     } | more
     waits = (
@@ -192,7 +192,9 @@ def test_hosts_on_one_machine_share_a_row() -> None:
     found = loaded()
     top = peak(found.stages["base"])
     assert top is not None
-    assert [row.label for row in host_rows(found, top)] == ["db1, client1"]
+    (row,) = host_rows(found, top)
+    assert row.label == "db1, client1"
+    assert (row.ours_cores, row.load_cores, row.servers_cores) == (0.9, pytest.approx(0.4), None)
 
 
 def test_waits_are_added_up_over_the_repeats_as_shares_of_their_db_time() -> None:
