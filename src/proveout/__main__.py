@@ -1,6 +1,23 @@
-"""`python -m proveout`: the same as the `proveout` command."""
+"""The `proveout` command, also as `python -m proveout`.
 
-from proveout.cli import main
+The command line is imported inside, so that a Ctrl-C in the first tenths of a second is an interrupt and not a traceback.
+"""
+
+import sys
+
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    try:
+        from proveout.cli import main as run  # noqa: PLC0415
+
+        run()
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(INTERRUPTED)
+
 
 if __name__ == "__main__":
     main()
