@@ -87,8 +87,7 @@ def _take(turn: Turn, event: Input) -> None:
 def _interrupt(turn: Turn) -> None:
     end = turn.state.ending
     if end is None:
-        way_out = f"`proveout resume {turn.state.setup.run_id}` goes on"
-        turn.end("interrupted", 130, f"stopped on request; {way_out}")
+        turn.end("interrupted", 130, "stopped on request")
     elif not end.hurried:
         ending.hurry(turn)
 

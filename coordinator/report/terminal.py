@@ -280,3 +280,5 @@ def _end(results: RunResults, run_dir: str) -> Iterator[RenderableType]:
     if run_dir:
         # Not folded: a path that is cut in two cannot be copied.
         yield Text(f"everything is in {safe(run_dir)}", no_wrap=True, overflow="ignore")
+        if ended is not None and ended.status != "finished":
+            yield Text(f"go on with: proveout resume {safe(run_dir)}", no_wrap=True, overflow="ignore")
