@@ -33,7 +33,7 @@ from proveout.agent.load.transaction import ERROR, RETRY, rolled_back
 from proveout.dsl.workloads.base import Outcome, Request
 
 SPECULATION = range(16)
-POLL_S = 0.05
+DRAIN_POLL_S = 0.05
 DRAIN_S = 0.4
 CANCEL_S = 0.3
 PAUSE_MIN_S, PAUSE_MAX_S = 0.1, 1.0
@@ -86,7 +86,7 @@ class PolledLoop:
         terminal_of, times = self._terminals.get, self._recorder.times
         self._plan_starts()
         while self._limit_ns:
-            for fd, _ in poll(POLL_S):
+            for fd, _ in poll():
                 terminal = terminal_of(fd)
                 if terminal is None:
                     self._woken(fd)
@@ -123,8 +123,6 @@ class PolledLoop:
                             break
                 except StatementFailure as failure:
                     self._failed(terminal, failure)
-            if mono() >= self._limit_ns:
-                self._tick(mono())
 
     def missed(self) -> dict[int, int]:
         """Per transaction number: intended in the measure window and not finished. Call it once, when `run` has ended."""
@@ -146,7 +144,7 @@ class PolledLoop:
         """Wait for the answers to statements that are under way; what they say does not count any more."""
         busy = {terminal.session.fileno(): terminal for terminal in self._all if terminal.busy and terminal.session}
         while busy and (left := deadline_s - time.monotonic()) > 0:
-            for fd, _ in self._epoll.poll(min(left, POLL_S)):
+            for fd, _ in self._epoll.poll(min(left, DRAIN_POLL_S)):
                 if (terminal := busy.get(fd)) is None:
                     with contextlib.suppress(OSError):
                         self._epoll.unregister(fd)
@@ -175,14 +173,21 @@ class PolledLoop:
         self._arm()
 
     def _arm(self) -> None:
-        first = self._due[0][0] if self._due else 0
+        """Have the timer wake the loop for what comes first: a terminal that is due, or the next tick.
+
+        One timer, set ten times a second under closed arrival: a timeout given to epoll would set one at every wait,
+        which on a virtual machine costs a microsecond.
+        """
+        first = min(self._due[0][0], self._limit_ns) if self._due else self._limit_ns
         if first != self._armed_ns:
             self._timer.arm(first)
             self._armed_ns = first
 
     def _fire(self) -> None:
-        """Begin what is due, or ask for the connection that a terminal has lost."""
+        """The timer: tick, begin what is due, or ask for the connection that a terminal has lost."""
         due, self._armed_ns = self._due, -1
+        if (now := time.monotonic_ns()) >= self._limit_ns and not self._tick(now):
+            return
         while due and due[0][0] <= (now := time.monotonic_ns()):
             when, _, terminal = heapq.heappop(due)
             if terminal.session is None:
@@ -241,6 +246,7 @@ class PolledLoop:
     def _tick(self, now: int) -> bool:
         """Let the worker pack; False when the load is over."""
         self._limit_ns = self._ticker.tick(now)
+        self._arm()
         return self._limit_ns > 0
 
     def _woken(self, fd: int) -> None:
