@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from proveout.agent.drivers.base import FailureKind, StatementFailure
 from proveout.dsl.workloads.base import Dialect, Row, Statement
 
 BUSY_TIMEOUT_MS = 1_000
+BUSY_PAUSE_S = 0.005
 _PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\$(\d+)")
 _EXTENDED: dict[int, str] = {
     code: str(name) for code, name in apsw.mapping_extended_result_codes.items() if isinstance(code, int)
@@ -98,11 +100,25 @@ class SqliteDriver:
         try:
             connection = apsw.Connection(dsn, flags=apsw.SQLITE_OPEN_READWRITE)
             connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-            connection.pragma("journal_mode", "wal")
+            _use_wal(connection)
             connection.pragma("foreign_keys", True)
         except apsw.Error as error:
             raise StatementFailure(_name(error), f"{dsn}: {error}", FailureKind.LOST) from None
         return SqliteSession(connection)
+
+
+def _use_wal(connection: Any) -> None:
+    """Put the file into WAL mode. SQLite asks no busy handler for that, so several that do it at once try again."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000.0
+    while True:
+        try:
+            connection.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(BUSY_PAUSE_S)
+        else:
+            return
 
 
 def placeholders(text: str) -> str:
