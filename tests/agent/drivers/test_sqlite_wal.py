@@ -8,7 +8,7 @@ import apsw
 
 from proveout.agent.drivers.sqlite import SqliteDriver
 
-CONNECTIONS, FILES = 8, 20
+CONNECTIONS, FILES = 8, 150
 
 
 def test_connections_that_open_a_file_at_once(tmp_path: Path) -> None:
@@ -25,6 +25,6 @@ def test_connections_that_open_a_file_at_once(tmp_path: Path) -> None:
         for number in range(FILES):
             path = tmp_path / f"{number}.db"
             fresh = apsw.Connection(str(path))
-            fresh.execute("CREATE TABLE t (a)")
+            fresh.execute("CREATE TABLE t (a); INSERT INTO t VALUES (1)")
             fresh.close()
             assert set(threads.map(open_one, [path] * CONNECTIONS)) == {"wal"}
