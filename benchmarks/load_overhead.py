@@ -65,6 +65,10 @@ class NullSession:
     def receive(self) -> bool:
         return True
 
+    def exchange(self, prepared: Any, arguments: Sequence[Any]) -> bool:
+        self.send(prepared, arguments)
+        return True
+
     def rows(self) -> list[tuple[int]]:
         return [(1,)]
 
@@ -107,14 +111,15 @@ def engine(sessions: list[NullSession], kind: WorkloadKind) -> float:
     windows = Windows(ramp_up_s=0.0, measure_s=3600.0, ramp_down_s=0.0)
     pacing = Pacing(total=TERMINALS, ramp_s=0.0)
     prepared = {s.name: s for s in statements(kind)}
+    recorder = Recorder(len(kind.transactions))
     terminals = [
-        Terminal(number, workload=kind, pacing=pacing, seed=1, session=session, prepared=prepared)
+        Terminal(number, workload=kind, pacing=pacing, recorder=recorder, seed=1, session=session, prepared=prepared)
         for number, session in enumerate(sessions)
     ]
     reading, writing = os.pipe()
     silent, hold = os.pipe()
     threading.Thread(target=_swallow, args=(reading,), daemon=True).start()
-    recorder, timeline = Recorder(len(kind.transactions)), Timeline.of(windows, time.monotonic_ns())
+    timeline = Timeline.of(windows, time.monotonic_ns())
     loop = PolledLoop(
         terminals=terminals,
         recorder=recorder,

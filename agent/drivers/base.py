@@ -68,6 +68,10 @@ class PolledSession(Protocol):
         """Read what is there, without waiting; whether the answer is complete. Raises StatementFailure."""
         ...
 
+    def exchange(self, prepared: Any, arguments: Sequence[Any]) -> bool:
+        """`send`, then `receive` at once: on the same machine the answer is often there already. Raises StatementFailure."""
+        ...
+
     def cancel(self) -> None:
         """Ask the server to give up the statement under way; may wait for it, callable from another thread."""
         ...

@@ -121,6 +121,11 @@ class PostgresSession:
             self.count = result.ntuples if prepared.statement.reads else (result.command_tuples or 0)
         return True
 
+    def exchange(self, prepared: PostgresPrepared, arguments: Sequence[Any]) -> bool:
+        """Send, and read at once."""
+        self.send(prepared, arguments)
+        return self.receive()
+
     def rows(self) -> list[Row]:
         """Decode the rows of the last statement."""
         if self._result is None or self._sent is None:

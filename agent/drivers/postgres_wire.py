@@ -1,9 +1,9 @@
 """PostgreSQL's extended query protocol spoken directly, on a connection that libpq has opened, for unencrypted sockets.
 
 libpq connects, authenticates, prepares, cancels and closes. Between those, the session reads and writes the socket by
-itself: Bind, Execute and Sync out, and in come BindComplete, DataRow …, CommandComplete, ReadyForQuery. Measured beside
-`PQsendQueryPrepared` this halves the client's own time, and it asks for no RowDescription, which libpq does with every
-execution and which for a row of 34 columns is most of the answer. Rows are only decoded when a transaction reads them.
+itself: Bind, Execute and Sync out, and in come BindComplete, DataRow …, CommandComplete, ReadyForQuery. It asks for no
+RowDescription, which libpq does with every execution, and which for a row of 34 columns is most of the answer; and no
+result object is made. Rows are only decoded when a transaction reads them.
 
 FileIO rather than a socket object: reading when nothing is there gives None, without the cost of an exception.
 Source of the formats: PostgreSQL's documentation, chapter "Frontend/Backend Protocol", version 3.
@@ -25,6 +25,7 @@ from proveout.dsl.workloads.base import Row, Statement
 READ_BYTES = 8192
 SHORT_BYTES = 48
 KNOWN_MAX = 1000
+MESSAGE_MAX = 1 << 30  # the server's own limit
 SEND_TIMEOUT_MS = 5_000
 CONNECTION_LOST = "08006"
 
@@ -32,7 +33,9 @@ BIND_COMPLETE, DATA_ROW, COMMAND_COMPLETE, ERROR, READY = b"2DCEZ"
 _U32, _U16 = Struct("!I"), Struct("!H")
 _length_at = _U32.unpack_from
 _EXECUTE_SYNC = b"E" + _U32.pack(9) + b"\0" + _U32.pack(0) + b"S" + _U32.pack(4)
-_ONE_ROW = frozenset(b"C" + _U32.pack(4 + 9) + b"SELECT 1\0" + b"Z" + _U32.pack(5) + status for status in (b"I", b"T"))
+# How an answer of one row ends, outside and inside a transaction; what is in it beside the length that its row states.
+_ONE_ROW = tuple(b"C" + _U32.pack(4 + 9) + b"SELECT 1\0" + b"Z" + _U32.pack(5) + status for status in (b"I", b"T"))
+_BESIDE_ONE_ROW = 5 + 1 + len(_ONE_ROW[0])
 
 # what a parameter travels as: a binary integer of so many bytes ("h", "i", "q"), or text
 Parameters = Sequence[str | None]
@@ -97,15 +100,39 @@ class WireSocket:
             raise self._failure or _lost(error.strerror or str(error)) from None
         if data is None:
             return False
-        if not self._partial:
-            if len(data) < SHORT_BYTES:  # no rows, so few different answers that each is looked up
-                known = self._known.get(data)
-                if known is not None:
-                    self.count = known
-                    self._data = data
-                    return True
-            elif data[0] == BIND_COMPLETE and data[5] == DATA_ROW and data[6 + _length_at(data, 6)[0] :] in _ONE_ROW:
-                self.count = 1
+        return self._take(data)
+
+    def exchange(self, prepared: WirePrepared, arguments: Sequence[Any]) -> bool:
+        """See `PolledSession`. The hot path: `send` and `receive` in one, and an answer of one row known at its ends."""
+        self._sent = prepared
+        message = prepared.message(arguments)
+        try:
+            written = self._write(message)
+            if written != len(message):
+                self._send_rest(message[written or 0 :])
+            data = self._read(READ_BYTES)
+        except OSError as error:
+            raise self._failure or _lost(error.strerror or str(error)) from None
+        if data is None:
+            return False
+        if (
+            data.endswith(_ONE_ROW)
+            and _length_at(data, 6)[0] == len(data) - _BESIDE_ONE_ROW
+            and data[0] == BIND_COMPLETE
+            and data[5] == DATA_ROW
+            and not self._partial
+        ):
+            self.count = 1
+            self._data = data
+            return True
+        return self._take(data)
+
+    def _take(self, data: bytes) -> bool:
+        """What was read. The short answers that come all the time are known by their look, without a walk through them."""
+        if len(data) < SHORT_BYTES and not self._partial:  # no rows: so few different answers that each is looked up
+            known = self._known.get(data)
+            if known is not None:
+                self.count = known
                 self._data = data
                 return True
         return self._walk(data)
@@ -128,7 +155,7 @@ class WireSocket:
         data, at = self._partial + piece, self._at
         while (body := at + 5) <= len(data):
             kind, end = data[at], at + 1 + _length_at(data, at + 1)[0]
-            if end < body:
+            if not body <= end <= at + MESSAGE_MAX:
                 raise _lost("the server sent what is not its protocol")
             if end > len(data):
                 break

@@ -29,10 +29,10 @@ from proveout.agent.load.reconnect import Reconnector
 from proveout.agent.load.recorder import Recorder
 from proveout.agent.load.terminal import RETRIES_MAX, Terminal
 from proveout.agent.load.timer import Timer
-from proveout.agent.load.transaction import ERROR, RETRY, rolled_back
+from proveout.agent.load.transaction import ERROR, RETRY, ROLLED_BACK, rolled_back
 from proveout.dsl.workloads.base import Outcome, Request
 
-SPECULATION = range(16)
+SPECULATION = 16
 DRAIN_POLL_S = 0.05
 DRAIN_S = 0.4
 CANCEL_S = 0.3
@@ -82,8 +82,7 @@ class PolledLoop:
 
     def run(self) -> None:  # noqa: PLR0912 - the hot path in one piece: a call costs 60 ns
         """Run the windows; returns when the ticker says that the load is over."""
-        poll, mono, begin = self._epoll.poll, time.monotonic_ns, self._begin
-        terminal_of, times = self._terminals.get, self._recorder.times
+        poll, mono, terminal_of = self._epoll.poll, time.monotonic_ns, self._terminals.get
         self._plan_starts()
         while self._limit_ns:
             for fd, _ in poll():
@@ -92,10 +91,10 @@ class PolledLoop:
                     self._woken(fd)
                     continue
                 session = terminal.session
+                turns = SPECULATION
                 try:
-                    for _ in SPECULATION:
-                        if not session.receive():
-                            break
+                    answered = session.receive()
+                    while answered:
                         step = terminal.step
                         if step is None:
                             outcome = 0 if session.count else 1
@@ -105,7 +104,7 @@ class PolledLoop:
                             except StopIteration as stop:
                                 outcome = stop.value
                             else:
-                                session.send(terminal.prepared[statement.name], arguments)
+                                answered = session.exchange(terminal.prepared[statement.name], arguments)
                                 continue
                         now = mono()
                         if outcome > 1:
@@ -114,13 +113,21 @@ class PolledLoop:
                         if now >= self._limit_ns and not self._tick(now):
                             self._too_late(terminal)
                             return
-                        times[2 * terminal.kind.number + outcome].extend(
-                            (terminal.intended_ns, terminal.started_ns, now)
-                        )
-                        if terminal.fires is None:
-                            begin(terminal, now, now)
-                        elif not self._next(terminal, now):
+                        kind = terminal.kind
+                        kind.times[outcome].extend((terminal.intended_ns, terminal.started_ns, now))
+                        turns -= 1
+                        if terminal.fires is not None or not turns:
+                            self._next(terminal, now)
                             break
+                        kind = terminal.kind = terminal.next_kind()
+                        terminal.intended_ns = terminal.started_ns = now
+                        if kind.requests is not None:
+                            terminal.step = None
+                            answered = session.exchange(kind.prepared, kind.requests()[1])
+                        else:
+                            step = terminal.step = kind.start().send
+                            statement, arguments = step(None)
+                            answered = session.exchange(terminal.prepared[statement.name], arguments)
                 except StatementFailure as failure:
                     self._failed(terminal, failure)
 
@@ -221,11 +228,9 @@ class PolledLoop:
         kind = terminal.kind = terminal.next_kind()
         terminal.intended_ns, terminal.started_ns = intended_ns, now
         terminal.busy = True
-        terminal.rolling_back = False
-        terminal.attempts = 0
         if kind.requests is not None:
             terminal.step = None
-            terminal.session.send(terminal.prepared[kind.statement], kind.requests()[1])
+            terminal.session.send(kind.prepared, kind.requests()[1])
         else:
             self._first_step(terminal)
 
@@ -286,9 +291,11 @@ class PolledLoop:
             terminal.session.send(terminal.prepared[statement.name], arguments)
 
     def _judged(self, terminal: Terminal, failure: StatementFailure, now: int) -> int:
-        """LOGICAL_FAILURE, RETRY or ERROR, the last two noted."""
+        """ROLLED_BACK (a logical failure), RETRY or ERROR, the last two noted."""
         if failure.kind is FailureKind.LOGICAL:
-            return int(Outcome.LOGICAL_FAILURE)
+            return ROLLED_BACK
+        if terminal.failing_ns != terminal.started_ns:
+            terminal.failing_ns, terminal.attempts = terminal.started_ns, 0
         if failure.kind is FailureKind.RETRYABLE and terminal.attempts < RETRIES_MAX:
             self._recorder.retry(terminal.kind.number, failure.code, terminal.intended_ns, now)
             return RETRY
@@ -301,8 +308,8 @@ class PolledLoop:
         if now >= self._limit_ns and not self._tick(now):
             self._too_late(terminal)
             return
-        if outcome == int(Outcome.LOGICAL_FAILURE):
-            times = self._recorder.times[2 * terminal.kind.number + outcome]
+        if outcome == ROLLED_BACK:
+            times = terminal.kind.times[Outcome.LOGICAL_FAILURE]
             times.extend((terminal.intended_ns, terminal.started_ns, now))
         with self._failing(terminal):
             if outcome == RETRY:
@@ -340,7 +347,7 @@ class PolledLoop:
                 self._wait(terminal, now + round(pause_s * 1e9))
                 continue
             terminal.connects = 0
-            terminal.session, terminal.prepared = opened
+            terminal.bind(*opened)
             self._watch(terminal)
             with self._failing(terminal):
                 self._go(terminal, now)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proveout.agent.load.pacing import Pacing
+from proveout.agent.load.recorder import Recorder
 from proveout.agent.load.transaction import Kind, kinds, mix
 from proveout.dsl.workloads.base import Request, WorkloadKind
 
@@ -21,12 +22,15 @@ class Terminal:
 
     `step` drives the generator of the transaction under way (None: its one statement was sent bare); `pending_ns` is
     the intended time of the next one while the terminal waits for it; `busy` is whether a transaction is under way.
+    `attempts` were made at the transaction that started at `failing_ns`.
     """
 
     __slots__ = (
+        "_kinds",
         "attempts",
         "busy",
         "connects",
+        "failing_ns",
         "fd",
         "fires",
         "intended_ns",
@@ -47,24 +51,30 @@ class Terminal:
         *,
         workload: WorkloadKind,
         pacing: Pacing,
+        recorder: Recorder,
         seed: int,
         session: Any,
         prepared: dict[str, Any],
     ) -> None:
         stream = stream_of(seed, number)
-        weights = [kind.weight for kind in workload.transactions]
-        mine = kinds(workload, workload.keys(stream))
         self.number = number
-        self.session: Any = session
-        self.prepared = prepared
-        self.next_kind: Callable[[], Kind] = mix(mine, weights, stream).__next__
-        self.kind: Kind = next(kind for kind in mine if kind is not None)
+        self._kinds = kinds(workload, workload.keys(stream), recorder.times)
+        self.next_kind: Callable[[], Kind] = mix(self._kinds, workload, stream).__next__
+        self.kind: Kind = self._kinds[0]
         self.fires: Callable[[], int] | None = pacing.fire_times(number).__next__ if pacing.is_open else None
         self.step: Callable[[Any], Request] | None = None
-        self.intended_ns = self.started_ns = self.pending_ns = 0
+        self.intended_ns = self.started_ns = self.pending_ns = self.failing_ns = 0
         self.attempts = self.connects = 0
-        self.fd = -1
         self.busy = self.rolling_back = False
+        self.fd = -1
+        self.bind(session, prepared)
+
+    def bind(self, session: Any, prepared: dict[str, Any]) -> None:
+        """Give the terminal a session with its prepared statements, by name."""
+        self.session: Any = session
+        self.prepared = prepared
+        for kind in self._kinds:
+            kind.bind(prepared)
 
 
 def stream_of(seed: int, number: int) -> int:

@@ -127,7 +127,7 @@ class ThreadedLoop:
         if now >= self._timeline.end_ns:
             return
         if outcome != ERROR:
-            self._recorder.times[2 * kind.number + outcome].extend((intended_ns, started_ns, now))
+            kind.times[outcome].extend((intended_ns, started_ns, now))
         terminal.busy = False
 
     def _drive(self, terminal: Terminal, kind: Kind) -> int:
@@ -137,7 +137,7 @@ class ThreadedLoop:
             return self._reopened(terminal)
         execute = session.execute
         if kind.requests is not None:
-            execute(prepared[kind.statement], kind.requests()[1])
+            execute(kind.prepared, kind.requests()[1])
             return 0 if session.count else 1
         step: Callable[[Any], Any] = kind.start().send
         statement, arguments = step(None)
@@ -172,6 +172,6 @@ class ThreadedLoop:
         terminal.connects += 1
         if self._over.wait(pause_s):
             return RETRY
-        terminal.session, terminal.prepared = self._connect()
+        terminal.bind(*self._connect())
         terminal.connects = 0
         return self._drive(terminal, terminal.kind)

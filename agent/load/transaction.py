@@ -2,7 +2,7 @@
 
 Flow: workload -> per terminal one `Kind` per transaction type, bound to that terminal's keys -> `mix(…)`, the endless
 draw by weight -> engine. The engine knows three shapes only: a bare request (`Kind.requests`), a generator that yields
-requests, and what a generator returns: an `Outcome`, or `RETRY` or `ERROR` from `rolled_back`.
+requests, and what a generator returns: an `Outcome`, or from `rolled_back` one of `RETRY`, `ERROR` and `ROLLED_BACK`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from proveout.dsl.workloads.base import Body, Outcome, Request, Statement, TransactionType, WorkloadKind
 
-RETRY, ERROR = 2, 3
+RETRY, ERROR, ROLLED_BACK = 2, 3, 4
 MIX_BATCH = 512
 MIX_PURPOSE = 3_000  # keeps this stream apart from those of keys and arrivals
 
@@ -35,21 +36,27 @@ CONTROLS = (BEGIN_WRITE, BEGIN_READ, COMMIT, ROLLBACK)
 class Kind:
     """A transaction type of one terminal. `number` is its place in the workload.
 
-    Either `requests` gives each transaction's one statement, called `statement`, or `start()` a generator. `bracketed`
-    transactions run inside BEGIN … COMMIT.
+    Either `requests` gives each transaction's one statement, `prepared` on the terminal's session, or `start()` a
+    generator. `bracketed` transactions run inside BEGIN … COMMIT. `times` are the recorder's lists for its two outcomes.
     """
 
-    __slots__ = ("bracketed", "number", "requests", "start", "statement")
+    __slots__ = ("_statement", "bracketed", "number", "prepared", "requests", "start", "times")
 
-    def __init__(self, number: int, kind: TransactionType, keys: Any) -> None:
+    def __init__(self, number: int, kind: TransactionType, keys: Any, times: Sequence[list[int]]) -> None:
         self.number = number
+        self.times = times
+        self.prepared: Any = None
         self.bracketed = not kind.single
         self.requests: Callable[[], Request] | None = None
-        self.statement = kind.statements[0].name
+        self._statement = kind.statements[0].name
         if kind.single and kind.requests is not None:
             self.requests = kind.requests(keys)
         body = kind.body if kind.single else in_transaction(kind)
         self.start: Callable[[], Body] = lambda: body(keys)
+
+    def bind(self, prepared: dict[str, Any]) -> None:
+        """The terminal has a session (another one): its prepared statements by name."""
+        self.prepared = prepared[self._statement]
 
 
 def in_transaction(kind: TransactionType) -> Callable[[Any], Body]:
@@ -69,9 +76,9 @@ def in_transaction(kind: TransactionType) -> Callable[[Any], Body]:
 
 
 def rolled_back(outcome: int) -> Body:
-    """ROLLBACK, then `outcome` (an `Outcome`, RETRY or ERROR)."""
+    """ROLLBACK, then `outcome`: RETRY, ERROR, or ROLLED_BACK for a logical failure."""
     yield ROLLBACK, ()
-    return outcome  # type: ignore[return-value]  # RETRY and ERROR never leave the engine
+    return outcome  # type: ignore[return-value]  # these never leave the engine
 
 
 def statements(workload: WorkloadKind) -> tuple[Statement, ...]:
@@ -81,21 +88,23 @@ def statements(workload: WorkloadKind) -> tuple[Statement, ...]:
     return (*needed.values(), *(CONTROLS if bracketed else ()))
 
 
-def kinds(workload: WorkloadKind, keys: Any) -> list[Kind | None]:
-    """One `Kind` per transaction type of the workload, bound to a terminal; None where the weight is 0."""
-    return [Kind(number, kind, keys) if kind.weight > 0 else None for number, kind in enumerate(workload.transactions)]
+def kinds(workload: WorkloadKind, keys: Any, times: Sequence[list[int]]) -> list[Kind]:
+    """A `Kind` per transaction type in the mix, bound to a terminal; `times` are the recorder's, two per type."""
+    return [
+        Kind(number, kind, keys, times[2 * number : 2 * number + 2])
+        for number, kind in enumerate(workload.transactions)
+        if kind.weight > 0
+    ]
 
 
-def mix(kinds: Sequence[Kind | None], weights: Sequence[float], stream: int) -> Iterator[Kind]:
-    """Kinds drawn by weight, independently, without end; the same stream draws the same again."""
-    return chain.from_iterable(_drawn(kinds, weights, stream))
+def mix(kinds: Sequence[Kind], workload: WorkloadKind, stream: int) -> Iterator[Kind]:
+    """Kinds drawn by their weights, independently, without end; the same stream draws the same again."""
+    cumulated = np.cumsum([workload.transactions[kind.number].weight for kind in kinds])
+    return chain.from_iterable(_drawn(kinds, cumulated[:-1] / cumulated[-1], stream))
 
 
-def _drawn(kinds: Sequence[Kind | None], weights: Sequence[float], stream: int) -> Iterator[list[Kind]]:
+def _drawn(kinds: Sequence[Kind], edges: npt.NDArray[np.float64], stream: int) -> Iterator[list[Kind]]:
     counter = np.array((0, 0, stream & (2**64 - 1), (stream >> 64) & (2**64 - 1)), dtype=np.uint64)
     random = np.random.Generator(np.random.Philox(key=np.array((0, MIX_PURPOSE), dtype=np.uint64), counter=counter))
-    present = [kind for kind in kinds if kind is not None]
-    cumulated = np.cumsum([weight for kind, weight in zip(kinds, weights, strict=True) if kind is not None])
-    edges = cumulated[:-1] / cumulated[-1]
     while True:
-        yield [present[i] for i in np.searchsorted(edges, random.random(MIX_BATCH), side="right").tolist()]
+        yield [kinds[i] for i in np.searchsorted(edges, random.random(MIX_BATCH), side="right").tolist()]

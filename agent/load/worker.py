@@ -98,6 +98,7 @@ class Load:
         self._workload: WorkloadKind = build(arm.workload())
         self._needed = statements(self._workload)
         self._pacing = arm.pacing()
+        self._recorder = Recorder(len(self._workload.transactions))
         self._opened: list[Any] = []
         self._terminals: list[Terminal] = []
 
@@ -119,9 +120,8 @@ class Load:
     def run(self, t0_ns: int, outlet: Outlet, stdin: int) -> frames.Finished:
         """Run the windows from T0 on."""
         timeline = Timeline.of(self._arm.plan_windows(), t0_ns)
-        recorder = Recorder(len(self._workload.transactions))
-        pulse = Pulse(recorder, outlet, timeline, stdin)
-        loop = self._loop(recorder, timeline, pulse)
+        pulse = Pulse(self._recorder, outlet, timeline, stdin)
+        loop = self._loop(timeline, pulse)
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -139,7 +139,7 @@ class Load:
             cpu_window_s=window_s,
             start_skew_ns=loop.start_skew_ns,
             samples_lost=outlet.lost,
-            first_errors=recorder.first_errors,
+            first_errors=self._recorder.first_errors,
         )
 
     def abandon(self) -> None:
@@ -153,6 +153,7 @@ class Load:
             number,
             workload=self._workload,
             pacing=self._pacing,
+            recorder=self._recorder,
             seed=self._arm.seed,
             session=session,
             prepared=prepared,
@@ -167,10 +168,10 @@ class Load:
             session.close()
             raise
 
-    def _loop(self, recorder: Recorder, timeline: Timeline, pulse: Pulse) -> PolledLoop | ThreadedLoop:
+    def _loop(self, timeline: Timeline, pulse: Pulse) -> PolledLoop | ThreadedLoop:
         common: dict[str, Any] = {
             "terminals": self._terminals,
-            "recorder": recorder,
+            "recorder": self._recorder,
             "pacing": self._pacing,
             "timeline": timeline,
             "ticker": pulse,

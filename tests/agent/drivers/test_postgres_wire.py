@@ -1,0 +1,177 @@
+"""The wire session against a peer that cuts its answers anywhere, and sends what a server should not."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proveout.agent.drivers.base import FailureKind, StatementFailure
+from proveout.agent.drivers.postgres import failure_of
+from proveout.agent.drivers.postgres_wire import WirePrepared, WireSocket, message
+from proveout.dsl.workloads.base import Statement
+
+FIND = Statement(name="find", text={"postgres": "SELECT"}, arguments=(int,), columns=(str, str))
+
+
+def part(kind: bytes, body: bytes = b"") -> bytes:
+    return kind + struct.pack("!I", 4 + len(body)) + body
+
+
+def row(*values: bytes | None) -> bytes:
+    columns = b"".join(b"\xff" * 4 if v is None else struct.pack("!I", len(v)) + v for v in values)
+    return part(b"D", struct.pack("!H", len(values)) + columns)
+
+
+def answer(*rows: bytes, status: bytes = b"I") -> bytes:
+    tag = part(b"C", b"SELECT %d\0" % len(rows))
+    return part(b"2") + b"".join(rows) + tag + part(b"Z", status)
+
+
+class Peer:
+    def __init__(self) -> None:
+        self.here, self.there = socket.socketpair()
+        self.session = WireSocket(self.here.fileno(), failure_of)
+        self.prepared = WirePrepared(FIND, message(b"s0", ["i"], 1), (bytes.decode, bytes.decode))
+
+    def ask(self) -> bytes:
+        self.session.send(self.prepared, (7,))
+        return self.there.recv(1000)
+
+    def close(self) -> None:
+        self.here.close()
+        self.there.close()
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    peer = Peer()
+    yield peer
+    peer.close()
+
+
+def test_the_message_is_the_protocol_s(peer: Peer) -> None:
+    """Bind, Execute, Sync, written out by hand from the protocol's description."""
+    bind = (
+        b"\0s0\0"
+        + struct.pack("!HH", 1, 1)
+        + struct.pack("!H", 1)
+        + struct.pack("!ii", 4, 7)
+        + struct.pack("!HH", 1, 1)
+    )
+    assert peer.ask() == part(b"B", bind) + part(b"E", b"\0" + struct.pack("!I", 0)) + part(b"S")
+
+
+def test_text_and_integers_in_one_message() -> None:
+    bind = (
+        b"\0s1\0"
+        + struct.pack("!HHH", 2, 0, 1)
+        + struct.pack("!H", 2)
+        + struct.pack("!I", 3)
+        + "né".encode()
+        + struct.pack("!ih", 2, -5)
+        + struct.pack("!HH", 1, 0)
+    )
+    expected = part(b"B", bind) + part(b"E", b"\0" + struct.pack("!I", 0)) + part(b"S")
+    assert message(b"s1", [None, "h"], 0)(("né", -5)) == expected
+
+
+def test_no_parameters() -> None:
+    bind = b"\0b\0" + struct.pack("!HH", 0, 0) + struct.pack("!HH", 1, 1)
+    assert message(b"b", [], 1)(()) == part(b"B", bind) + part(b"E", b"\0" + struct.pack("!I", 0)) + part(b"S")
+
+
+@given(st.lists(st.integers(1, 400), max_size=12), st.integers(0, 3), st.sampled_from([b"I", b"T"]))
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_an_answer_cut_anywhere_is_the_same_answer(cuts: list[int], rows: int, status: bytes) -> None:
+    peer = Peer()
+    try:
+        # the second column holds what the end of an answer looks like
+        values = [(b"one", answer(status=status)), (b"two", None), (b"", b"x" * 60)][:rows]
+        whole = answer(*(row(*value) for value in values), status=status)
+        peer.ask()
+        edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
+        ended = []
+        for begin, end in pairwise(edges):
+            peer.there.sendall(whole[begin:end])
+            ended.append(peer.session.receive())
+        assert ended == [False] * (len(ended) - 1) + [True]
+        assert peer.session.count == rows
+        decoded = [(a.decode(), None if b is None else b.decode()) for a, b in values]
+        assert peer.session.rows() == decoded
+    finally:
+        peer.close()
+
+
+def test_nothing_there_is_not_the_end(peer: Peer) -> None:
+    assert peer.session.receive() is False
+
+
+def test_a_notice_after_the_answer_is_kept_apart(peer: Peer) -> None:
+    for _ in range(2):
+        peer.ask()
+        peer.there.sendall(answer(row(b"a", b"b")) + part(b"N", b"Mnote\0\0"))
+        assert peer.session.receive()
+        assert peer.session.rows() == [("a", "b")]
+
+
+def test_an_error_and_then_good_answers(peer: Peer) -> None:
+    peer.ask()
+    peer.there.sendall(part(b"E", b"SERROR\0VERROR\0C40001\0Mno\nway\0\0") + part(b"Z", b"E"))
+    with pytest.raises(StatementFailure, match="no way") as raised:
+        peer.session.receive()
+    assert raised.value.kind is FailureKind.RETRYABLE
+    peer.ask()
+    peer.there.sendall(answer())
+    assert peer.session.receive()
+    assert peer.session.count == 0
+
+
+def test_a_fatal_error_and_the_end(peer: Peer) -> None:
+    peer.ask()
+    peer.there.sendall(part(b"E", b"VFATAL\0C53300\0Mtoo many\0\0"))
+    assert peer.session.receive() is False
+    peer.there.close()
+    with pytest.raises(StatementFailure, match="too many") as raised:
+        peer.session.receive()
+    assert (raised.value.code, raised.value.kind) == ("53300", FailureKind.LOST)
+
+
+def test_the_end_without_a_word(peer: Peer) -> None:
+    peer.ask()
+    peer.there.close()
+    with pytest.raises(StatementFailure) as raised:
+        peer.session.receive()
+    assert raised.value.kind is FailureKind.LOST
+    with pytest.raises(StatementFailure):
+        peer.session.send(peer.prepared, (1,))
+
+
+def test_garbage_is_a_lost_connection(peer: Peer) -> None:
+    peer.ask()
+    peer.there.sendall(b"HTTP\0\0\0\0 and so on")
+    with pytest.raises(StatementFailure, match="protocol") as raised:
+        for _ in range(3):
+            peer.session.receive()
+    assert raised.value.kind is FailureKind.LOST
+
+
+def test_a_message_longer_than_the_kernel_s_buffer(peer: Peer) -> None:
+    long = "x" * 3_000_000
+    got = bytearray()
+
+    def swallow() -> None:
+        while len(got) < len(long):
+            got.extend(peer.there.recv(1 << 16))
+
+    reader = threading.Thread(target=swallow)
+    reader.start()
+    peer.session.send(WirePrepared(FIND, message(b"s0", [None], 1), ()), (long,))
+    reader.join(10)
+    assert long.encode() in got
