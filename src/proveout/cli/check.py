@@ -44,6 +44,10 @@ def check(
             show_error(error)
             code = error.exit_code
         else:
-            counts = f"{len(plan.stages)} stages, {len(plan.verdicts)} verdicts"
+            counts = f"{_count(len(plan.stages), 'stage')}, {_count(len(plan.verdicts), 'verdict')}"
             typer.echo(f"{path}: fine ({counts}, {plan.digest[:19]})")
     return code
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
