@@ -33,6 +33,9 @@ class WorkerProcess:
         assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
         self._process = process
         self._stdin, self._stdout = process.stdin, process.stdout
+        self._pidfd = -1
+        with contextlib.suppress(ProcessLookupError):  # it has ended already, which reading it will tell
+            self._pidfd = os.pidfd_open(process.pid)
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS_MAX)
         self._listener = asyncio.create_task(self._listen())
 
@@ -72,8 +75,11 @@ class WorkerProcess:
         """Its next frame. TaskFault with its last words when it has ended instead."""
         frame = await frames.read(self._stdout)
         if frame is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()  # it has closed its pipe: nothing more will come
+            try:
+                async with asyncio.timeout(END_S):
+                    await self._process.wait()
+            except TimeoutError:  # it has closed its pipe and stays: nothing more will come
+                self._signal()
             raise await self.died()
         return frame
 
@@ -94,10 +100,18 @@ class WorkerProcess:
 
     async def kill(self) -> None:
         """End it now; idempotent."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        self._signal()
         await self._process.wait()
         await self._listener
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def _signal(self) -> None:
+        """SIGKILL, past `Process.kill`: that reaps a child that has died, and its exit status is lost to asyncio."""
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     async def died(self) -> TaskFault:
         """Wait until the process has ended; what to say about it."""

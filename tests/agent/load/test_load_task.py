@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -29,12 +30,24 @@ def ended(result: LoadResult) -> int:
     return sum(t.counts.ok + t.counts.logical_failures for t in result.transactions)
 
 
-async def gone(pid: int) -> None:
-    """Wait until a process has ended (or is a zombie that nobody has waited for)."""
-    deadline = time.monotonic() + 10
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline, f"process {pid} is still there"
+async def until(holds: Callable[[], bool], what: str) -> None:
+    """Wait for something that happens elsewhere."""
+    deadline = time.monotonic() + 15
+    while not holds():
+        assert time.monotonic() < deadline, what
         await asyncio.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended (or is a zombie that nobody has waited for)."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+async def gone(pid: int) -> None:
+    await until(lambda: is_gone(pid), f"process {pid} is still there")
 
 
 async def test_a_closed_load_counts_every_transaction_once(context: LoadContext, hlr_database: str, spec: Spec) -> None:
@@ -168,23 +181,30 @@ async def test_a_worker_that_is_killed_before_the_start(context: LoadContext, hl
         await load
 
 
+@pytest.mark.parametrize("when", ["arming", "armed", "running"])
 async def test_cancelling_stops_the_load_and_its_statements(
-    context: LoadContext, hlr_database: str, spec: Spec
+    context: LoadContext, hlr_database: str, spec: Spec, when: str
 ) -> None:
+    lock = "LOCK TABLE subscriber, access_info, special_facility, call_forwarding"
+    if when == "armed":
+        context.go.clear()
     async with await psycopg.AsyncConnection.connect(hlr_database) as blocker:
+        if when == "arming":
+            await blocker.execute(lock)
         load = asyncio.create_task(run_load(context, spec(hlr_database, windows=(0.1, 60.0, 0.1))))
-        await context.is_armed.wait()
+        if when == "arming":
+            # each worker waits for the lock with its first statement
+            await until(lambda: connections(hlr_database) == 2, "the workers do not connect")
+        else:
+            await (context.is_armed if when == "armed" else context.first_second).wait()
+            await blocker.execute(lock)
         pids = context.pids()
-        await blocker.execute("LOCK TABLE subscriber, access_info, special_facility, call_forwarding")
         load.cancel()
         with pytest.raises(asyncio.CancelledError):
             await load
         for pid in pids:
             await gone(pid)
-        deadline = time.monotonic() + 5
-        while connections(hlr_database):
-            assert time.monotonic() < deadline, "statements that wait for a lock were not cancelled"
-            await asyncio.sleep(0.02)
+        await until(lambda: connections(hlr_database) == 0, "statements that wait for a lock were not cancelled")
 
 
 @pytest.mark.parametrize("rate", [None, 200.0])
