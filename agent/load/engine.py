@@ -126,7 +126,7 @@ class PolledLoop:
                             answered = session.exchange(kind.prepared, kind.requests()[1])
                         else:
                             step = terminal.step = kind.start().send
-                            statement, arguments = step(None)
+                            statement, arguments = step(None)  # type: ignore[arg-type]  # what starts a generator
                             answered = session.exchange(terminal.prepared[statement.name], arguments)
                 except StatementFailure as failure:
                     self._failed(terminal, failure)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -148,7 +149,7 @@ class Merger:
         self._seconds += 1
         return second
 
-    def _window(self, at_ns: int) -> str:
+    def _window(self, at_ns: int) -> Literal["ramp_up", "measure", "ramp_down"]:
         if at_ns < self._timeline.measure_start_ns:
             return "ramp_up"
         return "measure" if at_ns < self._timeline.measure_end_ns else "ramp_down"
