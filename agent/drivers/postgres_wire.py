@@ -213,6 +213,8 @@ def message(name: bytes, parameters: Parameters, result_format: int) -> Message:
     bind_tail = 4  # of the tail, what belongs to Bind
     if all(parameters):
         return _fixed(head, tail, [kind or "" for kind in parameters], bind_tail)
+    if len(parameters) == 1:
+        return _one_text(head, tail, bind_tail)
     packs = [Struct(f"!i{kind}").pack if kind else None for kind in parameters]
     sizes = [Struct(f"!{kind}").size if kind else 0 for kind in parameters]
 
@@ -245,10 +247,33 @@ def _fixed(head: bytes, tail: bytes, kinds: list[str], bind_tail: int) -> Messag
     if len(kinds) == 2:
         first, second = sizes
         return lambda a: pack(before, first, a[0], second, a[1], tail)
+    if len(kinds) == 3:
+        first, second, third = sizes
+        return lambda a: pack(before, first, a[0], second, a[1], third, a[2], tail)
+    if len(kinds) == 4:
+        first, second, third, fourth = sizes
+        return lambda a: pack(before, first, a[0], second, a[1], third, a[2], fourth, a[3], tail)
 
     def write(arguments: Sequence[Any]) -> bytes:
         values = [part for pair in zip(sizes, arguments, strict=True) for part in pair]
         return pack(before, *values, tail)
+
+    return write
+
+
+def _one_text(head: bytes, tail: bytes, bind_tail: int) -> Message:
+    """All before a text depends on nothing but its length."""
+    before: dict[int, bytes] = {}
+
+    def write(arguments: Sequence[Any]) -> bytes:
+        text = str(arguments[0]).encode()
+        size = len(text)
+        if size not in before and len(before) < KNOWN_MAX:
+            before[size] = start(size)
+        return (before.get(size) or start(size)) + text + tail
+
+    def start(size: int) -> bytes:
+        return b"B" + _U32.pack(4 + len(head) + 4 + size + bind_tail) + head + _U32.pack(size)
 
     return write
 

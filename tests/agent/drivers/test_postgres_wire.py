@@ -82,6 +82,25 @@ def test_text_and_integers_in_one_message() -> None:
     assert message(b"s1", [None, "h"], 0)(("né", -5)) == expected
 
 
+@pytest.mark.parametrize("count", range(1, 7))
+def test_any_number_of_integers(count: int) -> None:
+    values = tuple(range(-1, count - 1))
+    packed = b"".join(struct.pack("!iq", 8, value) for value in values)
+    formats = struct.pack(f"!H{count}HH", count, *[1] * count, count)
+    bind = b"\0n\0" + formats + packed + struct.pack("!HH", 1, 1)
+    expected = part(b"B", bind) + part(b"E", b"\0" + struct.pack("!I", 0)) + part(b"S")
+    assert message(b"n", ["q"] * count, 1)(values) == expected
+
+
+@pytest.mark.parametrize("text", ["", "one", "x" * 70_000, "☃"])
+def test_one_text(text: str) -> None:
+    value = text.encode()
+    bind = b"\0t\0" + struct.pack("!HHH", 1, 0, 1) + struct.pack("!I", len(value)) + value + struct.pack("!HH", 1, 1)
+    expected = part(b"B", bind) + part(b"E", b"\0" + struct.pack("!I", 0)) + part(b"S")
+    write = message(b"t", [None], 1)
+    assert write((text,)) == expected == write((text,))
+
+
 def test_no_parameters() -> None:
     bind = b"\0b\0" + struct.pack("!HH", 0, 0) + struct.pack("!HH", 1, 1)
     assert message(b"b", [], 1)(()) == part(b"B", bind) + part(b"E", b"\0" + struct.pack("!I", 0)) + part(b"S")
