@@ -96,6 +96,10 @@ class WireSocket:
         except OSError as error:
             raise _lost(error.strerror or str(error)) from None
 
+    # The next two are the hot path: what they share is written twice, because a call would cost as much as it does.
+    # Answers without rows are few and come again and again: each is known by its bytes. An answer of one row is known
+    # by its ends, when the length that the row states leaves nothing over. All others are walked through.
+
     def receive(self) -> bool:
         """See `PolledSession`."""
         try:
@@ -104,10 +108,20 @@ class WireSocket:
             raise self._failure or _lost(error.strerror or str(error)) from None
         if data is None:
             return False
-        return self._take(data)
+        if not self._partial:
+            if data.endswith(_ONE_ROW):
+                if _length_at(data, 6)[0] == len(data) - _BESIDE_ONE_ROW and data[0] == BIND_COMPLETE:
+                    self.count = 1
+                    self._data = data
+                    return True
+            elif (known := self._known.get(data)) is not None:
+                self.count = known
+                self._data = data
+                return True
+        return self._walk(data)
 
     def exchange(self, prepared: WirePrepared, arguments: Sequence[Any]) -> bool:
-        """See `PolledSession`. The hot path: `send` and `receive` in one, and an answer of one row known at its ends."""
+        """See `PolledSession`."""
         self._sent = prepared
         message = prepared.message(arguments)
         try:
@@ -119,23 +133,13 @@ class WireSocket:
             raise self._failure or _lost(error.strerror or str(error)) from None
         if data is None:
             return False
-        if (
-            data.endswith(_ONE_ROW)
-            and _length_at(data, 6)[0] == len(data) - _BESIDE_ONE_ROW
-            and data[0] == BIND_COMPLETE
-            and data[5] == DATA_ROW
-            and not self._partial
-        ):
-            self.count = 1
-            self._data = data
-            return True
-        return self._take(data)
-
-    def _take(self, data: bytes) -> bool:
-        """What was read. The short answers that come all the time are known by their look, without a walk through them."""
-        if len(data) < SHORT_BYTES and not self._partial:  # no rows: so few different answers that each is looked up
-            known = self._known.get(data)
-            if known is not None:
+        if not self._partial:
+            if data.endswith(_ONE_ROW):
+                if _length_at(data, 6)[0] == len(data) - _BESIDE_ONE_ROW and data[0] == BIND_COMPLETE:
+                    self.count = 1
+                    self._data = data
+                    return True
+            elif (known := self._known.get(data)) is not None:
                 self.count = known
                 self._data = data
                 return True

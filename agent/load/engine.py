@@ -287,8 +287,10 @@ class PolledLoop:
         step: Callable[[Any], Request] = rolled_back(outcome).send
         terminal.step = step
         statement, arguments = step(None)
-        with self._failing(terminal):
+        try:
             terminal.session.send(terminal.prepared[statement.name], arguments)
+        except StatementFailure as lost:
+            self._lost(terminal, lost, now)
 
     def _judged(self, terminal: Terminal, failure: StatementFailure, now: int) -> int:
         """ROLLED_BACK (a logical failure), RETRY or ERROR, the last two noted."""
@@ -311,12 +313,14 @@ class PolledLoop:
         if outcome == ROLLED_BACK:
             times = terminal.kind.times[Outcome.LOGICAL_FAILURE]
             times.extend((terminal.intended_ns, terminal.started_ns, now))
-        with self._failing(terminal):
+        try:
             if outcome == RETRY:
                 terminal.attempts += 1
                 self._first_step(terminal)
             else:
                 self._next(terminal, now)
+        except StatementFailure as failure:
+            self._failed(terminal, failure)
 
     def _lost(self, terminal: Terminal, failure: StatementFailure, now: int) -> None:
         """The connection is gone: the transaction under way is an error, and a new connection is asked for, after a pause."""
