@@ -59,6 +59,7 @@ class WireSocket:
     __slots__ = (
         "_at",
         "_data",
+        "_expected",
         "_fail",
         "_failure",
         "_file",
@@ -83,6 +84,7 @@ class WireSocket:
         self._size = READ_BYTES_FIRST
         self._failure: StatementFailure | None = None
         self._known: dict[bytes, int] = {}
+        self._expected: dict[tuple[str, str], StatementFailure] = {}
         self.count = 0
 
     def send(self, prepared: WirePrepared, arguments: Sequence[Any]) -> None:
@@ -105,7 +107,7 @@ class WireSocket:
         try:
             data = self._read(self._size)
         except OSError as error:
-            raise self._failure or _lost(error.strerror or str(error)) from None
+            raise self._gone(error.strerror or str(error)) from None
         if data is None:
             return False
         if not self._partial:
@@ -130,7 +132,7 @@ class WireSocket:
                 self._send_rest(message[written or 0 :])
             data = self._read(self._size)
         except OSError as error:
-            raise self._failure or _lost(error.strerror or str(error)) from None
+            raise self._gone(error.strerror or str(error)) from None
         if data is None:
             return False
         if not self._partial:
@@ -156,10 +158,15 @@ class WireSocket:
             at += 1 + _length_at(data, at + 1)[0]
         return rows
 
+    def _gone(self, text: str) -> StatementFailure:
+        """The connection has ended: for the reason that the server gave last, if that was why; never an error of the statement."""
+        told = self._failure
+        return told if told is not None and told.kind is FailureKind.LOST else _lost(text)
+
     def _walk(self, piece: bytes) -> bool:
         """Take in a piece of the stream, message by message; True when an answer is complete."""
         if not piece:
-            raise self._failure or _lost("the server closed the connection")
+            raise self._gone("the server closed the connection")
         data, at = self._partial + piece, self._at
         while (body := at + 5) <= len(data):
             kind, end = data[at], at + 1 + _length_at(data, at + 1)[0]
@@ -182,20 +189,24 @@ class WireSocket:
         self._data, self._partial, self._at = data[:end], data[end:], 0
         failure, self._failure = self._failure, None
         if failure is not None:
-            raise failure
+            raise failure.with_traceback(None)  # it may be raised again, and would collect tracebacks
         self.count, self._tag = self._tag, 0
         if end < SHORT_BYTES and data[0] == BIND_COMPLETE and len(self._known) < KNOWN_MAX:
             self._known[self._data] = self.count
         return True
 
     def _error(self, body: bytes) -> StatementFailure:
-        """An ErrorResponse: fields, each a letter and a C string."""
-        fields = {field[:1]: field[1:].decode(errors="replace") for field in body.split(b"\0") if field}
-        failure = self._fail(
-            fields.get(b"C", "XX000"), fields.get(b"M", ""), self._sent.statement if self._sent else None
-        )
-        if fields.get(b"V") in {"FATAL", "PANIC"}:
+        """An ErrorResponse. One that the statement's specification expects is made once, with the words of the first."""
+        code = _field(body, b"C").decode()
+        statement = self._sent.statement if self._sent else None
+        expected = self._expected.get((code, statement.name)) if statement else None
+        if expected is not None:
+            return expected
+        failure = self._fail(code or "XX000", _field(body, b"M").decode(errors="replace"), statement)
+        if _field(body, b"V") in {b"FATAL", b"PANIC"}:
             return StatementFailure(failure.code, failure.what, FailureKind.LOST)
+        if failure.kind is FailureKind.LOGICAL and statement is not None:
+            self._expected[code, statement.name] = failure
         return failure
 
     def _send_rest(self, rest: bytes) -> None:
@@ -293,6 +304,12 @@ def _row(data: bytes, at: int, decoders: Sequence[Callable[[bytes], Any]]) -> Ro
         values.append(decode(data[at : at + size]))
         at += size
     return tuple(values)
+
+
+def _field(body: bytes, letter: bytes) -> bytes:
+    """A field of an ErrorResponse, which is letters each with a C string; b"" when it is not there."""
+    start = 0 if body[:1] == letter else body.find(b"\0" + letter) + 1
+    return body[start + 1 : body.find(b"\0", start)] if body[start : start + 1] == letter else b""
 
 
 def _affected(tag: bytes) -> int:

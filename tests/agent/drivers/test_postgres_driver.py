@@ -188,9 +188,13 @@ def test_a_deadlock_is_retryable(connect: Connect) -> None:
     assert (failures[0].code, failures[0].kind) == ("40P01", FailureKind.RETRYABLE)
 
 
-def test_cancelling_from_another_thread(connect: Connect) -> None:
+def test_cancelling_from_another_thread(connect: Connect, database: str) -> None:
     session = connect()
     session.send(session.prepare(statement("SELECT pg_sleep(60)", columns=(str,))), ())
+    with psycopg.connect(database, autocommit=True) as other:  # a cancel that comes before the statement has no effect
+        deadline = time.monotonic() + 20
+        while not other.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'").fetchall():
+            assert time.monotonic() < deadline
     threading.Thread(target=session.cancel).start()
     with pytest.raises(StatementFailure) as raised:
         finish(session)

@@ -152,6 +152,35 @@ def test_an_error_and_then_good_answers(peer: Peer) -> None:
     assert peer.session.count == 0
 
 
+def test_expected_errors_again_and_again(peer: Peer) -> None:
+    insert = Statement(name="in", text={"postgres": "I"}, arguments=(int,), logical_errors=frozenset({"23505"}))
+    prepared = WirePrepared(insert, message(b"s1", ["i"], 1), ())
+    for number in range(3):
+        peer.session.send(prepared, (number,))
+        peer.there.sendall(part(b"E", b"SERROR\0VERROR\0C23505\0Mtwice\0DKey C4 V\0\0") + part(b"Z", b"T"))
+        with pytest.raises(StatementFailure, match="twice") as raised:
+            peer.session.receive()
+        assert (raised.value.code, raised.value.kind) == ("23505", FailureKind.LOGICAL)
+        assert len(raised.traceback) < 6
+    peer.ask()  # another statement does not expect it
+    peer.there.sendall(part(b"E", b"VERROR\0C23505\0Mother\0\0") + part(b"Z", b"T"))
+    with pytest.raises(StatementFailure, match="other") as raised:
+        peer.session.receive()
+    assert raised.value.kind is FailureKind.ERROR
+
+
+def test_an_expected_error_and_then_the_end_is_a_lost_connection(peer: Peer) -> None:
+    """A server that stops between the error and ReadyForQuery: the transaction is no logical failure."""
+    insert = Statement(name="in", text={"postgres": "I"}, arguments=(int,), logical_errors=frozenset({"23505"}))
+    peer.session.send(WirePrepared(insert, message(b"s1", ["i"], 1), ()), (1,))
+    peer.there.sendall(part(b"E", b"SERROR\0VERROR\0C23505\0Mtwice\0\0"))
+    assert peer.session.receive() is False
+    peer.there.close()
+    with pytest.raises(StatementFailure) as raised:
+        peer.session.receive()
+    assert (raised.value.code, raised.value.kind) == ("08006", FailureKind.LOST)
+
+
 def test_a_fatal_error_and_the_end(peer: Peer) -> None:
     peer.ask()
     peer.there.sendall(part(b"E", b"VFATAL\0C53300\0Mtoo many\0\0"))
