@@ -87,7 +87,7 @@ async def test_no_other_agent(bench: Bench, served: str) -> None:
 async def test_no_other_role_even_with_a_client_certificate(bench: Bench, served: str, names: list[str]) -> None:
     uris = [x509.UniformResourceIdentifier(name) for name in names] or [x509.DNSName("proveout.coordinator")]
     other = bench.fabric._authority._issue("coordinator", uris, ExtendedKeyUsageOID.CLIENT_AUTH)
-    # The agent refuses before it reads: now and then the reset of the stream overtakes the status, which is INTERNAL here.
+    # Seen once in many runs: INTERNAL, presumably the reset of the stream before its status. Refused as well, but not explained.
     codes = [await with_credentials(bench, served, other) for _ in range(3)]
     assert set(codes) <= {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INTERNAL}
     assert grpc.StatusCode.PERMISSION_DENIED in codes
