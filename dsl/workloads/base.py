@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Row: TypeAlias = tuple[Any, ...]
-Dialect: TypeAlias = Literal["postgres", "sqlite"]
+Dialect: TypeAlias = Literal["postgres", "sqlite", "oracle", "mysql"]
 
 
 class Outcome(enum.IntEnum):
