@@ -65,8 +65,9 @@ class PostgresLoader:
                     stream.write(HEADER)
                     for start in range(first, first + count, CHUNK_UNITS):
                         rows = table.rows(start, min(CHUNK_UNITS, first + count - start))
-                        stream.write(encode(table.columns, rows))
-                        progress(len(rows[0]))
+                        if len(rows[0]):  # a small table has none in most of its slices
+                            stream.write(encode(table.columns, rows))
+                            progress(len(rows[0]))
                     stream.write(TRAILER)
                 return cursor.rowcount
         except psycopg.Error as error:

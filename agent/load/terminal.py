@@ -22,7 +22,8 @@ class Terminal:
 
     `step` drives the generator of the transaction under way (None: its one statement was sent bare); `pending_ns` is
     the intended time of the next one while the terminal waits for it; `busy` is whether a transaction is under way.
-    `attempts` were made at the transaction that started at `failing_ns`.
+    `attempts` were made at the transaction that started at `failing_ns`. `rewind`, called before a retry, has it do the same
+    again; the keys of a workload may be without, then a retry draws others.
     """
 
     __slots__ = (
@@ -39,6 +40,7 @@ class Terminal:
         "number",
         "pending_ns",
         "prepared",
+        "rewind",
         "rolling_back",
         "session",
         "started_ns",
@@ -58,7 +60,9 @@ class Terminal:
     ) -> None:
         stream = stream_of(seed, number)
         self.number = number
-        self._kinds = kinds(workload, workload.keys(stream), recorder.times)
+        keys = workload.keys(stream)
+        self._kinds = kinds(workload, keys, recorder.times)
+        self.rewind: Callable[[], None] = getattr(keys, "rewind", _keep)
         self.next_kind: Callable[[], Kind] = mix(self._kinds, workload, stream).__next__
         self.kind: Kind = self._kinds[0]
         self.fires: Callable[[], int] | None = pacing.fire_times(number).__next__ if pacing.is_open else None
@@ -75,6 +79,10 @@ class Terminal:
         self.prepared = prepared
         for kind in self._kinds:
             kind.bind(prepared)
+
+
+def _keep() -> None:
+    """Keys that cannot be drawn again."""
 
 
 def stream_of(seed: int, number: int) -> int:

@@ -30,6 +30,8 @@ from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.hlr_keys import draw_nurand
 from proveout.dsl.workloads.hlr_shares import shares
 from proveout.dsl.workloads.parameters import Hlr, of_workload
+from proveout.dsl.workloads.tprocc_keys import ROLLED_BACK
+from proveout.dsl.workloads.tprocc_parameters import Tprocc
 
 P_MIN = 1e-6
 DEVIATION_MIN = 0.001  # a mix that is off by less than a thousandth of all transactions is no other workload
@@ -60,6 +62,8 @@ class Finding:
 def conform(workload: Workload, seen: Sequence[Seen], earlier: Sequence[Workload] = ()) -> tuple[Finding, ...]:
     """Findings `mix` and `logical-failures` of one iteration; `earlier` loads have aged the same data since it was loaded."""
     parameters = of_workload(workload)
+    if isinstance(parameters, Tprocc):
+        return (judge_mix(parameters.weights, seen), judge_rollbacks(seen))
     if not isinstance(parameters, Hlr):
         return ()
     histories = [p for p in map(of_workload, earlier) if isinstance(p, Hlr)]
@@ -111,6 +115,25 @@ def judge_shares(parameters: Hlr, seen: Sequence[Seen], earlier: Iterable[Hlr] =
         return Finding(check="logical-failures", ok=False, evidence="success is not as specified: " + "; ".join(wrong))
     evidence = "success is as specified: " + "; ".join(right) if right else "not judged: no transaction ended"
     return Finding(check="logical-failures", ok=True, evidence=evidence)
+
+
+def judge_rollbacks(seen: Sequence[Seen]) -> Finding:
+    """Whether one New Order in a hundred was rolled back (TPC-C 2.4.1.4), and nothing else was."""
+    strangers = [
+        f"{one.name} {one.logical_failures:,}" for one in seen if one.name != "NewOrder" and one.logical_failures
+    ]
+    ordered = next((one for one in seen if one.name == "NewOrder"), None)
+    count = ordered.ok + ordered.logical_failures if ordered else 0
+    if strangers:
+        text = f"rolled back, which the specification does not ask for: {', '.join(strangers)}"
+        return Finding(check="logical-failures", ok=False, evidence=text)
+    if ordered is None or not count:
+        return Finding(check="logical-failures", ok=True, evidence="not judged: no new order ended")
+    bottom, top = band(1.0 - ROLLED_BACK, 1.0 - ROLLED_BACK, count, math.inf)
+    ok = bottom <= ordered.ok / count <= top
+    expected = _range(1.0 - top, 1.0 - bottom)
+    text = f"{ordered.logical_failures / count:.2%} of {count:,} new orders were rolled back (expected {expected})"
+    return Finding(check="logical-failures", ok=ok, evidence=text)
 
 
 def band(low: float, high: float, count: int, subscribers: float) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from proveout.dsl.plan import Value, Workload
+from proveout.dsl.workloads.tprocc_parameters import TPROCC_TRANSACTIONS, TPROCC_WRITERS, Tprocc
 
 HLR_TRANSACTIONS: tuple[str, ...] = (
     "GetBasicSubscriberData",
@@ -101,10 +102,10 @@ class Hlr(BaseModel):
         return self.range[1] if self.range else self.population
 
 
-KINDS: Mapping[str, type[BaseModel]] = {"hlr": Hlr}
-TRANSACTIONS: Mapping[str, tuple[str, ...]] = {"hlr": HLR_TRANSACTIONS}
-WRITERS: Mapping[str, frozenset[str]] = {"hlr": HLR_WRITERS}
-CHECKED_AFTER: Mapping[str, Literal["iteration", "stage"]] = {}
+KINDS: Mapping[str, type[BaseModel]] = {"hlr": Hlr, "tprocc": Tprocc}
+TRANSACTIONS: Mapping[str, tuple[str, ...]] = {"hlr": HLR_TRANSACTIONS, "tprocc": TPROCC_TRANSACTIONS}
+WRITERS: Mapping[str, frozenset[str]] = {"hlr": HLR_WRITERS, "tprocc": TPROCC_WRITERS}
+CHECKED_AFTER: Mapping[str, Literal["iteration", "stage"]] = {"tprocc": "stage"}
 """Kinds that have invariants (`base.Invariant`): looked at after the population, and then after every iteration, or where that
 costs too much, at the end of every stage that ran a load."""
 
@@ -133,6 +134,8 @@ def engine_problem(model: BaseModel, engine: str) -> str | None:
     """Why a workload with these parameters cannot be loaded into `engine`, or None when it can."""
     if engine == "sqlite" and isinstance(model, Hlr) and model.partitions > 1:
         return f"SQLite has no partitioned tables, but the workload asks for {model.partitions} partitions"
+    if isinstance(model, Tprocc) and model.procedures and engine not in {"postgres", "oracle"}:
+        return f"TPROC-C's procedures are written for PostgreSQL and Oracle, not for {engine}; leave `procedures` out"
     return None
 
 
