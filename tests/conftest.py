@@ -47,6 +47,22 @@ def database(postgres_server: str) -> Iterator[str]:
         connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Real servers that tests may use; without the option their tests are skipped."""
+    parser.addoption(
+        "--live-oracle", metavar="DSN", help="user/password@connect-string of a schema that may be emptied"
+    )
+
+
+@pytest.fixture
+def live_oracle(request: pytest.FixtureRequest) -> str:
+    """The dsn of a real Oracle Database."""
+    dsn = request.config.getoption("--live-oracle")
+    if not dsn:
+        pytest.skip("no --live-oracle DSN")
+    return str(dsn)
+
+
 TNS_SERVER = Path(__file__).parent / "wire" / "tns_server.py"
 
 

@@ -24,6 +24,7 @@ from proveout.dsl.workloads.base import Population, Table
 CHUNK_UNITS = 2_000
 COMMENT = "Made by proveout for a load; proveout drops and makes it anew"
 ERRORS_SHOWN = 3
+DDL_LOCK_S = 3_600  # keys of one table are made at a time: a statement waits for another's lock instead of ORA-00054
 # No direct path: unsupported network datatype (a server without it), feature not supported, insufficient privileges
 NO_DIRECT_PATH = frozenset({"ORA-03115", "ORA-03001", "ORA-39776", "DPY-3001"})
 
@@ -40,6 +41,7 @@ class OracleLoader:
         except oracledb.Error as error:
             raise connect_fault("to be loaded", said(error)) from None
         self._connection.module, self._connection.action = "proveout", "populate"
+        self.execute(f"ALTER SESSION SET DDL_LOCK_TIMEOUT = {DDL_LOCK_S}")
         self._direct = hasattr(self._connection, "direct_path_load")
 
     def prepare(self) -> None:

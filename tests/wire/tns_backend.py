@@ -44,6 +44,7 @@ _NUMBERS = frozenset({20, 21, 23, 700, 701, 1700})
 _BPCHAR = 1042
 _STATS = re.compile(r"BEGIN\s+DBMS_STATS\.GATHER_TABLE_STATS\(USER, '(\w+)'.*\);\s*END;", re.I | re.S)
 _SERIALIZABLE = re.compile(r"SET\s+TRANSACTION\s+ISOLATION\s+LEVEL\s+SERIALIZABLE", re.I)
+_LOCK_TIMEOUT = re.compile(r"ALTER\s+SESSION\s+SET\s+DDL_LOCK_TIMEOUT\s*=\s*(\d+)", re.I)
 _CHECKPOINT = re.compile(r"ALTER\s+SYSTEM\s+CHECKPOINT(?:\s+GLOBAL)?", re.I)
 _USING_INDEX = re.compile(r"\s+USING INDEX(?: LOCAL)?", re.I)
 _DROP_TAIL = re.compile(r"\s+CASCADE CONSTRAINTS(?:\s+PURGE)?$", re.I)
@@ -78,6 +79,8 @@ def translate(sql: str) -> Translated:
     """An Oracle statement -> PostgreSQL's. BackendError (ORA-00900) for what sqlglot cannot read."""
     if match := _STATS.fullmatch(sql.strip()):
         return Translated(f"ANALYZE {match[1].lower()}", "ddl", ())
+    if match := _LOCK_TIMEOUT.fullmatch(sql.strip()):
+        return Translated(f"SET lock_timeout = '{match[1]}s'", "ddl", ())
     if _CHECKPOINT.fullmatch(sql.strip()):
         return Translated("CHECKPOINT", "ddl", ())
     text = _DROP_TAIL.sub(" CASCADE", _USING_INDEX.sub("", sql.strip().rstrip(";")))

@@ -52,6 +52,9 @@ def main() -> None:
     parser.add_argument("--postgres", metavar="CONNINFO")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
+    logging.getLogger("psycopg").setLevel(
+        logging.CRITICAL
+    )  # a statement that fails ends its pipeline, which is no news
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with postgres(arguments.postgres) as conninfo:
         with psycopg.connect(conninfo, autocommit=True) as connection:

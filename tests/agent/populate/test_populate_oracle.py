@@ -53,9 +53,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str) else int(value)
 
 
-async def test_a_table_of_somebody_else_is_left_alone(
-    task_context: Any, endpoint: Endpoint, tns_database: str
-) -> None:
+async def test_a_table_of_somebody_else_is_left_alone(task_context: Any, endpoint: Endpoint, tns_database: str) -> None:
     with psycopg.connect(tns_database, autocommit=True) as connection:
         connection.execute("CREATE TABLE subscriber (mine int)")
     with pytest.raises(TaskFault) as raised:
