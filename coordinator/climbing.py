@@ -9,6 +9,7 @@ from __future__ import annotations
 from proveout.coordinator import iteration
 from proveout.coordinator.exchange import ProbeDue, Unresolved
 from proveout.coordinator.facts import Facts
+from proveout.coordinator.invariants import after_iteration, after_stage
 from proveout.coordinator.preparing import forget_parts
 from proveout.coordinator.state import Turn
 from proveout.coordinator.stats import confidence_after
@@ -49,6 +50,8 @@ def ladder_part(turn: Turn, stage: Ladder) -> bool:
         if resolved is None:
             return True
         rates[member.id] = resolved[0]
+        if after_iteration(turn, member):
+            return True
         _cut(turn, member)
     for slot in order.slots(members, together[0]):
         cut = turn.state.facts.cuts.get(slot.ladder.id)
@@ -58,8 +61,15 @@ def ladder_part(turn: Turn, stage: Ladder) -> bool:
             break
         if _begin(turn, slot.ladder, (slot.rung, slot.repeat), rates[slot.ladder.id], "measure"):
             return True
-    _tell_repeats(turn, members)
+    if after_stage(turn, stage):
+        return True
+    if not any(ended.outcome == "ok" for ended in _ended(turn.state.facts, together)):
+        _tell_repeats(turn, members)
     return False
+
+
+def _ended(facts: Facts, ladders: tuple[Ladder, ...]) -> list[StageFinished]:
+    return [facts.stages_finished[ladder.id] for ladder in ladders if ladder.id in facts.stages_finished]
 
 
 def _enough(turn: Turn, ladders: tuple[Ladder, ...], repeats: int) -> bool:
@@ -128,8 +138,10 @@ def search_part(turn: Turn, stage: Search) -> bool:
         return True
     low, high = rates
     assert low is not None and high is not None  # noqa: S101
+    if after_iteration(turn, stage):
+        return True
     if stage.id in turn.state.facts.searches:
-        return False
+        return after_stage(turn, stage)
     replayed = turn.judgement.replay(stage, low, high, ended_probes(turn.state.facts, stage))
     for report in replayed.reports[turn.state.facts.probes.get(stage.id, 0) :]:
         turn.emit(report)
@@ -137,7 +149,7 @@ def search_part(turn: Turn, stage: Search) -> bool:
         due = replayed.next
         return _begin(turn, stage, (stage.threads, due.number), due.rate, due.phase)
     turn.emit(replayed.next)
-    return False
+    return after_stage(turn, stage)
 
 
 def ended_probes(facts: Facts, stage: Search) -> tuple[IterationFinished, ...]:

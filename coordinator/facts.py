@@ -15,6 +15,7 @@ from proveout.proto.events import (
     AgentLost,
     AgentUp,
     Event,
+    InvariantsSeen,
     IterationFinished,
     IterationId,
     IterationStarted,
@@ -36,7 +37,9 @@ from proveout.proto.events import (
 class Facts:
     """The fold of a run's events. `history` is all of them but the live ones, in order; the rest are views of it.
 
-    `without` are the hosts that this sitting goes on without; a resume dials them again. `open_iteration` has started and neither finished nor been voided. `probes` counts the probes reported per search.
+    `without` are the hosts that this sitting goes on without; a resume dials them again. `open_iteration` has started and
+    neither finished nor been voided. `probes` counts the probes reported per search. `invariants` were looked at: (stage,
+    iteration or "", system).
     """
 
     history: tuple[Event, ...] = ()
@@ -53,6 +56,7 @@ class Facts:
     searches: Mapping[str, SearchFinished] = field(default_factory=dict)
     cuts: Mapping[str, LadderCut] = field(default_factory=dict)
     compared: Mapping[str, PropagationCompared] = field(default_factory=dict)
+    invariants: frozenset[tuple[str, str, str]] = frozenset()
     verdicts: tuple[VerdictReached, ...] = ()
     ended: RunFinished | None = None
 
@@ -94,6 +98,9 @@ def _view(facts: Facts, event: Event) -> Facts:  # noqa: PLR0911  # one arm per 
             return _iteration(facts, event)
         case PropagationCompared():
             return replace(facts, compared={**facts.compared, event.source: event})
+        case InvariantsSeen():
+            seen = (event.stage, event.iteration, event.system)
+            return replace(facts, invariants=facts.invariants | {seen})
         case VerdictReached():
             return replace(facts, verdicts=(*facts.verdicts, event))
         case RunFinished():

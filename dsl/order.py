@@ -50,7 +50,7 @@ def rungs(ladder: Ladder, leader: Ladder, repeat: int) -> tuple[int, ...]:
     """A ladder's rungs in the order of a repeat; `leader` is the first ladder of its group.
 
     >>> from proveout.dsl.plan import Windows
-    >>> one = Ladder(id="a", workload="w", target="t", clients=("c",), threads=(1, 2, 4), order="shuffled", seed=1,
+    >>> one = Ladder(id="a", workload="w", target="t", clients=("c",), threads=(1, 2, 4), order="shuffled", seed=2,
     ...     windows=Windows(ramp_up_s=0, measure_s=1, ramp_down_s=0))
     >>> [rungs(one, one, repeat) for repeat in (1, 2)]
     [(2, 1, 4), (1, 2, 4)]
