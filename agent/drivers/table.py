@@ -9,6 +9,7 @@ from proveout.dsl.errors import ProveoutError
 
 _DRIVERS = {
     "postgres": ("proveout.agent.drivers.postgres", "PostgresDriver", "proveout[postgres]"),
+    "mysql": ("proveout.agent.drivers.mysql", "MysqlDriver", "proveout[mysql]"),
     "sqlite": ("proveout.agent.drivers.sqlite", "SqliteDriver", "apsw"),
 }
 
