@@ -44,9 +44,9 @@ def external_endpoints(plan: Plan, environment: Mapping[str, str]) -> dict[str, 
 
 
 def filled(system: System, values: Mapping[str, str]) -> str:
-    """The system's dsn with each reference replaced, quoted as a libpq conninfo or URI wants it."""
+    """The system's dsn with each reference replaced, quoted as a URI or a libpq conninfo wants it."""
     dsn = system.dsn or ""
-    is_uri = dsn.startswith(("postgres://", "postgresql://"))
+    is_uri = dsn.startswith(("postgres://", "postgresql://", "mysql://", "mariadb://"))
 
     def put(match: re.Match[str]) -> str:
         value = values[match.group("name")]

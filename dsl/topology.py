@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
+from proveout.dsl import mysql_settings
 from proveout.dsl.nodes import Map, Node, did_you_mean
 from proveout.dsl.plan import Host, Secret, System
 from proveout.dsl.schema import HostEntry, SecretEntry, SystemEntry, Topology
 from proveout.dsl.scope import Scope, where_of
 
-DRIVERS = ("postgres", "sqlite")
+DRIVERS = ("postgres", "sqlite", "mysql")
 """Engines with a driver in this release."""
 
 OWN_SETTINGS = frozenset(
@@ -122,7 +123,7 @@ def _setting(value: str | float | bool) -> str:
 def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | None, path: str) -> bool:
     """Whether the rest of the plan can be checked with it; a missing driver is a problem, but does not stand in the way."""
     if entry.engine not in DRIVERS:
-        hint = f"this release has {' and '.join(DRIVERS)}"
+        hint = f"this release has {', '.join(DRIVERS)}"
         where = where_of(node, "engine")
         scope.problems.add(where, f"driver {entry.engine} is not built in yet", key=f"{path}.engine", hint=hint)
     before = len(scope.problems.found)
@@ -164,6 +165,8 @@ def _setting_objection(engine: str, name: str, value: str) -> str:
         return f"the value of `{name}` is more than one line"
     if engine == "sqlite" and name not in SQLITE_SETTINGS:
         return f"`{name}` is not kept in an SQLite file; what is: {', '.join(sorted(SQLITE_SETTINGS))}"
+    if engine == "mysql":
+        return mysql_settings.objection(name) or ""
     if engine == "postgres" and name.lower() in OWN_SETTINGS:
         return f"proveout sets `{name}` itself"
     if engine == "postgres" and name.lower() in COMMAND_SETTINGS:
@@ -185,6 +188,9 @@ def _check_dsn(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
     if entry.engine == "postgres" and "=" not in entry.dsn and "://" not in entry.dsn:
         hint = "host=db1 port=5432 dbname=hlr user=proveout, or postgresql://…"
         scope.problems.add(where, "not a PostgreSQL connection string", key=f"{path}.dsn", hint=hint)
+    if entry.engine == "mysql" and not entry.dsn.startswith(("mysql://", "mariadb://")):
+        hint = "mysql://proveout:${secrets.name}@db1:3306/hlr"
+        scope.problems.add(where, "not a MySQL dsn", key=f"{path}.dsn", hint=hint)
 
 
 def _check_propagation(scope: Scope, nodes: dict[str, Map]) -> None:

@@ -7,6 +7,7 @@ calls PyMySQL, for the driver, for populating and for the agent's own questions.
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,10 +91,9 @@ def connect(
     MySQL itself counts the rows that an UPDATE changed, and one that sets a column to the value it has would look like
     one that found nothing.
     """
-    return kind(
+    connection = kind(
         host=address.host,
         port=address.port,
-        unix_socket=address.unix_socket,
         user=address.user,
         password=address.password.encode(),
         database=address.database,
@@ -103,8 +103,35 @@ def connect(
         connect_timeout=timeout_s,
         read_timeout=read_timeout_s,
         program_name="proveout",
+        defer_connect=True,
         **_ssl(address),
     )
+    # PyMySQL knows only of its own unix sockets that no password can be overheard on them
+    connection._secure = address.unix_socket is not None
+    connection.connect(_socket(address, timeout_s))
+    return connection
+
+
+def _socket(address: Address, timeout_s: float) -> socket.socket:
+    """A connected socket; PyMySQL would leave one open where it cannot connect it."""
+    try:
+        if address.unix_socket is None:
+            made = socket.create_connection((address.host, address.port), timeout_s)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return made
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made.settimeout(timeout_s)
+        try:
+            made.connect(address.unix_socket)
+        except OSError:
+            made.close()
+            raise
+        return made
+    except OSError as error:
+        where = address.unix_socket or f"{address.host}:{address.port}"
+        text = f"cannot connect to the MySQL server at {where}: {error.strerror or error}"
+        raise pymysql.err.OperationalError(2003, text) from None
 
 
 def one_line(error: pymysql.err.MySQLError) -> tuple[str, str]:
