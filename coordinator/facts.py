@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from proveout.proto.events import (
     LIVE_EVENTS,
+    AgentLost,
     AgentUp,
     Event,
+    InvariantsSeen,
     IterationFinished,
     IterationId,
     IterationStarted,
@@ -35,12 +37,15 @@ from proveout.proto.events import (
 class Facts:
     """The fold of a run's events. `history` is all of them but the live ones, in order; the rest are views of it.
 
-    `open_iteration` has started and neither finished nor been voided. `probes` counts the probes reported per search.
+    `without` are the hosts that this sitting goes on without; a resume dials them again. `open_iteration` has started and
+    neither finished nor been voided. `probes` counts the probes reported per search. `invariants` were looked at: (stage,
+    iteration or "", system).
     """
 
     history: tuple[Event, ...] = ()
     started: RunStarted | None = None
     cores: Mapping[str, int] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()
     stages_started: frozenset[str] = frozenset()
     stages_finished: Mapping[str, StageFinished] = field(default_factory=dict)
     populated: frozenset[tuple[str, str]] = frozenset()
@@ -51,6 +56,7 @@ class Facts:
     searches: Mapping[str, SearchFinished] = field(default_factory=dict)
     cuts: Mapping[str, LadderCut] = field(default_factory=dict)
     compared: Mapping[str, PropagationCompared] = field(default_factory=dict)
+    invariants: frozenset[tuple[str, str, str]] = frozenset()
     verdicts: tuple[VerdictReached, ...] = ()
     ended: RunFinished | None = None
 
@@ -83,13 +89,18 @@ def apply(facts: Facts, event: Event) -> Facts:
 def _view(facts: Facts, event: Event) -> Facts:  # noqa: PLR0911  # one arm per kind of event
     match event:
         case RunStarted():
-            return replace(facts, started=event, ended=None)
+            return replace(facts, started=event, ended=None, without=frozenset())
+        case AgentLost(abandoned=True):
+            return replace(facts, without=facts.without | {event.host})
         case AgentUp():
             return replace(facts, cores={**facts.cores, event.host: event.cores})
         case IterationStarted() | IterationFinished() | IterationVoided():
             return _iteration(facts, event)
         case PropagationCompared():
             return replace(facts, compared={**facts.compared, event.source: event})
+        case InvariantsSeen():
+            seen = (event.stage, event.iteration, event.system)
+            return replace(facts, invariants=facts.invariants | {seen})
         case VerdictReached():
             return replace(facts, verdicts=(*facts.verdicts, event))
         case RunFinished():

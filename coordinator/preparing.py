@@ -7,6 +7,7 @@ there is none left. What is done is in `State.progress`, by names that begin wit
 from __future__ import annotations
 
 from proveout.coordinator import dag
+from proveout.coordinator.invariants import after_populate
 from proveout.coordinator.state import Turn, Waiting
 from proveout.coordinator.waves import batch
 from proveout.dsl.plan import Pause, Populate, Reset, Sql, Stage
@@ -39,6 +40,8 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
         if part_of(stage, f"populate:{name}") not in done:
             _populate(turn, stage, name)
             return True
+        if after_populate(turn, stage, name, part_of(stage, f"invariants:{name}")):
+            return True
     for source, sink, copy_data in dag.links(state.plan, stage):
         part = part_of(stage, f"link:{source.name}")
         if part not in done:
@@ -54,7 +57,8 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
 
 
 def _populate(turn: Turn, stage: Populate, system: str) -> None:
-    state, client = turn.state, stage.clients[0]
+    state = turn.state
+    client = dag.present(stage.clients, state.facts.without)[0]
     workers = stage.workers or state.facts.cores.get(client, 1)
     workload = state.plan.workload(stage.workload)
     spec = PopulateSystem(workload=workload, endpoint=state.endpoints[system], workers=workers)

@@ -68,6 +68,10 @@ class Judgement(Protocol):
         """Evidence that `stop_when` held for a valid iteration, None when it did not (or there is none)."""
         ...
 
+    def undecided(self, ladders: tuple[Ladder, ...], facts: Facts, repeat: int) -> tuple[str, ...]:
+        """The verdicts that more repeats of these ladders would decide, judged on the first `repeat` of them."""
+        ...
+
     def replay(
         self, stage: Search, rate_from: float, rate_to: float, probes: tuple[IterationFinished, ...]
     ) -> SearchReplayed:
@@ -90,7 +94,7 @@ class Judgement(Protocol):
 # ---- steps: what is being waited for -----------------------------------------------------------------------------
 
 Purpose: TypeAlias = Literal[
-    "start", "wipe", "populate", "link", "snapshot", "restore", "checkpoint", "sql", "compare", "stop"
+    "start", "wipe", "populate", "link", "snapshot", "restore", "checkpoint", "sql", "invariants", "compare", "stop"
 ]
 
 
@@ -107,11 +111,13 @@ class Batch:
     """Waves of tasks; the tasks of a wave run at once, the next wave begins when all have ended well.
 
     `name` is the part of the stage that is done when the batch is; `results` are in the order they came, with their host.
+    `iteration` is the one that invariants are looked at after.
     """
 
     purpose: Purpose
     name: str
     stage: str
+    iteration: str = ""
     waves: tuple[tuple[tuple[str, TaskSpec], ...], ...]
     pending: frozenset[str] = frozenset()
     results: tuple[tuple[TaskSpec, TaskResult], ...] = ()

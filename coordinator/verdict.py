@@ -7,18 +7,19 @@ conditions of stages over one iteration (`accept`, `stop_when`) are decided here
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from proveout.coordinator.judging import Judged, judge
-from proveout.coordinator.results import RunResults, environment, load_results
+from proveout.coordinator.results import RunResults, environment, ladder_metrics, load_results
 from proveout.coordinator.standing import Standing, standing
 from proveout.coordinator.validity import REFUSALS
 from proveout.coordinator.wording import quantity
-from proveout.dsl.plan import Check, Plan, Search
+from proveout.dsl.plan import Check, Ladder, Plan, Search
 from proveout.proto.events import (
     Event,
+    InvariantsSeen,
     IterationFinished,
     Metrics,
     Outcome,
@@ -36,11 +37,41 @@ UNDECIDED: Outcome = "INCONCLUSIVE"
 
 
 def reach(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached, ...]:
-    """Every verdict of the plan in its order, then one per propagation that was compared or should have been."""
+    """Every verdict of the plan in its order, then one per system with invariants, and one per propagation that was compared
+    or should have been."""
     results = load_results(events)
     tree = environment(results)
     written = tuple(_verdict(check, tree, results) for check in plan.verdicts)
-    return written + tuple(judge_propagation(compared) for compared in results.propagations)
+    systems = dict.fromkeys(seen.system for seen in results.invariants)
+    conserved = (judge_invariants(name, [s for s in results.invariants if s.system == name]) for name in systems)
+    return (*written, *conserved, *(judge_propagation(compared) for compared in results.propagations))
+
+
+def undecided(plan: Plan, ladders: Sequence[Ladder], events: Iterable[Stamped | Event], repeat: int) -> tuple[str, ...]:
+    """The verdicts that would be decided by more repeats of these ladders, judged on the first `repeat` of them.
+
+    Only those that read one of the ladders and nothing that has not ended. What is undecided because a number is missing, or a
+    repeat has no valid iteration, is not among them: more repeats would not help it.
+    """
+    ids = {ladder.id for ladder in ladders}
+    results = load_results(item for item in events if not _later(item, ids, repeat))
+    known = ids | {name for name, stage in results.stages.items() if stage.finished}
+    climbing = [results.stages[name] for name in ids & set(results.stages)]
+    tree = environment(results) | {stage.id: ladder_metrics(stage.iterations, stage.confidence) for stage in climbing}
+    return tuple(
+        check.id
+        for check in plan.verdicts
+        if ids & set(check.check.needs) and known >= set(check.check.needs) and _open(check, tree, results)
+    )
+
+
+def _later(item: Stamped | Event, ladders: set[str], repeat: int) -> bool:
+    event = item.event if isinstance(item, Stamped) else item
+    return isinstance(event, IterationFinished) and event.id.stage in ladders and event.id.repeat > repeat
+
+
+def _open(check: Check, tree: Metrics, results: RunResults) -> bool:
+    return judge(check.check.text, tree).open and not standing(check.check.text, results).excluded
 
 
 def exit_code(verdicts: Iterable[VerdictReached]) -> int:
@@ -108,6 +139,41 @@ def judge_propagation(compared: PropagationCompared) -> VerdictReached:
         check=f"{compared.source} and {compared.sink} hold the same rows",
         evidence=evidence,
     )
+
+
+def judge_invariants(system: str, seen: Sequence[InvariantsSeen]) -> VerdictReached:
+    """The built-in verdict `invariants:<system>`: whatever the loads did, the data satisfied what the workload must conserve."""
+    broken = [(one, check) for one in seen for check in one.checks if not check.holds]
+    unasked = [one for one in seen if not one.checks]
+    outcome = FAILED if broken else UNDECIDED if unasked else PASSED
+    if broken:
+        first, check = broken[0]
+        places = len({(one.stage, one.iteration) for one, _ in broken})
+        evidence = (
+            f"broken after {places} of {_times(len(seen))}, first after {_after(first)}: {check.name}: {check.evidence}"
+        )
+    elif unasked:
+        evidence = f"{system} could not be asked after {_after(unasked[0])}"
+    else:
+        last = "; ".join(f"{check.name}: {check.evidence}" for check in seen[-1].checks)
+        evidence = f"held each of {_times(len(seen))}, last after {_after(seen[-1])}: {last}"
+    return VerdictReached(
+        id=f"invariants:{system}",
+        title=f"What the workload must conserve is conserved in {system}",
+        severity="fail",
+        outcome=outcome,
+        check=f"the invariants of the workload hold in {system}",
+        evidence=evidence,
+        iterations=tuple(one.iteration for one in seen if one.iteration),
+    )
+
+
+def _times(count: int) -> str:
+    return f"{count} time{'s' if count > 1 else ''} that it was looked at"
+
+
+def _after(seen: InvariantsSeen) -> str:
+    return f"iteration {seen.iteration}" if seen.iteration else f"stage {seen.stage}"
 
 
 # ---- conditions of stages ----------------------------------------------------------------------------------------

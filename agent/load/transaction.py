@@ -21,9 +21,9 @@ MIX_BATCH = 512
 MIX_PURPOSE = 3_000  # keeps this stream apart from those of keys and arrivals
 
 
-def _control(name: str, postgres: str, sqlite: str) -> Statement:
-    text: dict[Dialect, str] = {"postgres": postgres, "sqlite": sqlite, "mysql": postgres}
-    return Statement(name=name, text=text, arguments=(), reads=False)
+def _control(name: str, text: str, sqlite: str) -> Statement:
+    texts: dict[Dialect, str] = {"postgres": text, "sqlite": sqlite, "oracle": text, "mysql": text}
+    return Statement(name=name, text=texts, arguments=(), reads=False)
 
 
 # A deferred SQLite transaction that reads and then writes fails when another has written in between; so writers say so.

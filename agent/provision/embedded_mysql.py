@@ -116,8 +116,13 @@ class Server:
         self._state: store.State | None = None
         self._password = secrets.token_urlsafe(32)
         self.pid: int | None = None
-        self.death: str | None = None
+        self._died: str | None = None
         self.fresh = True
+
+    @property
+    def death(self) -> str | None:
+        """How the server ended by itself, None while it runs or was stopped by us."""
+        return self._died
 
     @property
     def log(self) -> Path:
@@ -180,7 +185,7 @@ class Server:
             if self.death is None:
                 return
             self.close(keep_data=True)
-        self.death = None
+        self._died = None
         self._grounds = Grounds(self._folder, self._exited)
         previous = self._grounds.enter()
         self._state = previous or store.make_store(self._folder, self._grounds.uid, self._grounds.reachable)
@@ -222,7 +227,7 @@ class Server:
 
     def _launch(self) -> None:
         offset = server_log.size(self.log)
-        self.death = None
+        self._died = None
         answer = self._at.guard.ask(
             "start",
             argv=[str(self._programs.server), f"--defaults-file={self._configure()}"],
@@ -271,7 +276,7 @@ class Server:
     def _exited(self, how: str) -> None:
         """The guard's report, in its reader's thread."""
         was_ready = self.pid is not None
-        self.death = how
+        self._died = how
         if was_ready:
             self.pid = None
             if self._on_death is not None and self._lock.acquire(blocking=False):

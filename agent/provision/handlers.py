@@ -11,7 +11,9 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Protocol, cast
 
 from proveout.agent.provision import store
@@ -145,6 +147,18 @@ def _need_psycopg() -> None:
         ) from None
 
 
+def _oracle() -> ModuleType:
+    """The module of Oracle's statements; TaskFault where its client is not installed."""
+    try:
+        return import_module("proveout.agent.provision.oracle")
+    except ImportError:
+        raise TaskFault(
+            "missing",
+            "the Oracle client python-oracledb is not installed on this host",
+            way_out="install it with: pip install 'proveout[oracle]'",
+        ) from None
+
+
 def _need_pymysql() -> None:
     try:
         import pymysql  # noqa: F401, PLC0415 - only whether it is there
@@ -197,6 +211,8 @@ async def _settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
         from proveout.agent.provision import mysql_statements  # noqa: PLC0415 - see the module's head
 
         return await asyncio.to_thread(mysql_statements.server_settings, endpoint)
+    if endpoint.engine == "oracle":
+        return await asyncio.to_thread(_oracle().settings, endpoint)
     _need_psycopg()
     from proveout.agent.provision.statements import server_settings  # noqa: PLC0415
 
@@ -215,6 +231,8 @@ async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
 
         with _explained(context, spec.endpoint.system):
             return SqlDone(counts=await asyncio.to_thread(mysql_statements.run_all, spec.endpoint, spec.statements))
+    if spec.endpoint.engine == "oracle":
+        return SqlDone(counts=await asyncio.to_thread(_oracle().run_statements, spec.endpoint, spec.statements))
     _need_psycopg()
     from proveout.agent.provision.statements import run_all  # noqa: PLC0415
 
@@ -235,6 +253,8 @@ async def checkpoint(context: TaskContext, spec: Checkpoint) -> Done:
 
         with _explained(context, spec.endpoint.system):
             await asyncio.to_thread(mysql_statements.write_out, spec.endpoint)
+    elif spec.endpoint.engine == "oracle":
+        await asyncio.to_thread(_oracle().checkpoint, spec.endpoint)
     else:
         _need_psycopg()
         from proveout.agent.provision.statements import write_out  # noqa: PLC0415

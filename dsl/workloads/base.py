@@ -35,6 +35,7 @@ class Statement:
     """One SQL statement: `name` (unique in its workload), `text` per dialect, argument and result column types.
 
     `arguments` and `columns` are of `int`, `str`; `reads` says whether rows come back (else a count of rows affected).
+    `rows_max` is the most rows that can come back, where that is known: drivers that fetch in batches size them by it.
     `logical_errors` are the errors (SQLSTATEs, and apsw's extended result names for SQLite) that the specification
     counts as a logical failure: the driver closes the body, rolls back and records `Outcome.LOGICAL_FAILURE`.
     """
@@ -45,6 +46,7 @@ class Statement:
     columns: tuple[type[int] | type[str], ...] = ()
     reads: bool = True
     logical_errors: frozenset[str] = frozenset()
+    rows_max: int | None = None
 
 
 class Result(Protocol):
@@ -113,6 +115,23 @@ class Population:
     expected: Mapping[str, tuple[int, int]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invariant:
+    """Something that the data must satisfy whatever the load has done: two whole numbers, which one statement reads, are equal.
+
+    The statement has the columns (left, right), gives one row, and reads both in one snapshot, so that it holds at any
+    time, in mid-load and at the end of a propagation too. `left` and `right` say in words what they are. Where the rule
+    is about many rows, count them: `("districts that hold it", "districts")`. Money is counted in its smallest unit.
+    """
+
+    name: str
+    title: str
+    left: str
+    right: str
+    statement: Statement
+    arguments: tuple[Any, ...] = ()
+
+
 class WorkloadKind(Protocol):
     """A workload ready to run, made by its module's `build(parameters)`."""
 
@@ -124,6 +143,11 @@ class WorkloadKind(Protocol):
     @property
     def population(self) -> Population:
         """What is loaded before."""
+        ...
+
+    @property
+    def invariants(self) -> tuple[Invariant, ...]:
+        """What must hold on the populated data and go on holding; when it is looked at is in `parameters.CHECKED_AFTER`."""
         ...
 
     def keys(self, stream: int) -> Any:
