@@ -110,6 +110,9 @@ TRANSACTIONS: Mapping[str, tuple[str, ...]] = {"hlr": HLR_TRANSACTIONS}
 WRITERS: Mapping[str, frozenset[str]] = {"hlr": HLR_WRITERS}
 DIALECT_OF_ENGINE: Mapping[str, str] = {"timesten": "oracle"}
 """Engines whose SQL is called differently from them."""
+CHECKED_AFTER: Mapping[str, Literal["iteration", "stage"]] = {}
+"""Kinds that have invariants (`base.Invariant`): looked at after the population, and then after every iteration, or where that
+costs too much, at the end of every stage that ran a load."""
 
 
 def to_values(model: BaseModel) -> tuple[tuple[str, Value], ...]:

@@ -21,7 +21,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from proveout.dsl.workloads import sql_population, sql_text
-from proveout.dsl.workloads.base import Body, Dialect, Outcome, Population, Request, Row, Statement, TransactionType
+from proveout.dsl.workloads.base import (
+    Body,
+    Dialect,
+    Invariant,
+    Outcome,
+    Population,
+    Request,
+    Row,
+    Statement,
+    TransactionType,
+)
 from proveout.dsl.workloads.sql_draws import Words, draw
 from proveout.dsl.workloads.sql_parameters import (
     LOGICAL_ERRORS,
@@ -86,6 +96,11 @@ class SqlWorkload:
     def population(self) -> Population:
         """The plan's tables; see `sql_population`."""
         return sql_population.population(self.parameters)
+
+    @property
+    def invariants(self) -> tuple[Invariant, ...]:
+        """None: what the data must satisfy, a plan cannot say yet."""
+        return ()
 
     def keys(self, stream: int) -> tuple[Source, ...]:
         """What one terminal draws from: of each transaction, a function that gives what all its statements need."""
