@@ -60,6 +60,10 @@ class _Check:
 
     def table(self, name: str, entry: TableEntry) -> None:
         at = ("tables", name)
+        for column, generator in entry.columns.items():
+            if generator.from_ is not None:
+                message = "a population has no results to take values from"
+                self.add(where_of(self.node, *at, "columns", column), message, (*at, "columns", column))
         for key, scripts in (("create", entry.create), ("after", entry.after)):
             for engine, texts in scripts.items():
                 for text in texts:
@@ -84,7 +88,7 @@ class _Check:
             if column.lower() not in known:
                 message = f"CREATE TABLE {name} has no column `{column}`"
                 self.add(self.at_key(*at), message, at, did_you_mean(column, [c.name for c in columns]))
-            elif mismatch := _mismatch(known[column.lower()], generator):
+            elif generator.from_ is None and (mismatch := _mismatch(known[column.lower()], generator)):
                 self.add(where_of(self.node, *at), mismatch, at)
 
     # ---- transactions -----------------------------------------------------------------------------------------------

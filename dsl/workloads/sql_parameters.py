@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
+from proveout.dsl import units
+
 Engine: TypeAlias = Literal["any", "postgres", "sqlite", "oracle", "mysql"]
 Scalar: TypeAlias = int | float | str
 SQL_MAX = 20_000
@@ -98,15 +100,15 @@ def _weighted(value: object) -> object:
 def _shares(value: object) -> object:
     """A percentage, or [least, most]; as compiled, numbers."""
     both = list(value) if isinstance(value, (list, tuple)) else [value, value]
-    return tuple(_fraction(item) if isinstance(item, str) else item for item in both)
+    low, *_, high = [_fraction(item) for item in both]
+    if len(both) != 2 or not 0.0 <= low <= high <= 1.0:
+        raise ValueError("a share is a percentage from 0% to 100%, or [least, most]")
+    return low, high
 
 
-def _fraction(text: str) -> object:
-    number = text.removesuffix("%").replace("_", "").strip()
-    try:
-        return float(number) / 100.0 if text.endswith("%") else text
-    except ValueError:
-        return text
+def _fraction(value: object) -> float:
+    """A percentage as a plan writes it, or the number that it was compiled to."""
+    return value if isinstance(value, float) else units.fraction(value)
 
 
 _ENGINES = list(Engine.__args__)  # type: ignore[attr-defined]  # a Literal's arguments
@@ -129,7 +131,7 @@ _NUMBER: dict[str, Any] = {"type": "number"}
 _WHOLE: dict[str, Any] = {"type": "integer"}
 _PERCENT: dict[str, Any] = {"type": "string", "pattern": r"^\d+(\.\d+)?%$"}
 
-Sql: TypeAlias = Annotated[str, Field(min_length=1, max_length=SQL_MAX)]
+Sql: TypeAlias = Annotated[str, Field(max_length=SQL_MAX)]
 Texts: TypeAlias = Annotated[dict[Engine, Sql], BeforeValidator(_for_any), _by_engine(_TEXT_SCHEMA)]
 Scripts: TypeAlias = Annotated[
     dict[Engine, Annotated[list[Sql], Field(max_length=100)]], BeforeValidator(_lists), _by_engine(_MANY_SCHEMA)
@@ -148,8 +150,7 @@ Rows: TypeAlias = Annotated[
     BeforeValidator(_rows),
     WithJsonSchema({"anyOf": [{"enum": ["any", "some", "none"]}, _WHOLE, {"type": "array", "items": _WHOLE}]}),
 ]
-Fraction: TypeAlias = Annotated[float, Field(ge=0.0, le=1.0)]
-Shares: TypeAlias = Annotated[tuple[Fraction, Fraction], BeforeValidator(_shares), _range_of(_PERCENT, alone=True)]
+Shares: TypeAlias = Annotated[tuple[float, float], BeforeValidator(_shares), _range_of(_PERCENT, alone=True)]
 Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 Weight: TypeAlias = Annotated[float, Field(ge=0.0, le=1e9)]
 
@@ -308,13 +309,6 @@ class TableEntry(_Strict):
     )
     after: Scripts = Field(default_factory=dict, description="Indexes and the like, once all rows are in.")
 
-    @model_validator(mode="after")
-    def _no_results(self) -> Self:
-        taken = [name for name, generator in self.columns.items() if generator.from_ is not None]
-        if taken:
-            raise ValueError(f"column `{taken[0]}`: a population has no results to take values from")
-        return self
-
 
 class StatementEntry(_Strict):
     """One statement of a transaction."""
@@ -356,12 +350,6 @@ class TransactionEntry(_Strict):
     statements: dict[Name, StatementEntry] = Field(
         min_length=1, max_length=100, description="Run in this order, in one transaction."
     )
-
-    @model_validator(mode="after")
-    def _shares_in_order(self) -> Self:
-        if self.logical_failures is not None and self.logical_failures[0] > self.logical_failures[1]:
-            raise ValueError("logical_failures runs backwards")
-        return self
 
 
 class Custom(_Strict):
