@@ -165,8 +165,9 @@ def _timestamp(first: str, last: str) -> Draw:
     span = int((np.datetime64(datetime.fromisoformat(last), "s") - begin).astype(np.int64)) + 1
 
     def make(words: Words) -> Values:
-        moments = np.datetime_as_string(begin + choice(words[:, 0], span).astype("timedelta64[s]"), unit="s")
-        spaced: Values = np.char.replace(moments, "T", " ")
-        return spaced
+        moments = begin + choice(words[:, 0], span).astype("timedelta64[s]")
+        texts = np.datetime_as_string(moments, unit="s").astype("U19")
+        texts.view("U1").reshape(-1, 19)[:, 10] = " "  # in place of the T
+        return texts
 
     return Draw(1, make)
