@@ -40,7 +40,9 @@ class Statement:
     refuse what the server's type cannot hold; empty where the workload's own schema makes sure of that.
 
     `reads` says whether rows come back (else a count of rows affected), `writes` whether any are changed (by default,
-    by what does not read).
+    by what does not read). `rows_max` is the most rows that can come back, where that is known: drivers that fetch in
+    batches size them by it.
+
     `logical_errors` are the errors (SQLSTATEs, and apsw's extended result names for SQLite) that the specification
     counts as a logical failure: the driver closes the body, rolls back and records `Outcome.LOGICAL_FAILURE`.
     """
@@ -51,6 +53,7 @@ class Statement:
     columns: tuple[type[object], ...] = ()
     reads: bool = True
     logical_errors: frozenset[str] = frozenset()
+    rows_max: int | None = None
     writes: bool | None = None
     ranges: tuple[tuple[int, int] | None, ...] = ()
 
