@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from proveout.dsl.workloads import hlr_oracle
 from proveout.dsl.workloads.base import Dialect, Population, Table
 from proveout.dsl.workloads.hlr_rows import words
 from proveout.dsl.workloads.sql_draws import Values, draw
@@ -34,7 +35,7 @@ def population(parameters: Custom) -> Population:
         tables=tuple(_table(parameters.seed, units, name, entry) for name, entry in parameters.tables.items()),
         before={dialect: _before(parameters.tables, dialect) for dialect in dialects},
         after={dialect: _after(parameters.tables, dialect) for dialect in dialects},
-        drop={dialect: _drop(parameters.tables) for dialect in dialects},
+        drop={dialect: _drop(tuple(parameters.tables), dialect) for dialect in dialects},
         expected={name: (entry.rows, entry.rows) for name, entry in parameters.tables.items()},
     )
 
@@ -90,9 +91,11 @@ def _after(tables: Mapping[str, TableEntry], dialect: Dialect) -> tuple[tuple[st
         return (*own, ("ANALYZE",))
     if dialect == "mysql":
         return (*own, tuple(f"ANALYZE TABLE {name}" for name in tables))
-    return own
+    return (*own, tuple(f"BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, '{name.upper()}'); END;" for name in tables))
 
 
-def _drop(tables: Mapping[str, TableEntry]) -> tuple[str, ...]:
+def _drop(tables: tuple[str, ...], dialect: Dialect) -> tuple[str, ...]:
     """Later tables may refer to earlier ones."""
-    return tuple(f"DROP TABLE IF EXISTS {name}" for name in reversed(list(tables)))
+    if dialect == "oracle":
+        return hlr_oracle.drop(tables)
+    return tuple(f"DROP TABLE IF EXISTS {name}" for name in reversed(tables))
