@@ -10,9 +10,11 @@ A table that proveout made carries a comment that says so, and only such tables 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pymysql
@@ -23,9 +25,10 @@ from proveout.agent.drivers.mysql_dsn import MalformedDsn, connect, one_line, pa
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads.base import Population, Table
 
+Columns = Sequence[npt.NDArray[np.generic]]
+
 CHUNK_UNITS = 5_000
 PACKET_BYTES = 1 << 20
-INSERT_BYTES_SHARE = 2  # an INSERT takes at most the server's max_allowed_packet divided by this
 COMMENT = "Made by proveout for a load; proveout drops and makes it anew"
 COMMENT_OF = "SELECT table_comment FROM information_schema.tables WHERE table_schema = database() AND table_name ="
 SETTINGS = (
@@ -79,9 +82,7 @@ class MysqlLoader:
         for setting in SETTINGS:
             self.execute(setting)
         self._without_binary_log()
-        local, packet = self._one("SELECT @@global.local_infile, @@max_allowed_packet")
-        self._streams = bool(local)
-        self._insert_bytes = int(packet) // INSERT_BYTES_SHARE
+        self._streams = bool(self._one("SELECT @@global.local_infile")[0])
 
     def prepare(self) -> None:
         """Drop our earlier tables, create new ones, empty."""
@@ -99,7 +100,7 @@ class MysqlLoader:
             self._connection.begin()
             for start in range(first, first + count, CHUNK_UNITS):
                 rows = table.rows(start, min(CHUNK_UNITS, first + count - start))
-                taken += send(table, pa.table([pa.array(values) for values in rows], names=_names(table)))
+                taken += send(table, rows)
                 progress(len(rows[0]))
             self._connection.commit()
         except pymysql.err.MySQLError as error:
@@ -141,25 +142,21 @@ class MysqlLoader:
             if refusal.code != "refused":
                 raise
 
-    def _streamed(self, table: Table, rows: pa.Table) -> int:
+    def _streamed(self, table: Table, rows: Columns) -> int:
         statement = (
-            f"LOAD DATA LOCAL INFILE 'rows' INTO TABLE {table.name} CHARACTER SET ascii"
-            f" FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' ({', '.join(_names(table))})"
+            f"LOAD DATA LOCAL INFILE 'rows' INTO TABLE {table.name} CHARACTER SET utf8mb4"
+            f" FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' ESCAPED BY '' ({', '.join(_names(table))})"
         )
-        return int(self._connection.load(statement, _csv(rows)))
+        return int(self._connection.load(statement, _csv(rows, _names(table))))
 
-    def _inserted(self, table: Table, rows: pa.Table) -> int:
-        """As many rows to a statement as the server takes in one packet."""
-        text = _csv(rows)
-        parts = max(1, -(-2 * len(text) // self._insert_bytes))
-        size = -(-rows.num_rows // parts)
-        taken = 0
+    def _inserted(self, table: Table, rows: Columns) -> int:
+        """As many rows to a statement as PyMySQL puts into one, about 1 MB."""
+        names = ", ".join(_names(table))
+        marks = ", ".join("%s" for _ in table.columns)
+        plain = ((values.astype(str) if values.dtype.kind == "S" else values).tolist() for values in rows)
         with self._connection.cursor() as cursor:
-            for start in range(0, rows.num_rows, size):
-                values = _csv(rows.slice(start, size)).rstrip(b"\n").replace(b"\n", b"),(")
-                head = f"INSERT INTO {table.name} ({', '.join(_names(table))}) VALUES ("  # noqa: S608 - names of ours
-                taken += cursor.execute(head.encode() + values + b")")
-        return taken
+            text = f"INSERT INTO {table.name} ({names}) VALUES ({marks})"  # noqa: S608 - names of ours
+            return int(cursor.executemany(text, list(zip(*plain, strict=True))) or 0)
 
     def _refuse_foreign_tables(self) -> None:
         for table in self._population.tables:
@@ -187,10 +184,11 @@ def _names(table: Table) -> list[str]:
     return [name for name, _ in table.columns]
 
 
-def _csv(rows: pa.Table) -> bytes:
-    """Rows as text: integers bare, texts in double quotes, which MySQL's string literals may have too."""
+def _csv(rows: Columns, names: list[str]) -> bytes:
+    """Rows as text: numbers bare, texts in double quotes, which stand twice inside one."""
     out = io.BytesIO()
-    arrow_csv.write_csv(rows, out, arrow_csv.WriteOptions(include_header=False))
+    table = pa.table([pa.array(values) for values in rows], names=names)
+    arrow_csv.write_csv(table, out, arrow_csv.WriteOptions(include_header=False))
     return out.getvalue()
 
 
