@@ -1,4 +1,4 @@
-"""Rows of a population as PostgreSQL's binary COPY format, made in numpy: one memory image per slice, no loop over rows.
+"""Rows of a population as PostgreSQL's COPY formats: binary, made in numpy, or text where the server is to convert.
 
 A row of COPY BINARY is `int16` number of fields, then for each field an `int32` length and the value, big-endian. Every
 value gets as much room as its kind may need, so a slice is one array of packed records; where values are shorter (`text(n)`)
@@ -9,13 +9,15 @@ COPY, "Binary Format"; `numeric_recv` in its source for the digits of a numeric,
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+ANY = "any"  # the kind of a column that the server converts to (see `workloads.base.Table`)
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(4) + bytes(4)  # signature, flags, length of the header's extension
 TRAILER = b"\xff\xff"
 _INTEGERS = {"int2": ">i2", "int4": ">i4", "int8": ">i8"}
@@ -94,6 +96,35 @@ def _cut(kept: npt.NDArray[np.bool_], record: np.dtype[np.void], field: str, siz
     assert fields is not None  # noqa: S101 - it is a record
     start, width = fields[field][1], fields[field][0].itemsize
     kept[:, start : start + width] = np.arange(width) < sizes[:, None]
+
+
+def encode_text(_: Columns, rows: Sequence[npt.NDArray[np.generic]]) -> bytes:
+    """The rows as COPY's text format: a line each, columns between tabs, what is special in it escaped."""
+    columns = (_escaped(values) if values.dtype.kind in "US" else map(str, values.tolist()) for values in rows)
+    return "".join([f"{line}\n" for line in map("\t".join, zip(*columns, strict=True))]).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFormat:
+    """What goes over the wire for a COPY: its name in SQL, what stands around the rows, and how rows are written."""
+
+    format: str
+    header: bytes
+    trailer: bytes
+    encode: Callable[[Columns, Sequence[npt.NDArray[np.generic]]], bytes]
+
+
+BINARY = CopyFormat("BINARY", HEADER, TRAILER, encode)
+TEXT = CopyFormat("TEXT", b"", b"", encode_text)
+
+
+def _escaped(values: npt.NDArray[np.generic]) -> list[str]:
+    texts: list[str] = values.astype(str).tolist()
+    return [text.translate(_ESCAPES) if _SPECIAL.search(text) else text for text in texts]
+
+
+_SPECIAL = re.compile(r"[\\\t\n\r]")
+_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
 @cache
