@@ -9,6 +9,7 @@ from __future__ import annotations
 from proveout.coordinator import iteration
 from proveout.coordinator.exchange import ProbeDue, Unresolved
 from proveout.coordinator.facts import Facts
+from proveout.coordinator.invariants import after_iteration, after_stage
 from proveout.coordinator.preparing import forget_parts
 from proveout.coordinator.state import Turn
 from proveout.dsl.plan import Expression, Ladder, Open, Search, Stage
@@ -41,6 +42,8 @@ def ladder_part(turn: Turn, stage: Ladder) -> bool:
     rates = _resolved(turn, stage)
     if rates is None:
         return True
+    if after_iteration(turn, stage):
+        return True
     _cut(turn, stage)
     cut = turn.state.facts.cuts.get(stage.id)
     for repeat in range(1, stage.repeat + 1):
@@ -49,7 +52,7 @@ def ladder_part(turn: Turn, stage: Ladder) -> bool:
                 continue
             if _begin(turn, stage, (rung, repeat), rates[0], "measure"):
                 return True
-    return False
+    return after_stage(turn, stage)
 
 
 def _begin(turn: Turn, stage: Ladder | Search, slot: tuple[int, int], rate: float | None, phase: str) -> bool:
@@ -87,8 +90,10 @@ def search_part(turn: Turn, stage: Search) -> bool:
         return True
     low, high = rates
     assert low is not None and high is not None  # noqa: S101
+    if after_iteration(turn, stage):
+        return True
     if stage.id in turn.state.facts.searches:
-        return False
+        return after_stage(turn, stage)
     replayed = turn.judgement.replay(stage, low, high, ended_probes(turn.state.facts, stage))
     for report in replayed.reports[turn.state.facts.probes.get(stage.id, 0) :]:
         turn.emit(report)
@@ -96,7 +101,7 @@ def search_part(turn: Turn, stage: Search) -> bool:
         due = replayed.next
         return _begin(turn, stage, (stage.threads, due.number), due.rate, due.phase)
     turn.emit(replayed.next)
-    return False
+    return after_stage(turn, stage)
 
 
 def ended_probes(facts: Facts, stage: Search) -> tuple[IterationFinished, ...]:

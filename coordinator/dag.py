@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 from proveout.dsl.plan import Capture, Ladder, Open, Plan, Populate, Reset, Search, System, Value, Windows, Workload
 from proveout.proto.events import IterationId
 from proveout.proto.messages import (
+    CheckInvariants,
     Checkpoint,
     CompareSystems,
     Endpoint,
@@ -183,6 +184,8 @@ def what(spec: TaskSpec) -> str:  # noqa: PLR0911  # one arm per kind of task
             return f"link:{source.system}"
         case CompareSystems(source=source):
             return f"compare:{source.system}"
+        case CheckInvariants(endpoint=endpoint):
+            return f"invariants:{endpoint.system}"
         case RunSql(endpoint=endpoint):
             return f"sql:{endpoint.system}"
         case Checkpoint(endpoint=endpoint):
@@ -206,6 +209,8 @@ def deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911  # one arm per kind of
             return 300.0 + (_units(workload) / _ROWS_PER_S_MIN if copy_data else 0.0)
         case CompareSystems(workload=workload, drain_timeout_s=drain_s):
             return drain_s + 600.0 + _units(workload) / _ROWS_PER_S_MIN
+        case CheckInvariants(workload=workload):
+            return 600.0 + _units(workload) / _ROWS_PER_S_MIN
         case RunLoad(windows=windows):
             return windows.total_s + 240.0
         case RunCapture():

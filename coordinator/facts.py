@@ -14,6 +14,7 @@ from proveout.proto.events import (
     LIVE_EVENTS,
     AgentUp,
     Event,
+    InvariantsSeen,
     IterationFinished,
     IterationId,
     IterationStarted,
@@ -36,6 +37,7 @@ class Facts:
     """The fold of a run's events. `history` is all of them but the live ones, in order; the rest are views of it.
 
     `open_iteration` has started and neither finished nor been voided. `probes` counts the probes reported per search.
+    `invariants` were looked at: (stage, iteration or "", system).
     """
 
     history: tuple[Event, ...] = ()
@@ -51,6 +53,7 @@ class Facts:
     searches: Mapping[str, SearchFinished] = field(default_factory=dict)
     cuts: Mapping[str, LadderCut] = field(default_factory=dict)
     compared: Mapping[str, PropagationCompared] = field(default_factory=dict)
+    invariants: frozenset[tuple[str, str, str]] = frozenset()
     verdicts: tuple[VerdictReached, ...] = ()
     ended: RunFinished | None = None
 
@@ -90,6 +93,9 @@ def _view(facts: Facts, event: Event) -> Facts:  # noqa: PLR0911  # one arm per 
             return _iteration(facts, event)
         case PropagationCompared():
             return replace(facts, compared={**facts.compared, event.source: event})
+        case InvariantsSeen():
+            seen = (event.stage, event.iteration, event.system)
+            return replace(facts, invariants=facts.invariants | {seen})
         case VerdictReached():
             return replace(facts, verdicts=(*facts.verdicts, event))
         case RunFinished():

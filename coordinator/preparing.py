@@ -7,6 +7,7 @@ there is none left. What is done is in `State.progress`, by names that begin wit
 from __future__ import annotations
 
 from proveout.coordinator import dag
+from proveout.coordinator.invariants import after_populate
 from proveout.coordinator.state import Turn, Waiting
 from proveout.coordinator.waves import batch
 from proveout.dsl.plan import Pause, Populate, Reset, Sql, Stage
@@ -38,6 +39,8 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
     for name in stage.into:
         if part_of(stage, f"populate:{name}") not in done:
             _populate(turn, stage, name)
+            return True
+        if after_populate(turn, stage, name, part_of(stage, f"invariants:{name}")):
             return True
     for source, sink, copy_data in dag.links(state.plan, stage):
         part = part_of(stage, f"link:{source.name}")

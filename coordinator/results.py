@@ -21,6 +21,7 @@ from proveout.proto.events import (
     AgentLost,
     AgentUp,
     Event,
+    InvariantsSeen,
     IterationFinished,
     IterationVoided,
     LadderCut,
@@ -92,6 +93,7 @@ class RunResults:
     systems: Mapping[str, SystemUp] = field(default_factory=dict)
     stages: Mapping[str, StageResult] = field(default_factory=dict)
     propagations: tuple[PropagationCompared, ...] = ()
+    invariants: tuple[InvariantsSeen, ...] = ()
     verdicts: tuple[VerdictReached, ...] = ()
     lost: tuple[AgentLost, ...] = ()
     notices: tuple[Notice, ...] = ()
@@ -131,6 +133,8 @@ def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # no
         case PropagationCompared():
             others = tuple(item for item in results.propagations if item.source != event.source)
             return replace(results, propagations=(*others, event))
+        case InvariantsSeen():
+            return replace(results, invariants=(*results.invariants, event))
         case VerdictReached():
             reached = tuple(item for item in results.verdicts if item.id != event.id)
             return replace(results, verdicts=(*reached, event))

@@ -90,7 +90,7 @@ class Judgement(Protocol):
 # ---- steps: what is being waited for -----------------------------------------------------------------------------
 
 Purpose: TypeAlias = Literal[
-    "start", "wipe", "populate", "link", "snapshot", "restore", "checkpoint", "sql", "compare", "stop"
+    "start", "wipe", "populate", "link", "snapshot", "restore", "checkpoint", "sql", "invariants", "compare", "stop"
 ]
 
 
@@ -107,11 +107,13 @@ class Batch:
     """Waves of tasks; the tasks of a wave run at once, the next wave begins when all have ended well.
 
     `name` is the part of the stage that is done when the batch is; `results` are in the order they came, with their host.
+    `iteration` is the one that invariants are looked at after.
     """
 
     purpose: Purpose
     name: str
     stage: str
+    iteration: str = ""
     waves: tuple[tuple[tuple[str, TaskSpec], ...], ...]
     pending: frozenset[str] = frozenset()
     results: tuple[tuple[TaskSpec, TaskResult], ...] = ()

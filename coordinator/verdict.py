@@ -7,7 +7,7 @@ conditions of stages over one iteration (`accept`, `stop_when`) are decided here
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from proveout.coordinator.wording import quantity
 from proveout.dsl.plan import Check, Plan, Search
 from proveout.proto.events import (
     Event,
+    InvariantsSeen,
     IterationFinished,
     Metrics,
     Outcome,
@@ -36,11 +37,14 @@ UNDECIDED: Outcome = "INCONCLUSIVE"
 
 
 def reach(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached, ...]:
-    """Every verdict of the plan in its order, then one per propagation that was compared or should have been."""
+    """Every verdict of the plan in its order, then one per system with invariants, and one per propagation that was compared
+    or should have been."""
     results = load_results(events)
     tree = environment(results)
     written = tuple(_verdict(check, tree, results) for check in plan.verdicts)
-    return written + tuple(judge_propagation(compared) for compared in results.propagations)
+    systems = dict.fromkeys(seen.system for seen in results.invariants)
+    conserved = (judge_invariants(name, [s for s in results.invariants if s.system == name]) for name in systems)
+    return (*written, *conserved, *(judge_propagation(compared) for compared in results.propagations))
 
 
 def exit_code(verdicts: Iterable[VerdictReached]) -> int:
@@ -108,6 +112,41 @@ def judge_propagation(compared: PropagationCompared) -> VerdictReached:
         check=f"{compared.source} and {compared.sink} hold the same rows",
         evidence=evidence,
     )
+
+
+def judge_invariants(system: str, seen: Sequence[InvariantsSeen]) -> VerdictReached:
+    """The built-in verdict `invariants:<system>`: whatever the loads did, the data satisfied what the workload must conserve."""
+    broken = [(one, check) for one in seen for check in one.checks if not check.holds]
+    unasked = [one for one in seen if not one.checks]
+    outcome = FAILED if broken else UNDECIDED if unasked else PASSED
+    if broken:
+        first, check = broken[0]
+        places = len({(one.stage, one.iteration) for one, _ in broken})
+        evidence = (
+            f"broken after {places} of {_times(len(seen))}, first after {_after(first)}: {check.name}: {check.evidence}"
+        )
+    elif unasked:
+        evidence = f"{system} could not be asked after {_after(unasked[0])}"
+    else:
+        last = "; ".join(f"{check.name}: {check.evidence}" for check in seen[-1].checks)
+        evidence = f"held each of {_times(len(seen))}, last after {_after(seen[-1])}: {last}"
+    return VerdictReached(
+        id=f"invariants:{system}",
+        title=f"What the workload must conserve is conserved in {system}",
+        severity="fail",
+        outcome=outcome,
+        check=f"the invariants of the workload hold in {system}",
+        evidence=evidence,
+        iterations=tuple(one.iteration for one in seen if one.iteration),
+    )
+
+
+def _times(count: int) -> str:
+    return f"{count} time{'s' if count > 1 else ''} that it was looked at"
+
+
+def _after(seen: InvariantsSeen) -> str:
+    return f"iteration {seen.iteration}" if seen.iteration else f"stage {seen.stage}"
 
 
 # ---- conditions of stages ----------------------------------------------------------------------------------------

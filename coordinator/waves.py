@@ -1,7 +1,8 @@
 """Batches of tasks: what each answer means, when the next wave begins, and what is established when the last has ended.
 
 Pure; called by the scheduler with a `Turn`. A failed task ends the run (it could not be brought about: exit 4), with two
-exceptions: what cannot be stopped is left to its agent, and a comparison that fails is a finding, not an outage.
+exceptions: what cannot be stopped is left to its agent, and a comparison or a check of invariants that fails is a finding,
+not an outage.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from dataclasses import replace
 from proveout.coordinator import dag
 from proveout.coordinator.state import Batch, Purpose, Turn
 from proveout.dsl.plan import Populate, Sql, System
-from proveout.proto.events import PopulateFinished, PropagationCompared, SystemUp
+from proveout.proto.events import InvariantsSeen, PopulateFinished, PropagationCompared, SystemUp
 from proveout.proto.messages import (
     AgentMessage,
+    CheckInvariants,
     Compared,
     CompareSystems,
     Endpoint,
     InspectSystem,
+    InvariantsChecked,
     LinkSystems,
     Populated,
     PopulateSystem,
@@ -36,11 +39,17 @@ from proveout.proto.messages import (
 
 
 def batch(
-    turn: Turn, purpose: Purpose, waves: Iterable[Iterable[tuple[str, TaskSpec]]], *, name: str = "", stage: str = ""
+    turn: Turn,
+    purpose: Purpose,
+    waves: Iterable[Iterable[tuple[str, TaskSpec]]],
+    *,
+    name: str = "",
+    stage: str = "",
+    iteration: str = "",
 ) -> None:
     """Begin a batch with its first wave; `name` is what will have been done when its last has ended."""
     kept = tuple(w for w in (tuple(wave) for wave in waves) if w)
-    next_wave(turn, Batch(purpose=purpose, name=name, stage=stage, waves=kept))
+    next_wave(turn, Batch(purpose=purpose, name=name, stage=stage, iteration=iteration, waves=kept))
 
 
 def next_wave(turn: Turn, step: Batch) -> None:
@@ -64,7 +73,7 @@ def batch_heard(turn: Turn, step: Batch, message: AgentMessage) -> None:
     """Take an answer to one of the batch's tasks."""
     match message:
         case TaskDone(key=key, result=result) if key in step.pending:
-            _task_done(turn, step.specs[key], result)
+            _task_done(turn, step, step.specs[key], result)
             _step_on(turn, replace(step, pending=step.pending - {key}))
         case TaskFailed(key=key, error=error) if key in step.pending:
             batch_failed(turn, step, key, error.message, error.way_out)
@@ -94,11 +103,15 @@ def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str) 
         turn.notice("error", text, host)
         _compared(turn, spec, Compared(tables=(), drained=False, drain_s=0.0))
         _step_on(turn, replace(step, pending=step.pending - {key}))
+    elif isinstance(spec, CheckInvariants):
+        turn.notice("error", text, host)
+        _invariants(turn, step, spec, InvariantsChecked(checks=(), seconds=0.0))
+        _step_on(turn, replace(step, pending=step.pending - {key}))
     else:
         turn.end("failed", 4, text)
 
 
-def _task_done(turn: Turn, spec: TaskSpec, result: TaskResult) -> None:
+def _task_done(turn: Turn, step: Batch, spec: TaskSpec, result: TaskResult) -> None:
     """Establish what a task has brought about."""
     match spec, result:
         case StartSystem(system=system), SystemStarted():
@@ -119,6 +132,8 @@ def _task_done(turn: Turn, spec: TaskSpec, result: TaskResult) -> None:
             _unlinked(turn, name)
         case CompareSystems(), Compared():
             _compared(turn, spec, result)
+        case CheckInvariants(), InvariantsChecked():
+            _invariants(turn, step, spec, result)
         case _, SqlDone(counts=counts):
             turn.set(rows=turn.state.rows + sum(counts))
         case _:
@@ -192,6 +207,22 @@ def _compared(turn: Turn, spec: CompareSystems, result: Compared) -> None:
             tables=result.tables,
         )
     )
+
+
+def _invariants(turn: Turn, step: Batch, spec: CheckInvariants, result: InvariantsChecked) -> None:
+    turn.emit(
+        InvariantsSeen(
+            stage=step.stage,
+            iteration=step.iteration,
+            system=spec.endpoint.system,
+            checks=result.checks,
+            seconds=result.seconds,
+        )
+    )
+    for check in result.checks:
+        if not check.holds:  # told at once: hours may go by before the verdict is reached
+            after = step.iteration or step.stage
+            turn.notice("error", f"{spec.endpoint.system} after {after}: {check.name}: {check.evidence}")
 
 
 def populate_under_way(turn: Turn) -> Populate:

@@ -644,6 +644,30 @@ class CompareSystems(_message.Message):
 Global___CompareSystems: _TypeAlias = CompareSystems  # noqa: Y015
 
 @_typing.final
+class CheckInvariants(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def workload(self) -> Global___Workload: ...
+    @_builtins.property
+    def endpoint(self) -> Global___Endpoint: ...
+    def __init__(
+        self,
+        *,
+        workload: Global___Workload | None = ...,
+        endpoint: Global___Endpoint | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "workload", b"workload"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckInvariants: _TypeAlias = CheckInvariants  # noqa: Y015
+
+@_typing.final
 class RunSql(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -802,6 +826,7 @@ class Task(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     RUN_LOAD_FIELD_NUMBER: _builtins.int
     RUN_CAPTURE_FIELD_NUMBER: _builtins.int
+    CHECK_INVARIANTS_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     deadline_s: _builtins.float
     @_builtins.property
@@ -826,6 +851,8 @@ class Task(_message.Message):
     def run_load(self) -> Global___RunLoad: ...
     @_builtins.property
     def run_capture(self) -> Global___RunCapture: ...
+    @_builtins.property
+    def check_invariants(self) -> Global___CheckInvariants: ...
     def __init__(
         self,
         *,
@@ -842,12 +869,13 @@ class Task(_message.Message):
         checkpoint: Global___Checkpoint | None = ...,
         run_load: Global___RunLoad | None = ...,
         run_capture: Global___RunCapture | None = ...,
+        check_invariants: Global___CheckInvariants | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture"]  # noqa: Y015
+    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants"]  # noqa: Y015
     _WhichOneofArgType_spec: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_spec) -> _WhichOneofReturnType_spec | None: ...
 
@@ -989,6 +1017,54 @@ class Compared(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Compared: _TypeAlias = Compared  # noqa: Y015
+
+@_typing.final
+class InvariantCheck(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    holds: _builtins.bool
+    evidence: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        holds: _builtins.bool = ...,
+        evidence: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence", "holds", b"holds", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InvariantCheck: _TypeAlias = InvariantCheck  # noqa: Y015
+
+@_typing.final
+class InvariantsChecked(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKS_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    seconds: _builtins.float
+    @_builtins.property
+    def checks(self) -> _containers.RepeatedCompositeFieldContainer[Global___InvariantCheck]: ...
+    def __init__(
+        self,
+        *,
+        checks: _abc.Iterable[Global___InvariantCheck] | None = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checks", b"checks", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InvariantsChecked: _TypeAlias = InvariantsChecked  # noqa: Y015
 
 @_typing.final
 class SqlDone(_message.Message):
@@ -1670,6 +1746,7 @@ class TaskDone(_message.Message):
     DONE_FIELD_NUMBER: _builtins.int
     LOAD_RESULT_FIELD_NUMBER: _builtins.int
     CAPTURE_RESULT_FIELD_NUMBER: _builtins.int
+    INVARIANTS_CHECKED_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     @_builtins.property
     def system_started(self) -> Global___SystemStarted: ...
@@ -1685,6 +1762,8 @@ class TaskDone(_message.Message):
     def load_result(self) -> Global___LoadResult: ...
     @_builtins.property
     def capture_result(self) -> Global___CaptureResult: ...
+    @_builtins.property
+    def invariants_checked(self) -> Global___InvariantsChecked: ...
     def __init__(
         self,
         *,
@@ -1696,12 +1775,13 @@ class TaskDone(_message.Message):
         done: Global___Done | None = ...,
         load_result: Global___LoadResult | None = ...,
         capture_result: Global___CaptureResult | None = ...,
+        invariants_checked: Global___InvariantsChecked | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "invariants_checked", b"invariants_checked", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "key", b"key", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "invariants_checked", b"invariants_checked", "key", b"key", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result"]  # noqa: Y015
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result", "invariants_checked"]  # noqa: Y015
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 

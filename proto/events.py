@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from proveout.proto.messages import Populated, TableDifference
+from proveout.proto.messages import InvariantCheck, Populated, TableDifference
 
 Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 Metrics: TypeAlias = dict[str, Any]
@@ -255,6 +255,20 @@ class PropagationCompared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InvariantsSeen:
+    """What a workload must conserve, as one system has it: after `iteration`, or ("") after the whole stage.
+
+    No checks: the system could not be asked.
+    """
+
+    stage: str
+    iteration: str
+    system: str
+    checks: tuple[InvariantCheck, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageFinished:
     """A stage ended; `metrics` is what expressions see under its id, `outcome` ok or failed."""
 
@@ -315,6 +329,7 @@ Event: TypeAlias = (
     | SearchFinished
     | LadderCut
     | PropagationCompared
+    | InvariantsSeen
     | StageFinished
     | VerdictReached
     | Notice

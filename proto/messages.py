@@ -99,6 +99,14 @@ class CompareSystems:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckInvariants:
+    """Ask `endpoint` whether what `workload` must conserve is conserved; answer `InvariantsChecked`."""
+
+    workload: Workload
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSql:
     """Statements, in order, each in its own transaction."""
 
@@ -157,6 +165,7 @@ TaskSpec: TypeAlias = (
     | PopulateSystem
     | LinkSystems
     | CompareSystems
+    | CheckInvariants
     | RunSql
     | Checkpoint
     | RunLoad
@@ -226,6 +235,23 @@ class Compared:
     tables: tuple[TableDifference, ...]
     drained: bool
     drain_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvariantCheck:
+    """One invariant of a workload: whether it holds, and the two numbers it stands on, as a sentence for people."""
+
+    name: str
+    holds: bool
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvariantsChecked:
+    """All invariants of a workload, as one system has them."""
+
+    checks: tuple[InvariantCheck, ...]
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,7 +374,9 @@ class CaptureResult:
     cpu_s: float = 0.0
 
 
-TaskResult: TypeAlias = SystemStarted | Populated | Compared | SqlDone | Done | LoadResult | CaptureResult
+TaskResult: TypeAlias = (
+    SystemStarted | Populated | Compared | InvariantsChecked | SqlDone | Done | LoadResult | CaptureResult
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

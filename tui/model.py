@@ -14,6 +14,7 @@ from proveout.proto.events import (
     AgentLost,
     AgentUp,
     HostTick,
+    InvariantsSeen,
     IterationFinished,
     IterationId,
     IterationStarted,
@@ -176,6 +177,8 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
             return replace(view, systems={**view.systems, event.system: event})
         case PropagationCompared():
             return replace(view, propagations={**view.propagations, event.source: event})
+        case InvariantsSeen():  # what is broken comes as a notice, all of it as a verdict
+            return view
         case VerdictReached():
             others = tuple(verdict for verdict in view.verdicts if verdict.id != event.id)
             return replace(view, verdicts=(*others, event))

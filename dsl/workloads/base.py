@@ -113,6 +113,23 @@ class Population:
     expected: Mapping[str, tuple[int, int]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invariant:
+    """Something that the data must satisfy whatever the load has done: two whole numbers, which one statement reads, are equal.
+
+    The statement has the columns (left, right), gives one row, and reads both in one snapshot, so that it holds at any
+    time, in mid-load and at the end of a propagation too. `left` and `right` say in words what they are. Where the rule
+    is about many rows, count them: `("districts that hold it", "districts")`. Money is counted in its smallest unit.
+    """
+
+    name: str
+    title: str
+    left: str
+    right: str
+    statement: Statement
+    arguments: tuple[Any, ...] = ()
+
+
 class WorkloadKind(Protocol):
     """A workload ready to run, made by its module's `build(parameters)`."""
 
@@ -124,6 +141,11 @@ class WorkloadKind(Protocol):
     @property
     def population(self) -> Population:
         """What is loaded before."""
+        ...
+
+    @property
+    def invariants(self) -> tuple[Invariant, ...]:
+        """What must hold on the populated data and go on holding; when it is looked at is in `parameters.CHECKED_AFTER`."""
         ...
 
     def keys(self, stream: int) -> Any:

@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from operator import attrgetter
 
 from proveout.dsl.workloads import hlr_rows, hlr_tables
-from proveout.dsl.workloads.base import Body, Outcome, Population, Request, Statement, Table, TransactionType
+from proveout.dsl.workloads.base import Body, Invariant, Outcome, Population, Request, Statement, Table, TransactionType
 from proveout.dsl.workloads.hlr_keys import Keys
 from proveout.dsl.workloads.hlr_shares import shares
 from proveout.dsl.workloads.hlr_statements import (
@@ -153,6 +153,11 @@ class HlrWorkload:
             drop=hlr_tables.drop(),
             expected=hlr_tables.expected(self.parameters),
         )
+
+    @property
+    def invariants(self) -> tuple[Invariant, ...]:
+        """None: nothing is conserved; what a load did is judged by its shares (`conformance`)."""
+        return ()
 
     def keys(self, stream: int) -> Keys:
         """Arguments for one terminal; `stream` sets terminals (and repeats) apart."""

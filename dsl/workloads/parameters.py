@@ -104,6 +104,9 @@ class Hlr(BaseModel):
 KINDS: Mapping[str, type[BaseModel]] = {"hlr": Hlr}
 TRANSACTIONS: Mapping[str, tuple[str, ...]] = {"hlr": HLR_TRANSACTIONS}
 WRITERS: Mapping[str, frozenset[str]] = {"hlr": HLR_WRITERS}
+CHECKED_AFTER: Mapping[str, Literal["iteration", "stage"]] = {}
+"""Kinds that have invariants (`base.Invariant`): looked at after the population, and then after every iteration, or where that
+costs too much, at the end of every stage that ran a load."""
 
 
 def to_values(model: BaseModel) -> tuple[tuple[str, Value], ...]:

@@ -19,7 +19,7 @@ from proveout.coordinator.eventcodec import JournalFault, decode, encode, plan_d
 from proveout.coordinator.journal import Journal, RunInUse, StorageFailed, is_driven, read
 from proveout.dsl import plan as p
 from proveout.proto import events as e
-from proveout.proto.messages import Populated, TableCount, TableDifference
+from proveout.proto.messages import InvariantCheck, Populated, TableCount, TableDifference
 
 IDENTITY = e.IterationId(stage="s", rung=4, repeat=2, attempt=1)
 FINISHED = e.IterationFinished(
@@ -73,6 +73,13 @@ ONE_OF_EACH: tuple[e.Event, ...] = (
         drained=True,
         drain_s=0.1,
         tables=(TableDifference(table="t", source_rows=1, sink_rows=1, source_checksum="x", sink_checksum="x"),),
+    ),
+    e.InvariantsSeen(
+        stage="s",
+        iteration="s/4/1/1",
+        system="a",
+        checks=(InvariantCheck(name="sum", holds=False, evidence="1 is not 2"),),
+        seconds=0.1,
     ),
     e.StageFinished(stage="s", outcome="ok", seconds=1.0, metrics={"rungs": {"4": {"tps": {"mean": 1.0}}}}),
     e.VerdictReached(

@@ -29,8 +29,9 @@ from proveout.dsl.plan import (
     Windows,
     Workload,
 )
+from proveout.dsl.workloads import parameters
 from proveout.proto import events
-from proveout.proto.messages import RunLoad, Task
+from proveout.proto.messages import CheckInvariants, InvariantCheck, InvariantsChecked, RunLoad, Task, TaskResult
 
 CAPACITY = 3000.0
 WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
@@ -221,6 +222,65 @@ def test_reset_takes_the_source_back_before_its_sink() -> None:
     assert what[first : first + 4] == ["restore:cache", "restore:backend", "link:cache", "checkpoint:backend"]
     assert what[-3:] == ["compare:cache", "stop:cache", "stop:backend"]
     assert what.index("link:cache") < what.index("save:cache") < what.index("save:backend")
+
+
+def looked_at(world: World) -> list[tuple[str, str, str]]:
+    return [(e.stage, e.iteration, e.system) for e in world.events if isinstance(e, events.InvariantsSeen)]
+
+
+def test_invariants_are_looked_at_after_every_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(parameters.CHECKED_AFTER, "hlr", "iteration")  # type: ignore[arg-type]
+    simulation = simulate(PLAN, Model(invalid=frozenset({"baseline/2/1"})))
+    assert_ended(simulation)
+    world = simulation.world
+    ended = [i.id for i in of(world.events).iterations]
+    expected = [("load", "", "backend"), ("load", "", "cache")]
+    for one in ended:
+        names = ("backend",) if one.stage == "baseline" else ("cache", "backend")
+        expected += [(one.stage, str(one), name) for name in names]
+    assert looked_at(world) == expected
+    what = what_of(world)
+    assert what.index("invariants:backend") < what.index("link:cache"), "a population is looked at before it is linked"
+
+
+def test_a_broken_invariant_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(parameters.CHECKED_AFTER, "hlr", "iteration")  # type: ignore[arg-type]
+
+    class Broken(Simulation):
+        def _effect(self, spec: object) -> TaskResult:
+            if isinstance(spec, CheckInvariants):
+                broken = InvariantCheck(name="sum", holds=False, evidence="3 is not 4")
+                return InvariantsChecked(checks=(broken,), seconds=0.1)
+            return super()._effect(spec)
+
+    model = Model()
+    simulation = Broken(PLAN, model, model.work)
+    simulation.run()
+    assert assert_ended(simulation).status == "finished", "the run goes on; the verdict fails it"
+    told = [e.text for e in simulation.world.events if isinstance(e, events.Notice) and e.level == "error"]
+    assert "backend after baseline/1/1/1: sum: 3 is not 4" in told
+
+
+def test_invariants_that_cost_much_are_looked_at_at_the_end_of_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(parameters.CHECKED_AFTER, "hlr", "stage")  # type: ignore[arg-type]
+    world = simulate().world
+    after = [("baseline", "", "backend")]
+    after += [(stage, "", system) for stage in ("cap", "cached") for system in ("cache", "backend")]
+    assert looked_at(world) == [("load", "", "backend"), ("load", "", "cache"), *after]
+
+
+@pytest.mark.parametrize("kind", ["lose", "fail", "silent"])
+@pytest.mark.parametrize("occasion", ["iteration", "stage"])
+def test_a_fault_at_any_point_leaves_nothing_unlooked_at(
+    kind: FaultKind, occasion: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(parameters.CHECKED_AFTER, "hlr", occasion)  # type: ignore[arg-type]
+    whole = simulate()
+    for at in range(0, whole.inputs, 5):
+        simulation = simulate(PLAN, None, Fault(at=at, kind=kind, host=HOSTS[at % 4]))
+        if assert_ended(simulation).status == "finished":
+            seen = {(stage, system) for stage, _, system in looked_at(simulation.world)}
+            assert seen == {(stage, system) for stage, _, system in looked_at(whole.world)}, f"{kind} before {at}"
 
 
 def test_terminals_are_shared_out_and_seeds_differ() -> None:

@@ -13,6 +13,7 @@ from proveout.coordinator.verdict import exit_code, holds, judge_probe, reach
 from proveout.dsl.plan import Check, Expression, Plan, Search, Where, Windows
 from proveout.proto.events import (
     Event,
+    InvariantsSeen,
     IterationFinished,
     IterationId,
     LadderCut,
@@ -25,7 +26,7 @@ from proveout.proto.events import (
     ValidityFinding,
     VerdictReached,
 )
-from proveout.proto.messages import Populated, TableCount, TableDifference
+from proveout.proto.messages import InvariantCheck, Populated, TableCount, TableDifference
 
 VOID = ValidityFinding(check="steady-state", ok=False, evidence="TPS moved by 40 %")
 WARNING = ValidityFinding(check="client-cpu", ok=False, evidence="busiest load worker used 97 % of a core", voids=False)
@@ -296,6 +297,44 @@ def test_propagation_has_its_own_verdict(drained: bool, sink_rows: int, checksum
 def test_propagation_of_no_table_proves_nothing() -> None:
     compared = PropagationCompared(source="cache", sink="backend", drained=True, drain_s=0.0, tables=())
     assert reach(plan(), [compared])[0].outcome == "INCONCLUSIVE"
+
+
+HOLDS = InvariantCheck(name="balance", holds=True, evidence="balances 30 = initial and moved 30")
+BROKEN = InvariantCheck(name="balance", holds=False, evidence="balances 31 is not initial and moved 30")
+
+
+@pytest.mark.parametrize(
+    ("checks", "outcome", "words"),
+    [
+        ([(HOLDS,), (HOLDS,)], "PASS", "held each of 2 times"),
+        ([(BROKEN,), (HOLDS,)], "FAIL", "first after iteration base/1/1/1: balance: balances 31 is not"),
+        ([(HOLDS,), (BROKEN,), ()], "FAIL", "broken after 1 of 3 times"),
+        ([(HOLDS,), ()], "INCONCLUSIVE", "could not be asked after iteration base/1/2/1"),
+    ],
+    ids=["held", "broken and mended", "broken and unasked", "unasked"],
+)
+def test_invariants_have_their_own_verdict(checks: list[tuple[InvariantCheck, ...]], outcome: str, words: str) -> None:
+    seen = [
+        InvariantsSeen(stage="base", iteration=f"base/1/{n}/1", system="cache", checks=found, seconds=0.1)
+        for n, found in enumerate(checks, start=1)
+    ]
+    reached = reach(plan(), seen)
+    assert [(item.id, item.outcome, item.severity) for item in reached] == [("invariants:cache", outcome, "fail")]
+    assert words in reached[0].evidence
+    assert reached[0].iterations == tuple(one.iteration for one in seen)
+
+
+def test_each_system_has_its_own_verdict_on_invariants() -> None:
+    seen = [
+        InvariantsSeen(stage="load", iteration="", system=name, checks=(found,), seconds=0.1)
+        for name, found in (("cache", HOLDS), ("backend", BROKEN))
+    ]
+    reached = reach(plan(), seen)
+    assert [(item.id, item.outcome) for item in reached] == [
+        ("invariants:cache", "PASS"),
+        ("invariants:backend", "FAIL"),
+    ]
+    assert "first after stage load" in reached[1].evidence
 
 
 def test_propagation_metrics_can_be_read_by_checks() -> None:

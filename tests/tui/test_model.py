@@ -13,6 +13,7 @@ from proveout.proto.events import (
     AgentUp,
     Event,
     HostTick,
+    InvariantsSeen,
     IterationFinished,
     IterationId,
     IterationStarted,
@@ -228,6 +229,7 @@ def test_every_kind_of_event_is_understood() -> None:
         begun(),
         IterationVoided(id=identity(), reason="lost", rerun=True),
         LadderCut(stage="base", at_rung=1, skipped=(4,), evidence=""),
+        InvariantsSeen(stage="base", iteration="", system="db", checks=(), seconds=0.1),
         PropagationCompared(source="a", sink="b", drained=True, drain_s=1.0, tables=()),
         RunFinished(status="interrupted", exit_code=130, reason="Ctrl-C", seconds=2.0),
     ]

@@ -15,6 +15,7 @@ from proveout.coordinator.wording import microseconds, number, percent, safe, se
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
+    InvariantsSeen,
     IterationFinished,
     IterationId,
     IterationStarted,
@@ -189,6 +190,10 @@ def _stage_line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one 
         case LadderCut() as cut:
             skipped = ", ".join(map(str, cut.skipped))
             return f"  {safe(cut.stage)} stops at {threads(cut.at_rung)} ({safe(cut.evidence)}); not run: {skipped}"
+        case InvariantsSeen(checks=checks) as seen if checks and all(check.holds for check in checks):
+            return (
+                f"  {safe(seen.system)} conserves what it must: {'; '.join(safe(check.evidence) for check in checks)}"
+            )
         case PropagationCompared() as pair:
             different = sum(not table.same for table in pair.tables)
             same = (
