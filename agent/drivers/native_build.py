@@ -1,6 +1,6 @@
-"""Hatch's hook that compiles `postgres_native.pyx`, with Cython, when the package is built or installed for editing.
+"""Hatch's hook that compiles the hot path, with Cython, when the package is built or installed for editing.
 
-Without a C compiler or Python's headers the package is built all the same: `postgres_wire` does the same in Python.
+Without a C compiler or Python's headers the package is built all the same: a module in Python does what each compiled one does.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = "src/proveout/agent/drivers"
-NAME = "postgres_native"
+SOURCES = ("src/proveout/agent/drivers/postgres_native.pyx", "src/proveout/agent/load/turns_native.pyx")
 PURE_PYTHON = "PROVEOUT_PURE_PYTHON"
 
 
@@ -29,13 +28,14 @@ class NativeBuildHook(BuildHookInterface[Any]):
         """Compile, for wheels only."""
         if self.target_name != "wheel" or os.environ.get(PURE_PYTHON):
             return
-        folder = Path(self.root, FOLDER)
-        target = folder / (NAME + (sysconfig.get_config_var("EXT_SUFFIX") or ".so"))
-        if (why := compiled(folder / f"{NAME}.pyx", target)) is not None:
-            self.app.display_warning(f"{NAME} was not compiled ({why}): PostgreSQL loads will cost more of the client's CPU")
-            return
-        build_data["pure_python"], build_data["infer_tag"] = False, True
-        build_data["artifacts"].append(f"{FOLDER}/{target.name}")
+        suffix = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
+        for source in SOURCES:
+            target = source.removesuffix(".pyx") + suffix
+            if (why := compiled(Path(self.root, source), Path(self.root, target))) is not None:
+                self.app.display_warning(f"{source} was not compiled ({why}): loads will cost more of the client's CPU")
+                return
+            build_data["pure_python"], build_data["infer_tag"] = False, True
+            build_data["artifacts"].append(target)
 
 
 def compiled(source: Path, target: Path) -> str | None:
@@ -45,7 +45,7 @@ def compiled(source: Path, target: Path) -> str | None:
         return f"there is no Python.h in {include}"
     compiler = os.environ.get("CC") or "cc"
     with tempfile.TemporaryDirectory() as folder:
-        c_file, made = Path(folder, f"{NAME}.c"), Path(folder, target.name)
+        c_file, made = Path(folder, f"{source.stem}.c"), Path(folder, target.name)
         flags = ["-O2", "-fPIC", "-shared", "-fno-strict-aliasing", "-DNDEBUG", f"-I{include}"]
         for argv in (
             [sys.executable, "-m", "cython", "-3", str(source), "-o", str(c_file)],

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=True, cdivision=True
 """The hot path of `postgres_wire` compiled: Bind, Execute and Sync out, the answer in, without a Python object per message.
 
 Flow: `prepared(…)` keeps what every message of a statement has in common -> `exchange` writes the arguments between that
@@ -156,7 +156,8 @@ cdef class Wire:
             if kind == COMMAND_COMPLETE:
                 self.tag = affected(self.data + body, end - 1 - body)
             elif kind == ERROR:
-                self.failure = self.fail(PyBytes_FromStringAndSize(<char*>self.data + body, end - body), self.sent.statement)
+                statement = None if self.sent is None else self.sent.statement
+                self.failure = self.fail(PyBytes_FromStringAndSize(<char*>self.data + body, end - body), statement)
             elif kind == READY:
                 return self.ready(end)
             at = end
@@ -169,7 +170,7 @@ cdef class Wire:
         if self.failure is None:
             return True
         failure, self.failure = self.failure, None
-        raise failure
+        raise failure.with_traceback(None)  # it may be raised again, and would collect tracebacks
 
     cdef size_t message(self, Prepared prepared, tuple arguments) except 0:
         """Write Bind, Execute and Sync to `out`; how long they are."""
