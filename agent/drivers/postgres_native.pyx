@@ -211,6 +211,10 @@ cdef class Wire:
                 at += 4 + size
                 continue
             words = arguments[i]
+            if words is None:
+                put32(out, 0xFFFFFFFF)  # a length of -1 is NULL
+                at += 4
+                continue
             if type(words) is not str:
                 words = str(words)
             text = PyUnicode_AsUTF8AndSize(words, &length)

@@ -310,3 +310,9 @@ def test_an_error_before_anything_was_sent(peer: Peer) -> None:
 def test_too_few_arguments(peer: Peer) -> None:
     with pytest.raises((ValueError, IndexError, struct.error)):
         peer.sent(["i", "i"], (1,))
+
+
+@pytest.mark.parametrize(("kinds", "values"), [([None], (None,)), ([None, "h"], (None, 7)), (["h", None], (7, None))])
+def test_null_is_a_length_of_minus_one(peer: Peer, kinds: list[str | None], values: tuple[Any, ...]) -> None:
+    parts = [struct.pack("!i", -1) if value is None else struct.pack("!ih", 2, value) for value in values]
+    assert struct.pack("!H", len(values)) + b"".join(parts) + struct.pack("!HH", 1, 1) in peer.sent(kinds, values)
