@@ -9,7 +9,7 @@ from proveout.dsl.plan import Host, Secret, System
 from proveout.dsl.schema import HostEntry, SecretEntry, SystemEntry, Topology
 from proveout.dsl.scope import Scope, where_of
 
-DRIVERS = ("oracle", "postgres", "sqlite")
+DRIVERS = ("oracle", "postgres", "sqlite", "timesten")
 """Engines with a driver in this release."""
 
 OWN_SETTINGS = frozenset(
@@ -193,6 +193,9 @@ def _check_dsn(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
     if entry.engine in ORACLE_LIKE and not _ORACLE_DSN.fullmatch(entry.dsn.strip()):
         hint = "hlr/${secrets.name}@//db1:1521/HLR, or @ a TNS alias"
         scope.problems.add(where, "not of the form user/password@connect-string", key=f"{path}.dsn", hint=hint)
+    if entry.engine == "timesten" and not re.search(r":timesten_(direct|client)\b", entry.dsn):
+        hint = "hlr/${secrets.name}@cache1/hlrcache:timesten_direct, or …:timesten_client"
+        scope.problems.add(where, "does not say how TimesTen is reached", key=f"{path}.dsn", hint=hint)
     if entry.engine == "postgres" and "=" not in entry.dsn and "://" not in entry.dsn:
         hint = "host=db1 port=5432 dbname=hlr user=proveout, or postgresql://…"
         scope.problems.add(where, "not a PostgreSQL connection string", key=f"{path}.dsn", hint=hint)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
 
-from proveout.agent.provision import store
+from proveout.agent.provision import store, timesten
 from proveout.agent.tasks import Resource, TaskContext, TaskFault
 from proveout.dsl.plan import System
 from proveout.proto.messages import (
@@ -192,6 +192,8 @@ async def _settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
         return await asyncio.to_thread(file_settings, endpoint.dsn)
     if endpoint.engine == "oracle":
         return await asyncio.to_thread(_oracle().settings, endpoint)
+    if endpoint.engine == "timesten":
+        return await timesten.settings(endpoint)
     _need_psycopg()
     from proveout.agent.provision.statements import server_settings  # noqa: PLC0415
 
@@ -206,6 +208,8 @@ async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
         return SqlDone(counts=await asyncio.to_thread(run_statements, spec.endpoint.dsn, spec.statements))
     if spec.endpoint.engine == "oracle":
         return SqlDone(counts=await asyncio.to_thread(_oracle().run_statements, spec.endpoint, spec.statements))
+    if spec.endpoint.engine == "timesten":
+        return SqlDone(counts=await timesten.run_statements(spec.endpoint, spec.statements))
     _need_psycopg()
     from proveout.agent.provision.statements import run_all  # noqa: PLC0415
 
@@ -222,6 +226,8 @@ async def checkpoint(context: TaskContext, spec: Checkpoint) -> Done:
         await asyncio.to_thread(checkpoint_file, spec.endpoint.dsn)
     elif spec.endpoint.engine == "oracle":
         await asyncio.to_thread(_oracle().checkpoint, spec.endpoint)
+    elif spec.endpoint.engine == "timesten":
+        await timesten.run_statements(spec.endpoint, ("CALL ttCkpt",))
     else:
         _need_psycopg()
         from proveout.agent.provision.statements import write_out  # noqa: PLC0415

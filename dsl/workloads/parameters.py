@@ -133,6 +133,11 @@ def engine_problem(model: BaseModel, engine: str) -> str | None:
     """Why a workload with these parameters cannot be loaded into `engine`, or None when it can."""
     if engine == "sqlite" and isinstance(model, Hlr) and model.partitions > 1:
         return f"SQLite has no partitioned tables, but the workload asks for {model.partitions} partitions"
+    if engine == "timesten":
+        return (
+            "populate does not load TimesTen in this release; an sql stage can: "
+            "LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8"
+        )
     return None
 
 
