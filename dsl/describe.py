@@ -31,6 +31,7 @@ from proveout.dsl.plan import (
     Workload,
 )
 from proveout.dsl.units import format_duration
+from proveout.dsl.workloads.parameters import table_rows
 
 ITERATION_OVERHEAD_S = 1.0
 """Connecting, arming and collecting around an iteration."""
@@ -162,6 +163,8 @@ def iterations(stage: Stage) -> int:
 
 def expected_rows(workload: Workload) -> float:
     """Rows that a population has on average, all tables."""
+    if workload.kind == "sql":
+        return float(table_rows(workload))
     values = dict(workload.parameters)
     units = values.get("population")
     per_unit = 11.1 if values.get("cardinality") == "lab" else 9.75

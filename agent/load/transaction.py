@@ -61,7 +61,7 @@ class Kind:
 
 def in_transaction(kind: TransactionType) -> Callable[[Any], Body]:
     """The kind's body between BEGIN and COMMIT; ROLLBACK after a logical failure."""
-    begin: Request = (BEGIN_READ if all(s.reads for s in kind.statements) else BEGIN_WRITE, ())
+    begin: Request = (BEGIN_WRITE if any(s.changes for s in kind.statements) else BEGIN_READ, ())
     commit: Request = (COMMIT, ())
     rollback: Request = (ROLLBACK, ())
     body = kind.body
