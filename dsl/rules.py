@@ -125,7 +125,7 @@ class _Walk:
 
     def connections(self, stage: Ladder | Search, system: System) -> None:
         """A thread is a connection; a server that is full fails in the middle of the run."""
-        if system.provision is None or system.engine != "postgres":
+        if system.provision is None or system.engine not in {"postgres", "mysql"}:
             return
         setting = dict(system.settings).get("max_connections", str(CONNECTIONS))
         threads = max(stage.threads) if isinstance(stage, Ladder) else stage.threads

@@ -194,6 +194,11 @@ def engine_problem(model: BaseModel, engine: str) -> str | None:
         return missing_table(model, DIALECT_OF_ENGINE.get(engine, engine))
     if engine == "sqlite" and isinstance(model, Hlr) and model.partitions > 1:
         return f"SQLite has no partitioned tables, but the workload asks for {model.partitions} partitions"
+    if engine == "mysql" and isinstance(model, Hlr) and model.partitions > 1:
+        return (
+            "MySQL's partitioned tables have no foreign keys, by which this workload's inserts fail where they should; "
+            f"the workload asks for {model.partitions} partitions"
+        )
     return None
 
 
