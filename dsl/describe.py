@@ -26,9 +26,9 @@ from proveout.dsl.plan import (
     Sql,
     Stage,
     System,
-    Workload,
 )
 from proveout.dsl.units import format_duration
+from proveout.dsl.workloads.parameters import expected_rows
 
 ITERATION_OVERHEAD_S = 1.0
 """Connecting, arming and collecting around an iteration."""
@@ -143,14 +143,6 @@ def iterations(stage: Stage) -> int:
             return stage.probes_max
         case _:
             return 0
-
-
-def expected_rows(workload: Workload) -> float:
-    """Rows that a population has on average, all tables."""
-    values = dict(workload.parameters)
-    units = values.get("population")
-    per_unit = 11.1 if values.get("cardinality") == "lab" else 9.75
-    return float(units) * per_unit if isinstance(units, (int, float)) else 0.0
 
 
 def terminals(total: int, clients: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from proveout.dsl.scope import Scope
 from proveout.dsl.topology import leads_back
 from proveout.dsl.workloads.parameters import engine_problem, of_workload, writes
 
-LOAD_ONLY = frozenset({"keys", "range", "weights"})
+LOAD_ONLY = frozenset({"keys", "ops_per_transaction", "profile", "range", "weights"})
 """Workload parameters that shape the load and not the rows."""
 
 

@@ -13,7 +13,11 @@ from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.parameters import KINDS, of_workload
 
-_BUILDERS: dict[str, tuple[str, str]] = {"hlr": ("proveout.dsl.workloads.hlr", "build")}
+_BUILDERS: dict[str, tuple[str, str]] = {
+    "hlr": ("proveout.dsl.workloads.hlr", "build"),
+    "prepaid": ("proveout.dsl.workloads.prepaid", "build"),
+    "tptbm": ("proveout.dsl.workloads.tptbm", "build"),
+}
 
 
 def build(workload: Workload) -> WorkloadKind:
