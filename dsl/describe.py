@@ -206,7 +206,9 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:
         case Ladder():
             rungs = ", ".join(map(str, stage.threads))
             times = f"{stage.repeat} times" if stage.repeat > 1 else "once"
-            detail = [f"{rungs} threads, {times}; {_arrival(stage)}", _windows(stage)]
+            alone = stage.workers is not None and stage.workers >= max(stage.threads)
+            what = "processes of one thread each" if alone else "threads"
+            detail = [f"{rungs} {what}, {times}; {_arrival(stage)}", _windows(stage)]
             if stage.stop_when is not None:
                 detail.append(f"stops climbing when {stage.stop_when.text}")
             return f"{stage.workload} on {stage.target}", tuple(detail)
