@@ -8,8 +8,10 @@ or on results (search, `stop_when`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from proveout.dsl import order
 from proveout.dsl.plan import (
     Capture,
     Closed,
@@ -49,7 +51,7 @@ class HostPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageLine:
-    """A stage: at most `iterations` iterations (0: it has none), about `seconds` seconds."""
+    """A stage: at most `iterations` iterations (0: it has none), about `seconds` seconds; from `seconds_min` when it may end early."""
 
     id: str
     kind: str
@@ -58,6 +60,7 @@ class StageLine:
     iterations: int
     seconds: float
     hosts: tuple[HostPart, ...]
+    seconds_min: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,8 @@ class Timetable:
     title: str
     digest: str
     seconds: float
+    seconds_min: float
+    on_loss: str
     parameters: tuple[Parameter, ...]
     hosts: tuple[HostLine, ...]
     systems: tuple[SystemLine, ...]
@@ -106,6 +111,8 @@ def timetable(plan: Plan) -> Timetable:
         title=plan.title,
         digest=plan.digest,
         seconds=start + sum(stage.seconds for stage in stages),
+        seconds_min=start + sum(stage.seconds_min for stage in stages),
+        on_loss=plan.on_loss,
         parameters=plan.parameters,
         hosts=tuple(_host_line(plan, host) for host in plan.hosts),
         systems=tuple(_system_line(system) for system in plan.systems),
@@ -132,6 +139,14 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:
             return stage.duration_s
         case Sql():
             return 1.0
+
+
+def shortest_s(stage: Stage, plan: Plan | None = None) -> float:
+    """The estimate of a ladder whose least repeats suffice; of any other stage, its estimate."""
+    whole = estimate_s(stage, plan)
+    if isinstance(stage, Ladder) and stage.repeat_min is not None:
+        return whole * stage.repeat_min / stage.repeat
+    return whole
 
 
 def iterations(stage: Stage) -> int:
@@ -193,6 +208,7 @@ def _stage_line(plan: Plan, stage: Stage) -> StageLine:
         detail=detail,
         iterations=iterations(stage),
         seconds=estimate_s(stage, plan),
+        seconds_min=shortest_s(stage, plan),
         hosts=_parts(plan, stage),
     )
 
@@ -205,10 +221,10 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:
             return f"load {stage.workload} into {', '.join(stage.into)}", (f"about {rows:,.0f} rows each",)
         case Ladder():
             rungs = ", ".join(map(str, stage.threads))
-            times = f"{stage.repeat} times" if stage.repeat > 1 else "once"
             alone = stage.workers is not None and stage.workers >= max(stage.threads)
-            what = "processes of one thread each" if alone else "threads"
-            detail = [f"{rungs} {what}, {times}; {_arrival(stage)}", _windows(stage)]
+            each = "process of one thread" if stage.threads == (1,) else "processes of one thread each"
+            what = each if alone else "threads"
+            detail = [f"{rungs} {what}, {_times(stage)}; {_arrival(stage)}", _windows(stage), *_order(plan, stage)]
             if stage.stop_when is not None:
                 detail.append(f"stops climbing when {stage.stop_when.text}")
             return f"{stage.workload} on {stage.target}", tuple(detail)
@@ -228,6 +244,40 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:
             return f"{' and '.join(does)} {', '.join(stage.systems)}", ()
         case Pause():
             return f"wait {_seconds(stage.duration_s)}", ()
+
+
+def _times(stage: Ladder) -> str:
+    if stage.repeat_min is None:
+        return f"{stage.repeat} times" if stage.repeat > 1 else "once"
+    return f"{stage.repeat_min} to {stage.repeat} times, until the verdicts on it are decided"
+
+
+ORDERS_SHOWN = 3
+
+
+def _order(plan: Plan, stage: Ladder) -> Iterator[str]:
+    """In which order the rungs run, where it is not as listed: the first repeats of it."""
+    members = order.group(plan, stage)
+    leader, drawn = members[0], f"drawn by seed {members[0].seed}"
+    if stage is not leader:
+        yield f"takes turns with {leader.id}, rung by rung; the order is there"
+        return
+    if len(members) > 1:
+        shuffled = "" if leader.seed is None else f", shuffled in each repeat, {drawn}"
+        yield f"{' and '.join(member.id for member in members)} take turns at each rung{shuffled}:"
+    elif leader.seed is not None:
+        yield f"shuffled in each repeat, {drawn}:"
+    else:
+        return
+    alike = len({member.threads for member in members}) == 1
+    for repeat in range(1, min(stage.repeat, ORDERS_SHOWN) + 1):
+        ran = [slot for slot in order.slots(members, leader) if slot.repeat == repeat]
+        turns = [f"{slot.ladder.id} {slot.rung}" for slot in ran]
+        if alike:
+            turns = [str(slot.rung) for slot in ran if slot.ladder is leader]
+        yield f"  repeat {repeat}: {', '.join(turns)}"
+    if stage.repeat > ORDERS_SHOWN:
+        yield f"  and so on, {stage.repeat} repeats at most"
 
 
 def _arrival(stage: Ladder) -> str:
