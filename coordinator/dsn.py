@@ -49,7 +49,7 @@ def filled(system: System, values: Mapping[str, str]) -> str:
     Oracle's `user/password@target` is divided at the first `/` and the last `@`, so a password stands there as it is.
     """
     dsn = system.dsn or ""
-    is_uri = dsn.startswith(("postgres://", "postgresql://"))
+    is_uri = dsn.startswith(("postgres://", "postgresql://", "mysql://", "mariadb://"))
 
     def put(match: re.Match[str]) -> str:
         value = values[match.group("name")]

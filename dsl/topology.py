@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 
+from proveout.dsl import mysql_settings
 from proveout.dsl.nodes import Map, Node, did_you_mean
 from proveout.dsl.plan import Host, Secret, System
 from proveout.dsl.schema import HostEntry, SecretEntry, SystemEntry, Topology
 from proveout.dsl.scope import Scope, where_of
 
-DRIVERS = ("oracle", "postgres", "sqlite")
+DRIVERS = ("mysql", "oracle", "postgres", "sqlite")
 """Engines with a driver in this release."""
 
 OWN_SETTINGS = frozenset(
@@ -170,13 +172,29 @@ def _setting_objection(engine: str, name: str, value: str) -> str:
         return f"`{name}` is not the name of a setting"
     if any(ord(character) < 32 for character in value):
         return f"the value of `{name}` is more than one line"
-    if engine == "sqlite" and name not in SQLITE_SETTINGS:
-        return f"`{name}` is not kept in an SQLite file; what is: {', '.join(sorted(SQLITE_SETTINGS))}"
-    if engine == "postgres" and name.lower() in OWN_SETTINGS:
+    objection = _OBJECTIONS.get(engine)
+    return objection(name) or "" if objection is not None else ""
+
+
+def _sqlite_objection(name: str) -> str | None:
+    if name in SQLITE_SETTINGS:
+        return None
+    return f"`{name}` is not kept in an SQLite file; what is: {', '.join(sorted(SQLITE_SETTINGS))}"
+
+
+def _postgres_objection(name: str) -> str | None:
+    if name.lower() in OWN_SETTINGS:
         return f"proveout sets `{name}` itself"
-    if engine == "postgres" and name.lower() in COMMAND_SETTINGS:
+    if name.lower() in COMMAND_SETTINGS:
         return f"`{name}` would run a command or load code on the server, which a plan cannot"
-    return ""
+    return None
+
+
+_OBJECTIONS: Mapping[str, Callable[[str], str | None]] = {
+    "mysql": mysql_settings.objection,
+    "postgres": _postgres_objection,
+    "sqlite": _sqlite_objection,
+}
 
 
 def _check_dsn(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
@@ -196,6 +214,9 @@ def _check_dsn(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
     if entry.engine == "postgres" and "=" not in entry.dsn and "://" not in entry.dsn:
         hint = "host=db1 port=5432 dbname=hlr user=proveout, or postgresql://…"
         scope.problems.add(where, "not a PostgreSQL connection string", key=f"{path}.dsn", hint=hint)
+    if entry.engine == "mysql" and not entry.dsn.startswith(("mysql://", "mariadb://")):
+        hint = "mysql://proveout:${secrets.name}@db1:3306/hlr"
+        scope.problems.add(where, "not a MySQL dsn", key=f"{path}.dsn", hint=hint)
 
 
 def _check_propagation(scope: Scope, nodes: dict[str, Map]) -> None:

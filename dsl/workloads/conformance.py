@@ -33,6 +33,7 @@ from proveout.dsl.workloads.hlr_shares import shares
 from proveout.dsl.workloads.parameters import Hlr, of_workload
 from proveout.dsl.workloads.parameters_prepaid import Prepaid
 from proveout.dsl.workloads.parameters_tptbm import Tptbm
+from proveout.dsl.workloads.sql_parameters import Custom
 
 P_MIN = 1e-6
 DEVIATION_MIN = 0.001  # a mix that is off by less than a thousandth of all transactions is no other workload
@@ -74,6 +75,9 @@ def conform(workload: Workload, seen: Sequence[Seen], earlier: Sequence[Workload
         case Prepaid() as prepaid:
             expected = prepaid_shares.expected(prepaid)
             return (judge_mix(prepaid.weights, seen), judge_expected(expected, seen, prepaid.accounts))
+        case Custom() as custom:
+            weights = {name: entry.weight for name, entry in custom.transactions.items()}
+            return (judge_mix(weights, seen), judge_failures(custom, seen))
         case _:
             return ()
 
@@ -127,6 +131,28 @@ def judge_expected(expected: Mapping[str, tuple[float, float]], seen: Sequence[S
         return Finding(check="logical-failures", ok=False, evidence="success is not as specified: " + "; ".join(wrong))
     evidence = "success is as specified: " + "; ".join(right) if right else "not judged: no transaction ended"
     return Finding(check="logical-failures", ok=True, evidence=evidence)
+
+
+def judge_failures(parameters: Custom, seen: Sequence[Seen]) -> Finding:
+    """Whether each transaction fails logically as often as its author said; one that says nothing is not judged."""
+    right: list[str] = []
+    wrong: list[str] = []
+    for one in seen:
+        entry = parameters.transactions.get(one.name)
+        count = one.ok + one.logical_failures
+        if entry is None or entry.logical_failures is None or not count:
+            continue
+        bottom, top = band(*entry.logical_failures, count, math.inf)
+        share = one.logical_failures / count
+        text = f"{one.name} {share:.2%} of {count:,} (expected {_range(bottom, top)})"
+        (right if bottom <= share <= top else wrong).append(text)
+    if wrong:
+        evidence = "logical failures are not as the plan expects: " + "; ".join(wrong)
+        return Finding(check="logical-failures", ok=False, evidence=evidence)
+    evidence = "logical failures are as the plan expects: " + "; ".join(right)
+    return Finding(
+        check="logical-failures", ok=True, evidence=evidence if right else "not judged: the plan expects nothing"
+    )
 
 
 def band(low: float, high: float, count: int, subscribers: float) -> tuple[float, float]:
