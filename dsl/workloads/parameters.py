@@ -107,6 +107,8 @@ DIALECT_OF_ENGINE: Mapping[str, str] = {"timesten": "oracle"}
 CHECKED_AFTER: Mapping[str, Literal["iteration", "stage"]] = {"prepaid": "iteration"}
 """Kinds that have invariants (`base.Invariant`): looked at after the population, and then after every iteration, or where that
 costs too much, at the end of every stage that ran a load."""
+OF_OUR_ROWS: frozenset[str] = frozenset({"prepaid"})
+"""Kinds whose invariants speak of the very rows that `populate` makes: not looked at where the plan populates nothing."""
 
 
 def to_values(model: BaseModel) -> tuple[tuple[str, Value], ...]:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from proveout.cli.messages import describe
-from proveout.dsl import topology
 from proveout.dsl.compiler import compile_plan
 from proveout.dsl.describe import timetable
 from proveout.dsl.errors import PlanError
@@ -28,7 +27,7 @@ UPDATE = bool(os.environ.get("PROVEOUT_UPDATE_GOLDEN"))
 BAD = sorted(path.stem for path in (GOLDEN / "bad").glob("*.yaml"))
 GOOD = sorted(path.stem for path in (GOLDEN / "good").glob("*.yaml"))
 PLANS = sorted(path.stem for path in (ROOT / "plans").glob("*.yaml"))
-LAB = {"hlr-cache-lab", "tptbm-exalogic-lab", "tptbm-xe-lab"}
+LAB = {"hlr-cache-lab"}
 
 
 def check_golden(path: Path, text: str) -> None:
@@ -78,16 +77,6 @@ def test_lab_plan_says_exactly_what_this_release_lacks(name: str, monkeypatch: p
     lacks = ("is not built in yet", "only PostgreSQL propagates", "are not captured")
     assert all(any(lack in problem.message for lack in lacks) for problem in caught.value.problems)
     check_golden(GOLDEN / "plans" / f"{name}.txt", messages(caught.value))
-
-
-@pytest.mark.parametrize("name", ["tptbm-exalogic-lab", "tptbm-xe-lab"])
-def test_lab_plan_lacks_nothing_but_the_driver(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With TimesTen counted among the drivers, which proves nothing about one, all the rest of the plan holds together."""
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(topology, "DRIVERS", (*topology.DRIVERS, "timesten"))
-    plan = compile_plan(Path("plans") / f"{name}.yaml")
-    check_golden(GOLDEN / "plans" / f"{name}.json", json.dumps(json.loads(canonical_json(plan)), indent=1) + "\n")
-    check_golden(GOLDEN / "explain" / f"{name}.txt", render(timetable(plan)) + "\n")
 
 
 def test_committed_schema_is_the_one_the_models_give() -> None:
