@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -85,9 +86,8 @@ def batch_of(share: float) -> int:
 
 
 def endless(draw: Draw, batch: int, seed: int, purpose: int, stream: int) -> Iterator[tuple[Any, ...]]:
-    """Batch after batch, 0 <= stream < 2^128; nothing is drawn (or allocated) before the first is asked for."""
+    """Batch after batch, 0 <= stream < 2^128; none is drawn before its first is asked for."""
     key = np.array((seed, PURPOSE_FIRST + purpose), dtype=np.uint64)
     counter = np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64)
     random = np.random.Generator(np.random.Philox(key=key, counter=counter))
-    while True:
-        yield from draw(random, batch)
+    return chain.from_iterable(draw(random, batch) for _ in repeat(None))
