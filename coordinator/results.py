@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from proveout.coordinator import stats
+from proveout.coordinator.knee import Knee, NoKnee, find
 from proveout.dsl import expressions, metrics
 from proveout.dsl.plan import Expression, Ladder, Populate, Search, Sql, Stage
 from proveout.proto.events import (
@@ -86,6 +87,11 @@ class StageResult:
     def rungs(self) -> tuple[RungResult, ...]:
         """The rungs that were run, fewest threads first (for a search: its probes as one rung)."""
         return rungs(self.iterations, self.confidence)
+
+    @property
+    def knee(self) -> Knee | NoKnee:
+        """Where the ladder's throughput stops growing with its threads, or why that cannot be said."""
+        return _knee(self.rungs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,11 +273,21 @@ def peak(found: Iterable[RungResult]) -> RungResult | None:
 
 
 def ladder_metrics(iterations: Iterable[IterationFinished], confidence: float = stats.CONFIDENCE) -> Metrics:
-    """`{rungs: {threads: tree}, peak: tree}`; the peak is the rung with the largest mean throughput."""
+    """`{rungs: {threads: tree}, peak: tree, knee: tree}`; the peak is the rung with the largest mean throughput.
+
+    The knee is the rung that `knee.find` gives, with the interval of its threads; no knee, no `knee`.
+    """
     found = [rung for rung in rungs(iterations, confidence) if rung.tree]
     tree: Metrics = {expressions.RUNGS: {str(rung.threads): rung.tree for rung in found}}
-    top = peak(found)
+    top, bend = peak(found), _knee(found)
+    if isinstance(bend, Knee):
+        bent = next(rung.tree for rung in found if rung.threads == bend.threads)
+        tree["knee"] = bent | {"threads": bend.estimate}
     return tree | ({"peak": top.tree} if top else {})
+
+
+def _knee(found: Iterable[RungResult]) -> Knee | NoKnee:
+    return find([(rung.threads, rung.tree["tps"]) for rung in found if "tps" in rung.tree])
 
 
 def search_metrics(result: StageResult) -> Metrics:

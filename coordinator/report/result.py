@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from proveout.coordinator.knee import NoKnee
 from proveout.coordinator.plain import to_plain
 from proveout.coordinator.results import RungResult, RunResults, StageResult
 
@@ -72,6 +73,7 @@ def _stage(stage: StageResult) -> dict[str, Any]:
         "seconds": ended.seconds if ended else None,
         "metrics": to_plain(ended.metrics) if ended else {},
         "rungs": [_rung(rung) for rung in stage.rungs] if stage.kind == "ladder" else [],
+        "knee": _knee(stage),
         "iterations": to_plain(stage.iterations),
         "voided": to_plain(stage.voided),
         "populated": to_plain(stage.populated),
@@ -79,6 +81,16 @@ def _stage(stage: StageResult) -> dict[str, Any]:
         "search": to_plain(stage.search),
         "cut": to_plain(stage.cut),
     }
+
+
+def _knee(stage: StageResult) -> dict[str, Any] | None:
+    """Where throughput stops growing; `threads` null with the reason when that cannot be said, null for other kinds of stages."""
+    if stage.kind != "ladder":
+        return None
+    knee = stage.knee
+    if isinstance(knee, NoKnee):
+        return {"threads": None, "reason": knee.reason}
+    return {"threads": knee.threads, "lower": knee.lower, "upper": knee.upper, "distance": knee.distance}
 
 
 def _rung(rung: RungResult) -> dict[str, Any]:

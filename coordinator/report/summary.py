@@ -15,6 +15,7 @@ from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
     host_rows,
+    knee_line,
     ladders,
     load_rows,
     peak,
@@ -106,6 +107,8 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[str]:
     assert top is not None  # noqa: S101 - `ladders` gives only those with one
     yield f"## {escape(stage.id)} on {escape(str(results.plan_stage(stage.id).get('target', '?')))}"
     yield _loads("threads", load_rows(stage))
+    if line := knee_line(stage):
+        yield escape(line[0].upper() + line[1:]) + "."
     yield f"By transaction, {threads(top.threads)} (response time):"
     yield _loads("transaction", transaction_rows(top))
     yield from _system(results, top)

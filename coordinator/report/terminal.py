@@ -22,6 +22,7 @@ from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
     host_rows,
+    knee_line,
     ladders,
     load_rows,
     peak,
@@ -134,6 +135,8 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[RenderableType]
             f"{threads(int(row.label))}: {row.excluded} of {row.excluded + row.repeats} repeats invalid, not counted",
             "yellow",
         )
+    if line := knee_line(stage):
+        yield _text(line)
     if stage.cut:
         yield _text(f"stopped at {threads(stage.cut.at_rung)}: {stage.cut.evidence}", "yellow")
     yield _heading(f"{stage.id}, {threads(top.threads)}, by transaction")
