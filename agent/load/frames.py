@@ -38,10 +38,12 @@ class Arm:
     rate: float | None
     distribution: Any
     seed: int
+    run: str = ""
+    label: str = ""
 
     @classmethod
-    def of(cls, spec: RunLoad, numbers: tuple[int, ...]) -> Arm:
-        """A worker's part of a load task."""
+    def of(cls, spec: RunLoad, numbers: tuple[int, ...], run: str = "") -> Arm:
+        """A worker's part of a load task of a run."""
         windows = spec.windows
         return cls(
             workload_name=spec.workload.name,
@@ -55,6 +57,8 @@ class Arm:
             rate=spec.share.rate,
             distribution=spec.share.distribution,
             seed=spec.seed,
+            run=run,
+            label=spec.label,
         )
 
     def workload(self) -> Workload:

@@ -21,8 +21,8 @@ MIX_BATCH = 512
 MIX_PURPOSE = 3_000  # keeps this stream apart from those of keys and arrivals
 
 
-def _control(name: str, postgres: str, sqlite: str) -> Statement:
-    return Statement(name=name, text={"postgres": postgres, "sqlite": sqlite}, arguments=(), reads=False)
+def _control(name: str, text: str, sqlite: str) -> Statement:
+    return Statement(name=name, text={"postgres": text, "sqlite": sqlite, "oracle": text}, arguments=(), reads=False)
 
 
 # A deferred SQLite transaction that reads and then writes fails when another has written in between; so writers say so.

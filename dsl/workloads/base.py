@@ -35,6 +35,7 @@ class Statement:
     """One SQL statement: `name` (unique in its workload), `text` per dialect, argument and result column types.
 
     `arguments` and `columns` are of `int`, `str`; `reads` says whether rows come back (else a count of rows affected).
+    `rows_max` is the most rows that can come back, where that is known: drivers that fetch in batches size them by it.
     `logical_errors` are the errors (SQLSTATEs, and apsw's extended result names for SQLite) that the specification
     counts as a logical failure: the driver closes the body, rolls back and records `Outcome.LOGICAL_FAILURE`.
     """
@@ -45,6 +46,7 @@ class Statement:
     columns: tuple[type[int] | type[str], ...] = ()
     reads: bool = True
     logical_errors: frozenset[str] = frozenset()
+    rows_max: int | None = None
 
 
 class Result(Protocol):
