@@ -22,6 +22,7 @@ from proveout.proto.events import (
     AgentLost,
     AgentUp,
     Event,
+    FactsTaken,
     InvariantsSeen,
     IterationFinished,
     IterationVoided,
@@ -101,6 +102,7 @@ class RunResults:
     run: RunStarted | None = None
     agents: Mapping[str, AgentUp] = field(default_factory=dict)
     systems: Mapping[str, SystemUp] = field(default_factory=dict)
+    taken: tuple[FactsTaken, ...] = ()
     stages: Mapping[str, StageResult] = field(default_factory=dict)
     propagations: tuple[PropagationCompared, ...] = ()
     invariants: tuple[InvariantsSeen, ...] = ()
@@ -136,6 +138,8 @@ def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # no
             return replace(results, agents={**results.agents, event.host: event})
         case SystemUp():
             return replace(results, systems={**results.systems, event.system: event})
+        case FactsTaken():
+            return replace(results, taken=(*results.taken, event))
         case AgentLost():
             return replace(results, lost=(*results.lost, event))
         case Notice():

@@ -1,8 +1,8 @@
 """The whole run as one JSON document for programs: format `proveout.result/1`.
 
 Data flow: `RunResults` -> plain data -> JSON. Fields are only ever added within version 1; a number that is not known is left out or
-null, never NaN. Top level: `format, run, verdicts, stages, propagations, agents, systems, lost, notices`. `run.plan` is the compiled
-plan. A stage has `metrics` (what expressions saw), its `rungs` (trees of estimates, with the iterations they stand on and those
+null, never NaN. Top level: `format, run, verdicts, stages, propagations, agents, systems, environment, lost, notices`. `run.plan` is the
+compiled plan. `environment` has the facts, their digest and the drift of each host and system. A ladder's `knee` has the rung, or null with the reason. A stage has `metrics` (what expressions saw), its `rungs` (trees of estimates, with the iterations they stand on and those
 excluded) and all `iterations` with findings, transactions, waits and per-second series.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from proveout.coordinator.fingerprint import Fingerprint, fingerprints
 from proveout.coordinator.knee import NoKnee
 from proveout.coordinator.plain import to_plain
 from proveout.coordinator.results import RungResult, RunResults, StageResult
@@ -31,6 +32,7 @@ def document(results: RunResults) -> dict[str, Any]:
         "propagations": to_plain(results.propagations),
         "agents": to_plain(results.agents),
         "systems": to_plain(results.systems),
+        "environment": [_environment(found) for found in fingerprints(results)],
         "lost": to_plain(results.lost),
         "notices": to_plain(results.notices),
     }
@@ -99,6 +101,17 @@ def _rung(rung: RungResult) -> dict[str, Any]:
         "metrics": to_plain(rung.tree),
         "iterations": [str(item.id) for item in rung.iterations],
         "excluded": [str(item.id) for item in rung.excluded],
+    }
+
+
+def _environment(found: Fingerprint) -> dict[str, Any]:
+    return {
+        "host": found.host,
+        "system": found.system or None,
+        "digest": found.digest,
+        "facts": to_plain(dict(found.facts)),
+        "drift": [to_plain(change) for change in found.drift],
+        "whole": found.whole,
     }
 
 
