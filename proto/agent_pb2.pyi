@@ -652,6 +652,26 @@ class CompareSystems(_message.Message):
 Global___CompareSystems: _TypeAlias = CompareSystems  # noqa: Y015
 
 @_typing.final
+class ReadFacts(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIRECTORIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def directories(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
+    def __init__(
+        self,
+        *,
+        directories: _abc.Iterable[Global___NamedText] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directories", b"directories"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadFacts: _TypeAlias = ReadFacts  # noqa: Y015
+
+@_typing.final
 class CheckInvariants(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -835,6 +855,7 @@ class Task(_message.Message):
     RUN_LOAD_FIELD_NUMBER: _builtins.int
     RUN_CAPTURE_FIELD_NUMBER: _builtins.int
     CHECK_INVARIANTS_FIELD_NUMBER: _builtins.int
+    READ_FACTS_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     deadline_s: _builtins.float
     @_builtins.property
@@ -861,6 +882,8 @@ class Task(_message.Message):
     def run_capture(self) -> Global___RunCapture: ...
     @_builtins.property
     def check_invariants(self) -> Global___CheckInvariants: ...
+    @_builtins.property
+    def read_facts(self) -> Global___ReadFacts: ...
     def __init__(
         self,
         *,
@@ -878,12 +901,13 @@ class Task(_message.Message):
         run_load: Global___RunLoad | None = ...,
         run_capture: Global___RunCapture | None = ...,
         check_invariants: Global___CheckInvariants | None = ...,
+        read_facts: Global___ReadFacts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants"]  # noqa: Y015
+    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts"]  # noqa: Y015
     _WhichOneofArgType_spec: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_spec) -> _WhichOneofReturnType_spec | None: ...
 
@@ -1025,6 +1049,26 @@ class Compared(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Compared: _TypeAlias = Compared  # noqa: Y015
+
+@_typing.final
+class FactsRead(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedValue]: ...
+    def __init__(
+        self,
+        *,
+        facts: _abc.Iterable[Global___NamedValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FactsRead: _TypeAlias = FactsRead  # noqa: Y015
 
 @_typing.final
 class InvariantCheck(_message.Message):
@@ -1755,6 +1799,7 @@ class TaskDone(_message.Message):
     LOAD_RESULT_FIELD_NUMBER: _builtins.int
     CAPTURE_RESULT_FIELD_NUMBER: _builtins.int
     INVARIANTS_CHECKED_FIELD_NUMBER: _builtins.int
+    FACTS_READ_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     @_builtins.property
     def system_started(self) -> Global___SystemStarted: ...
@@ -1772,6 +1817,8 @@ class TaskDone(_message.Message):
     def capture_result(self) -> Global___CaptureResult: ...
     @_builtins.property
     def invariants_checked(self) -> Global___InvariantsChecked: ...
+    @_builtins.property
+    def facts_read(self) -> Global___FactsRead: ...
     def __init__(
         self,
         *,
@@ -1784,12 +1831,13 @@ class TaskDone(_message.Message):
         load_result: Global___LoadResult | None = ...,
         capture_result: Global___CaptureResult | None = ...,
         invariants_checked: Global___InvariantsChecked | None = ...,
+        facts_read: Global___FactsRead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "invariants_checked", b"invariants_checked", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "invariants_checked", b"invariants_checked", "key", b"key", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "key", b"key", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result", "invariants_checked"]  # noqa: Y015
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result", "invariants_checked", "facts_read"]  # noqa: Y015
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 

@@ -103,6 +103,13 @@ class CompareSystems:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFacts:
+    """Tell what this machine is and how it is set; answer `FactsRead`. `directories`: (system, where its data lies)."""
+
+    directories: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckInvariants:
     """Ask `endpoint` whether what `workload` must conserve is conserved; answer `InvariantsChecked`."""
 
@@ -170,6 +177,7 @@ TaskSpec: TypeAlias = (
     | LinkSystems
     | CompareSystems
     | CheckInvariants
+    | ReadFacts
     | RunSql
     | Checkpoint
     | RunLoad
@@ -248,6 +256,13 @@ class InvariantCheck:
     name: str
     holds: bool
     evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactsRead:
+    """A machine's part of the environment's fingerprint, sorted by name (see `agent/facts.py`)."""
+
+    facts: tuple[tuple[str, Value], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,7 +394,7 @@ class CaptureResult:
 
 
 TaskResult: TypeAlias = (
-    SystemStarted | Populated | Compared | InvariantsChecked | SqlDone | Done | LoadResult | CaptureResult
+    SystemStarted | Populated | Compared | InvariantsChecked | FactsRead | SqlDone | Done | LoadResult | CaptureResult
 )
 
 

@@ -26,10 +26,11 @@ from proveout.dsl.workloads.base import (
     TransactionType,
 )
 from proveout.dsl.workloads.tprocc_invariants import INVARIANTS
-from proveout.dsl.workloads.tprocc_keys import ROLLED_BACK, Customer, Keys
+from proveout.dsl.workloads.tprocc_keys import Customer, Keys
 from proveout.dsl.workloads.tprocc_parameters import (
     DISTRICTS,
     KEYING_S,
+    ROLLED_BACK,
     THINKING_S,
     TPROCC_TRANSACTIONS,
     UNITS_PER_WAREHOUSE,

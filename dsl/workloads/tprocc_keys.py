@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from proveout.dsl.workloads.tprocc_parameters import CUSTOMERS, DISTRICTS, ITEMS, Tprocc
+from proveout.dsl.workloads.tprocc_parameters import CUSTOMERS, DISTRICTS, ITEMS, ROLLED_BACK, Tprocc
 from proveout.dsl.workloads.tprocc_rows import C_LAST_RUN, last_name, nurand
 from proveout.dsl.workloads.tprocc_tables import LINES_MAX, LINES_MIN
 
@@ -29,7 +29,7 @@ TERMINAL_BITS = 32  # of a stream: the terminal's number (`agent.load.terminal.s
 # 2.1.6.1
 C_CUSTOMER, C_ITEM = 259, 7_911
 NO_ITEM = ITEMS + 1
-BY_NAME, REMOTE_CUSTOMER, REMOTE_ITEM, ROLLED_BACK = 0.60, 0.15, 0.01, 0.01
+BY_NAME, REMOTE_CUSTOMER, REMOTE_ITEM = 0.60, 0.15, 0.01
 
 
 class NewOrder(NamedTuple):

@@ -11,6 +11,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from proveout.dsl.workloads import weights
+
 TPROCC_TRANSACTIONS: tuple[str, ...] = ("NewOrder", "Payment", "OrderStatus", "Delivery", "StockLevel")
 # HammerDB draws U(1..23): ten of it are new orders, ten payments, one each of the others
 TPROCC_WEIGHTS: Mapping[str, float] = dict(zip(TPROCC_TRANSACTIONS, (10.0, 10.0, 1.0, 1.0, 1.0), strict=True))
@@ -19,6 +21,8 @@ TPROCC_WRITERS: frozenset[str] = frozenset(("NewOrder", "Payment", "Delivery"))
 KEYING_S: Mapping[str, float] = dict(zip(TPROCC_TRANSACTIONS, (18.0, 3.0, 2.0, 2.0, 2.0), strict=True))
 THINKING_S: Mapping[str, float] = dict(zip(TPROCC_TRANSACTIONS, (12.0, 12.0, 10.0, 5.0, 5.0), strict=True))
 
+ROLLED_BACK = 0.01
+"""Of New Orders (2.4.1.4)."""
 DISTRICTS = 10
 CUSTOMERS = 3_000
 """Customers of a district; as many orders it has at the start."""
@@ -60,24 +64,10 @@ class Tprocc(BaseModel):
     @field_validator("weights", mode="before")
     @classmethod
     def _weights_in_order(cls, value: object) -> object:
-        """All five, in this order; unknown names stay, for the next validator to name them."""
-        if not isinstance(value, Mapping):
-            return value
-        known = {name: value.get(name, 0.0) for name in TPROCC_TRANSACTIONS}
-        return known | {name: weight for name, weight in value.items() if name not in known}
+        """YAML gives them in any order."""
+        return weights.in_order(value, TPROCC_TRANSACTIONS)
 
     @field_validator("weights")
     @classmethod
     def _weights_make_a_mix(cls, value: dict[str, float]) -> dict[str, float]:
-        unknown = [name for name in value if name not in TPROCC_WEIGHTS]
-        if unknown:
-            raise ValueError(
-                f"no transaction is called {', '.join(unknown)}; there are {', '.join(TPROCC_TRANSACTIONS)}"
-            )
-        if any(not 0.0 <= weight <= 1e9 for weight in value.values()):
-            raise ValueError("weights must be numbers from 0 to 1e9")
-        if sum(value.values()) <= 0.0:
-            raise ValueError(
-                "the weights sum to 0, so nothing would run; give at least one transaction a weight over 0"
-            )
-        return value
+        return weights.mix(value, TPROCC_TRANSACTIONS)

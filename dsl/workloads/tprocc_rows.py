@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from proveout.dsl.workloads.hlr_rows import words
+from proveout.dsl.workloads.streams import words
 from proveout.dsl.workloads.tprocc_parameters import CUSTOMERS, DISTRICTS, ITEMS, UNITS_PER_WAREHOUSE, Tprocc
 from proveout.dsl.workloads.tprocc_tables import LINES_MAX, LINES_MIN, NEW_ORDERS
 
