@@ -8,6 +8,7 @@ anybody in. Source: ray/_private/authentication, ray/_common/tls_utils.py of Ray
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import ipaddress
 import os
@@ -96,6 +97,18 @@ async def is_open(address: str) -> bool:
             await call(b"", timeout=PROBE_S)
         except grpc.aio.AioRpcError:
             return False
+    return True
+
+
+async def answers(address: str) -> bool:
+    """Whether anything listens at `name:port`."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(PROBE_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
     return True
 
 

@@ -15,10 +15,11 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from proveout.agent.load.ray_node import RayNode
-from proveout.agent.load.ray_security import Secrets, is_open
+from proveout.agent.load.ray_security import Secrets, answers, is_open
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.proto import agent_pb2, codec
 from proveout.proto.messages import (
@@ -45,6 +46,7 @@ LOAD_DEADLINE_S = 86_400.0
 LINES_MAX = 200
 LINE_MAX = 500
 LAST_WORDS_MAX = 12
+RAYS_OWN = "/tmp/ray"  # noqa: S108 -- where Ray itself looks for `auto`
 
 
 class RayDriver:
@@ -195,15 +197,39 @@ async def _driver(context: TaskContext, spec: RunLoad) -> RayDriver:
     if not spec.pool.address:
         formed = await _formed(context, spec)
         address, environment = formed.address, formed.environment
-    elif address != "auto" and await is_open(address):
+    else:
+        address = spec.pool.address
+        await _look_at(address)
+    driver = await RayDriver.start(address, environment, context)
+    context.resources[DRIVER] = driver
+    return driver
+
+
+async def _look_at(address: str) -> None:
+    """A cluster that was not formed here: whether there is one, and whether it asks who comes."""
+    if address == "auto":
+        address = await asyncio.to_thread(_clusters_here)
+    if not await answers(address):
+        way_out = "name:port is that of the cluster's GCS, 6379 if nobody has said otherwise"
+        raise TaskFault("unreachable", f"there is no Ray cluster at {address}", way_out=way_out)
+    if await is_open(address):
         raise TaskFault(
             "refused",
             f"the Ray cluster at {address} lets anybody in",
             way_out="start it with RAY_AUTH_MODE=token, and give the agent its RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH",
         )
-    driver = await RayDriver.start(address, environment, context)
-    context.resources[DRIVER] = driver
-    return driver
+
+
+def _clusters_here() -> str:
+    """The address that `auto` means: RAY_ADDRESS, or that of the cluster that was started on this host last."""
+    if address := os.environ.get("RAY_ADDRESS"):
+        return address
+    current = Path(os.environ.get("RAY_TMPDIR", RAYS_OWN)) / "ray_current_cluster"
+    try:
+        return current.read_text().strip()
+    except OSError:
+        way_out = "start a node of it here, or give the pool its address"
+        raise TaskFault("unreachable", "no Ray cluster was started on this host", way_out=way_out) from None
 
 
 async def _formed(context: TaskContext, spec: RunLoad) -> RayNode:
