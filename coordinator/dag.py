@@ -23,6 +23,7 @@ from proveout.proto.messages import (
     LoadPool,
     LoadShare,
     PopulateSystem,
+    ReadFacts,
     RunCapture,
     RunLoad,
     RunSql,
@@ -196,7 +197,7 @@ def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) ->
     return ((system.host, RunCapture(capture=capture, endpoints=tuple(ends))),)
 
 
-def what(spec: TaskSpec) -> str:  # noqa: PLR0911  # one arm per kind of task
+def what(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind of task
     """The `what` of a task's key: the verb and its object."""
     match spec:
         case StartSystem(system=system):
@@ -213,6 +214,8 @@ def what(spec: TaskSpec) -> str:  # noqa: PLR0911  # one arm per kind of task
             return f"link:{source.system}"
         case CompareSystems(source=source):
             return f"compare:{source.system}"
+        case ReadFacts():
+            return "facts"
         case CheckInvariants(endpoint=endpoint):
             return f"invariants:{endpoint.system}"
         case RunSql(endpoint=endpoint):
@@ -228,7 +231,7 @@ def what(spec: TaskSpec) -> str:  # noqa: PLR0911  # one arm per kind of task
 def deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911  # one arm per kind of task
     """How long an agent may take for a task, seconds. Generous: a dead agent is noticed by its lease, not by this."""
     match spec:
-        case InspectSystem():
+        case InspectSystem() | ReadFacts():
             return 30.0
         case StartSystem() | StopSystem():
             return 180.0

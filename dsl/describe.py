@@ -31,6 +31,7 @@ from proveout.dsl.plan import (
     Workload,
 )
 from proveout.dsl.units import format_duration
+from proveout.dsl.workloads.parameters import table_rows
 
 ITERATION_OVERHEAD_S = 1.0
 """Connecting, arming and collecting around an iteration."""
@@ -162,6 +163,8 @@ def iterations(stage: Stage) -> int:
 
 def expected_rows(workload: Workload) -> float:
     """Rows that a population has on average, all tables."""
+    if workload.kind == "sql":
+        return float(table_rows(workload))
     values = dict(workload.parameters)
     units = values.get("population")
     per_unit = 11.1 if values.get("cardinality") == "lab" else 9.75
@@ -186,12 +189,15 @@ def _expected_probes(stage: Search) -> int:
 # ---- lines -------------------------------------------------------------------------------------------------------
 
 
+_SERVERS = {"postgres": "PostgreSQL", "mysql": "MariaDB"}
+"""The engines that are processes of their own when embedded."""
+
+
 def _host_line(plan: Plan, host: Host) -> HostLine:
-    embedded = any(
-        system.host == host.name and system.provision == "embedded" and system.engine == "postgres"
-        for system in plan.systems
-    )
-    privileges = "none; as root, PostgreSQL runs as an unprivileged user" if embedded else "none"
+    here = [system for system in plan.systems if system.host == host.name and system.provision == "embedded"]
+    servers = [name for engine, name in _SERVERS.items() if any(system.engine == engine for system in here)]
+    running = f"{' and '.join(servers)} {'run' if len(servers) > 1 else 'runs'} as an unprivileged user"
+    privileges = f"none; as root, {running}" if servers else "none"
     return HostLine(name=host.name, address=host.address, roles=host.roles, privileges=privileges)
 
 

@@ -13,9 +13,16 @@ from proveout.dsl.order import groups
 from proveout.dsl.plan import Ladder, Populate, Reset, Search, Stage, System, Where
 from proveout.dsl.scope import Scope
 from proveout.dsl.topology import leads_back
-from proveout.dsl.workloads.parameters import engine_problem, of_workload, writes
+from proveout.dsl.workloads.parameters import (
+    division_problem,
+    engine_problem,
+    has_tables,
+    load_problem,
+    of_workload,
+    writes,
+)
 
-LOAD_ONLY = frozenset({"keys", "range", "weights"})
+LOAD_ONLY = frozenset({"keys", "range", "weights", "binds", "transactions"})
 """Workload parameters that shape the load and not the rows."""
 
 
@@ -61,6 +68,8 @@ class _Walk:
 
     def populate(self, stage: Populate) -> None:
         workload = self.scope.workloads[stage.workload]
+        if not has_tables(workload):
+            self.problem(stage.where, f"workload `{stage.workload}` has no `tables`, so there is nothing to populate")
         for name in stage.into:
             objection = engine_problem(of_workload(workload), self.scope.systems[name].engine)
             if objection is not None:
@@ -85,14 +94,22 @@ class _Walk:
 
     def load(self, stage: Ladder | Search) -> None:
         system = self.scope.systems[stage.target]
-        loaded = self.loaded.get(system.name)
-        if loaded is None and system.provision is not None:
+        workload = self.scope.workloads[stage.workload]
+        objection = load_problem(of_workload(workload), system.engine)
+        if objection is not None:
+            self.problem(stage.where, f"stage `{stage.id}` runs on `{system.name}`: {objection}")
+        loaded = self.loaded.get(system.name) if has_tables(workload) else None
+        if loaded is None and has_tables(workload) and system.provision is not None:
             hint = f"- populate: {{workload: {stage.workload}, into: [{system.name}]}}"
             self.problem(stage.where, f"nothing is loaded into `{system.name}` before stage `{stage.id}`", hint)
         if loaded is not None and not self.same_rows(loaded, stage.workload):
             message = f"stage `{stage.id}` runs `{stage.workload}`, but `{system.name}` holds the rows of `{loaded}`"
             self.problem(stage.where, message, f"populate it with `{stage.workload}`")
         self.connections(stage, system)
+        workload = self.scope.workloads[stage.workload]
+        objection = division_problem(of_workload(workload), workload.kind, len(system.instances))
+        if objection is not None:
+            self.problem(stage.where, objection)
         self.writes_through(stage)
 
     def writes_through(self, stage: Ladder | Search) -> None:
@@ -108,7 +125,7 @@ class _Walk:
 
     def connections(self, stage: Ladder | Search, system: System) -> None:
         """A thread is a connection; a server that is full fails in the middle of the run."""
-        if system.provision is None or system.engine != "postgres":
+        if system.provision is None or system.engine not in {"postgres", "mysql"}:
             return
         setting = dict(system.settings).get("max_connections", str(CONNECTIONS))
         threads = max(stage.threads) if isinstance(stage, Ladder) else stage.threads

@@ -327,6 +327,7 @@ class System(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     PROPAGATES_TO_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
+    INSTANCES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     engine: _builtins.str
     host: _builtins.str
@@ -337,6 +338,8 @@ class System(_message.Message):
     def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
     @_builtins.property
     def where(self) -> Global___Where: ...
+    @_builtins.property
+    def instances(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -348,10 +351,11 @@ class System(_message.Message):
         settings: _abc.Iterable[Global___NamedText] | None = ...,
         propagates_to: _builtins.str | None = ...,
         where: Global___Where | None = ...,
+        instances: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "dsn", b"dsn", "propagates_to", b"propagates_to", "provision", b"provision", "where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "dsn", b"dsn", "engine", b"engine", "host", b"host", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "settings", b"settings", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "dsn", b"dsn", "engine", b"engine", "host", b"host", "instances", b"instances", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "settings", b"settings", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dsn: _TypeAlias = _typing.Literal["dsn"]  # noqa: Y015
     _WhichOneofArgType__dsn: _TypeAlias = _typing.Literal["_dsn", b"_dsn"]  # noqa: Y015
@@ -472,11 +476,14 @@ class Endpoint(_message.Message):
     DSN_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     PROVISIONED_FIELD_NUMBER: _builtins.int
+    INSTANCES_FIELD_NUMBER: _builtins.int
     system: _builtins.str
     engine: _builtins.str
     dsn: _builtins.str
     version: _builtins.str
     provisioned: _builtins.bool
+    @_builtins.property
+    def instances(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -485,10 +492,11 @@ class Endpoint(_message.Message):
         dsn: _builtins.str = ...,
         version: _builtins.str = ...,
         provisioned: _builtins.bool = ...,
+        instances: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dsn", b"dsn", "engine", b"engine", "provisioned", b"provisioned", "system", b"system", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dsn", b"dsn", "engine", b"engine", "instances", b"instances", "provisioned", b"provisioned", "system", b"system", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -676,6 +684,26 @@ class CompareSystems(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CompareSystems: _TypeAlias = CompareSystems  # noqa: Y015
+
+@_typing.final
+class ReadFacts(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIRECTORIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def directories(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
+    def __init__(
+        self,
+        *,
+        directories: _abc.Iterable[Global___NamedText] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directories", b"directories"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadFacts: _TypeAlias = ReadFacts  # noqa: Y015
 
 @_typing.final
 class CheckInvariants(_message.Message):
@@ -890,6 +918,7 @@ class Task(_message.Message):
     RUN_LOAD_FIELD_NUMBER: _builtins.int
     RUN_CAPTURE_FIELD_NUMBER: _builtins.int
     CHECK_INVARIANTS_FIELD_NUMBER: _builtins.int
+    READ_FACTS_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     deadline_s: _builtins.float
     @_builtins.property
@@ -916,6 +945,8 @@ class Task(_message.Message):
     def run_capture(self) -> Global___RunCapture: ...
     @_builtins.property
     def check_invariants(self) -> Global___CheckInvariants: ...
+    @_builtins.property
+    def read_facts(self) -> Global___ReadFacts: ...
     def __init__(
         self,
         *,
@@ -933,12 +964,13 @@ class Task(_message.Message):
         run_load: Global___RunLoad | None = ...,
         run_capture: Global___RunCapture | None = ...,
         check_invariants: Global___CheckInvariants | None = ...,
+        read_facts: Global___ReadFacts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants"]  # noqa: Y015
+    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts"]  # noqa: Y015
     _WhichOneofArgType_spec: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_spec) -> _WhichOneofReturnType_spec | None: ...
 
@@ -1080,6 +1112,26 @@ class Compared(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Compared: _TypeAlias = Compared  # noqa: Y015
+
+@_typing.final
+class FactsRead(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedValue]: ...
+    def __init__(
+        self,
+        *,
+        facts: _abc.Iterable[Global___NamedValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FactsRead: _TypeAlias = FactsRead  # noqa: Y015
 
 @_typing.final
 class InvariantCheck(_message.Message):
@@ -1810,6 +1862,7 @@ class TaskDone(_message.Message):
     LOAD_RESULT_FIELD_NUMBER: _builtins.int
     CAPTURE_RESULT_FIELD_NUMBER: _builtins.int
     INVARIANTS_CHECKED_FIELD_NUMBER: _builtins.int
+    FACTS_READ_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     @_builtins.property
     def system_started(self) -> Global___SystemStarted: ...
@@ -1827,6 +1880,8 @@ class TaskDone(_message.Message):
     def capture_result(self) -> Global___CaptureResult: ...
     @_builtins.property
     def invariants_checked(self) -> Global___InvariantsChecked: ...
+    @_builtins.property
+    def facts_read(self) -> Global___FactsRead: ...
     def __init__(
         self,
         *,
@@ -1839,12 +1894,13 @@ class TaskDone(_message.Message):
         load_result: Global___LoadResult | None = ...,
         capture_result: Global___CaptureResult | None = ...,
         invariants_checked: Global___InvariantsChecked | None = ...,
+        facts_read: Global___FactsRead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "invariants_checked", b"invariants_checked", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "invariants_checked", b"invariants_checked", "key", b"key", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "key", b"key", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result", "invariants_checked"]  # noqa: Y015
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result", "invariants_checked", "facts_read"]  # noqa: Y015
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 

@@ -17,13 +17,17 @@ PROTOCOL_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """How to reach a system: `dsn` is a libpq conninfo (postgres) or a file path (sqlite). May hold a password: not logged."""
+    """How to reach a system: `dsn` is a libpq conninfo (postgres), a file path (sqlite), `user/password@target` (oracle).
+
+    `instances` are those of a system with several, the first of them equal to `dsn`. May hold passwords: not logged.
+    """
 
     system: str
     engine: str
     dsn: str = field(repr=False)
     version: str = ""
     provisioned: bool = False
+    instances: tuple[str, ...] = field(default=(), repr=False)
 
 
 # ---- tasks -------------------------------------------------------------------------------------------------------
@@ -96,6 +100,13 @@ class CompareSystems:
     sink: Endpoint
     workload: Workload
     drain_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFacts:
+    """Tell what this machine is and how it is set; answer `FactsRead`. `directories`: (system, where its data lies)."""
+
+    directories: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +190,7 @@ TaskSpec: TypeAlias = (
     | LinkSystems
     | CompareSystems
     | CheckInvariants
+    | ReadFacts
     | RunSql
     | Checkpoint
     | RunLoad
@@ -257,6 +269,13 @@ class InvariantCheck:
     name: str
     holds: bool
     evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactsRead:
+    """A machine's part of the environment's fingerprint, sorted by name (see `agent/facts.py`)."""
+
+    facts: tuple[tuple[str, Value], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,7 +407,7 @@ class CaptureResult:
 
 
 TaskResult: TypeAlias = (
-    SystemStarted | Populated | Compared | InvariantsChecked | SqlDone | Done | LoadResult | CaptureResult
+    SystemStarted | Populated | Compared | InvariantsChecked | FactsRead | SqlDone | Done | LoadResult | CaptureResult
 )
 
 

@@ -9,11 +9,15 @@ is prepared, else as text. libpq keeps the socket non-blocking by itself; statem
 
 from __future__ import annotations
 
+import contextlib
 import operator
+import os
 import select
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from struct import Struct
 from typing import Any, Literal
 
@@ -21,11 +25,14 @@ from psycopg import Error, OperationalError, ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.drivers.base import FailureKind, PolledSession, StatementFailure
+from proveout.agent.drivers.postgres_fit import described as described_columns
+from proveout.agent.drivers.postgres_fit import travels
 from proveout.agent.drivers.postgres_wire import CONNECTION_LOST, WirePrepared, WireSocket, message
 from proveout.dsl.workloads.base import Dialect, Row, Statement
 
 _DEFAULTS: dict[str, Any] = {"connect_timeout": "5", "application_name": "proveout", "gssencmode": "disable"}
 CANCEL_S = 0.3
+PURE_PYTHON = "PROVEOUT_PURE_PYTHON"  # set in the environment: leave the compiled hot path aside
 TEXT, BINARY = 0, 1
 RETRYABLE = frozenset({"40001", "40P01"})
 CANNOT_CONNECT = "08001"
@@ -39,7 +46,7 @@ _LOST_CODES = frozenset({"57P01", "57P02", "57P03", "57P05"})
 _GOOD_STATUS_MAX = int(pq.ExecStatus.TUPLES_OK)
 _CANCEL_ENDS = (pq.PollingStatus.OK, pq.PollingStatus.FAILED)
 
-Encode = Callable[[Sequence[Any]], Sequence[bytes]]
+Encode = Callable[[Sequence[Any]], Sequence[bytes | None]]
 
 
 @dataclass(slots=True)
@@ -80,7 +87,7 @@ class PostgresSession:
         self._check(self._conn.prepare(name, statement.text["postgres"].encode()), statement)
         described = self._conn.describe_prepared(name)
         self._check(described, statement)
-        parameters = [described.param_type(i) for i in range(described.nparams)]
+        parameters = travels(statement, [described.param_type(i) for i in range(described.nparams)])
         columns = [described.ftype(i) for i in range(described.nfields)]
         binary = all(oid in _INTEGERS or oid in _TEXTS for oid in columns)
         return PostgresPrepared(
@@ -179,24 +186,15 @@ class PostgresSession:
             raise StatementFailure(failure.code, f"statement {statement.name}: {failure.what}", failure.kind)
 
 
-class WireSession(WireSocket):
-    """A connection of libpq's whose statements bypass it (a `PolledSession`); see `postgres_wire`."""
+class OnLibpq:
+    """What a session that bypasses libpq leaves to it."""
 
-    __slots__ = ("_libpq",)
-
-    def __init__(self, libpq: PostgresSession) -> None:
-        super().__init__(libpq.fileno(), failure_of)
-        self._libpq = libpq
+    __slots__ = ()
+    _libpq: PostgresSession
 
     def fileno(self) -> int:
         """The socket."""
         return self._libpq.fileno()
-
-    def prepare(self, statement: Statement) -> WirePrepared:
-        """Prepare with libpq; the messages from then on are ours."""
-        prepared = self._libpq.prepare(statement)
-        kinds = [_INTEGERS[oid].format[-1:] if oid in _INTEGERS else None for oid in prepared.parameters]
-        return WirePrepared(statement, message(prepared.name, kinds, prepared.result_format), prepared.decoders)
 
     def cancel(self) -> None:
         """Send a cancel request over a connection of its own."""
@@ -205,6 +203,23 @@ class WireSession(WireSocket):
     def close(self) -> None:
         """Close the socket; the server ends the session when it notices."""
         self._libpq.close()
+
+
+class WireSession(OnLibpq, WireSocket):
+    """A connection of libpq's whose statements bypass it (a `PolledSession`); see `postgres_wire`."""
+
+    __slots__ = ("_libpq",)
+
+    def __init__(self, libpq: PostgresSession) -> None:
+        super().__init__(libpq.fileno(), failure_of)
+        self._libpq = libpq
+
+    def prepare(self, statement: Statement) -> WirePrepared:
+        """Prepare with libpq; the messages from then on are ours."""
+        prepared = self._libpq.prepare(statement)
+        return WirePrepared(
+            statement, message(prepared.name, kinds_of(prepared), prepared.result_format), prepared.decoders
+        )
 
 
 class PostgresDriver:
@@ -227,7 +242,23 @@ class PostgresDriver:
             raise StatementFailure(CANNOT_CONNECT, text, FailureKind.LOST)
         conn.nonblocking = 1
         encrypted = conn.ssl_in_use or parameters["gssencmode"] != "disable"
-        return PostgresSession(conn) if encrypted else WireSession(PostgresSession(conn))
+        session = PostgresSession(conn)
+        return session if encrypted else direct_session()(session)
+
+
+@cache
+def direct_session() -> Callable[[PostgresSession], PolledSession]:
+    """The fastest session over an unencrypted socket that there is here: compiled where it was built, or in Python."""
+    if not os.environ.get(PURE_PYTHON):
+        with contextlib.suppress(ImportError):
+            session: type[PolledSession] = import_module("proveout.agent.drivers.postgres_compiled").NativeSession
+            return session
+    return WireSession
+
+
+def kinds_of(prepared: PostgresPrepared) -> list[str | None]:
+    """How each parameter travels: struct's letter of a binary integer, or None for text."""
+    return [_INTEGERS[oid].format[-1:] if oid in _INTEGERS else None for oid in prepared.parameters]
 
 
 def failure_of(code: str, text: str, statement: Statement | None) -> StatementFailure:
@@ -261,11 +292,13 @@ def decoders(oids: Sequence[int], statement: Statement, *, binary: bool) -> tupl
     """A function per column from the bytes of a value to it."""
     if binary:
         return tuple(_integer if oid in _INTEGERS else _decode for oid in oids)
+    if not statement.columns:
+        return described_columns(oids)
     return tuple(int if kind is int else _decode for kind in statement.columns)
 
 
-def _text(value: Any) -> bytes:
-    return str(value).encode()
+def _text(value: Any) -> bytes | None:
+    return None if value is None else str(value).encode()
 
 
 def _integer(value: bytes) -> int:

@@ -230,7 +230,9 @@ def test_reset_takes_the_source_back_before_its_sink() -> None:
     what = what_of(simulate().world)
     first = what.index("restore:cache")
     assert what[first : first + 4] == ["restore:cache", "restore:backend", "link:cache", "checkpoint:backend"]
-    assert what[-3:] == ["compare:cache", "stop:cache", "stop:backend"]
+    taken = ["facts"] * len(HOSTS) + ["inspect:cache", "inspect:backend"]
+    assert what[-9:] == ["compare:cache", *taken, "stop:cache", "stop:backend"]
+    assert what[2:8] == taken, "before anything is loaded"
     assert what.index("link:cache") < what.index("save:cache") < what.index("save:backend")
 
 
