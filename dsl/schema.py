@@ -307,7 +307,11 @@ class Measured(StageBase):
 class LadderEntry(Measured):
     """Run the workload with growing numbers of threads, each repeated."""
 
-    threads: Rungs = Field(description="The rungs: threads in total, over all clients.")
+    threads: Rungs | None = Field(None, description="The rungs: threads in total, over all clients.")
+    processes: Rungs | None = Field(
+        None,
+        description="Rungs of processes instead, in total over all clients, each of one thread with its connection.",
+    )
     ramp_up: Ramp = Field(1.0, description="Load before the measure window.")
     measure: Duration = Field(description="The window that counts.")
     ramp_down: Ramp = Field(1.0, description="Load after the measure window.")

@@ -206,10 +206,8 @@ class _Stages:
         target, clients, captures = self.measured(entry)
         pool = self.pool(entry, clients)
         arrival = self.arrival(entry)
-        rungs = tuple(entry.threads)
-        if list(rungs) != sorted(set(rungs)):
-            self.problem("the rungs of a ladder go up", "threads", hint=f"{sorted(set(rungs))}")
-        if target is None or clients is None or captures is None or arrival is None or pool is None:
+        rungs = self.rungs(entry)
+        if target is None or clients is None or captures is None or arrival is None or rungs is None or pool is None:
             return None
         stop = entry.stop_when
         return Ladder(
@@ -228,11 +226,25 @@ class _Stages:
             captures=captures,
             stop_when=None if stop is None else Expression(text=stop, where=self.where("stop_when")),
             retries=entry.retries,
-            workers=entry.workers,
+            workers=max(rungs) if entry.processes is not None else entry.workers,
             pool=pool,
             limits=_limits(entry.limits),
             where=self.body.where,
         )
+
+    def rungs(self, entry: schema.LadderEntry) -> tuple[int, ...] | None:
+        """The rungs, in `threads` or in `processes`; a process that has one thread is a worker of its own."""
+        key, given = ("threads", entry.threads) if entry.processes is None else ("processes", entry.processes)
+        if given is None:
+            self.problem("`threads` is required", hint="threads: [1, 2, 4], or processes: [1, 2, 4]")
+            return None
+        if entry.processes is not None and entry.threads is not None:
+            self.problem("the rungs are either `threads` or `processes`", "processes", hint="leave one of them out")
+        if entry.processes is not None and entry.workers is not None:
+            self.problem("`processes` says how many load processes there are", "workers", hint="leave `workers` out")
+        if given != sorted(set(given)):
+            self.problem("the rungs of a ladder go up", key, hint=f"{sorted(set(given))}")
+        return tuple(given)
 
     def seed(self, entry: schema.LadderEntry) -> int | None:
         """What a shuffled order is drawn by."""
