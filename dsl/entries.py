@@ -92,8 +92,8 @@ def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: s
     if entry.kind == "waits" and objection is not None:
         scope.problems.add(where, objection[0], key=f"{path}.system", hint=objection[1])
         return None
-    if entry.kind == "waits" and system.engine in {"oracle", "timesten"}:
-        message = f"wait events of {system.engine} are not captured in this release"
+    if entry.kind == "waits" and system.engine == "timesten":
+        message = "wait events of timesten are not captured in this release"
         scope.problems.add(where, message, key=f"{path}.system")
         return None
     return Capture(name=key.text, kind=entry.kind, every_s=entry.every, system=system.name, where=key.where)

@@ -62,8 +62,15 @@ CREATE OR REPLACE VIEW oracle.product_component_version AS
 CREATE OR REPLACE VIEW oracle.v$parameter AS
   SELECT name::varchar(80), value::varchar(4000), isdefault::varchar(9)
   FROM (VALUES ('commit_wait', 'WAIT', 'TRUE'), ('nls_sort', 'BINARY', 'TRUE')) AS p (name, value, isdefault);
+CREATE OR REPLACE FUNCTION oracle.sys_context(text, text) RETURNS varchar(80) LANGUAGE sql AS $$ SELECT '1' $$;
+CREATE TABLE IF NOT EXISTS oracle.gv$instance (inst_id int, startup_time timestamp);
+CREATE TABLE IF NOT EXISTS oracle.gv$system_event
+  (inst_id int, wait_class varchar(64), event varchar(64), total_waits_fg bigint, time_waited_micro_fg bigint);
+CREATE TABLE IF NOT EXISTS oracle.gv$sys_time_model (inst_id int, stat_name varchar(64), value bigint);
+CREATE TABLE IF NOT EXISTS oracle.gv$osstat (inst_id int, stat_name varchar(64), value bigint, cumulative varchar(3));
+CREATE TABLE IF NOT EXISTS oracle.gv$sysstat (inst_id int, name varchar(64), value bigint);
 """
-"""The few views of Oracle's dictionary that the product asks; tests add tables to the schema `oracle`."""
+"""The few views of Oracle's dictionary that the product asks. The gv$ ones are tables, which tests fill as they need."""
 
 
 @dataclass(frozen=True, slots=True)
