@@ -31,7 +31,7 @@ from proveout.dsl.plan import (
     Workload,
 )
 from proveout.dsl.units import format_duration
-from proveout.dsl.workloads.parameters import table_rows
+from proveout.dsl.workloads.parameters import TRANSACTIONS, table_rows
 
 ITERATION_OVERHEAD_S = 1.0
 """Connecting, arming and collecting around an iteration."""
@@ -163,8 +163,8 @@ def iterations(stage: Stage) -> int:
 
 def expected_rows(workload: Workload) -> float:
     """Rows that a population has on average, all tables."""
-    if workload.kind == "sql":
-        return float(table_rows(workload))
+    if workload.kind not in TRANSACTIONS:
+        return table_rows(workload)
     values = dict(workload.parameters)
     units = values.get("population")
     per_unit = 11.1 if values.get("cardinality") == "lab" else 9.75
