@@ -34,8 +34,8 @@ from proveout.dsl.workloads.parameters import KINDS, Hlr, of_workload
 from proveout.dsl.workloads.parameters_prepaid import Prepaid
 from proveout.dsl.workloads.parameters_tptbm import Tptbm
 from proveout.dsl.workloads.sql_parameters import Custom
-from proveout.dsl.workloads.tprocc_parameters import ROLLED_BACK, TPROCC_TRANSACTIONS, Tprocc
 from proveout.dsl.workloads.table import build
+from proveout.dsl.workloads.tprocc_parameters import ROLLED_BACK, TPROCC_TRANSACTIONS, Tprocc
 
 P_MIN = 1e-6
 DEVIATION_MIN = 0.001  # a mix that is off by less than a thousandth of all transactions is no other workload
@@ -63,7 +63,7 @@ class Finding:
     evidence: str
 
 
-def conform(workload: Workload, seen: Sequence[Seen], earlier: Sequence[Workload] = ()) -> tuple[Finding, ...]:
+def conform(workload: Workload, seen: Sequence[Seen], earlier: Sequence[Workload] = ()) -> tuple[Finding, ...]:  # noqa: PLR0911 - an arm per kind
     """Findings `mix` and `logical-failures` of one iteration; `earlier` loads have aged the same data since it was loaded."""
     histories = list(map(of_workload, earlier))
     match of_workload(workload):
