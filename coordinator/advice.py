@@ -17,6 +17,7 @@ WAYS_OUT = {
     "errors": "remove the cause of the first error, or allow more of them (`limits: {errors: …}`)",
     "rate-held": "lower the `rate` or give it more `threads`",
     "client-cpu": "add client hosts, or load processes (`workers`)",
+    "client-host": "add client hosts",
     "steady-state": "lengthen `ramp_up` until throughput has settled, and `measure`",
     "variation": "lengthen `measure`, or look for what disturbs the server (checkpoints, other load)",
     "start-skew": "synchronise the hosts' clocks and take other load off them",
@@ -35,7 +36,7 @@ def advise(judged: Judged, stands: Standing, results: RunResults) -> str:
 
 def _ways(judged: Judged, stands: Standing, results: RunResults) -> Iterator[str]:
     for check in stands.failed_checks:
-        yield WAYS_OUT.get(check, f"look into `{check}`")
+        yield WAYS_OUT.get(check.partition(":")[0], f"look into `{check}`")
     if judged.open and not stands.excluded:
         yield from _repeats(stands.stages, results)
     for stage in stands.stages:
