@@ -28,10 +28,13 @@ WAYS_OUT = {
 }
 
 
+SEE = "see the run's notices and its `capture:…` findings for why the number is not there"
+
+
 def advise(judged: Judged, stands: Standing, results: RunResults) -> str:
-    """`; what to do: …`, or "" when there is nothing to say."""
-    ways = list(dict.fromkeys(_ways(judged, stands, results)))
-    return f"; what to do: {'; or '.join(ways)}" if ways else ""
+    """`; what to do: …`."""
+    ways = list(dict.fromkeys(_ways(judged, stands, results))) or [SEE]
+    return f"; what to do: {'; or '.join(ways)}"
 
 
 def _ways(judged: Judged, stands: Standing, results: RunResults) -> Iterator[str]:
@@ -43,6 +46,9 @@ def _ways(judged: Judged, stands: Standing, results: RunResults) -> Iterator[str
         search = results.stages[stage].search
         if search is not None and search.rate is None:
             yield f"widen the `rate` of {stage}, or see in its probes why the lowest was refused"
+        ended = results.stages[stage].finished
+        if ended is not None and ended.outcome == "failed":
+            yield f"see in the run's notices why {stage} was given up"
         cut = results.stages[stage].cut
         if cut is not None and not judged.open and not stands.excluded:
             yield f"judge a rung that was run, or let {stage} climb on (`stop_when`)"
