@@ -22,7 +22,7 @@ from proveout.dsl.workloads.parameters import (
     writes,
 )
 
-LOAD_ONLY = frozenset({"keys", "range", "weights", "binds", "transactions"})
+LOAD_ONLY = frozenset({"binds", "keys", "ops_per_transaction", "profile", "range", "transactions", "weights"})
 """Workload parameters that shape the load and not the rows."""
 
 
