@@ -21,6 +21,7 @@ from proveout.proto.messages import (
     Endpoint,
     InspectSystem,
     LinkSystems,
+    LoadPool,
     LoadShare,
     PopulateSystem,
     ReadFacts,
@@ -143,7 +144,11 @@ def loads(
 ) -> tuple[tuple[str, RunLoad], ...]:
     """The load of an iteration: one task for each client host that has a share; those that are gone leave theirs to the rest."""
     workload = plan.workload(stage.workload)
-    given = shares(present(stage.clients, without), iteration.rung, rate, _distribution(stage))
+    pool = stage.pool
+    clients = present(stage.clients, without)
+    if pool.kind == "ray":  # the first drives the cluster
+        clients = clients[:1]
+    given = shares(clients, iteration.rung, rate, _distribution(stage))
     return tuple(
         (
             host,
@@ -152,13 +157,21 @@ def loads(
                 endpoint=endpoint,
                 share=share,
                 windows=windows,
-                workers=min(share.count, stage.workers or cores.get(host, 1)),
+                workers=_workers(stage, share, cores.get(host, 1)),
                 seed=seed(workload, iteration),
                 label=str(iteration),
+                pool=LoadPool(kind=pool.kind, address=pool.address, placement=pool.placement),
             ),
         )
         for host, share in given.items()
     )
+
+
+def _workers(stage: Ladder | Search, share: LoadShare, cores: int) -> int:
+    """Worker processes of a share; of a Ray pool 0 when the cluster's CPUs say how many."""
+    if stage.pool.kind == "local":
+        return min(share.count, stage.workers or cores)
+    return min(share.count, stage.pool.workers or stage.workers or 0)
 
 
 def _distribution(stage: Ladder | Search) -> Distribution:

@@ -243,6 +243,19 @@ class CaptureEntry(Strict):
     every: Every = Field(1.0, description="One sample each.")
 
 
+class PoolEntry(Strict):
+    """Where load workers run, other than as processes of the client agents."""
+
+    kind: Literal["ray"]
+    address: Text | None = Field(
+        None, description="A cluster that runs already: `auto` or name:port. Without, the client hosts form one."
+    )
+    workers: int | None = Field(None, ge=1, le=10_000, description="Workers in total; by default one for each CPU.")
+    placement: Literal["spread", "pack"] = Field(
+        "spread", description="Deal the workers round the nodes, or fill node after node."
+    )
+
+
 class LimitsEntry(Strict):
     """What an iteration may show and still be valid."""
 
@@ -284,7 +297,10 @@ class Measured(StageBase):
     from_: Selector = Field(["role:client"], alias="from", description="The hosts that make the load.")
     capture: Names | None = Field(None, description="The captures that run beside it.")
     retries: int = Field(1, ge=0, le=10, description="How often an invalid iteration is run again.")
-    workers: int | None = Field(None, ge=1, le=1000, description="Load processes per host; by default its cores.")
+    workers: int | None = Field(
+        None, ge=1, le=1000, description="Load processes per host, by default its cores; of a Ray pool in total."
+    )
+    pool: Name = Field("local", description="Where the load processes run: `local`, `ray`, or one of `pools`.")
     limits: LimitsEntry = Field(default_factory=_usual_limits, description="What an iteration may show.")
 
 
@@ -418,6 +434,7 @@ class Document(Strict):
     topology: Topology = Field(default_factory=Topology)
     secrets: dict[Id, SecretEntry] = Field(default_factory=dict)
     workloads: dict[Name, Any] = Field(default_factory=dict)
+    pools: dict[Name, PoolEntry] = Field(default_factory=dict)
     captures: dict[Name, CaptureEntry] = Field(default_factory=dict)
     stages: list[Any] = Field(min_length=1, max_length=200)
     verdicts: list[VerdictEntry] = Field(default_factory=list, max_length=200)

@@ -19,6 +19,7 @@ from proveout.dsl.plan import (
     Limits,
     Open,
     Pause,
+    Pool,
     Populate,
     Reset,
     Search,
@@ -203,9 +204,10 @@ class _Stages:
 
     def ladder(self, entry: schema.LadderEntry) -> Ladder | None:
         target, clients, captures = self.measured(entry)
+        pool = self.pool(entry, clients)
         arrival = self.arrival(entry)
         rungs = self.rungs(entry)
-        if target is None or clients is None or captures is None or arrival is None or rungs is None:
+        if target is None or clients is None or captures is None or arrival is None or rungs is None or pool is None:
             return None
         stop = entry.stop_when
         return Ladder(
@@ -225,6 +227,7 @@ class _Stages:
             stop_when=None if stop is None else Expression(text=stop, where=self.where("stop_when")),
             retries=entry.retries,
             workers=max(rungs) if entry.processes is not None else entry.workers,
+            pool=pool,
             limits=_limits(entry.limits),
             where=self.body.where,
         )
@@ -259,11 +262,14 @@ class _Stages:
 
     def search(self, entry: schema.SearchEntry) -> Search | None:
         target, clients, captures = self.measured(entry)
+        pool = self.pool(entry, clients)
         low = self.rate(entry.rate.from_, "rate", "from")
         high = self.rate(entry.rate.to, "rate", "to")
         if isinstance(low, float) and isinstance(high, float) and low >= high:
             self.problem("the search has no range: `from` is not below `to`", "rate", "from")
-        if target is None or clients is None or captures is None or low is None or high is None:
+        if target is None or clients is None or captures is None or pool is None:
+            return None
+        if low is None or high is None:
             return None
         return Search(
             id=self.id,
@@ -282,6 +288,7 @@ class _Stages:
             captures=captures,
             retries=entry.retries,
             workers=entry.workers,
+            pool=pool,
             limits=_limits(entry.limits),
             where=self.body.where,
         )
@@ -296,6 +303,18 @@ class _Stages:
         if target is not None and clients is not None:
             self.reachable(target, clients, "from")
         return target, clients, captures
+
+    def pool(self, entry: schema.Measured, clients: tuple[str, ...] | None) -> Pool | None:
+        """The pool of a stage that measures. Ray runs code for whoever is let in, so never beside a database."""
+        where = self.where("pool")
+        pool = self.scope.resolve("pool", entry.pool, self.scope.pools, where, f"{self.path}.pool")
+        if pool is None or pool.kind != "ray" or pool.address:
+            return pool
+        for system in self.scope.systems.values():
+            if system.host in (clients or ()) and not self.scope.hosts[system.host].is_local:
+                message = f"Ray would run on `{system.host}`, beside the database `{system.name}`"
+                self.problem(message, "pool", hint="make the load from other hosts, or use `pool: local`")
+        return pool
 
     def arrival(self, entry: schema.LadderEntry) -> Arrival | None:
         if entry.rate is None:

@@ -93,6 +93,40 @@ DISTRIBUTION_CONSTANT: Distribution.ValueType  # 1
 DISTRIBUTION_POISSON: Distribution.ValueType  # 2
 Global___Distribution: _TypeAlias = Distribution  # noqa: Y015
 
+class _PoolKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PoolKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PoolKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    POOL_KIND_UNSPECIFIED: _PoolKind.ValueType  # 0
+    POOL_KIND_LOCAL: _PoolKind.ValueType  # 1
+    POOL_KIND_RAY: _PoolKind.ValueType  # 2
+
+class PoolKind(_PoolKind, metaclass=_PoolKindEnumTypeWrapper): ...
+
+POOL_KIND_UNSPECIFIED: PoolKind.ValueType  # 0
+POOL_KIND_LOCAL: PoolKind.ValueType  # 1
+POOL_KIND_RAY: PoolKind.ValueType  # 2
+Global___PoolKind: _TypeAlias = PoolKind  # noqa: Y015
+
+class _Placement:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PlacementEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Placement.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PLACEMENT_UNSPECIFIED: _Placement.ValueType  # 0
+    PLACEMENT_SPREAD: _Placement.ValueType  # 1
+    PLACEMENT_PACK: _Placement.ValueType  # 2
+
+class Placement(_Placement, metaclass=_PlacementEnumTypeWrapper): ...
+
+PLACEMENT_UNSPECIFIED: Placement.ValueType  # 0
+PLACEMENT_SPREAD: Placement.ValueType  # 1
+PLACEMENT_PACK: Placement.ValueType  # 2
+Global___Placement: _TypeAlias = Placement  # noqa: Y015
+
 class _Window:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -773,6 +807,31 @@ class LoadShare(_message.Message):
 Global___LoadShare: _TypeAlias = LoadShare  # noqa: Y015
 
 @_typing.final
+class LoadPool(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    kind: Global___PoolKind.ValueType
+    address: _builtins.str
+    placement: Global___Placement.ValueType
+    def __init__(
+        self,
+        *,
+        kind: Global___PoolKind.ValueType = ...,
+        address: _builtins.str = ...,
+        placement: Global___Placement.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "kind", b"kind", "placement", b"placement"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoadPool: _TypeAlias = LoadPool  # noqa: Y015
+
+@_typing.final
 class RunLoad(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -783,6 +842,7 @@ class RunLoad(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
     seed: _builtins.int
     label: _builtins.str
@@ -794,6 +854,8 @@ class RunLoad(_message.Message):
     def share(self) -> Global___LoadShare: ...
     @_builtins.property
     def windows(self) -> Global___Windows: ...
+    @_builtins.property
+    def pool(self) -> Global___LoadPool: ...
     def __init__(
         self,
         *,
@@ -804,10 +866,11 @@ class RunLoad(_message.Message):
         workers: _builtins.int = ...,
         seed: _builtins.int = ...,
         label: _builtins.str = ...,
+        pool: Global___LoadPool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "share", b"share", "windows", b"windows", "workload", b"workload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "pool", b"pool", "share", b"share", "windows", b"windows", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "label", b"label", "seed", b"seed", "share", b"share", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "label", b"label", "pool", b"pool", "seed", b"seed", "share", b"share", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

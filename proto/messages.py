@@ -148,8 +148,20 @@ class LoadShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPool:
+    """Where an agent's load workers run: see `plan.Pool`. A `ray` pool without an address is one that the agent forms."""
+
+    kind: Literal["local", "ray"] = "local"
+    address: str = ""
+    placement: Literal["spread", "pack"] = "spread"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunLoad:
-    """Arm a load: connect and prepare, report `armed`, wait for `Start(t0_ns)`, run the windows, answer `LoadResult`."""
+    """Arm a load: connect and prepare, report `armed`, wait for `Start(t0_ns)`, run the windows, answer `LoadResult`.
+
+    `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there.
+    """
 
     workload: Workload
     endpoint: Endpoint
@@ -158,6 +170,7 @@ class RunLoad:
     workers: int
     seed: int
     label: str
+    pool: LoadPool = field(default_factory=LoadPool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
