@@ -25,7 +25,8 @@ from .conftest import LoadContext, Spec
 
 pytestmark = pytest.mark.slow
 
-ENGINES = ("postgres", "sqlite", "mysql")
+ENGINES = ("postgres", "sqlite", "mysql", "oracle")
+"""Oracle is a TNS server with PostgreSQL behind it (tests/wire): that shows the driver and our texts as it reads them, not Oracle."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(params=ENGINES)
 def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Endpoint:
     engine: str = request.param
-    fixtures = {"postgres": "database", "mysql": "mysql"}
+    fixtures = {"postgres": "database", "mysql": "mysql", "oracle": "oracle"}
     dsn = request.getfixturevalue(fixtures[engine]) if engine in fixtures else str(tmp_path / "file.db")
     return Endpoint(system="backend", engine=engine, dsn=dsn)
 
