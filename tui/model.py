@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
+    FactsTaken,
     HostTick,
     InvariantsSeen,
     IterationFinished,
@@ -177,7 +178,9 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
             return replace(view, systems={**view.systems, event.system: event})
         case PropagationCompared():
             return replace(view, propagations={**view.propagations, event.source: event})
-        case InvariantsSeen():  # what is broken comes as a notice, all of it as a verdict
+        case (
+            InvariantsSeen() | FactsTaken()
+        ):  # what is broken, or has changed, comes as a notice; all of it is in the report
             return view
         case VerdictReached():
             others = tuple(verdict for verdict in view.verdicts if verdict.id != event.id)

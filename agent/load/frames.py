@@ -38,6 +38,7 @@ class Arm:
     rate: float | None
     distribution: Any
     seed: int
+    instances: tuple[str, ...] = field(default=(), repr=False)
     run: str = ""
     label: str = ""
 
@@ -57,6 +58,7 @@ class Arm:
             rate=spec.share.rate,
             distribution=spec.share.distribution,
             seed=spec.seed,
+            instances=spec.endpoint.instances,
             run=run,
             label=spec.label,
         )

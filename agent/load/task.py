@@ -17,26 +17,32 @@ from proveout.agent.load import frames
 from proveout.agent.load.merge import Merger
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.pool import Pool, WorkerProcess
+from proveout.agent.load.ray_task import run_ray_load
 from proveout.agent.load.terminal import dealt
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.dsl.workloads.table import build
 from proveout.proto.messages import LoadResult, RunLoad
 
 POOL = "pool:load"
+OWN_POOL = frozenset({"timesten"})
+"""Engines whose client takes a process for itself: python-oracledb is thin or thick, once for all."""
 OVERTIME_S = 5.0
 
 T = TypeVar("T")
 
 
 async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
-    """Run one agent's share of a load. `spec.workers` processes, as many as the host has cores when it is 0.
+    """Run one agent's share of a load: `spec.workers` processes, as many as the host has cores when it is 0; or on Ray.
 
     Raises TaskFault: `unreachable` (a terminal could not connect when it was armed), `invalid` (no such driver or
     workload, or a statement that the server refuses), `fault` (a worker died), `timeout` (it did not end in time).
     """
-    pool = context.resources.get(POOL)
+    if spec.pool.kind == "ray":
+        return await run_ray_load(context, spec)
+    name = f"{POOL}:{spec.endpoint.engine}" if spec.endpoint.engine in OWN_POOL else POOL
+    pool = context.resources.get(name)
     if not isinstance(pool, Pool):
-        pool = context.resources[POOL] = Pool()
+        pool = context.resources[name] = Pool()
     cores = len(os.sched_getaffinity(0))
     hands = dealt(spec.share.first, spec.share.count, spec.workers or cores)
     if not hands:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
 
-from proveout.agent.provision import store
+from proveout.agent.provision import store, timesten
 from proveout.agent.tasks import Resource, TaskContext, TaskFault
 from proveout.dsl.plan import System
 from proveout.proto.messages import (
@@ -213,6 +213,8 @@ async def _settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
         return await asyncio.to_thread(mysql_statements.server_settings, endpoint)
     if endpoint.engine == "oracle":
         return await asyncio.to_thread(_oracle().settings, endpoint)
+    if endpoint.engine == "timesten":
+        return await timesten.settings(endpoint)
     _need_psycopg()
     from proveout.agent.provision.statements import server_settings  # noqa: PLC0415
 
@@ -233,6 +235,8 @@ async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
             return SqlDone(counts=await asyncio.to_thread(mysql_statements.run_all, spec.endpoint, spec.statements))
     if spec.endpoint.engine == "oracle":
         return SqlDone(counts=await asyncio.to_thread(_oracle().run_statements, spec.endpoint, spec.statements))
+    if spec.endpoint.engine == "timesten":
+        return SqlDone(counts=await timesten.run_statements(spec.endpoint, spec.statements))
     _need_psycopg()
     from proveout.agent.provision.statements import run_all  # noqa: PLC0415
 
@@ -255,6 +259,8 @@ async def checkpoint(context: TaskContext, spec: Checkpoint) -> Done:
             await asyncio.to_thread(mysql_statements.write_out, spec.endpoint)
     elif spec.endpoint.engine == "oracle":
         await asyncio.to_thread(_oracle().checkpoint, spec.endpoint)
+    elif spec.endpoint.engine == "timesten":
+        await timesten.run_statements(spec.endpoint, ("CALL ttCkpt",))
     else:
         _need_psycopg()
         from proveout.agent.provision.statements import write_out  # noqa: PLC0415

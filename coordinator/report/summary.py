@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from proveout.coordinator.fingerprint import fingerprints, outline
 from proveout.coordinator.report.comparison import Comparison, comparisons
 from proveout.coordinator.report.result import timestamp
 from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
     host_rows,
+    knee_line,
     ladders,
     load_rows,
     peak,
@@ -42,7 +44,7 @@ def to_markdown(results: RunResults, *, run_dir: str = "") -> str:
         blocks += _comparison(comparison)
     for stage in ladders(results):
         blocks += _ladder(results, stage)
-    blocks += [*_searches(results), *_propagations(results), *_notes(results)]
+    blocks += [*_searches(results), *_propagations(results), *_notes(results), *_environment(results)]
     if run_dir:
         blocks.append(f"Everything that was recorded: `{safe(run_dir).replace('`', '')}`")
     return "\n\n".join(blocks) + "\n"
@@ -106,6 +108,8 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[str]:
     assert top is not None  # noqa: S101 - `ladders` gives only those with one
     yield f"## {escape(stage.id)} on {escape(str(results.plan_stage(stage.id).get('target', '?')))}"
     yield _loads("threads", load_rows(stage))
+    if line := knee_line(stage):
+        yield escape(line[0].upper() + line[1:]) + "."
     yield f"By transaction, {threads(top.threads)} (response time):"
     yield _loads("transaction", transaction_rows(top))
     yield from _system(results, top)
@@ -200,3 +204,15 @@ def _notes(results: RunResults) -> Iterator[str]:
     if notes:
         yield "## Validity"
         yield "\n".join(f"- {escape(note)}" for note in notes)
+
+
+def _environment(results: RunResults) -> Iterator[str]:
+    found = fingerprints(results)
+    if not found:
+        return
+    yield "## Environment"
+    rows = [
+        (escape(one.name), escape(outline(one)), f"`{one.digest[7:19]}`", escape("; ".join(map(str, one.drift))) or "-")
+        for one in found
+    ]
+    yield _table(("", "what", "fingerprint", "changed meanwhile"), rows)

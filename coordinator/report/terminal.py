@@ -17,11 +17,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from proveout.coordinator.fingerprint import fingerprints, outline
 from proveout.coordinator.report.comparison import Comparison, comparisons
 from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
     host_rows,
+    knee_line,
     ladders,
     load_rows,
     peak,
@@ -66,6 +68,7 @@ def _parts(results: RunResults, run_dir: str) -> Iterator[RenderableType]:
         yield from _search(stage)
     yield from _propagations(results)
     yield from _notes(results)
+    yield from _environment(results)
     yield from _end(results, run_dir)
 
 
@@ -134,6 +137,8 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[RenderableType]
             f"{threads(int(row.label))}: {row.excluded} of {row.excluded + row.repeats} repeats invalid, not counted",
             "yellow",
         )
+    if line := knee_line(stage):
+        yield _text(line)
     if stage.cut:
         yield _text(f"stopped at {threads(stage.cut.at_rung)}: {stage.cut.evidence}", "yellow")
     yield _heading(f"{stage.id}, {threads(top.threads)}, by transaction")
@@ -269,6 +274,15 @@ def _notes(results: RunResults) -> Iterator[RenderableType]:
         yield from (Text("· ") + _text(note) for note in notes[:NOTES_MAX])
     if len(notes) > NOTES_MAX:
         yield _text(f"… and {len(notes) - NOTES_MAX} more in the run's result.json")
+
+
+def _environment(results: RunResults) -> Iterator[RenderableType]:
+    found = fingerprints(results)
+    if found:
+        yield _heading("environment")
+        yield _grid(("", "fingerprint", "what"), [(one.name, one.digest[7:19], outline(one)) for one in found], left=3)
+    for one in found:
+        yield from (_text(f"{one.name} has changed meanwhile: {change}", "yellow") for change in one.drift[:NOTES_MAX])
 
 
 def _end(results: RunResults, run_dir: str) -> Iterator[RenderableType]:

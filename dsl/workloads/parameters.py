@@ -7,6 +7,7 @@ imported here, never numpy: `proveout check` starts in a fraction of a second.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, Self, TypeAlias, Union, get_args, get_origin
@@ -14,7 +15,9 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, Union, get_args, ge
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from proveout.dsl.plan import Value, Workload
-from proveout.dsl.workloads import sql_text
+from proveout.dsl.workloads import sql_text, weights
+from proveout.dsl.workloads.parameters_prepaid import PREPAID_TRANSACTIONS, PREPAID_WRITERS, Prepaid
+from proveout.dsl.workloads.parameters_tptbm import TPTBM_TRANSACTIONS, TPTBM_WRITERS, Tptbm
 from proveout.dsl.workloads.sql_parameters import Custom, missing_table, missing_text
 
 HLR_TRANSACTIONS: tuple[str, ...] = (
@@ -64,25 +67,12 @@ class Hlr(BaseModel):
     @field_validator("weights", mode="before")
     @classmethod
     def _weights_in_order(cls, value: object) -> object:
-        """All seven, in the specification's order; unknown names stay, for the next validator to name them."""
-        if not isinstance(value, Mapping):
-            return value
-        known = {name: value.get(name, 0.0) for name in HLR_TRANSACTIONS}
-        return known | {name: weight for name, weight in value.items() if name not in known}
+        return weights.in_order(value, HLR_TRANSACTIONS)
 
     @field_validator("weights")
     @classmethod
     def _weights_make_a_mix(cls, value: dict[str, float]) -> dict[str, float]:
-        unknown = [name for name in value if name not in HLR_WEIGHTS]
-        if unknown:
-            raise ValueError(f"no transaction is called {', '.join(unknown)}; there are {', '.join(HLR_TRANSACTIONS)}")
-        if any(not 0.0 <= weight <= 1e9 for weight in value.values()):
-            raise ValueError("weights must be numbers from 0 to 1e9")
-        if sum(value.values()) <= 0.0:
-            raise ValueError(
-                "the weights sum to 0, so nothing would run; give at least one transaction a weight over 0"
-            )
-        return value
+        return weights.mix(value, HLR_TRANSACTIONS)
 
     @model_validator(mode="after")
     def _within_the_population(self) -> Self:
@@ -104,15 +94,21 @@ class Hlr(BaseModel):
         return self.range[1] if self.range else self.population
 
 
-KINDS: Mapping[str, type[BaseModel]] = {"hlr": Hlr, "sql": Custom}
-TRANSACTIONS: Mapping[str, tuple[str, ...]] = {"hlr": HLR_TRANSACTIONS}
+KINDS: Mapping[str, type[BaseModel]] = {"hlr": Hlr, "prepaid": Prepaid, "sql": Custom, "tptbm": Tptbm}
+TRANSACTIONS: Mapping[str, tuple[str, ...]] = {
+    "hlr": HLR_TRANSACTIONS,
+    "prepaid": PREPAID_TRANSACTIONS,
+    "tptbm": TPTBM_TRANSACTIONS,
+}
 """Names of the transactions of kinds where the plan does not give them."""
-WRITERS: Mapping[str, frozenset[str]] = {"hlr": HLR_WRITERS}
+WRITERS: Mapping[str, frozenset[str]] = {"hlr": HLR_WRITERS, "prepaid": PREPAID_WRITERS, "tptbm": TPTBM_WRITERS}
 DIALECT_OF_ENGINE: Mapping[str, str] = {"timesten": "oracle"}
 """Engines whose SQL is called differently from them."""
-CHECKED_AFTER: Mapping[str, Literal["iteration", "stage"]] = {}
+CHECKED_AFTER: Mapping[str, Literal["iteration", "stage"]] = {"prepaid": "iteration"}
 """Kinds that have invariants (`base.Invariant`): looked at after the population, and then after every iteration, or where that
 costs too much, at the end of every stage that ran a load."""
+OF_OUR_ROWS: frozenset[str] = frozenset({"prepaid"})
+"""Kinds whose invariants speak of the very rows that `populate` makes: not looked at where the plan populates nothing."""
 
 
 def to_values(model: BaseModel) -> tuple[tuple[str, Value], ...]:
@@ -137,10 +133,52 @@ def writes(workload: Workload) -> bool:
     model = of_workload(workload)
     if isinstance(model, Custom):
         return any(sql_text.writes(sql_text.scan(text)) for text in _texts(model))
-    weights = dict(workload.parameters).get("weights")
-    if not isinstance(weights, tuple):
+    mix = dict(workload.parameters).get("weights")
+    if not isinstance(mix, tuple):
         return bool(WRITERS[workload.kind])
-    return any(pair[1] > 0 for pair in weights if pair[0] in WRITERS[workload.kind])  # type: ignore[index,operator]
+    return any(pair[1] > 0 for pair in mix if pair[0] in WRITERS[workload.kind])  # type: ignore[index,operator]
+
+
+def expected_rows(workload: Workload) -> float:
+    """Rows that a population has on average, all tables."""
+    match of_workload(workload):
+        case Hlr() as hlr:
+            return hlr.population * (11.1 if hlr.cardinality == "lab" else 9.75)
+        case Prepaid() as prepaid:
+            return float(prepaid.population + prepaid.accounts)
+        case Tptbm() as tptbm:
+            return float(tptbm.rows)
+        case Custom() as custom:
+            return float(sum(table.rows for table in custom.tables.values()))
+        case _:
+            return 0.0
+
+
+def part_of(workload: Workload, index: int, count: int) -> Workload:
+    """The share of one of `count` instances in a load: the same workload on its own run of the keys, equal in size to the others'.
+
+    The runs are disjoint, in order, and differ by one key at most. Raises ValueError when there are fewer keys than instances.
+    """
+    model = of_workload(workload)
+    if count == 1 or not isinstance(model, Hlr):
+        return workload
+    size, rest = divmod(model.last - model.first + 1, count)
+    if not size:
+        raise ValueError(f"{model.last - model.first + 1} subscribers cannot be divided over {count} instances")
+    first = model.first + index * size + min(index, rest)
+    part = model.model_copy(update={"range": (first, first + size + (index < rest) - 1)})
+    return dataclasses.replace(workload, parameters=to_values(part))
+
+
+def division_problem(model: BaseModel, kind: str, instances: int) -> str | None:
+    """Why a workload cannot be run on a system of so many instances, or None when it can."""
+    if instances < 2:
+        return None
+    if not isinstance(model, Hlr):
+        return f"workload kind `{kind}` cannot give each instance its own keys; hlr can"
+    if model.last - model.first + 1 < instances:
+        return f"{model.last - model.first + 1} subscribers cannot be divided over {instances} instances"
+    return None
 
 
 def has_tables(workload: Workload) -> bool:
@@ -149,14 +187,13 @@ def has_tables(workload: Workload) -> bool:
     return not isinstance(model, Custom) or bool(model.tables)
 
 
-def table_rows(workload: Workload) -> int:
-    """Rows of all tables, where the plan gives them itself; 0 elsewhere."""
-    model = of_workload(workload)
-    return sum(table.rows for table in model.tables.values()) if isinstance(model, Custom) else 0
-
-
 def engine_problem(model: BaseModel, engine: str) -> str | None:
     """Why a workload with these parameters cannot be loaded into `engine`, or None when it can."""
+    if engine == "timesten":
+        return (
+            "populate does not load TimesTen in this release; an sql stage can: "
+            "LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8"
+        )
     if isinstance(model, Custom):
         return missing_table(model, DIALECT_OF_ENGINE.get(engine, engine))
     if engine == "sqlite" and isinstance(model, Hlr) and model.partitions > 1:

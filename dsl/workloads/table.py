@@ -16,6 +16,8 @@ from proveout.dsl.workloads.parameters import KINDS, of_workload
 _BUILDERS: dict[str, tuple[str, str]] = {
     "hlr": ("proveout.dsl.workloads.hlr", "build"),
     "sql": ("proveout.dsl.workloads.sql", "build"),
+    "prepaid": ("proveout.dsl.workloads.prepaid", "build"),
+    "tptbm": ("proveout.dsl.workloads.tptbm", "build"),
 }
 
 
