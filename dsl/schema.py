@@ -197,10 +197,18 @@ class HostEntry(Strict):
     address: Text = Field(description="`local`, or name:port of a running agent.")
 
 
+ENGINES = ("postgres", "sqlite", "oracle", "timesten", "mysql", "duckdb")
+EngineName: TypeAlias = Annotated[
+    str,
+    Field(pattern=NAME_PATTERN, description="One of the release's, or of an installed package's."),
+    WithJsonSchema({"anyOf": [{"enum": list(ENGINES)}, {"type": "string", "pattern": NAME_PATTERN}]}),
+]
+
+
 class SystemEntry(Strict):
     """A database under test."""
 
-    engine: Literal["postgres", "sqlite", "oracle", "timesten", "mysql", "duckdb"]
+    engine: EngineName
     host: Name = Field(description="The host it runs on.")
     provision: Literal["embedded"] | None = Field(None, description="proveout starts it on `host`.")
     dsn: Text | None = Field(None, description="It runs already; passwords as ${secrets.name}.")

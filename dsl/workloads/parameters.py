@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, Union, get_args, ge
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from proveout.dsl import extensions
+from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Value, Workload
 from proveout.dsl.workloads import sql_text, weights
 from proveout.dsl.workloads.parameters_prepaid import PREPAID_TRANSACTIONS, PREPAID_WRITERS, Prepaid
@@ -102,8 +104,11 @@ TRANSACTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of the transactions of kinds where the plan does not give them."""
 WRITERS: Mapping[str, frozenset[str]] = {"hlr": HLR_WRITERS, "prepaid": PREPAID_WRITERS, "tptbm": TPTBM_WRITERS}
-DIALECT_OF_ENGINE: Mapping[str, str] = {"timesten": "oracle"}
-"""Engines whose SQL is called differently from them."""
+DIALECT_OF_ENGINE: Mapping[str, str] = {
+    "postgres": "postgres", "sqlite": "sqlite", "oracle": "oracle", "timesten": "oracle", "mysql": "mysql",
+    "duckdb": "duckdb",
+}  # fmt: skip
+"""In which dialect an engine is spoken to; that of an engine of another package its driver says, when a load is armed."""
 CHECKED_AFTER: Mapping[str, Literal["iteration", "stage"]] = {"prepaid": "iteration"}
 """Kinds that have invariants (`base.Invariant`): looked at after the population, and then after every iteration, or where that
 costs too much, at the end of every stage that ran a load."""
@@ -116,16 +121,42 @@ def to_values(model: BaseModel) -> tuple[tuple[str, Value], ...]:
     return tuple(sorted((name, _value(getattr(model, name))) for name in type(model).model_fields))
 
 
+def model_of(kind: str) -> type[BaseModel] | None:
+    """The parameters of a kind, built in or of another package; None when there is none. ProveoutError: it cannot be loaded."""
+    if kind in KINDS:
+        return KINDS[kind]
+    extension = extensions.workload(kind)
+    return extension.parameters if extension is not None else None
+
+
+def kinds() -> tuple[str, ...]:
+    """The names of all kinds that there are here."""
+    return (*KINDS, *(kind for kind in extensions.announced(extensions.WORKLOADS) if kind not in KINDS))
+
+
+def _extension(kind: str) -> extensions.WorkloadExtension | None:
+    return None if kind in KINDS else extensions.workload(kind)
+
+
 def of_workload(workload: Workload) -> BaseModel:
     """The parameter model of a compiled workload. Raises pydantic.ValidationError when it was not made by `to_values`."""
-    model = KINDS[workload.kind]
+    model = model_of(workload.kind)
+    if model is None:
+        raise ProveoutError(
+            f"no workload kind is called {workload.kind!r}",
+            where=f"workload {workload.name}",
+            way_out=f"there are {', '.join(kinds())}; have the same release and packages on coordinator and agents",
+        )
     return model.model_validate({name: _read(_annotation(model, name), value) for name, value in workload.parameters})
 
 
 def transactions(workload: Workload) -> tuple[str, ...]:
     """The names of a workload's transactions."""
     model = of_workload(workload)
-    return tuple(model.transactions) if isinstance(model, Custom) else TRANSACTIONS.get(workload.kind, ())
+    if isinstance(model, Custom):
+        return tuple(model.transactions)
+    extension = _extension(workload.kind)
+    return tuple(extension.transactions(model)) if extension else TRANSACTIONS[workload.kind]
 
 
 def writes(workload: Workload) -> bool:
@@ -133,6 +164,8 @@ def writes(workload: Workload) -> bool:
     model = of_workload(workload)
     if isinstance(model, Custom):
         return any(sql_text.writes(sql_text.scan(text)) for text in _texts(model))
+    if extension := _extension(workload.kind):
+        return extension.writes(model)
     mix = dict(workload.parameters).get("weights")
     if not isinstance(mix, tuple):
         return bool(WRITERS[workload.kind])
@@ -150,8 +183,9 @@ def expected_rows(workload: Workload) -> float:
             return float(tptbm.rows)
         case Custom() as custom:
             return float(sum(table.rows for table in custom.tables.values()))
-        case _:
-            return 0.0
+        case model:
+            extension = _extension(workload.kind)
+            return float(extension.rows(model)) if extension else 0.0
 
 
 def part_of(workload: Workload, index: int, count: int) -> Workload:
@@ -187,6 +221,14 @@ def has_tables(workload: Workload) -> bool:
     return not isinstance(model, Custom) or bool(model.tables)
 
 
+def population_problem(workload: Workload, engine: str) -> str | None:
+    """Why a workload cannot be loaded into `engine`, or None when it can."""
+    model = of_workload(workload)
+    extension = _extension(workload.kind)
+    own = extension.engine_problem(model, engine) if extension else None
+    return own or engine_problem(model, engine)
+
+
 def engine_problem(model: BaseModel, engine: str) -> str | None:
     """Why a workload with these parameters cannot be loaded into `engine`, or None when it can."""
     if engine == "timesten":
@@ -195,7 +237,8 @@ def engine_problem(model: BaseModel, engine: str) -> str | None:
             "LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8"
         )
     if isinstance(model, Custom):
-        return missing_table(model, DIALECT_OF_ENGINE.get(engine, engine))
+        dialect = DIALECT_OF_ENGINE.get(engine)
+        return missing_table(model, dialect) if dialect else None
     if engine == "sqlite" and isinstance(model, Hlr) and model.partitions > 1:
         return f"SQLite has no partitioned tables, but the workload asks for {model.partitions} partitions"
     if engine == "mysql" and isinstance(model, Hlr) and model.partitions > 1:
@@ -208,7 +251,8 @@ def engine_problem(model: BaseModel, engine: str) -> str | None:
 
 def load_problem(model: BaseModel, engine: str) -> str | None:
     """Why a workload with these parameters cannot be run on `engine`, or None when it can."""
-    return missing_text(model, DIALECT_OF_ENGINE.get(engine, engine)) if isinstance(model, Custom) else None
+    dialect = DIALECT_OF_ENGINE.get(engine)
+    return missing_text(model, dialect) if isinstance(model, Custom) and dialect else None
 
 
 def _texts(model: Custom) -> list[str]:
