@@ -12,7 +12,7 @@ from proveout.coordinator.facts import Facts
 from proveout.coordinator.invariants import after_iteration, after_stage
 from proveout.coordinator.preparing import forget_parts
 from proveout.coordinator.state import Turn
-from proveout.dsl.plan import Expression, Ladder, Open, Search, Stage
+from proveout.dsl.plan import Expression, Ladder, Open, Ramp, Search, Stage
 from proveout.proto.events import IterationFinished, IterationId, LadderCut, StageFinished
 
 
@@ -22,6 +22,8 @@ def _resolved(turn: Turn, stage: Ladder | Search) -> tuple[float | None, ...] | 
     match stage:
         case Ladder(arrival=Open(rate=rate)):
             wanted = (rate,)
+        case Ladder(arrival=Ramp() as ramp):
+            return (ramp.mean,)
         case Ladder():
             return (None,)
         case Search():

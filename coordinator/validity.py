@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from proveout.coordinator.series import Recording, Window
 from proveout.coordinator.stats import BOUNDED_POINTS_MIN, drift
 from proveout.coordinator.wording import number, percent
-from proveout.dsl.plan import Host, Ladder, Limits, Plan, Search
+from proveout.dsl.plan import Host, Ladder, Limits, Plan, Ramp, Search
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.proto.events import Metrics, TransactionSummary, ValidityFinding
 from proveout.proto.messages import LoadResult, LoadSecond
@@ -105,8 +105,12 @@ def _steady(seen: Observed) -> Iterator[ValidityFinding]:
     chance alone makes large slopes, in many seconds a trifle is significant. From the variation the noise of counting is taken off: m
     transactions a second vary by 1/√m by themselves.
     """
-    moved = drift(seen.tps_per_second)
     voids = not seen.is_probe
+    if isinstance(seen.stage, Ladder) and isinstance(ramp := seen.stage.arrival, Ramp):
+        text = f"not judged: the plan has the rate go from {number(ramp.rate_from)}/s to {number(ramp.rate_to)}/s"
+        yield _finding("steady-state", True, text, voids=voids)
+        return
+    moved = drift(seen.tps_per_second)
     if moved is None or moved.n < BOUNDED_POINTS_MIN:
         seconds = len(seen.tps_per_second)
         yield _finding(
@@ -163,7 +167,7 @@ def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
 
 
 def _is_poisson(stage: Ladder) -> bool:
-    return stage.arrival.kind == "open" and stage.arrival.distribution == "poisson"
+    return stage.arrival.kind != "closed" and stage.arrival.distribution == "poisson"
 
 
 def _schedule(seen: Observed) -> ValidityFinding | None:

@@ -21,11 +21,13 @@ from proveout.dsl.plan import (
     Pause,
     Plan,
     Populate,
+    Ramp,
     Reset,
     Search,
     Sql,
     Stage,
     System,
+    Think,
     Workload,
 )
 from proveout.dsl.units import format_duration
@@ -238,8 +240,12 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:
 
 def _arrival(stage: Ladder) -> str:
     match stage.arrival:
+        case Closed(think=Think(mean_s=mean_s, distribution=distribution)):
+            return f"closed arrival with {distribution} think times of {_seconds(mean_s)}"
         case Closed():
             return "closed arrival"
+        case Ramp(rate_from=low, rate_to=high, distribution=distribution):
+            return f"{distribution} arrival from {_rate(low)} to {_rate(high)} over the measure window"
         case Open(rate=rate, distribution=distribution):
             return f"{distribution} arrival at {_rate(rate)}"
 

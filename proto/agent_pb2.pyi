@@ -93,6 +93,23 @@ DISTRIBUTION_CONSTANT: Distribution.ValueType  # 1
 DISTRIBUTION_POISSON: Distribution.ValueType  # 2
 Global___Distribution: _TypeAlias = Distribution  # noqa: Y015
 
+class _ThinkTime:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ThinkTimeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ThinkTime.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    THINK_TIME_UNSPECIFIED: _ThinkTime.ValueType  # 0
+    THINK_TIME_CONSTANT: _ThinkTime.ValueType  # 1
+    THINK_TIME_EXPONENTIAL: _ThinkTime.ValueType  # 2
+
+class ThinkTime(_ThinkTime, metaclass=_ThinkTimeEnumTypeWrapper): ...
+
+THINK_TIME_UNSPECIFIED: ThinkTime.ValueType  # 0
+THINK_TIME_CONSTANT: ThinkTime.ValueType  # 1
+THINK_TIME_EXPONENTIAL: ThinkTime.ValueType  # 2
+Global___ThinkTime: _TypeAlias = ThinkTime  # noqa: Y015
+
 class _Window:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -720,11 +737,17 @@ class LoadShare(_message.Message):
     TOTAL_FIELD_NUMBER: _builtins.int
     RATE_FIELD_NUMBER: _builtins.int
     DISTRIBUTION_FIELD_NUMBER: _builtins.int
+    RATE_TO_FIELD_NUMBER: _builtins.int
+    THINK_S_FIELD_NUMBER: _builtins.int
+    THINK_FIELD_NUMBER: _builtins.int
     first: _builtins.int
     count: _builtins.int
     total: _builtins.int
     rate: _builtins.float
     distribution: Global___Distribution.ValueType
+    rate_to: _builtins.float
+    think_s: _builtins.float
+    think: Global___ThinkTime.ValueType
     def __init__(
         self,
         *,
@@ -733,14 +756,26 @@ class LoadShare(_message.Message):
         total: _builtins.int = ...,
         rate: _builtins.float | None = ...,
         distribution: Global___Distribution.ValueType = ...,
+        rate_to: _builtins.float | None = ...,
+        think_s: _builtins.float | None = ...,
+        think: Global___ThinkTime.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "rate", b"rate"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "_rate_to", b"_rate_to", "_think_s", b"_think_s", "rate", b"rate", "rate_to", b"rate_to", "think_s", b"think_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "count", b"count", "distribution", b"distribution", "first", b"first", "rate", b"rate", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "_rate_to", b"_rate_to", "_think_s", b"_think_s", "count", b"count", "distribution", b"distribution", "first", b"first", "rate", b"rate", "rate_to", b"rate_to", "think", b"think", "think_s", b"think_s", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rate: _TypeAlias = _typing.Literal["rate"]  # noqa: Y015
     _WhichOneofArgType__rate: _TypeAlias = _typing.Literal["_rate", b"_rate"]  # noqa: Y015
+    _WhichOneofReturnType__rate_to: _TypeAlias = _typing.Literal["rate_to"]  # noqa: Y015
+    _WhichOneofArgType__rate_to: _TypeAlias = _typing.Literal["_rate_to", b"_rate_to"]  # noqa: Y015
+    _WhichOneofReturnType__think_s: _TypeAlias = _typing.Literal["think_s"]  # noqa: Y015
+    _WhichOneofArgType__think_s: _TypeAlias = _typing.Literal["_think_s", b"_think_s"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rate) -> _WhichOneofReturnType__rate | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rate_to) -> _WhichOneofReturnType__rate_to | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__think_s) -> _WhichOneofReturnType__think_s | None: ...
 
 Global___LoadShare: _TypeAlias = LoadShare  # noqa: Y015
 

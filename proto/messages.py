@@ -126,7 +126,9 @@ class LoadShare:
     """This agent's part of the load: terminals `first` … `first + count - 1` of `total`, over all agents.
 
     With `rate` (transactions a second, all agents together) arrival is open: terminal k fires the schedule's arrivals
-    k, k + total, k + 2 total … (constant), or its own Poisson process of rate/total. Without, it is closed.
+    k, k + total, k + 2 total … (constant), or its own Poisson process of rate/total. `rate_to` is what the rate has become by
+    the end of the measure window, in a straight line. Without `rate`, arrival is closed; `think_s` is then the pause between
+    two transactions, or its mean, in place of the workload's own think times.
     """
 
     first: int
@@ -134,6 +136,9 @@ class LoadShare:
     total: int
     rate: float | None = None
     distribution: Literal["constant", "poisson"] = "constant"
+    rate_to: float | None = None
+    think_s: float | None = None
+    think: Literal["constant", "exponential"] = "exponential"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

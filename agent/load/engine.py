@@ -116,7 +116,7 @@ class PolledLoop:
                         kind = terminal.kind
                         kind.times[outcome].extend((terminal.intended_ns, terminal.started_ns, now))
                         turns -= 1
-                        if terminal.fires is not None or not turns:
+                        if not (terminal.restless and turns):
                             self._next(terminal, now)
                             break
                         kind = terminal.kind = terminal.next_kind()
@@ -169,8 +169,7 @@ class PolledLoop:
     def _plan_starts(self) -> None:
         t0_ns = self._timeline.t0_ns
         for terminal in self._all:
-            first = self._pacing.start_ns(terminal.number) if terminal.fires is None else terminal.fires()
-            terminal.pending_ns = t0_ns + first
+            terminal.pending_ns = t0_ns + terminal.begins_ns(self._pacing)
             self._wait(terminal, terminal.pending_ns)
 
     def _wait(self, terminal: Terminal, until_ns: int) -> None:
@@ -210,6 +209,9 @@ class PolledLoop:
         """Go on after a transaction; False when the next one has to be waited for."""
         if terminal.fires is not None:
             terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
+        elif terminal.pauses is not None:
+            self._wait(terminal, now + terminal.pauses.next_ns(terminal.kind))
+            return False
         return self._go(terminal, now)
 
     def _go(self, terminal: Terminal, now: int) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proveout.agent.load.pacing import Pacing
+from proveout.agent.load.pauses import Pauses
 from proveout.agent.load.recorder import Recorder
 from proveout.agent.load.transaction import Kind, kinds, mix
 from proveout.dsl.workloads.base import Request, WorkloadKind
@@ -22,7 +23,8 @@ class Terminal:
 
     `step` drives the generator of the transaction under way (None: its one statement was sent bare); `pending_ns` is
     the intended time of the next one while the terminal waits for it; `busy` is whether a transaction is under way.
-    `attempts` were made at the transaction that started at `failing_ns`.
+    `attempts` were made at the transaction that started at `failing_ns`. A `restless` terminal begins the next transaction
+    as soon as one has ended; others follow a schedule (`fires`) or have `pauses`.
     """
 
     __slots__ = (
@@ -37,8 +39,10 @@ class Terminal:
         "kind",
         "next_kind",
         "number",
+        "pauses",
         "pending_ns",
         "prepared",
+        "restless",
         "rolling_back",
         "session",
         "started_ns",
@@ -62,12 +66,23 @@ class Terminal:
         self.next_kind: Callable[[], Kind] = mix(self._kinds, workload, stream).__next__
         self.kind: Kind = self._kinds[0]
         self.fires: Callable[[], int] | None = pacing.fire_times(number).__next__ if pacing.is_open else None
+        self.pauses: Pauses | None = None
+        if self.fires is None and Pauses.are_wanted(workload.transactions, pacing.think):
+            self.pauses = Pauses(workload.transactions, pacing.think, stream, self.next_kind)
+            self.next_kind = self.pauses.next_kind
+        self.restless = self.fires is None and self.pauses is None
         self.step: Callable[[Any], Request] | None = None
         self.intended_ns = self.started_ns = self.pending_ns = self.failing_ns = 0
         self.attempts = self.connects = 0
         self.busy = self.rolling_back = False
         self.fd = -1
         self.bind(session, prepared)
+
+    def begins_ns(self, pacing: Pacing) -> int:
+        """When its first transaction is due, ns after T0."""
+        if self.fires is not None:
+            return self.fires()
+        return pacing.start_ns(self.number) + (self.pauses.first_ns() if self.pauses else 0)
 
     def bind(self, session: Any, prepared: dict[str, Any]) -> None:
         """Give the terminal a session with its prepared statements, by name."""

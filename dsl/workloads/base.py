@@ -73,6 +73,9 @@ class TransactionType:
     source of its requests. The load engine then calls that source and never drives `body`, which does the same: it
     saves the generator's third of a microsecond. `logical_failure` is (fresh, steady) expected fractions, None where
     nothing is expected.
+
+    Under closed arrival a user waits `keying_s` before the transaction, and after it a think time drawn from an exponential
+    distribution of mean `thinking_s`; 0 is not at all. Neither is part of the response time.
     """
 
     name: str
@@ -82,6 +85,8 @@ class TransactionType:
     single: bool = False
     requests: Callable[[Any], Callable[[], Request]] | None = None
     logical_failure: tuple[float, float] | None = None
+    keying_s: float = 0.0
+    thinking_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
