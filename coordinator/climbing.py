@@ -12,6 +12,9 @@ from proveout.coordinator.facts import Facts
 from proveout.coordinator.invariants import after_iteration, after_stage
 from proveout.coordinator.preparing import forget_parts
 from proveout.coordinator.state import Turn
+from proveout.coordinator.stats import confidence_after
+from proveout.coordinator.wording import percent
+from proveout.dsl import order
 from proveout.dsl.plan import Expression, Ladder, Open, Ramp, Search, Stage
 from proveout.proto.events import IterationFinished, IterationId, LadderCut, StageFinished
 
@@ -40,21 +43,66 @@ def _resolved(turn: Turn, stage: Ladder | Search) -> tuple[float | None, ...] | 
 
 
 def ladder_part(turn: Turn, stage: Ladder) -> bool:
-    """The next iteration of a ladder: each repeat climbs all rungs up to the one where it was cut."""
-    rates = _resolved(turn, stage)
-    if rates is None:
+    """The next iteration of a ladder, or of one that it takes turns with: each repeat runs all rungs up to where it was cut."""
+    together = order.group(turn.state.plan, stage)
+    members = tuple(member for member in together if member.id not in turn.state.facts.stages_finished)
+    rates: dict[str, float | None] = {}
+    for member in members:
+        resolved = _resolved(turn, member)
+        if resolved is None:
+            return True
+        rates[member.id] = resolved[0]
+        if after_iteration(turn, member):
+            return True
+        _cut(turn, member)
+    for slot in order.slots(members, together[0]):
+        cut = turn.state.facts.cuts.get(slot.ladder.id)
+        if cut is not None and slot.rung > cut.at_rung:
+            continue
+        if _enough(turn, members, slot.repeat - 1):
+            break
+        if _begin(turn, slot.ladder, (slot.rung, slot.repeat), rates[slot.ladder.id], "measure"):
+            return True
+    if after_stage(turn, stage):
         return True
-    if after_iteration(turn, stage):
-        return True
-    _cut(turn, stage)
-    cut = turn.state.facts.cuts.get(stage.id)
-    for repeat in range(1, stage.repeat + 1):
-        for rung in stage.threads:
-            if cut is not None and rung > cut.at_rung:
-                continue
-            if _begin(turn, stage, (rung, repeat), rates[0], "measure"):
-                return True
-    return after_stage(turn, stage)
+    if not any(ended.outcome == "ok" for ended in _ended(turn.state.facts, together)):
+        _tell_repeats(turn, members)
+    return False
+
+
+def _ended(facts: Facts, ladders: tuple[Ladder, ...]) -> list[StageFinished]:
+    return [facts.stages_finished[ladder.id] for ladder in ladders if ladder.id in facts.stages_finished]
+
+
+def _enough(turn: Turn, ladders: tuple[Ladder, ...], repeats: int) -> bool:
+    """Whether so many repeats of these ladders, all of which have ended, have decided what stands on them.
+
+    Looked at once after each repeat, on the numbers up to it: a resume looks again and comes to the same.
+    """
+    least = ladders[0].repeat_min
+    if least is None or repeats < least or _has_begun(turn.state.facts, ladders, repeats + 1):
+        return False
+    return not turn.judgement.undecided(ladders, turn.state.facts, repeats)
+
+
+def _has_begun(facts: Facts, ladders: tuple[Ladder, ...], repeat: int) -> bool:
+    ids = {ladder.id for ladder in ladders}
+    begun = [*(item.id for item in facts.iterations), *(item.id for item in facts.voided)]
+    return any(slot.stage in ids and slot.repeat == repeat for slot in begun)
+
+
+def _tell_repeats(turn: Turn, ladders: tuple[Ladder, ...]) -> None:
+    """Say how many repeats were bought, and whether they sufficed."""
+    ids = {ladder.id for ladder in ladders}
+    ran = max((item.id.repeat for item in turn.state.facts.iterations if item.id.stage in ids), default=0)
+    if not ladders or ladders[0].repeat_min is None or not ran:
+        return
+    left = turn.judgement.undecided(ladders, turn.state.facts, ran)
+    names, level = ", ".join(sorted(ids)), percent(confidence_after(ladders[0].looks))
+    said = f"{names}: {ran} repeats" + (
+        f" did not decide {', '.join(left)}" if left else " were enough, more would decide nothing"
+    )
+    turn.notice("warning" if left else "info", f"{said} (intervals at {level}, for {ladders[0].looks} looks)")
 
 
 def _begin(turn: Turn, stage: Ladder | Search, slot: tuple[int, int], rate: float | None, phase: str) -> bool:
@@ -121,7 +169,7 @@ def finish_stage(turn: Turn, stage: Stage, outcome: str) -> None:
     """Record that a stage has ended, with what expressions will see of it."""
     if stage.id in turn.state.facts.stages_finished:
         return
-    seconds = turn.at_s - turn.state.stage_began_s
+    seconds = turn.at_s - turn.state.stage_began_s  # of ladders that take turns: since the first of them began
     ok = outcome == "ok"
     metrics = turn.judgement.metrics(stage, turn.state.facts, seconds, turn.state.rows) if ok else {}
     turn.emit(StageFinished(stage=stage.id, outcome="ok" if ok else "failed", seconds=seconds, metrics=metrics))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from proveout.dsl.plan import (
@@ -99,6 +99,18 @@ def workload_of(plan: Plan, source: str) -> Workload:
     return plan.workload(populating(plan, source)[-1].workload)
 
 
+def present(hosts: Iterable[str], without: Collection[str]) -> tuple[str, ...]:
+    """The hosts of a stage that the run has not gone on without."""
+    return tuple(host for host in hosts if host not in without)
+
+
+def dispensable(plan: Plan, host: str, without: Collection[str], finished: Container[str]) -> bool:
+    """Whether a run can go on without a host: no system is on it, and every stage that is left keeps a client."""
+    gone = {*without, host}
+    left = [s for s in plan.stages if isinstance(s, Populate | Ladder | Search) and s.id not in finished]
+    return all(s.host != host for s in plan.systems) and all(present(s.clients, gone) for s in left)
+
+
 def key(run_id: str, slot: tuple[str, int, int, str], what: str, host: str) -> str:
     """A task's key; `slot` is (stage, rung, repeat, attempt)."""
     stage, rung, repeat, attempt = slot
@@ -140,10 +152,11 @@ def loads(
     windows: Windows,
     endpoint: Endpoint,
     cores: Mapping[str, int],
+    without: Collection[str] = (),
 ) -> tuple[tuple[str, RunLoad], ...]:
-    """The load of an iteration: one task for each client host that has a share."""
+    """The load of an iteration: one task for each client host that has a share; those that are gone leave theirs to the rest."""
     workload = plan.workload(stage.workload)
-    given = shares(stage.clients, iteration.rung, rate, _distribution(stage))
+    given = shares(present(stage.clients, without), iteration.rung, rate, _distribution(stage))
     return tuple(
         (
             host,
@@ -177,9 +190,12 @@ def _arriving(stage: Ladder | Search, share: LoadShare) -> LoadShare:
     return share
 
 
-def captures(plan: Plan, names: Iterable[str], endpoints: Mapping[str, Endpoint]) -> tuple[tuple[str, RunCapture], ...]:
+def captures(
+    plan: Plan, names: Iterable[str], endpoints: Mapping[str, Endpoint], without: Collection[str] = ()
+) -> tuple[tuple[str, RunCapture], ...]:
     """Where each capture runs: os on its hosts, waits beside its system, lag beside the source, with both endpoints."""
-    return tuple(item for name in names for item in _capture(plan, plan.capture(name), endpoints))
+    found = (item for name in names for item in _capture(plan, plan.capture(name), endpoints))
+    return tuple((host, spec) for host, spec in found if host not in without)
 
 
 def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) -> tuple[tuple[str, RunCapture], ...]:

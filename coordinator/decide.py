@@ -22,6 +22,8 @@ from proveout.coordinator.preparing import (
 )
 from proveout.coordinator.state import Dialling, Turn
 from proveout.coordinator.waves import batch
+from proveout.dsl import order
+from proveout.dsl.describe import iterations
 from proveout.dsl.plan import Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, System
 from proveout.proto.events import StageStarted
 from proveout.proto.messages import CompareSystems, InspectSystem, StartSystem, TaskSpec
@@ -70,7 +72,8 @@ def _carried(plan: Plan, facts: Facts) -> list[System]:
 
 
 def _agents(turn: Turn) -> bool:
-    missing = tuple(h.name for h in turn.state.plan.hosts if h.name not in turn.state.up)
+    needed = dag.present((h.name for h in turn.state.plan.hosts), turn.state.facts.without)
+    missing = tuple(host for host in needed if host not in turn.state.up)
     if not missing:
         return False
     turn.commands.append(Dial(hosts=missing))
@@ -146,12 +149,15 @@ def _stage(turn: Turn, stage: Stage) -> None:
 
 def _enter(turn: Turn, stage: Stage) -> None:
     state = turn.state
-    turn.set(stage=stage.id, stage_began_s=turn.at_s, rows=0)
-    if stage.id not in state.facts.stages_started:
-        iterations = len(stage.threads) * stage.repeat if isinstance(stage, Ladder) else 0
-        iterations = stage.probes_max if isinstance(stage, Search) else iterations
-        estimate_s = state.setup.estimates_s.get(stage.id, 0.0)
-        turn.emit(StageStarted(stage=stage.id, kind=stage.kind, iterations=iterations, estimate_s=estimate_s))
+    together = order.group(state.plan, stage) if isinstance(stage, Ladder) else (stage,)
+    if state.stage not in {member.id for member in together}:
+        turn.set(stage_began_s=turn.at_s)
+    turn.set(stage=stage.id, rows=0)
+    for member in together:
+        if member.id not in state.facts.stages_started:
+            estimate_s = state.setup.estimates_s.get(member.id, 0.0)
+            count = iterations(member)
+            turn.emit(StageStarted(stage=member.id, kind=member.kind, iterations=count, estimate_s=estimate_s))
 
 
 def _compare(turn: Turn) -> None:

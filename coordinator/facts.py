@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from proveout.proto.events import (
     LIVE_EVENTS,
+    AgentLost,
     AgentUp,
     Event,
     InvariantsSeen,
@@ -36,13 +37,15 @@ from proveout.proto.events import (
 class Facts:
     """The fold of a run's events. `history` is all of them but the live ones, in order; the rest are views of it.
 
-    `open_iteration` has started and neither finished nor been voided. `probes` counts the probes reported per search.
-    `invariants` were looked at: (stage, iteration or "", system).
+    `without` are the hosts that this sitting goes on without; a resume dials them again. `open_iteration` has started and
+    neither finished nor been voided. `probes` counts the probes reported per search. `invariants` were looked at: (stage,
+    iteration or "", system).
     """
 
     history: tuple[Event, ...] = ()
     started: RunStarted | None = None
     cores: Mapping[str, int] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()
     stages_started: frozenset[str] = frozenset()
     stages_finished: Mapping[str, StageFinished] = field(default_factory=dict)
     populated: frozenset[tuple[str, str]] = frozenset()
@@ -86,7 +89,9 @@ def apply(facts: Facts, event: Event) -> Facts:
 def _view(facts: Facts, event: Event) -> Facts:  # noqa: PLR0911  # one arm per kind of event
     match event:
         case RunStarted():
-            return replace(facts, started=event, ended=None)
+            return replace(facts, started=event, ended=None, without=frozenset())
+        case AgentLost(abandoned=True):
+            return replace(facts, without=facts.without | {event.host})
         case AgentUp():
             return replace(facts, cores={**facts.cores, event.host: event.cores})
         case IterationStarted() | IterationFinished() | IterationVoided():

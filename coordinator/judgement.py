@@ -36,6 +36,10 @@ class PlanJudgement:
         held, evidence = verdict.holds(stage.stop_when.text, {"rung": iteration.metrics})
         return evidence if held else None
 
+    def undecided(self, ladders: tuple[Ladder, ...], facts: Facts, repeat: int) -> tuple[str, ...]:
+        """The verdicts that more repeats of these ladders would decide, judged on the first `repeat` of them."""
+        return verdict.undecided(self.plan, ladders, facts.history, repeat)
+
     def replay(
         self, stage: Search, rate_from: float, rate_to: float, probes: tuple[IterationFinished, ...]
     ) -> SearchReplayed:

@@ -44,10 +44,11 @@ _OPPOSITE = {"lower": "upper", "upper": "lower"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """How an expression came out, and why."""
+    """How an expression came out, and why. `open`: it is undecided, but would not be if an interval were narrower."""
 
     outcome: Outcome
     evidence: str
+    open: bool = False
 
 
 # ---- logic -------------------------------------------------------------------------------------------------------
@@ -76,7 +77,7 @@ def _judge(node: Logic, tree: Mapping[str, Any], lenient: bool) -> Judged:
             return _join([_judge(part, tree, lenient) for part in parts], decisive="PASS", otherwise="FAIL")
         case Not(part=part):
             inner = _judge(part, tree, lenient)
-            return Judged(outcome=_NEGATED[inner.outcome], evidence=f"not ({inner.evidence})")
+            return Judged(outcome=_NEGATED[inner.outcome], evidence=f"not ({inner.evidence})", open=inner.open)
         case Either():
             return _either(node, tree, lenient)
         case Comparison() | Bare():
@@ -89,7 +90,8 @@ _NEGATED: Mapping[Outcome, Outcome] = {"PASS": "FAIL", "FAIL": "PASS", "INCONCLU
 def _join(parts: list[Judged], *, decisive: Outcome, otherwise: Outcome) -> Judged:
     outcomes = {part.outcome for part in parts}
     outcome = decisive if decisive in outcomes else "INCONCLUSIVE" if "INCONCLUSIVE" in outcomes else otherwise
-    return Judged(outcome=outcome, evidence="; ".join(part.evidence for part in parts))
+    undecided = outcome == "INCONCLUSIVE" and any(part.open for part in parts)
+    return Judged(outcome=outcome, evidence="; ".join(part.evidence for part in parts), open=undecided)
 
 
 def _either(node: Either, tree: Mapping[str, Any], lenient: bool) -> Judged:
@@ -97,10 +99,12 @@ def _either(node: Either, tree: Mapping[str, Any], lenient: bool) -> Judged:
     branches = {"PASS": node.then, "FAIL": node.otherwise}
     if condition.outcome in branches:
         chosen = _judge(branches[condition.outcome], tree, lenient)
-        return Judged(outcome=chosen.outcome, evidence=f"{condition.evidence}; {chosen.evidence}")
+        return Judged(outcome=chosen.outcome, evidence=f"{condition.evidence}; {chosen.evidence}", open=chosen.open)
     then, other = _judge(node.then, tree, lenient), _judge(node.otherwise, tree, lenient)
     outcome: Outcome = then.outcome if then.outcome == other.outcome else "INCONCLUSIVE"
-    return Judged(outcome=outcome, evidence="; ".join((condition.evidence, then.evidence, other.evidence)))
+    evidence = "; ".join((condition.evidence, then.evidence, other.evidence))
+    undecided = outcome == "INCONCLUSIVE" and any(part.open for part in (condition, then, other))
+    return Judged(outcome=outcome, evidence=evidence, open=undecided)
 
 
 # ---- leaves ------------------------------------------------------------------------------------------------------
@@ -117,7 +121,8 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
             outcome = _as_written(leaf, tree, lenient)
     except ExpressionFault as fault:
         return Judged(outcome="INCONCLUSIVE", evidence=fault.what)
-    return Judged(outcome=outcome, evidence=_evidence(leaf, tree, left, right, outcome))
+    evidence = _evidence(leaf, tree, left, right, outcome)
+    return Judged(outcome=outcome, evidence=evidence, open=outcome == "INCONCLUSIVE")
 
 
 def _bare(leaf: Bare, tree: Mapping[str, Any]) -> Judged:

@@ -57,7 +57,8 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
 
 
 def _populate(turn: Turn, stage: Populate, system: str) -> None:
-    state, client = turn.state, stage.clients[0]
+    state = turn.state
+    client = dag.present(stage.clients, state.facts.without)[0]
     workers = stage.workers or state.facts.cores.get(client, 1)
     workload = state.plan.workload(stage.workload)
     spec = PopulateSystem(workload=workload, endpoint=state.endpoints[system], workers=workers)

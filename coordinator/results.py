@@ -61,7 +61,10 @@ class RungResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageResult:
-    """All that was recorded of a stage; `finished` is None when it did not come to its end."""
+    """All that was recorded of a stage; `finished` is None when it did not come to its end.
+
+    `confidence` is the level of its intervals: higher than usual where repeats are bought until verdicts are decided.
+    """
 
     id: str
     started: StageStarted
@@ -72,6 +75,7 @@ class StageResult:
     probes: tuple[ProbeFinished, ...] = ()
     search: SearchFinished | None = None
     cut: LadderCut | None = None
+    confidence: float = stats.CONFIDENCE
 
     @property
     def kind(self) -> str:
@@ -81,7 +85,7 @@ class StageResult:
     @property
     def rungs(self) -> tuple[RungResult, ...]:
         """The rungs that were run, fewest threads first (for a search: its probes as one rung)."""
-        return rungs(self.iterations)
+        return rungs(self.iterations, self.confidence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +150,8 @@ def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # no
 
 def _fold_stage(results: RunResults, event: Event) -> RunResults:
     if isinstance(event, StageStarted):
-        stages = {**results.stages, event.stage: StageResult(id=event.stage, started=event)}
+        begun = StageResult(id=event.stage, started=event, confidence=_confidence(results.plan_stage(event.stage)))
+        stages = {**results.stages, event.stage: begun}
         return results if event.stage in results.stages else replace(results, stages=stages)
     known = results.stages.get(_stage_of(event))
     if known is None:
@@ -172,6 +177,12 @@ def _fold_stage(results: RunResults, event: Event) -> RunResults:
     return replace(results, stages={**results.stages, known.id: changed})
 
 
+def _confidence(stage: Mapping[str, Any]) -> float:
+    """The level that the intervals of a stage, as the recorded plan has it, are made for."""
+    least = stage.get("repeat_min")
+    return stats.CONFIDENCE if least is None else stats.confidence_after(int(stage["repeat"]) - int(least) + 1)
+
+
 _WithStage: TypeAlias = StageFinished | PopulateFinished | ProbeFinished | SearchFinished | LadderCut
 
 
@@ -184,15 +195,15 @@ def _stage_of(event: Event) -> str:
 # ---- rungs -------------------------------------------------------------------------------------------------------
 
 
-def rungs(iterations: Iterable[IterationFinished]) -> tuple[RungResult, ...]:
-    """The iterations of one stage by rung, fewest threads first."""
+def rungs(iterations: Iterable[IterationFinished], confidence: float = stats.CONFIDENCE) -> tuple[RungResult, ...]:
+    """The iterations of one stage by rung, fewest threads first, with intervals of that confidence."""
     by_rung: dict[int, list[IterationFinished]] = {}
     for iteration in iterations:
         by_rung.setdefault(iteration.id.rung, []).append(iteration)
-    return tuple(_rung(threads, by_rung[threads]) for threads in sorted(by_rung))
+    return tuple(_rung(threads, by_rung[threads], confidence) for threads in sorted(by_rung))
 
 
-def _rung(threads: int, iterations: Sequence[IterationFinished]) -> RungResult:
+def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: float) -> RungResult:
     valid: dict[int, IterationFinished] = {}
     last: dict[int, IterationFinished] = {}
     for iteration in iterations:
@@ -201,16 +212,16 @@ def _rung(threads: int, iterations: Sequence[IterationFinished]) -> RungResult:
             valid[iteration.id.repeat] = iteration
     counted = tuple(valid[repeat] for repeat in sorted(valid))
     excluded = tuple(last[repeat] for repeat in sorted(last) if repeat not in valid)
-    return RungResult(threads=threads, tree=rung_tree(counted), iterations=counted, excluded=excluded)
+    return RungResult(threads=threads, tree=rung_tree(counted, confidence), iterations=counted, excluded=excluded)
 
 
-def rung_tree(iterations: Sequence[IterationFinished]) -> Metrics:
+def rung_tree(iterations: Sequence[IterationFinished], confidence: float = stats.CONFIDENCE) -> Metrics:
     """The iterations' trees as one tree of estimates and worst bounds; a metric that some lack has the `n` of those that have it."""
-    return _estimates([item.metrics for item in iterations], [item.series for item in iterations], "")
+    return _estimates([item.metrics for item in iterations], [item.series for item in iterations], "", confidence)
 
 
 def _estimates(
-    trees: Sequence[Mapping[str, Any]], series: Sequence[Mapping[str, Sequence[float]]], path: str
+    trees: Sequence[Mapping[str, Any]], series: Sequence[Mapping[str, Sequence[float]]], path: str, confidence: float
 ) -> Metrics:
     result: Metrics = {}
     for name in dict.fromkeys(name for tree in trees for name in tree):
@@ -218,11 +229,12 @@ def _estimates(
         values = [trees[index][name] for index in having]
         below = [series[index] for index in having]
         if isinstance(values[0], Mapping):
-            result[name] = _estimates(values, below, f"{path}{name}.")
+            result[name] = _estimates(values, below, f"{path}{name}.", confidence)
         elif metrics.is_bound(name):
             result[name] = max(values) if name.endswith("_upper") else min(values)
         else:
-            result[name] = stats.estimate(values, [seconds.get(path + name, ()) for seconds in below])
+            seconds = [whole.get(path + name, ()) for whole in below]
+            result[name] = stats.estimate(values, seconds, confidence=confidence)
     return result
 
 
@@ -237,7 +249,7 @@ def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: f
     result = load_results(events).stages.get(stage.id)
     match stage:
         case Ladder():
-            return ladder_metrics(result.iterations if result else ())
+            return ladder_metrics(result.iterations, result.confidence) if result else ladder_metrics(())
         case Search():
             return search_metrics(result) if result else {}
         case Populate():
@@ -254,9 +266,9 @@ def peak(found: Iterable[RungResult]) -> RungResult | None:
     return max(measured, key=lambda rung: float(rung.tree["tps"]["mean"]), default=None)
 
 
-def ladder_metrics(iterations: Iterable[IterationFinished]) -> Metrics:
+def ladder_metrics(iterations: Iterable[IterationFinished], confidence: float = stats.CONFIDENCE) -> Metrics:
     """`{rungs: {threads: tree}, peak: tree}`; the peak is the rung with the largest mean throughput."""
-    found = [rung for rung in rungs(iterations) if rung.tree]
+    found = [rung for rung in rungs(iterations, confidence) if rung.tree]
     tree: Metrics = {expressions.RUNGS: {str(rung.threads): rung.tree for rung in found}}
     top = peak(found)
     return tree | ({"peak": top.tree} if top else {})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proveout.coordinator import decide, ending, iteration
+from proveout.coordinator import dag, decide, ending, iteration
 from proveout.coordinator.exchange import (
     AgentGone,
     AgentReady,
@@ -127,12 +127,13 @@ def _gone(turn: Turn, host: str, reason: str) -> None:
     dialled = isinstance(state.step, Dialling) and host in state.step.waiting
     if host not in state.up and not dialled:
         return
-    turn.emit(AgentLost(host=host, reason=reason))
+    abandoned = host in state.up and _may_go_without(state, host)
+    turn.emit(AgentLost(host=host, reason=reason, abandoned=abandoned))
     on_host = {s.name for s in state.plan.systems if s.host == host}
     touched = {s.name for s in state.plan.systems if s.name in on_host or s.propagates_to in on_host}
     turn.set(
         up=state.up - {host},
-        losses=state.losses + 1,
+        losses=state.losses + (not abandoned),
         tasks={k: h for k, h in state.tasks.items() if h != host},
         endpoints={name: e for name, e in state.endpoints.items() if name not in on_host},
         linked=state.linked - touched,
@@ -143,15 +144,26 @@ def _gone(turn: Turn, host: str, reason: str) -> None:
     if state.ending is not None:
         _unless_waiting(turn)
         return
+    if abandoned:
+        turn.notice("warning", f"the run goes on without {host} (on_loss: continue)")
     too_often = turn.state.losses > state.setup.timing.losses_max
     if too_often or (dialled and not state.losses):
         turn.end("failed", 4, f"agent {host} was lost: {reason}")
+    elif state.plan.on_loss == "stop":
+        turn.end("failed", 4, f"agent {host} was lost: {reason} (on_loss: stop)")
     else:
         _go_without(turn, host, reason)
 
 
+def _may_go_without(state: State, host: str) -> bool:
+    """Whether the plan lets the run go on without a host, and the host is one that it can do without."""
+    if state.plan.on_loss != "continue" or state.ending is not None:
+        return False
+    return dag.dispensable(state.plan, host, state.facts.without, state.facts.stages_finished)
+
+
 def _go_without(turn: Turn, host: str, reason: str) -> None:
-    """Give up what needs the lost agent; `decide` has it dialled again."""
+    """Give up what needs the lost agent; `decide` has it dialled again, unless the run goes on without it."""
     match turn.state.step:
         case Dialling() as step:
             _dialled(turn, step, host)

@@ -68,6 +68,10 @@ class Judgement(Protocol):
         """Evidence that `stop_when` held for a valid iteration, None when it did not (or there is none)."""
         ...
 
+    def undecided(self, ladders: tuple[Ladder, ...], facts: Facts, repeat: int) -> tuple[str, ...]:
+        """The verdicts that more repeats of these ladders would decide, judged on the first `repeat` of them."""
+        ...
+
     def replay(
         self, stage: Search, rate_from: float, rate_to: float, probes: tuple[IterationFinished, ...]
     ) -> SearchReplayed:

@@ -5,7 +5,8 @@ Data flow: `evidence` asks for slopes of one iteration's series; `results` turns
 as JSON and read by CEL): `mean, median, n, values, method` always, `lower, upper` (95 % confidence interval) and `cv`
 only when the data give them. A bound that is not there makes a comparison inconclusive; it is never invented.
 
-All intervals are two-sided at 95 %. Quantiles come from `scipy.special` because `scipy.stats` takes most of a second to
+All intervals are two-sided, at 95 % unless a ladder's `auto` repeats ask for more (`confidence_after`): such an estimate says
+so in `confidence`. Quantiles come from `scipy.special` because `scipy.stats` takes most of a second to
 import.
 """
 
@@ -33,6 +34,22 @@ SLOPE_POINTS_MIN = 3
 BOUNDED_POINTS_MIN = 5
 
 
+def confidence_after(looks: int) -> float:
+    """The level of each interval when `looks` of them may be looked at and the first that decides is taken.
+
+    Bonferroni: 1 - (1 - 95 %)/looks each, so that all of them together hold with 95 %, however the looks depend on each
+    other. Source: Jennison & Turnbull, Interim Analyses: the Repeated Confidence Interval Approach, JRSS B 51 (1989).
+
+    >>> round(confidence_after(8), 5)
+    0.99375
+    """
+    return 1.0 - (1.0 - CONFIDENCE) / looks
+
+
+def _tail(confidence: float) -> float:
+    return 1.0 - (1.0 - confidence) / 2.0
+
+
 def t_quantile(degrees: float, probability: float = TAIL) -> float:
     """Quantile of Student's t; `degrees` may be fractional or infinite (then it is the normal's)."""
     if math.isinf(degrees):
@@ -43,10 +60,13 @@ def t_quantile(degrees: float, probability: float = TAIL) -> float:
 # ---- estimates over repeats --------------------------------------------------------------------------------------
 
 
-def estimate(values: Sequence[float], intervals: Sequence[Sequence[float]] | None = None) -> Estimate:
-    """Mean and 95 % confidence interval over the repeats of one metric.
+def estimate(
+    values: Sequence[float], intervals: Sequence[Sequence[float]] | None = None, *, confidence: float = CONFIDENCE
+) -> Estimate:
+    """Mean and confidence interval over the repeats of one metric.
 
     `values`: one number per repeat. `intervals`: per repeat the same metric second by second, where it has one.
+    `confidence`: its level; the estimate has it too when it is not 95 %.
     `method` says how the bounds came about:
 
     - `t`: mean ± t(n-1) · s/√n; for n >= 3, and for n = 2 when no intervals are given (very wide, but honest);
@@ -66,21 +86,24 @@ def estimate(values: Sequence[float], intervals: Sequence[Sequence[float]] | Non
         "n": len(values),
         "values": list(map(float, values)),
     }
+    if confidence != CONFIDENCE:
+        result["confidence"] = confidence
+    tail = _tail(confidence)
     deviation = float(data.std(ddof=1)) if len(values) > 1 else None
     if deviation is not None and (mean != 0.0 or deviation == 0.0):
         result["cv"] = deviation / abs(mean) if mean else 0.0
     usable = [list(seconds) for seconds in intervals or () if len(seconds) > 0]
     if len(values) < 3 and len(usable) == len(values) and sum(map(len, usable)) >= INTERVALS_MIN:
-        bounds, method = _bootstrap(data, usable), "bootstrap"
+        bounds, method = _bootstrap(data, usable, tail), "bootstrap"
     elif deviation is not None:
-        half = t_quantile(len(values) - 1) * deviation / math.sqrt(len(values))
+        half = t_quantile(len(values) - 1, tail) * deviation / math.sqrt(len(values))
         bounds, method = (mean - half, mean + half), "t"
     else:
         return result | {"method": "single"}
     return result | {"lower": bounds[0], "upper": bounds[1], "method": method}
 
 
-def _bootstrap(values: Floats, intervals: Sequence[Sequence[float]]) -> tuple[float, float]:
+def _bootstrap(values: Floats, intervals: Sequence[Sequence[float]], tail: float) -> tuple[float, float]:
     """Two-stage percentile bootstrap of the mean of the repeats, moved to the mean of `values` (whole-window numbers)."""
     generator = np.random.default_rng(20210701)
     groups = [np.asarray(seconds, dtype=np.float64) for seconds in intervals]
@@ -88,7 +111,7 @@ def _bootstrap(values: Floats, intervals: Sequence[Sequence[float]]) -> tuple[fl
     means = np.stack([generator.choice(group, size=(RESAMPLES, len(group))).mean(axis=1) for group in groups], axis=1)
     picks = generator.integers(0, len(groups), size=(RESAMPLES, len(groups)))
     resampled = np.take_along_axis(means, picks, axis=1).mean(axis=1)
-    lower, upper = np.quantile(resampled, [1.0 - TAIL, TAIL]) - centre + values.mean()
+    lower, upper = np.quantile(resampled, [1.0 - tail, tail]) - centre + values.mean()
     return min(float(lower), float(values.min())), max(float(upper), float(values.max()))
 
 
@@ -111,7 +134,7 @@ def ratio(a: Estimate | float, b: Estimate | float) -> Estimate:
     v = s_x²/n + s_y²/m. The two variances differ, so by Welch the statistic follows Student's t with
     ν = v² / ((s_x²/n)²/(n-1) + (s_y²/m)²/(m-1)) degrees of freedom, and exp(ln(a/b) ± t(ν) √v) is the interval: it is
     the same whichever of the two is the numerator. `mean` is therefore the ratio of the geometric means.
-    With fewer than 3 repeats the variance of a side is taken back from its own interval (normal for `bootstrap`, t for
+    The interval's level is the higher of the two sides'. With fewer than 3 repeats the variance of a side is taken back from its own interval (normal for `bootstrap`, t for
     `t`). A plain number is exact. A side without an interval, or a value <= 0, gives a ratio of means without bounds;
     a denominator of 0 gives no mean either.
 
@@ -119,6 +142,9 @@ def ratio(a: Estimate | float, b: Estimate | float) -> Estimate:
     """
     left, right = _as_estimate(a), _as_estimate(b)
     result: Estimate = {"n": min(int(left["n"]), int(right["n"])), "values": [], "method": "none"}
+    confidence = max(side.get("confidence", CONFIDENCE) for side in (left, right))
+    if confidence != CONFIDENCE:
+        result["confidence"] = confidence
     if right["mean"] == 0.0:
         return result
     result["mean"] = left["mean"] / right["mean"]
@@ -128,7 +154,7 @@ def ratio(a: Estimate | float, b: Estimate | float) -> Estimate:
     if x is None or y is None:
         return result
     centre, variance, degrees = x.centre - y.centre, x.variance + y.variance, _welch_degrees(x, y)
-    half = t_quantile(degrees) * math.sqrt(variance) if variance > 0.0 else 0.0
+    half = t_quantile(degrees, _tail(confidence)) * math.sqrt(variance) if variance > 0.0 else 0.0
     bounds = {"mean": _exp(centre), "lower": _exp(centre - half), "upper": _exp(centre + half)}
     return result | bounds | {"cv": math.sqrt(variance), "method": "welch"}
 
@@ -157,7 +183,8 @@ def _log_mean(side: Estimate) -> _LogMean | None:
         return _LogMean(math.log(mean), 0.0, math.inf)
     degrees = math.inf if side.get("method") != "t" else float(side["n"] - 1)
     # The delta method: the relative half-width of an interval is the half-width of its logarithm.
-    deviation = (float(upper) - float(lower)) / 2.0 / mean / t_quantile(degrees)
+    own = t_quantile(degrees, _tail(side.get("confidence", CONFIDENCE)))
+    deviation = (float(upper) - float(lower)) / 2.0 / mean / own
     return _LogMean(math.log(mean), deviation**2, degrees)
 
 

@@ -19,9 +19,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from proveout.coordinator.dag import shares
 from proveout.coordinator.series import Recording, Window
 from proveout.coordinator.stats import BOUNDED_POINTS_MIN, drift
 from proveout.coordinator.wording import number, percent
+from proveout.dsl.order import group
 from proveout.dsl.plan import Host, Ladder, Limits, Plan, Ramp, Search
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.proto.events import Metrics, TransactionSummary, ValidityFinding
@@ -57,6 +59,11 @@ class Observed:
     lost: Mapping[tuple[str, str], int]
 
     @property
+    def threads(self) -> int:
+        """Terminals of the iteration, all clients."""
+        return round(self.read("threads") or 0.0)
+
+    @property
     def limits(self) -> Limits:
         """The stage's limits."""
         return self.stage.limits
@@ -81,6 +88,7 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         return (_finding(LOAD, False, nothing, voids=not seen.is_probe), *_errors(seen))
     return (
         *_steady(seen),
+        *_present(seen),
         *_client(seen),
         *_start(seen),
         *_errors(seen),
@@ -128,6 +136,14 @@ def _steady(seen: Observed) -> Iterator[ValidityFinding]:
 
 
 # ---- the client --------------------------------------------------------------------------------------------------
+
+
+def _present(seen: Observed) -> Iterator[ValidityFinding]:
+    """Clients that the run has gone on without: their share was made by the others, which is not the load as planned."""
+    gone = sorted(set(shares(seen.stage.clients, seen.threads, seen.rate)) - set(seen.loads))
+    if gone:
+        text = f"without {', '.join(gone)}, which was lost: the other clients made its share of the load"
+        yield _finding("clients", False, text, voids=False)
 
 
 def _client(seen: Observed) -> Iterator[ValidityFinding]:
@@ -295,7 +311,9 @@ def _conformance(seen: Observed) -> Iterator[ValidityFinding]:
         for item in seen.transactions
     ]
     before = itertools.takewhile(lambda stage: stage.id != seen.stage.id, seen.plan.stages)
-    names = {stage.workload for stage in before if isinstance(stage, Ladder | Search)} - {seen.stage.workload}
+    turns = [*group(seen.plan, seen.stage)] if isinstance(seen.stage, Ladder) else []
+    loads = [stage for stage in (*before, *turns) if isinstance(stage, Ladder | Search)]
+    names = {stage.workload for stage in loads} - {seen.stage.workload}
     earlier = [workload for workload in seen.plan.workloads if workload.name in names]
     for finding in conform(seen.plan.workload(seen.stage.workload), counted, earlier):
         yield _finding(finding.check, finding.ok, finding.evidence, voids=not seen.is_probe)

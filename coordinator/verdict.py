@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from proveout.coordinator.judging import Judged, judge
-from proveout.coordinator.results import RunResults, environment, load_results
+from proveout.coordinator.results import RunResults, environment, ladder_metrics, load_results
 from proveout.coordinator.standing import Standing, standing
 from proveout.coordinator.validity import REFUSALS
 from proveout.coordinator.wording import quantity
-from proveout.dsl.plan import Check, Plan, Search
+from proveout.dsl.plan import Check, Ladder, Plan, Search
 from proveout.proto.events import (
     Event,
     InvariantsSeen,
@@ -45,6 +45,33 @@ def reach(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached
     systems = dict.fromkeys(seen.system for seen in results.invariants)
     conserved = (judge_invariants(name, [s for s in results.invariants if s.system == name]) for name in systems)
     return (*written, *conserved, *(judge_propagation(compared) for compared in results.propagations))
+
+
+def undecided(plan: Plan, ladders: Sequence[Ladder], events: Iterable[Stamped | Event], repeat: int) -> tuple[str, ...]:
+    """The verdicts that would be decided by more repeats of these ladders, judged on the first `repeat` of them.
+
+    Only those that read one of the ladders and nothing that has not ended. What is undecided because a number is missing, or a
+    repeat has no valid iteration, is not among them: more repeats would not help it.
+    """
+    ids = {ladder.id for ladder in ladders}
+    results = load_results(item for item in events if not _later(item, ids, repeat))
+    known = ids | {name for name, stage in results.stages.items() if stage.finished}
+    climbing = [results.stages[name] for name in ids & set(results.stages)]
+    tree = environment(results) | {stage.id: ladder_metrics(stage.iterations, stage.confidence) for stage in climbing}
+    return tuple(
+        check.id
+        for check in plan.verdicts
+        if ids & set(check.check.needs) and known >= set(check.check.needs) and _open(check, tree, results)
+    )
+
+
+def _later(item: Stamped | Event, ladders: set[str], repeat: int) -> bool:
+    event = item.event if isinstance(item, Stamped) else item
+    return isinstance(event, IterationFinished) and event.id.stage in ladders and event.id.repeat > repeat
+
+
+def _open(check: Check, tree: Metrics, results: RunResults) -> bool:
+    return judge(check.check.text, tree).open and not standing(check.check.text, results).excluded
 
 
 def exit_code(verdicts: Iterable[VerdictReached]) -> int:

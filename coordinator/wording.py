@@ -81,7 +81,12 @@ def interval(estimate: Mapping[str, Any], name: str = "") -> str:
     if lower is None or upper is None:
         return f"{mean} (no interval, n = {repeats})"
     how = ", bootstrap over seconds" if estimate.get("method") == "bootstrap" else ""
-    return f"{mean} (95 % CI {quantity(lower, name)} … {quantity(upper, name)}, n = {repeats}{how})"
+    return f"{mean} ({level(estimate)} CI {quantity(lower, name)} … {quantity(upper, name)}, n = {repeats}{how})"
+
+
+def level(estimate: Mapping[str, Any]) -> str:
+    """The confidence of an estimate's interval: 95 %, or 99.4 % where repeats are bought until a verdict is decided."""
+    return percent(float(estimate.get("confidence", 0.95)))
 
 
 def threads(count: int) -> str:

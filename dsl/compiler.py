@@ -12,6 +12,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from proveout.dsl import schema
 from proveout.dsl.entries import add_captures, add_workloads
@@ -19,7 +20,8 @@ from proveout.dsl.expression_check import Expected, check_expression
 from proveout.dsl.includes import read
 from proveout.dsl.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
 from proveout.dsl.parameters import Parameters, read_parameters
-from proveout.dsl.plan import Check, Expression, Ladder, Open, Plan, Search, Stage, Where
+from proveout.dsl.plan import Check, Expression, Ladder, OnLoss, Open, Plan, Search, Stage, Where
+from proveout.dsl.repeat_rules import check_repeats
 from proveout.dsl.rules import check_stages
 from proveout.dsl.scope import Scope, where_of
 from proveout.dsl.stages import Draft, compile_stages
@@ -60,6 +62,9 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
     verdicts = checker.verdicts(root.get("verdicts"))
     if all(item.stage is not None for item in drafts):
         check_stages(scope, stages)
+        section = root.get("verdicts")
+        written = len(section.items) if isinstance(section, Seq) else int(section is not None)
+        check_repeats(problems, stages, verdicts, whole=len(verdicts) == written)
     return dataclasses.replace(draft, stages=stages, verdicts=verdicts)
 
 
@@ -69,7 +74,7 @@ def _check_head(document: Map, problems: Problems) -> None:
     for key, _ in document.entries:
         if key.text not in known:
             problems.add(key.where, f"unknown key `{key.text}`", key=key.text, hint=did_you_mean(key.text, known))
-    head = tuple(entry for entry in document.entries if entry[0].text in ("proveout", "name", "title"))
+    head = tuple(entry for entry in document.entries if entry[0].text in _Head.model_fields)
     version = document.get("proveout")
     if isinstance(version, Scalar) and isinstance(version.value, (int, float)) and version.value != 1:
         problems.add(version.where, f"format version {version.text} is not known", key="proveout", hint="proveout: 1")
@@ -82,11 +87,12 @@ def _check_head(document: Map, problems: Problems) -> None:
 
 
 class _Head(schema.Strict):
-    """What every plan begins with."""
+    """What every plan begins with, and what is said of it as a whole."""
 
     proveout: schema.Version
     name: schema.Name
     title: schema.Title = ""
+    on_loss: schema.OnLoss = "rerun"
 
 
 def _figures(root: Map, problems: Problems) -> tuple[str, ...]:
@@ -109,6 +115,7 @@ def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], figures: tuple[str, 
         stages=tuple(draft.stage for draft in drafts if draft.stage is not None),
         verdicts=(),
         figures=figures,
+        on_loss=cast("OnLoss", _text(root, "on_loss") or "rerun"),
     )
 
 

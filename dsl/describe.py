@@ -8,8 +8,10 @@ or on results (search, `stop_when`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from proveout.dsl import order
 from proveout.dsl.plan import (
     Capture,
     Closed,
@@ -31,6 +33,7 @@ from proveout.dsl.plan import (
     Workload,
 )
 from proveout.dsl.units import format_duration
+from proveout.dsl.workloads.parameters import table_rows
 
 ITERATION_OVERHEAD_S = 1.0
 """Connecting, arming and collecting around an iteration."""
@@ -51,7 +54,7 @@ class HostPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageLine:
-    """A stage: at most `iterations` iterations (0: it has none), about `seconds` seconds."""
+    """A stage: at most `iterations` iterations (0: it has none), about `seconds` seconds; from `seconds_min` when it may end early."""
 
     id: str
     kind: str
@@ -60,6 +63,7 @@ class StageLine:
     iterations: int
     seconds: float
     hosts: tuple[HostPart, ...]
+    seconds_min: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +96,8 @@ class Timetable:
     title: str
     digest: str
     seconds: float
+    seconds_min: float
+    on_loss: str
     parameters: tuple[Parameter, ...]
     hosts: tuple[HostLine, ...]
     systems: tuple[SystemLine, ...]
@@ -108,6 +114,8 @@ def timetable(plan: Plan) -> Timetable:
         title=plan.title,
         digest=plan.digest,
         seconds=start + sum(stage.seconds for stage in stages),
+        seconds_min=start + sum(stage.seconds_min for stage in stages),
+        on_loss=plan.on_loss,
         parameters=plan.parameters,
         hosts=tuple(_host_line(plan, host) for host in plan.hosts),
         systems=tuple(_system_line(system) for system in plan.systems),
@@ -136,6 +144,14 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:
             return 1.0
 
 
+def shortest_s(stage: Stage, plan: Plan | None = None) -> float:
+    """The estimate of a ladder whose least repeats suffice; of any other stage, its estimate."""
+    whole = estimate_s(stage, plan)
+    if isinstance(stage, Ladder) and stage.repeat_min is not None:
+        return whole * stage.repeat_min / stage.repeat
+    return whole
+
+
 def iterations(stage: Stage) -> int:
     """How many iterations a stage runs at most, reruns of invalid ones not counted; 0 when it measures nothing."""
     match stage:
@@ -149,6 +165,8 @@ def iterations(stage: Stage) -> int:
 
 def expected_rows(workload: Workload) -> float:
     """Rows that a population has on average, all tables."""
+    if workload.kind == "sql":
+        return float(table_rows(workload))
     values = dict(workload.parameters)
     units = values.get("population")
     per_unit = 11.1 if values.get("cardinality") == "lab" else 9.75
@@ -203,6 +221,7 @@ def _stage_line(plan: Plan, stage: Stage) -> StageLine:
         detail=detail,
         iterations=iterations(stage),
         seconds=estimate_s(stage, plan),
+        seconds_min=shortest_s(stage, plan),
         hosts=_parts(plan, stage),
     )
 
@@ -215,8 +234,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:
             return f"load {stage.workload} into {', '.join(stage.into)}", (f"about {rows:,.0f} rows each",)
         case Ladder():
             rungs = ", ".join(map(str, stage.threads))
-            times = f"{stage.repeat} times" if stage.repeat > 1 else "once"
-            detail = [f"{rungs} threads, {times}; {_arrival(stage)}", _windows(stage)]
+            detail = [f"{rungs} threads, {_times(stage)}; {_arrival(stage)}", _windows(stage), *_order(plan, stage)]
             if stage.stop_when is not None:
                 detail.append(f"stops climbing when {stage.stop_when.text}")
             return f"{stage.workload} on {stage.target}", tuple(detail)
@@ -236,6 +254,40 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:
             return f"{' and '.join(does)} {', '.join(stage.systems)}", ()
         case Pause():
             return f"wait {_seconds(stage.duration_s)}", ()
+
+
+def _times(stage: Ladder) -> str:
+    if stage.repeat_min is None:
+        return f"{stage.repeat} times" if stage.repeat > 1 else "once"
+    return f"{stage.repeat_min} to {stage.repeat} times, until the verdicts on it are decided"
+
+
+ORDERS_SHOWN = 3
+
+
+def _order(plan: Plan, stage: Ladder) -> Iterator[str]:
+    """In which order the rungs run, where it is not as listed: the first repeats of it."""
+    members = order.group(plan, stage)
+    leader, drawn = members[0], f"drawn by seed {members[0].seed}"
+    if stage is not leader:
+        yield f"takes turns with {leader.id}, rung by rung; the order is there"
+        return
+    if len(members) > 1:
+        shuffled = "" if leader.seed is None else f", shuffled in each repeat, {drawn}"
+        yield f"{' and '.join(member.id for member in members)} take turns at each rung{shuffled}:"
+    elif leader.seed is not None:
+        yield f"shuffled in each repeat, {drawn}:"
+    else:
+        return
+    alike = len({member.threads for member in members}) == 1
+    for repeat in range(1, min(stage.repeat, ORDERS_SHOWN) + 1):
+        ran = [slot for slot in order.slots(members, leader) if slot.repeat == repeat]
+        turns = [f"{slot.ladder.id} {slot.rung}" for slot in ran]
+        if alike:
+            turns = [str(slot.rung) for slot in ran if slot.ladder is leader]
+        yield f"  repeat {repeat}: {', '.join(turns)}"
+    if stage.repeat > ORDERS_SHOWN:
+        yield f"  and so on, {stage.repeat} repeats at most"
 
 
 def _arrival(stage: Ladder) -> str:

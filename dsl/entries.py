@@ -8,8 +8,10 @@ from proveout.dsl.nodes import Map, Node, Scalar, did_you_mean
 from proveout.dsl.plan import Capture, Workload
 from proveout.dsl.schema import CaptureEntry
 from proveout.dsl.scope import Scope, where_of
+from proveout.dsl.sql_check import check_sql
 from proveout.dsl.validation import validate
 from proveout.dsl.workloads.parameters import KINDS, to_values
+from proveout.dsl.workloads.sql_parameters import Custom
 
 
 def add_workloads(scope: Scope, section: Node | None) -> None:
@@ -26,6 +28,10 @@ def add_workloads(scope: Scope, section: Node | None) -> None:
             continue
         rest = Map(entries=tuple(entry for entry in node.entries if entry[0].text != "kind"), where=node.where)
         model = validate(KINDS[kind.text], rest, path, scope.problems)
+        if isinstance(model, Custom):
+            before = len(scope.problems.found)
+            check_sql(model, rest, path, scope.problems)
+            model = model if len(scope.problems.found) == before else None
         if model is not None:
             scope.workloads[key.text] = Workload(
                 name=key.text, kind=kind.text, parameters=to_values(model), where=key.where
@@ -74,5 +80,8 @@ def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: s
         return None
     if entry.kind == "waits" and system.engine == "sqlite":
         scope.problems.add(where, f"{system.engine} has no wait events to capture", key=f"{path}.system")
+        return None
+    if entry.kind == "waits" and system.engine == "oracle":
+        scope.problems.add(where, "wait events of oracle are not captured in this release", key=f"{path}.system")
         return None
     return Capture(name=key.text, kind=entry.kind, every_s=entry.every, system=system.name, where=key.where)

@@ -18,7 +18,9 @@ def _lines(table: Timetable) -> Iterator[str]:
     yield f"{table.name}: {table.title}" if table.title else table.name
     yield f"{table.digest}"
     total = sum(stage.iterations for stage in table.stages)
-    yield f"about {format_duration(table.seconds)}, at most {_plural(total, 'iteration')}"
+    yield f"about {_span(table.seconds_min, table.seconds)}, at most {_plural(total, 'iteration')}"
+    if table.on_loss != "rerun":
+        yield _LOSS[table.on_loss]
     if table.parameters:
         yield ""
         yield "parameters (-p name=value)"
@@ -60,7 +62,7 @@ def _systems(table: Timetable) -> Iterator[str]:
 def _stage(number: int, stage: StageLine) -> Iterator[str]:
     count = f", {_plural(stage.iterations, 'iteration')}" if stage.iterations else ""
     yield f"  {number}. {stage.id} ({stage.kind}): {stage.summary}"
-    yield f"       about {format_duration(stage.seconds)}{count}"
+    yield f"       about {_span(stage.seconds_min, stage.seconds)}{count}"
     for line in stage.detail:
         yield f"       {line}"
     for part in stage.hosts:
@@ -94,6 +96,18 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
     "percentage": lambda fraction: f"{fraction * 100:.6g}%",
     "float": lambda number: f"{number:g}",
 }
+
+
+_LOSS: Mapping[str, str] = {
+    "continue": "a host that is lost is done without where it only made load or was observed",
+    "stop": "a host that is lost ends the run",
+}
+
+
+def _span(shortest_s: float, longest_s: float) -> str:
+    """One duration, or `6m to 20m` when the run may end early."""
+    longest = format_duration(longest_s)
+    return longest if shortest_s >= longest_s else f"{format_duration(shortest_s)} to {longest}"
 
 
 def _plural(count: int, noun: str) -> str:

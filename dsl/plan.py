@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar
 
 Value: TypeAlias = "str | int | float | bool | tuple[Value, ...] | None"
+Order: TypeAlias = Literal["ladder", "shuffled", "interleaved"]
+OnLoss: TypeAlias = Literal["rerun", "continue", "stop"]
 
 FORMAT_VERSION = 1
 
@@ -208,7 +210,12 @@ class Populate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
-    """Rungs of `threads`, each run `repeat` times; every repeat climbs the whole ladder, so drift meets every rung."""
+    """Rungs of `threads`, each run `repeat` times; every repeat runs the whole ladder, so drift meets every rung.
+
+    With `repeat_min` (`repeat: auto(3..10)`) repeats are bought from that number on until every verdict that stands on the
+    ladder is decided, `repeat` being the most. `order` is that of the rungs within a repeat, see `dsl.order`: `shuffled` draws
+    it by `seed`; `interleaved` takes turns with the ladder `interleaved_with`, which stands before this one.
+    """
 
     id: str
     workload: str
@@ -218,7 +225,10 @@ class Ladder:
     windows: Windows
     arrival: Arrival = field(default_factory=Closed)
     repeat: int = 3
-    order: Literal["ladder"] = "ladder"
+    repeat_min: int | None = None
+    order: Order = "ladder"
+    seed: int | None = None
+    interleaved_with: str | None = None
     captures: tuple[str, ...] = ()
     stop_when: Expression | None = None
     retries: int = 1
@@ -226,6 +236,11 @@ class Ladder:
     limits: Limits = field(default_factory=Limits)
     where: Where = NOWHERE
     kind: Literal["ladder"] = "ladder"
+
+    @property
+    def looks(self) -> int:
+        """How often the verdicts are looked at while repeats are bought: once after each from the least on; 1 when fixed."""
+        return 1 if self.repeat_min is None else self.repeat - self.repeat_min + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +317,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A whole study, compiled. Every name in it resolves, every value is typed; see the field types."""
+    """A whole study, compiled. Every name in it resolves, every value is typed; see the field types.
+
+    `on_loss` says what the loss of a host's agent means: `rerun` voids the iteration, has the host back and runs it again;
+    `continue` goes on without the host where nothing but load and captures ran on it; `stop` ends the run.
+    """
 
     name: str
     title: str
@@ -315,6 +334,7 @@ class Plan:
     stages: tuple[Stage, ...]
     verdicts: tuple[Check, ...]
     figures: tuple[str, ...] = ()
+    on_loss: OnLoss = "rerun"
     format: int = FORMAT_VERSION
 
     def host(self, name: str) -> Host:

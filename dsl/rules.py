@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from proveout.dsl.order import groups
 from proveout.dsl.plan import Ladder, Populate, Reset, Search, Stage, System, Where
 from proveout.dsl.scope import Scope
 from proveout.dsl.topology import leads_back
-from proveout.dsl.workloads.parameters import engine_problem, of_workload, writes
+from proveout.dsl.workloads.parameters import engine_problem, has_tables, load_problem, of_workload, writes
 
-LOAD_ONLY = frozenset({"keys", "range", "weights"})
+LOAD_ONLY = frozenset({"keys", "range", "weights", "binds", "transactions"})
 """Workload parameters that shape the load and not the rows."""
 
 
@@ -26,13 +27,16 @@ CONNECTIONS_KEPT = 20
 
 def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
     """Walk the stages; problems go to the scope. Expects that every stage of the plan compiled."""
-    walk = _Walk(scope=scope)
+    walk = _Walk(scope=scope, turns=groups(stages))
+    turns = {members[-1].id: members for members in groups(stages) if len(members) > 1}
     for stage in stages:
         match stage:
             case Populate():
                 walk.populate(stage)
             case Ladder() | Search():
                 walk.load(stage)
+                for again in turns.get(stage.id, ()):  # they take turns: the first comes again after the last
+                    walk.writes_through(again)
             case Reset():
                 walk.reset(stage)
             case _:
@@ -48,6 +52,7 @@ class _Walk:
 
     scope: Scope
     loaded: dict[str, str] = field(default_factory=dict)
+    turns: Sequence[Sequence[Ladder]] = ()
     snapshots: set[str] = field(default_factory=set)
     written: dict[str, str] = field(default_factory=dict)
 
@@ -56,6 +61,8 @@ class _Walk:
 
     def populate(self, stage: Populate) -> None:
         workload = self.scope.workloads[stage.workload]
+        if not has_tables(workload):
+            self.problem(stage.where, f"workload `{stage.workload}` has no `tables`, so there is nothing to populate")
         for name in stage.into:
             objection = engine_problem(of_workload(workload), self.scope.systems[name].engine)
             if objection is not None:
@@ -80,14 +87,23 @@ class _Walk:
 
     def load(self, stage: Ladder | Search) -> None:
         system = self.scope.systems[stage.target]
-        loaded = self.loaded.get(system.name)
-        if loaded is None and system.provision is not None:
+        workload = self.scope.workloads[stage.workload]
+        objection = load_problem(of_workload(workload), system.engine)
+        if objection is not None:
+            self.problem(stage.where, f"stage `{stage.id}` runs on `{system.name}`: {objection}")
+        loaded = self.loaded.get(system.name) if has_tables(workload) else None
+        if loaded is None and has_tables(workload) and system.provision is not None:
             hint = f"- populate: {{workload: {stage.workload}, into: [{system.name}]}}"
             self.problem(stage.where, f"nothing is loaded into `{system.name}` before stage `{stage.id}`", hint)
         if loaded is not None and not self.same_rows(loaded, stage.workload):
             message = f"stage `{stage.id}` runs `{stage.workload}`, but `{system.name}` holds the rows of `{loaded}`"
             self.problem(stage.where, message, f"populate it with `{stage.workload}`")
         self.connections(stage, system)
+        self.writes_through(stage)
+
+    def writes_through(self, stage: Ladder | Search) -> None:
+        """What a load writes at one end of a propagation must not meet what was written at the other."""
+        system = self.scope.systems[stage.target]
         before = self.written.get(system.propagates_to or "")
         changes = writes(self.scope.workloads[stage.workload])
         if before is not None and changes:
@@ -119,7 +135,13 @@ class _Walk:
             f"the rows that stage `{stage.id}` changes would conflict there and replication would stop"
         )
         hint = f"add - reset: {{systems: [{source.propagates_to}, {source.name}]}} before stage `{stage.id}`"
+        turns = isinstance(stage, Ladder) and before != stage.id and self.take_turns(stage.id, before)
+        if turns:
+            hint = "ladders that take turns leave no room for a reset: run them one after the other, a reset between"
         self.problem(stage.where, message, hint)
+
+    def take_turns(self, one: str, other: str) -> bool:
+        return any({one, other} <= {ladder.id for ladder in members} for members in self.turns)
 
     def reset(self, stage: Reset) -> None:
         for name in stage.systems:

@@ -7,7 +7,8 @@ entry, so that one bad stage does not hide the next one's problems; `Document` p
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+import re
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -17,6 +18,7 @@ from pydantic import (
     Discriminator,
     Field,
     GetJsonSchemaHandler,
+    PlainValidator,
     Tag,
     WithJsonSchema,
 )
@@ -126,6 +128,45 @@ Threads: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
 Rungs: TypeAlias = Annotated[
     list[Threads], Field(min_length=1, max_length=100), BeforeValidator(_one_or_many), _OrOne()
 ]
+
+
+class Repeats(NamedTuple):
+    """How often each rung is run: `most` times, or as `auto` between `least` and `most`."""
+
+    most: int
+    least: int | None = None
+
+
+REPEAT_PATTERN = r"^auto\(\d{1,3}\.\.\d{1,3}\)$"
+REPEATS_MAX = 100
+REPEATS_LEAST = 3
+
+
+def _repeats(value: object) -> object:
+    """`5`, or `auto(3..10)`. Three at least: fewer repeats do not tell their own spread, so nothing may be decided on them."""
+    if isinstance(value, Repeats):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 1 <= value <= REPEATS_MAX:
+            raise custom(f"{value} is out of bounds: a rung is run 1 to {REPEATS_MAX} times")
+        return Repeats(value)
+    if not isinstance(value, str) or not re.fullmatch(REPEAT_PATTERN, value):
+        raise custom(f"expected a number of repeats such as 3, or auto(3..10), not {value}")
+    least, most = (int(number) for number in value[5:-1].split(".."))
+    if not REPEATS_LEAST <= least < most <= REPEATS_MAX:
+        raise custom(f"{value} is out of bounds: auto(a..b) with {REPEATS_LEAST} <= a < b <= {REPEATS_MAX}")
+    return Repeats(most, least)
+
+
+_REPEAT = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "integer", "minimum": 1, "maximum": REPEATS_MAX},
+            {"type": "string", "pattern": REPEAT_PATTERN},
+        ]
+    }
+)
+Repeat: TypeAlias = Annotated[Repeats, PlainValidator(_repeats), _REPEAT]
 Statements: TypeAlias = Annotated[
     list[Text], Field(min_length=1, max_length=1000), BeforeValidator(_one_or_many), _OrOne()
 ]
@@ -282,8 +323,16 @@ class LadderEntry(Measured):
     arrival: Literal["closed", "constant", "poisson"] | None = Field(
         None, description="`closed` without a rate, `constant` with one."
     )
-    repeat: int = Field(3, ge=1, le=100, description="How often each rung is run.")
-    order: Literal["ladder"] = Field("ladder", description="Every repeat climbs the whole ladder.")
+    repeat: Repeat = Field(
+        Repeats(most=3),
+        description="How often each rung is run; auto(3..10) buys repeats until the verdicts on this ladder are decided.",
+    )
+    order: Literal["ladder", "shuffled", "interleaved"] = Field(
+        "ladder",
+        description="Of the rungs in each repeat: as listed, drawn by `seed`, or in turns with the ladder before (`with`).",
+    )
+    seed: int | None = Field(None, ge=0, le=2**31 - 1, description="order: shuffled: what the orders are drawn by; 1.")
+    with_: Id | None = Field(None, alias="with", description="order: interleaved: the ladder to take turns with.")
     stop_when: Text | None = Field(None, description="Condition on `rung`; when it holds, higher rungs are left out.")
 
 
@@ -368,6 +417,13 @@ class ReportEntry(Strict):
 
 
 Version: TypeAlias = Annotated[Literal[1], Field(description="Version of the format.")]
+OnLoss: TypeAlias = Annotated[
+    Literal["rerun", "continue", "stop"],
+    Field(
+        description="What the loss of a host means: have it back and run the iteration again (the default), "
+        "go on without it where it only made load, or stop the run."
+    ),
+]
 Title: TypeAlias = Annotated[str, Field(max_length=200)]
 
 
@@ -386,3 +442,4 @@ class Document(Strict):
     stages: list[Any] = Field(min_length=1, max_length=200)
     verdicts: list[VerdictEntry] = Field(default_factory=list, max_length=200)
     report: ReportEntry = Field(default_factory=ReportEntry)
+    on_loss: OnLoss = "rerun"

@@ -220,8 +220,11 @@ class _Stages:
             threads=rungs,
             windows=Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure, ramp_down_s=entry.ramp_down),
             arrival=arrival,
-            repeat=entry.repeat,
+            repeat=entry.repeat.most,
+            repeat_min=entry.repeat.least,
             order=entry.order,
+            seed=self.seed(entry),
+            interleaved_with=self.partner(entry),
             captures=captures,
             stop_when=None if stop is None else Expression(text=stop, where=self.where("stop_when")),
             retries=entry.retries,
@@ -229,6 +232,20 @@ class _Stages:
             limits=_limits(entry.limits),
             where=self.body.where,
         )
+
+    def seed(self, entry: schema.LadderEntry) -> int | None:
+        """What a shuffled order is drawn by."""
+        if entry.seed is not None and entry.order != "shuffled":
+            self.problem("nothing is drawn by this seed", "seed", hint="order: shuffled")
+        return (1 if entry.seed is None else entry.seed) if entry.order == "shuffled" else None
+
+    def partner(self, entry: schema.LadderEntry) -> str | None:
+        """The ladder that an interleaved one takes turns with; `repeat_rules` sees whether it can."""
+        if entry.with_ is not None and entry.order != "interleaved":
+            self.problem("`with` is for an interleaved ladder", "with", hint="order: interleaved")
+        if entry.with_ is None and entry.order == "interleaved":
+            self.problem("an interleaved ladder takes turns with another one", "order", hint="with: its id")
+        return entry.with_ if entry.order == "interleaved" else None
 
     def search(self, entry: schema.SearchEntry) -> Search | None:
         target, clients, captures = self.measured(entry)

@@ -9,7 +9,7 @@ from proveout.dsl.plan import Host, Secret, System
 from proveout.dsl.schema import HostEntry, SecretEntry, SystemEntry, Topology
 from proveout.dsl.scope import Scope, where_of
 
-DRIVERS = ("postgres", "sqlite")
+DRIVERS = ("oracle", "postgres", "sqlite")
 """Engines with a driver in this release."""
 
 OWN_SETTINGS = frozenset(
@@ -33,6 +33,10 @@ COMMAND_SETTINGS = frozenset(
 SQLITE_SETTINGS = frozenset({"auto_vacuum", "encoding", "page_size"})
 """What an SQLite file keeps; pragmas of a connection would be set on one that nobody uses."""
 
+ORACLE_LIKE = frozenset({"oracle", "timesten"})
+"""Engines that are reached with `user/password@connect-string`, and never started by proveout."""
+
+_ORACLE_DSN = re.compile(r"[^/@\s]+/.+@\S.*", re.S)
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
 _SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
@@ -122,7 +126,7 @@ def _setting(value: str | float | bool) -> str:
 def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | None, path: str) -> bool:
     """Whether the rest of the plan can be checked with it; a missing driver is a problem, but does not stand in the way."""
     if entry.engine not in DRIVERS:
-        hint = f"this release has {' and '.join(DRIVERS)}"
+        hint = f"this release has {', '.join(DRIVERS)}"
         where = where_of(node, "engine")
         scope.problems.add(where, f"driver {entry.engine} is not built in yet", key=f"{path}.engine", hint=hint)
     before = len(scope.problems.found)
@@ -135,6 +139,10 @@ def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | No
     if entry.engine == "sqlite" and entry.dsn is not None:
         where = where_of(node, "dsn")
         scope.problems.add(where, "SQLite is in-process: it has no dsn", key=f"{path}.dsn", hint="provision: embedded")
+    if entry.provision == "embedded" and entry.engine in ORACLE_LIKE:
+        where = where_of(node, "provision")
+        hint = "start it yourself and give its dsn"
+        scope.problems.add(where, f"proveout cannot start {entry.engine}", key=f"{path}.provision", hint=hint)
     if entry.provision == "embedded" and host is not None and not host.is_local:
         where = where_of(node, "provision")
         message = f"an embedded system needs a host with `address: local`; `{host.name}` is at {host.address}"
@@ -182,6 +190,9 @@ def _check_dsn(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
         if word and not _SECRET.fullmatch(word):
             hint = "declare it under secrets: and write ${secrets.name}"
             scope.problems.add(where, "a literal password in a dsn", key=f"{path}.dsn", hint=hint)
+    if entry.engine in ORACLE_LIKE and not _ORACLE_DSN.fullmatch(entry.dsn.strip()):
+        hint = "hlr/${secrets.name}@//db1:1521/HLR, or @ a TNS alias"
+        scope.problems.add(where, "not of the form user/password@connect-string", key=f"{path}.dsn", hint=hint)
     if entry.engine == "postgres" and "=" not in entry.dsn and "://" not in entry.dsn:
         hint = "host=db1 port=5432 dbname=hlr user=proveout, or postgresql://…"
         scope.problems.add(where, "not a PostgreSQL connection string", key=f"{path}.dsn", hint=hint)

@@ -79,6 +79,8 @@ def _say(  # noqa: PLR0911 - one per kind
         return f"unknown key `{last}`", hint
     if kind == "missing":
         return f"`{last}` is required", ""
+    if kind == "literal_error" and detail["loc"][-1:] == ("[key]",):
+        return f"`{last}` cannot stand here", did_you_mean(last, _choices(detail))
     if kind == "literal_error":
         return _literal(label, node, str(context.get("expected", "")))
     if kind == "string_pattern_mismatch":
@@ -99,11 +101,20 @@ _NAMES = "names are made of ASCII letters, digits, _ and -, and begin with a let
 
 
 def _literal(label: str, node: Node, expected: str) -> tuple[str, str]:
-    choices = [word.strip("' ") for word in expected.replace(" or ", ", ").split(",")]
+    choices = _words(expected)
     given = node.text if isinstance(node, Scalar) else ""
     return f"`{label}` cannot be {_shown(node)}", did_you_mean(
         given, choices
     ) if given else f"one of {', '.join(choices)}"
+
+
+def _choices(detail: ErrorDetails) -> list[str]:
+    return _words(str((detail.get("ctx") or {}).get("expected", "")))
+
+
+def _words(expected: str) -> list[str]:
+    """The values of a Literal, from pydantic's words for them."""
+    return [word.strip("' ") for word in expected.replace(" or ", ", ").split(",")]
 
 
 def _shown(node: Node) -> str:

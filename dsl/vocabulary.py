@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from proveout.dsl import metrics
 from proveout.dsl.expressions import RUNGS
 from proveout.dsl.plan import Capture, Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage
-from proveout.dsl.workloads.parameters import TRANSACTIONS
+from proveout.dsl.workloads.parameters import transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,9 @@ def _stage(plan: Plan, stage: Stage) -> Group:
 def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what: str) -> Group:
     """The tree of a measured stage; `leaf` is what an ordinary number is in it."""
     members: dict[str, Shape] = dict(_group(metrics.LOAD, leaf, what).members)
-    kind = plan.workload(stage.workload).kind
-    transaction = {name: _group(metrics.TRANSACTION, leaf, name) for name in TRANSACTIONS.get(kind, ())}
-    members["transactions"] = Group(what=f"the transactions of `{kind}`", members=transaction)
+    workload = plan.workload(stage.workload)
+    transaction = {name: _group(metrics.TRANSACTION, leaf, name) for name in transactions(workload)}
+    members["transactions"] = Group(what=f"the transactions of `{workload.kind}`", members=transaction)
     absent: dict[str, tuple[str, str]] = {}
     captures = [plan.capture(name) for name in stage.captures]
     hosts, missing = _hosts(plan, stage, captures, leaf)

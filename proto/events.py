@@ -46,10 +46,11 @@ class AgentUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLost:
-    """A host's agent is gone: the stream broke or its lease ended."""
+    """A host's agent is gone: the stream broke or its lease ended. `abandoned`: this sitting goes on without the host."""
 
     host: str
     reason: str
+    abandoned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

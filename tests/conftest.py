@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -43,6 +45,47 @@ def database(postgres_server: str) -> Iterator[str]:
     yield make_conninfo(postgres_server, dbname=name)
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Real servers that tests may use; without the option their tests are skipped."""
+    parser.addoption(
+        "--live-oracle", metavar="DSN", help="user/password@connect-string of a schema that may be emptied"
+    )
+
+
+@pytest.fixture
+def live_oracle(request: pytest.FixtureRequest) -> str:
+    """The dsn of a real Oracle Database."""
+    dsn = request.config.getoption("--live-oracle")
+    if not dsn:
+        pytest.skip("no --live-oracle DSN")
+    return str(dsn)
+
+
+TNS_SERVER = Path(__file__).parent / "wire" / "tns_server.py"
+
+
+@pytest.fixture(scope="session")
+def tns_database(postgres_server: str) -> str:
+    """The libpq conninfo of the database that is behind `oracle`: to look at what the driver has done."""
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE behind_tns")
+    return make_conninfo(postgres_server, dbname="behind_tns")
+
+
+@pytest.fixture(scope="session")
+def oracle(tns_database: str) -> Iterator[str]:
+    """The dsn of a TNS server (see tests/wire): Oracle's protocol, PostgreSQL behind it; shared, so drop what you make."""
+    argv = [sys.executable, str(TNS_SERVER), "--postgres", tns_database]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdin is not None
+        word, dsn = server.stdout.readline().split()
+        assert word == "dsn"
+        yield dsn
+        server.stdin.close()
+        server.wait(20)
 
 
 class RecordingContext:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.workloads.base import Dialect, Row, Statement
@@ -104,6 +104,15 @@ class BlockingSession(Protocol):
 
     def close(self) -> None:
         """End the connection; idempotent."""
+        ...
+
+
+@runtime_checkable
+class Labelled(Protocol):
+    """A session that its server can tell from others: what a load labels when it connects."""
+
+    def label(self, run: str, work: str) -> None:
+        """Name the session for the server's own statistics: the run's id, and `stage/rung/repeat/…`."""
         ...
 
 

@@ -21,6 +21,8 @@ from psycopg import Error, OperationalError, ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.drivers.base import FailureKind, PolledSession, StatementFailure
+from proveout.agent.drivers.postgres_fit import described as described_columns
+from proveout.agent.drivers.postgres_fit import travels
 from proveout.agent.drivers.postgres_wire import CONNECTION_LOST, WirePrepared, WireSocket, message
 from proveout.dsl.workloads.base import Dialect, Row, Statement
 
@@ -39,7 +41,7 @@ _LOST_CODES = frozenset({"57P01", "57P02", "57P03", "57P05"})
 _GOOD_STATUS_MAX = int(pq.ExecStatus.TUPLES_OK)
 _CANCEL_ENDS = (pq.PollingStatus.OK, pq.PollingStatus.FAILED)
 
-Encode = Callable[[Sequence[Any]], Sequence[bytes]]
+Encode = Callable[[Sequence[Any]], Sequence[bytes | None]]
 
 
 @dataclass(slots=True)
@@ -80,7 +82,7 @@ class PostgresSession:
         self._check(self._conn.prepare(name, statement.text["postgres"].encode()), statement)
         described = self._conn.describe_prepared(name)
         self._check(described, statement)
-        parameters = [described.param_type(i) for i in range(described.nparams)]
+        parameters = travels(statement, [described.param_type(i) for i in range(described.nparams)])
         columns = [described.ftype(i) for i in range(described.nfields)]
         binary = all(oid in _INTEGERS or oid in _TEXTS for oid in columns)
         return PostgresPrepared(
@@ -261,11 +263,13 @@ def decoders(oids: Sequence[int], statement: Statement, *, binary: bool) -> tupl
     """A function per column from the bytes of a value to it."""
     if binary:
         return tuple(_integer if oid in _INTEGERS else _decode for oid in oids)
+    if not statement.columns:
+        return described_columns(oids)
     return tuple(int if kind is int else _decode for kind in statement.columns)
 
 
-def _text(value: Any) -> bytes:
-    return str(value).encode()
+def _text(value: Any) -> bytes | None:
+    return None if value is None else str(value).encode()
 
 
 def _integer(value: bytes) -> int:

@@ -34,6 +34,7 @@ CONNECTION_LOST = "08006"
 BIND_COMPLETE, DATA_ROW, COMMAND_COMPLETE, ERROR, READY = b"2DCEZ"
 _U32, _U16 = Struct("!I"), Struct("!H")
 _length_at = _U32.unpack_from
+_NULL = _U32.pack(0xFFFFFFFF)  # a length of -1
 _EXECUTE_SYNC = b"E" + _U32.pack(9) + b"\0" + _U32.pack(0) + b"S" + _U32.pack(4)
 # How an answer of one row ends, outside and inside a transaction; what is in it beside the length that its row states.
 _ONE_ROW = tuple(b"C" + _U32.pack(4 + 9) + b"SELECT 1\0" + b"Z" + _U32.pack(5) + status for status in (b"I", b"T"))
@@ -238,6 +239,8 @@ def message(name: bytes, parameters: Parameters, result_format: int) -> Message:
         for pack, size, value in zip(packs, sizes, arguments, strict=True):
             if pack is not None:
                 parts.append(pack(size, value))
+            elif value is None:
+                parts.append(_NULL)
             else:
                 text = str(value).encode()
                 parts += (_U32.pack(len(text)), text)
@@ -280,8 +283,13 @@ def _one_text(head: bytes, tail: bytes, bind_tail: int) -> Message:
     """All before a text depends on nothing but its length."""
     before: dict[int, bytes] = {}
 
+    null = b"B" + _U32.pack(4 + len(head) + 4 + bind_tail) + head + _NULL + tail
+
     def write(arguments: Sequence[Any]) -> bytes:
-        text = str(arguments[0]).encode()
+        (value,) = arguments
+        if value is None:
+            return null
+        text = str(value).encode()
         size = len(text)
         if size not in before and len(before) < KNOWN_MAX:
             before[size] = start(size)

@@ -8,6 +8,7 @@ from proveout.agent.drivers.base import Driver
 from proveout.dsl.errors import ProveoutError
 
 _DRIVERS = {
+    "oracle": ("proveout.agent.drivers.oracle", "OracleDriver", "proveout[oracle]"),
     "postgres": ("proveout.agent.drivers.postgres", "PostgresDriver", "proveout[postgres]"),
     "sqlite": ("proveout.agent.drivers.sqlite", "SqliteDriver", "apsw"),
 }

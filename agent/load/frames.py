@@ -36,10 +36,12 @@ class Arm:
     windows: tuple[float, float, float]
     share: Any
     seed: int
+    run: str = ""
+    label: str = ""
 
     @classmethod
-    def of(cls, spec: RunLoad, numbers: tuple[int, ...]) -> Arm:
-        """A worker's part of a load task."""
+    def of(cls, spec: RunLoad, numbers: tuple[int, ...], run: str = "") -> Arm:
+        """A worker's part of a load task of a run."""
         windows = spec.windows
         return cls(
             workload_name=spec.workload.name,
@@ -51,6 +53,8 @@ class Arm:
             windows=(windows.ramp_up_s, windows.measure_s, windows.ramp_down_s),
             share=dataclasses.asdict(spec.share),
             seed=spec.seed,
+            run=run,
+            label=spec.label,
         )
 
     def workload(self) -> Workload:

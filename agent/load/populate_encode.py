@@ -1,5 +1,6 @@
-"""Rows of a population as PostgreSQL's binary COPY format, made in numpy: one memory image per slice, no loop over rows.
+"""Rows of a population as PostgreSQL's COPY formats: binary, made in numpy, or text where the server is to convert.
 
+Binary is one memory image per slice, without a loop over rows.
 Every column of a population has a fixed width (`populate` would refuse one that has not), so a row of COPY BINARY is a
 packed record: `int16` number of fields, then for each field an `int32` length and the value, big-endian. A slice is one
 array of such records; its bytes are the message. Source: PostgreSQL documentation, COPY, "Binary Format".
@@ -8,12 +9,14 @@ array of such records; its bytes are the message. Source: PostgreSQL documentati
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
+ANY = "any"  # the kind of a column that the server converts to (see `workloads.base.Table`)
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(4) + bytes(4)  # signature, flags, length of the header's extension
 TRAILER = b"\xff\xff"
 _INTEGERS = {"int2": ">i2", "int4": ">i4", "int8": ">i8"}
@@ -32,6 +35,35 @@ def encode(columns: Columns, rows: Sequence[npt.NDArray[np.generic]]) -> bytes:
     for index, values in enumerate(rows):
         records[f"value{index}"] = values
     return records.tobytes()
+
+
+def encode_text(_: Columns, rows: Sequence[npt.NDArray[np.generic]]) -> bytes:
+    """The rows as COPY's text format: a line each, columns between tabs, what is special in it escaped."""
+    columns = (_escaped(values) if values.dtype.kind in "US" else map(str, values.tolist()) for values in rows)
+    return "".join([f"{line}\n" for line in map("\t".join, zip(*columns, strict=True))]).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFormat:
+    """What goes over the wire for a COPY: its name in SQL, what stands around the rows, and how rows are written."""
+
+    format: str
+    header: bytes
+    trailer: bytes
+    encode: Callable[[Columns, Sequence[npt.NDArray[np.generic]]], bytes]
+
+
+BINARY = CopyFormat("BINARY", HEADER, TRAILER, encode)
+TEXT = CopyFormat("TEXT", b"", b"", encode_text)
+
+
+def _escaped(values: npt.NDArray[np.generic]) -> list[str]:
+    texts: list[str] = values.astype(str).tolist()
+    return [text.translate(_ESCAPES) if _SPECIAL.search(text) else text for text in texts]
+
+
+_SPECIAL = re.compile(r"[\\\t\n\r]")
+_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from proveout.agent.load.populate_encode import HEADER, TRAILER, encode
+from proveout.agent.load.populate_encode import ANY, BINARY, TEXT
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads.base import Population, Table
 
@@ -57,17 +57,20 @@ class PostgresLoader:
     def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
         """COPY one slice in one transaction; the rows that the server says it took."""
         names = sql.SQL(", ").join(sql.Identifier(name) for name, _ in table.columns)
-        copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(sql.Identifier(table.name), names)
+        wire = BINARY if all(kind != ANY for _, kind in table.columns) else TEXT
+        copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT {})").format(
+            sql.Identifier(table.name), names, sql.SQL(wire.format)
+        )
         try:
             with self._connection.transaction(), self._connection.cursor() as cursor:
                 cursor.execute("SET LOCAL synchronous_commit = off")
                 with cursor.copy(copy) as stream:
-                    stream.write(HEADER)
+                    stream.write(wire.header)
                     for start in range(first, first + count, CHUNK_UNITS):
                         rows = table.rows(start, min(CHUNK_UNITS, first + count - start))
-                        stream.write(encode(table.columns, rows))
+                        stream.write(wire.encode(table.columns, rows))
                         progress(len(rows[0]))
-                    stream.write(TRAILER)
+                    stream.write(wire.trailer)
                 return cursor.rowcount
         except psycopg.Error as error:
             raise fault(f"load table {table.name}", error) from None

@@ -37,13 +37,13 @@ class SqliteLoader:
 
     def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
         """Insert one slice in one transaction."""
-        marks = ", ".join("?" for _ in table.columns)
+        marks, names = ", ".join("?" for _ in table.columns), ", ".join(name for name, _ in table.columns)
         loaded = 0
         try:
             with self._connection:
                 for start in range(first, first + count, CHUNK_UNITS):
                     rows = list(_plain(table, start, min(CHUNK_UNITS, first + count - start)))
-                    self._connection.executemany(f"INSERT INTO {table.name} VALUES ({marks})", rows)  # noqa: S608
+                    self._connection.executemany(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows)  # noqa: S608
                     loaded += len(rows)
                     progress(len(rows))
         except apsw.Error as error:

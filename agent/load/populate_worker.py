@@ -130,6 +130,10 @@ def _connect(opening: Opening, population: Population) -> Loader:
         from proveout.agent.load.populate_sqlite import SqliteLoader  # noqa: PLC0415
 
         return SqliteLoader(opening.dsn, population)
+    if opening.engine == "oracle":
+        from proveout.agent.load.populate_oracle import OracleLoader  # noqa: PLC0415
+
+        return OracleLoader(opening.dsn, population)
     raise TaskFault("missing", f"this release cannot load a population into engine {opening.engine!r}")
 
 

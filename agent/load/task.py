@@ -59,7 +59,7 @@ class _Run:
 
     async def run(self, hands: list[tuple[int, ...]]) -> LoadResult:
         for worker, hand in zip(self._workers, hands, strict=True):
-            worker.send(frames.Arm.of(self._spec, hand))
+            worker.send(frames.Arm.of(self._spec, hand, self._context.key.partition("/")[0]))
         await _together(self._armed(worker) for worker in self._workers)
         self._context.armed()
         t0_ns = await self._started()

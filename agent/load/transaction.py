@@ -21,8 +21,8 @@ MIX_BATCH = 512
 MIX_PURPOSE = 3_000  # keeps this stream apart from those of keys and arrivals
 
 
-def _control(name: str, postgres: str, sqlite: str) -> Statement:
-    return Statement(name=name, text={"postgres": postgres, "sqlite": sqlite}, arguments=(), reads=False)
+def _control(name: str, text: str, sqlite: str) -> Statement:
+    return Statement(name=name, text={"postgres": text, "sqlite": sqlite, "oracle": text}, arguments=(), reads=False)
 
 
 # A deferred SQLite transaction that reads and then writes fails when another has written in between; so writers say so.
@@ -61,7 +61,7 @@ class Kind:
 
 def in_transaction(kind: TransactionType) -> Callable[[Any], Body]:
     """The kind's body between BEGIN and COMMIT; ROLLBACK after a logical failure."""
-    begin: Request = (BEGIN_READ if all(s.reads for s in kind.statements) else BEGIN_WRITE, ())
+    begin: Request = (BEGIN_WRITE if any(s.changes for s in kind.statements) else BEGIN_READ, ())
     commit: Request = (COMMIT, ())
     rollback: Request = (ROLLBACK, ())
     body = kind.body

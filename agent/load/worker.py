@@ -17,7 +17,7 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
-from proveout.agent.drivers.base import Driver, FailureKind, StatementFailure
+from proveout.agent.drivers.base import Driver, FailureKind, Labelled, StatementFailure
 from proveout.agent.drivers.table import driver
 from proveout.agent.load import frames
 from proveout.agent.load.engine import PolledLoop, cancel
@@ -162,6 +162,8 @@ class Load:
     def _connect(self) -> tuple[Any, dict[str, Any]]:
         session = self._driver.connect(self._arm.dsn)
         self._opened.append(session)
+        if isinstance(session, Labelled):
+            session.label(self._arm.run, self._arm.label)
         try:
             return session, {statement.name: session.prepare(statement) for statement in self._needed}
         except BaseException:

@@ -11,7 +11,9 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Protocol, cast
 
 from proveout.agent.provision import store
@@ -140,6 +142,18 @@ def _need_psycopg() -> None:
         ) from None
 
 
+def _oracle() -> ModuleType:
+    """The module of Oracle's statements; TaskFault where its client is not installed."""
+    try:
+        return import_module("proveout.agent.provision.oracle")
+    except ImportError:
+        raise TaskFault(
+            "missing",
+            "the Oracle client python-oracledb is not installed on this host",
+            way_out="install it with: pip install 'proveout[oracle]'",
+        ) from None
+
+
 @contextmanager
 def _explained(context: TaskContext, *systems: str) -> Iterator[None]:
     """A fault of a task on a server that has died says so."""
@@ -176,6 +190,8 @@ async def _settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
         from proveout.agent.provision.embedded_sqlite import file_settings  # noqa: PLC0415 - see the module's head
 
         return await asyncio.to_thread(file_settings, endpoint.dsn)
+    if endpoint.engine == "oracle":
+        return await asyncio.to_thread(_oracle().settings, endpoint)
     _need_psycopg()
     from proveout.agent.provision.statements import server_settings  # noqa: PLC0415
 
@@ -188,6 +204,8 @@ async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
         from proveout.agent.provision.embedded_sqlite import run_statements  # noqa: PLC0415 - see the module's head
 
         return SqlDone(counts=await asyncio.to_thread(run_statements, spec.endpoint.dsn, spec.statements))
+    if spec.endpoint.engine == "oracle":
+        return SqlDone(counts=await asyncio.to_thread(_oracle().run_statements, spec.endpoint, spec.statements))
     _need_psycopg()
     from proveout.agent.provision.statements import run_all  # noqa: PLC0415
 
@@ -202,6 +220,8 @@ async def checkpoint(context: TaskContext, spec: Checkpoint) -> Done:
         from proveout.agent.provision.embedded_sqlite import checkpoint_file  # noqa: PLC0415 - see the module's head
 
         await asyncio.to_thread(checkpoint_file, spec.endpoint.dsn)
+    elif spec.endpoint.engine == "oracle":
+        await asyncio.to_thread(_oracle().checkpoint, spec.endpoint)
     else:
         _need_psycopg()
         from proveout.agent.provision.statements import write_out  # noqa: PLC0415

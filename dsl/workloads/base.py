@@ -34,17 +34,33 @@ class Outcome(enum.IntEnum):
 class Statement:
     """One SQL statement: `name` (unique in its workload), `text` per dialect, argument and result column types.
 
-    `arguments` and `columns` are of `int`, `str`; `reads` says whether rows come back (else a count of rows affected).
+    `arguments` and `columns` are of `int`, `str`; of `float` and `object` (anything, None too) where a plan's author wrote
+    the statement. Such a statement has no `columns`: the driver reads values as the server describes them, int, float, str
+    or None. `ranges` has, of each argument that is a whole number, the smallest and the largest, so that a driver can
+    refuse what the server's type cannot hold; empty where the workload's own schema makes sure of that.
+
+    `reads` says whether rows come back (else a count of rows affected), `writes` whether any are changed (by default,
+    by what does not read). `rows_max` is the most rows that can come back, where that is known: drivers that fetch in
+    batches size them by it.
+
     `logical_errors` are the errors (SQLSTATEs, and apsw's extended result names for SQLite) that the specification
     counts as a logical failure: the driver closes the body, rolls back and records `Outcome.LOGICAL_FAILURE`.
     """
 
     name: str
     text: Mapping[Dialect, str]
-    arguments: tuple[type[int] | type[str], ...]
-    columns: tuple[type[int] | type[str], ...] = ()
+    arguments: tuple[type[object], ...]
+    columns: tuple[type[object], ...] = ()
     reads: bool = True
     logical_errors: frozenset[str] = frozenset()
+    rows_max: int | None = None
+    writes: bool | None = None
+    ranges: tuple[tuple[int, int] | None, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes rows."""
+        return not self.reads if self.writes is None else self.writes
 
 
 class Result(Protocol):
@@ -92,6 +108,9 @@ class TransactionType:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table of the population: columns in COPY order with their numpy/SQL kind, rows made slice by slice.
+
+    Kinds are `int2 int4 int8 char(n) varchar(n)`, of fixed width and exactly what the column is; or `any`, whole numbers,
+    fractions or text that the database converts to whatever its column is, at the cost of a slower load.
 
     `rows(first, count)` makes the rows that belong to subscribers (or whatever the workload's unit is) `first` …
     `first + count - 1`, as one numpy array per column, deterministic in (seed, unit) and independent of the slicing.

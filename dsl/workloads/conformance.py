@@ -30,6 +30,7 @@ from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.hlr_keys import draw_nurand
 from proveout.dsl.workloads.hlr_shares import shares
 from proveout.dsl.workloads.parameters import Hlr, of_workload
+from proveout.dsl.workloads.sql_parameters import Custom
 
 P_MIN = 1e-6
 DEVIATION_MIN = 0.001  # a mix that is off by less than a thousandth of all transactions is no other workload
@@ -60,6 +61,9 @@ class Finding:
 def conform(workload: Workload, seen: Sequence[Seen], earlier: Sequence[Workload] = ()) -> tuple[Finding, ...]:
     """Findings `mix` and `logical-failures` of one iteration; `earlier` loads have aged the same data since it was loaded."""
     parameters = of_workload(workload)
+    if isinstance(parameters, Custom):
+        weights = {name: entry.weight for name, entry in parameters.transactions.items()}
+        return (judge_mix(weights, seen), judge_failures(parameters, seen))
     if not isinstance(parameters, Hlr):
         return ()
     histories = [p for p in map(of_workload, earlier) if isinstance(p, Hlr)]
@@ -111,6 +115,28 @@ def judge_shares(parameters: Hlr, seen: Sequence[Seen], earlier: Iterable[Hlr] =
         return Finding(check="logical-failures", ok=False, evidence="success is not as specified: " + "; ".join(wrong))
     evidence = "success is as specified: " + "; ".join(right) if right else "not judged: no transaction ended"
     return Finding(check="logical-failures", ok=True, evidence=evidence)
+
+
+def judge_failures(parameters: Custom, seen: Sequence[Seen]) -> Finding:
+    """Whether each transaction fails logically as often as its author said; one that says nothing is not judged."""
+    right: list[str] = []
+    wrong: list[str] = []
+    for one in seen:
+        entry = parameters.transactions.get(one.name)
+        count = one.ok + one.logical_failures
+        if entry is None or entry.logical_failures is None or not count:
+            continue
+        bottom, top = band(*entry.logical_failures, count, math.inf)
+        share = one.logical_failures / count
+        text = f"{one.name} {share:.2%} of {count:,} (expected {_range(bottom, top)})"
+        (right if bottom <= share <= top else wrong).append(text)
+    if wrong:
+        evidence = "logical failures are not as the plan expects: " + "; ".join(wrong)
+        return Finding(check="logical-failures", ok=False, evidence=evidence)
+    evidence = "logical failures are as the plan expects: " + "; ".join(right)
+    return Finding(
+        check="logical-failures", ok=True, evidence=evidence if right else "not judged: the plan expects nothing"
+    )
 
 
 def band(low: float, high: float, count: int, subscribers: float) -> tuple[float, float]:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping
 from itertools import pairwise
 
+from proveout.dsl.workloads import hlr_oracle
 from proveout.dsl.workloads.base import Dialect
 from proveout.dsl.workloads.parameters import Hlr
 
@@ -54,10 +55,13 @@ def columns(population: int) -> Mapping[str, Columns]:
 def before(parameters: Hlr) -> Mapping[Dialect, tuple[str, ...]]:
     """Statements that create the empty tables. SQLite is left out where it cannot hold them (partitions)."""
     tables = columns(parameters.population)
-    postgres = tuple(text for name in NAMES for text in _postgres_table(name, tables[name], parameters))
-    if parameters.partitions > 1:
-        return {"postgres": postgres}
-    return {"postgres": postgres, "sqlite": tuple(_sqlite_table(name, tables[name]) for name in NAMES)}
+    made: dict[Dialect, tuple[str, ...]] = {
+        "postgres": tuple(text for name in NAMES for text in _postgres_table(name, tables[name], parameters)),
+        "oracle": tuple(hlr_oracle.table(name, tables[name], bounds(parameters)) for name in NAMES),
+    }
+    if parameters.partitions == 1:
+        made["sqlite"] = tuple(_sqlite_table(name, tables[name]) for name in NAMES)
+    return made
 
 
 def after(parameters: Hlr) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
@@ -67,13 +71,14 @@ def after(parameters: Hlr) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
     foreign = tuple(f"ALTER TABLE {name} ADD FOREIGN KEY ({key}) REFERENCES {to}" for name, key, to in FOREIGN_KEYS)
     vacuum = tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in NAMES)
     sqlite = (("CREATE UNIQUE INDEX subscriber_sub_nbr ON subscriber (sub_nbr)",), ("ANALYZE",))
-    return {"postgres": ((*keys, *numbers), foreign, vacuum), "sqlite": sqlite}
+    oracle = hlr_oracle.after(PRIMARY_KEYS, FOREIGN_KEYS, bounds(parameters))
+    return {"postgres": ((*keys, *numbers), foreign, vacuum), "sqlite": sqlite, "oracle": oracle}
 
 
 def drop() -> Mapping[Dialect, tuple[str, ...]]:
     """Statements that remove the tables where they are; referring tables first."""
     statements = tuple(f"DROP TABLE IF EXISTS {name}" for name in reversed(NAMES))
-    return {"postgres": statements, "sqlite": statements}
+    return {"postgres": statements, "sqlite": statements, "oracle": hlr_oracle.drop(NAMES)}
 
 
 def bounds(parameters: Hlr) -> tuple[int, ...]:

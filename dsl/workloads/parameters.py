@@ -8,11 +8,14 @@ imported here, never numpy: `proveout check` starts in a fraction of a second.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from types import UnionType
+from typing import Annotated, Any, Literal, Self, TypeAlias, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from proveout.dsl.plan import Value, Workload
+from proveout.dsl.workloads import sql_text
+from proveout.dsl.workloads.sql_parameters import Custom, missing_table, missing_text
 
 HLR_TRANSACTIONS: tuple[str, ...] = (
     "GetBasicSubscriberData",
@@ -101,9 +104,12 @@ class Hlr(BaseModel):
         return self.range[1] if self.range else self.population
 
 
-KINDS: Mapping[str, type[BaseModel]] = {"hlr": Hlr}
+KINDS: Mapping[str, type[BaseModel]] = {"hlr": Hlr, "sql": Custom}
 TRANSACTIONS: Mapping[str, tuple[str, ...]] = {"hlr": HLR_TRANSACTIONS}
+"""Names of the transactions of kinds where the plan does not give them."""
 WRITERS: Mapping[str, frozenset[str]] = {"hlr": HLR_WRITERS}
+DIALECT_OF_ENGINE: Mapping[str, str] = {"timesten": "oracle"}
+"""Engines whose SQL is called differently from them."""
 CHECKED_AFTER: Mapping[str, Literal["iteration", "stage"]] = {}
 """Kinds that have invariants (`base.Invariant`): looked at after the population, and then after every iteration, or where that
 costs too much, at the end of every stage that ran a load."""
@@ -111,32 +117,68 @@ costs too much, at the end of every stage that ran a load."""
 
 def to_values(model: BaseModel) -> tuple[tuple[str, Value], ...]:
     """A validated model as `plan.Workload.parameters`: every field, defaults too, sorted; mappings as (name, value) pairs."""
-    return tuple(sorted((name, _value(value)) for name, value in model.model_dump().items()))
+    return tuple(sorted((name, _value(getattr(model, name))) for name in type(model).model_fields))
 
 
 def of_workload(workload: Workload) -> BaseModel:
     """The parameter model of a compiled workload. Raises pydantic.ValidationError when it was not made by `to_values`."""
     model = KINDS[workload.kind]
-    data: dict[str, Any] = {name: _field(model, name, value) for name, value in workload.parameters}
-    return model.model_validate(data)
+    return model.model_validate({name: _read(_annotation(model, name), value) for name, value in workload.parameters})
+
+
+def transactions(workload: Workload) -> tuple[str, ...]:
+    """The names of a workload's transactions."""
+    model = of_workload(workload)
+    return tuple(model.transactions) if isinstance(model, Custom) else TRANSACTIONS.get(workload.kind, ())
 
 
 def writes(workload: Workload) -> bool:
-    """Whether running this workload changes data, which its weights decide."""
+    """Whether running this workload changes data, which its weights (or the words of its SQL) decide."""
+    model = of_workload(workload)
+    if isinstance(model, Custom):
+        return any(sql_text.writes(sql_text.scan(text)) for text in _texts(model))
     weights = dict(workload.parameters).get("weights")
     if not isinstance(weights, tuple):
         return bool(WRITERS[workload.kind])
     return any(pair[1] > 0 for pair in weights if pair[0] in WRITERS[workload.kind])  # type: ignore[index,operator]
 
 
+def has_tables(workload: Workload) -> bool:
+    """Whether there is anything to populate."""
+    model = of_workload(workload)
+    return not isinstance(model, Custom) or bool(model.tables)
+
+
+def table_rows(workload: Workload) -> int:
+    """Rows of all tables, where the plan gives them itself; 0 elsewhere."""
+    model = of_workload(workload)
+    return sum(table.rows for table in model.tables.values()) if isinstance(model, Custom) else 0
+
+
 def engine_problem(model: BaseModel, engine: str) -> str | None:
     """Why a workload with these parameters cannot be loaded into `engine`, or None when it can."""
+    if isinstance(model, Custom):
+        return missing_table(model, DIALECT_OF_ENGINE.get(engine, engine))
     if engine == "sqlite" and isinstance(model, Hlr) and model.partitions > 1:
         return f"SQLite has no partitioned tables, but the workload asks for {model.partitions} partitions"
     return None
 
 
+def load_problem(model: BaseModel, engine: str) -> str | None:
+    """Why a workload with these parameters cannot be run on `engine`, or None when it can."""
+    return missing_text(model, DIALECT_OF_ENGINE.get(engine, engine)) if isinstance(model, Custom) else None
+
+
+def _texts(model: Custom) -> list[str]:
+    """All texts of the statements that run."""
+    entries = [entry for entry in model.transactions.values() if entry.weight > 0]
+    return [text for entry in entries for one in entry.statements.values() for text in one.sql.values()]
+
+
 def _value(value: Any) -> Value:
+    if isinstance(value, BaseModel):
+        fields = [(field.alias or name, getattr(value, name)) for name, field in type(value).model_fields.items()]
+        return tuple((name, _value(item)) for name, item in fields if item is not None)
     if isinstance(value, Mapping):
         return tuple((name, _value(item)) for name, item in value.items())
     if isinstance(value, (list, tuple)):
@@ -145,10 +187,29 @@ def _value(value: Any) -> Value:
     return plain
 
 
-def _field(model: type[BaseModel], name: str, value: Value) -> Any:
-    """A mapping field comes back from its pairs; lists (after a trip through JSON) come back as tuples."""
-    field = model.model_fields.get(name)
-    is_mapping = field is not None and getattr(field.annotation, "__origin__", None) is dict
-    if is_mapping and isinstance(value, (tuple, list)):
-        return {pair[0]: pair[1] for pair in value}  # type: ignore[index]
-    return tuple(value) if isinstance(value, list) else value
+def _annotation(model: type[BaseModel], name: str) -> Any:
+    """What a field (by its alias) is declared as; Any for one that is not there, which the model will refuse."""
+    fields = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+    return fields.get(name, Any)
+
+
+def _read(annotation: Any, value: Any) -> Any:
+    """A value as a plan would give it: mappings and models come back from their pairs, lists from tuples and tuples from lists."""
+    if get_origin(annotation) is Annotated:
+        return _read(get_args(annotation)[0], value)
+    if get_origin(annotation) in (Union, UnionType):
+        options = [option for option in get_args(annotation) if option is not type(None)]
+        return _read(options[0], value) if len(options) == 1 else value
+    if not isinstance(value, (list, tuple)):
+        return value
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {pair[0]: _read(_annotation(annotation, pair[0]), pair[1]) for pair in value}
+    return _read_many(get_origin(annotation), get_args(annotation), value)
+
+
+def _read_many(origin: Any, of: tuple[Any, ...], value: list[Any] | tuple[Any, ...]) -> Any:
+    if origin is dict:
+        return {pair[0]: _read(of[1], pair[1]) for pair in value}
+    if origin is list:
+        return [_read(of[0], item) for item in value]
+    return tuple(tuple(item) if isinstance(item, list) else item for item in value)

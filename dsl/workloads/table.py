@@ -13,7 +13,10 @@ from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.parameters import KINDS, of_workload
 
-_BUILDERS: dict[str, tuple[str, str]] = {"hlr": ("proveout.dsl.workloads.hlr", "build")}
+_BUILDERS: dict[str, tuple[str, str]] = {
+    "hlr": ("proveout.dsl.workloads.hlr", "build"),
+    "sql": ("proveout.dsl.workloads.sql", "build"),
+}
 
 
 def build(workload: Workload) -> WorkloadKind:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from proveout.coordinator import results, stats
 from proveout.coordinator.judging import by_interval, judge, opposite_bounds
-from proveout.coordinator.verdict import exit_code, holds, judge_probe, reach
-from proveout.dsl.plan import Check, Expression, Plan, Search, Where, Windows
+from proveout.coordinator.verdict import exit_code, holds, judge_probe, reach, undecided
+from proveout.dsl.plan import Check, Expression, Ladder, Plan, Search, Where, Windows, to_data
 from proveout.proto.events import (
     Event,
     InvariantsSeen,
@@ -20,6 +21,7 @@ from proveout.proto.events import (
     PopulateFinished,
     ProbeFinished,
     PropagationCompared,
+    RunStarted,
     SearchFinished,
     StageFinished,
     StageStarted,
@@ -472,3 +474,73 @@ def test_a_rate_that_waits_for_a_result_is_resolved() -> None:
     assert results.resolve(12.5, []) == 12.5
     with pytest.raises(results.expressions.MissingData):
         results.resolve(rate, [])
+
+
+# ---- verdicts that more repeats would decide -------------------------------------------------------------------------
+
+AUTO = Ladder(
+    id="base",
+    workload="w",
+    target="t",
+    clients=("c",),
+    threads=(1, 4),
+    windows=Windows(ramp_up_s=0.0, measure_s=1.0, ramp_down_s=0.0),
+    repeat=6,
+    repeat_min=3,
+)
+
+
+def bought(check: str, needs: tuple[str, ...], rungs: dict[int, Sequence[float]], *extra: Event) -> list[Event]:
+    """A run under way: its plan, and a ladder with `auto` repeats that has not ended."""
+    whole = replace(plan(Check(id="v", check=Expression(text=check, needs=needs))), stages=(AUTO,))
+    started = RunStarted(
+        run_id="r", epoch=1, name="p", title="", digest="", plan=to_data(whole), version="1", estimate_s=0.0
+    )
+    return [started, *ladder("base", rungs)[:-1], *extra]
+
+
+def left(check: str, rungs: dict[int, Sequence[float]], repeat: int, *extra: Event, needs: Any = ("base",)) -> bool:
+    whole = replace(plan(Check(id="v", check=Expression(text=check, needs=needs))), stages=(AUTO,))
+    return undecided(whole, (AUTO,), bought(check, needs, rungs, *extra), repeat) == ("v",)
+
+
+def test_what_a_narrower_interval_would_decide_is_left_undecided() -> None:
+    rungs = {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}
+    assert left("base.at(4).tps >= 300", rungs, 3)
+    assert not left("base.at(4).tps >= 200", rungs, 3), "it holds"
+    assert not left("base.at(4).tps <= 200", rungs, 3), "it does not hold"
+    assert not left("base.at(4).tps.mean >= 300.0", rungs, 3), "a point estimate has nothing to wait for"
+    assert left("base.at(4).tps >= 300 && base.at(1).tps >= 50", rungs, 3)
+    assert not left("base.at(4).tps >= 300 && base.at(1).tps >= 500", rungs, 3), "one part decides the whole"
+    assert left("!(base.at(4).tps >= 300)", rungs, 3)
+    assert left("base.at(4).tps >= 300 ? base.at(1).tps >= 50 : base.at(1).tps >= 500", rungs, 3)
+
+
+def test_looks_are_paid_for_with_wider_intervals() -> None:
+    """270 lies outside the 95 % interval (275 … 325) of three repeats, but inside the 98.75 % one of four looks."""
+    rungs = {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}
+    assert verdict("base.at(4).tps >= 270", ladder("base", rungs)).outcome == "PASS"
+    assert left("base.at(4).tps >= 270", rungs, 3)
+    tree = results.ladder_metrics(
+        [e for e in ladder("base", rungs) if isinstance(e, IterationFinished)], stats.confidence_after(AUTO.looks)
+    )["rungs"]["4"]["tps"]
+    assert tree["confidence"] == pytest.approx(0.9875)
+    t = 8.860  # t(2) at p = 99.375 %: (2p - 1) √(2 / (4p (1 - p)))
+    assert tree["upper"] == pytest.approx(300.0 + t * 10.0 / 3**0.5, rel=1e-3)
+    assert "98.8 % CI" in judge("x >= 300", {"x": tree}).evidence
+
+
+def test_a_look_sees_no_later_repeat() -> None:
+    rungs = {1: [100.0, 101.0, 99.0, 100.0], 4: [300.0, 300.1, 299.9, 100.0]}
+    assert not left("base.at(4).tps >= 290", rungs, 3)
+    assert left("base.at(4).tps >= 290", rungs, 4)
+
+
+def test_more_repeats_do_not_help_what_is_missing_or_excluded() -> None:
+    rungs = {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}
+    assert not left("base.at(8).tps >= 300", rungs, 3)
+    assert not left("base.at(4).lag.avg_s >= 300", rungs, 3)
+    spoilt = iteration("base", 4, 4, 300.0, VOID)
+    assert not left("base.at(4).tps >= 300", rungs, 4, spoilt)
+    assert not left("base.at(4).tps >= later.at(4).tps", rungs, 3, needs=("base", "later")), "its time has not come"
+    assert not left("true", rungs, 3, needs=())

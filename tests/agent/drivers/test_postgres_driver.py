@@ -104,6 +104,48 @@ def test_types_without_a_binary_form_of_ours_travel_as_text(connect: Connect) ->
     assert session.rows() == [(42, "2024-02-29")]
 
 
+def test_what_the_server_describes_is_decoded_as_it_says(connect: Connect) -> None:
+    """Without `columns`, as statements of a plan have none."""
+    mixed = statement("SELECT 7, 1.5::float8, 12.50::numeric, 'word', NULL::int, true, DATE '2024-02-29'")
+    assert execute(connect(), mixed).rows() == [(7, 1.5, "12.50", "word", None, "t", "2024-02-29")]
+    whole = statement("SELECT 7::int2, 8::int8, 'word'::varchar, NULL::text")
+    assert execute(connect(), whole).rows() == [(7, 8, "word", None)]
+
+
+def test_any_value_goes_in_as_the_server_reads_it(connect: Connect) -> None:
+    """What another statement gave (None too), and text for what is not text."""
+    any_of = "SELECT $1::int, $2::numeric, $3::text, $4::timestamp, $5::float8"
+    given = (None, "12.50", "word", "2024-02-29 01:02:03", 0.25)
+    both = statement(any_of, object, object, str, str, float)
+    assert execute(connect(), both, *given).rows() == [(None, "12.50", "word", "2024-02-29 01:02:03", 0.25)]
+    assert execute(connect(), both, 5, None, "x", None, 1.0).rows() == [(5, None, "x", None, 1.0)]
+    alone = statement("SELECT $1::int", object)
+    assert [execute(connect(), alone, value).rows() for value in (None, "17", 18)] == [[(None,)], [(17,)], [(18,)]]
+
+
+@pytest.mark.parametrize(
+    ("of", "code", "words"),
+    [
+        (statement("SELECT 1 FROM item WHERE id = $1", int, ranges=((1, 2**31),)), "22003", "1 to 2147483648"),
+        (statement("SELECT 1 FROM item WHERE small = $1", int, ranges=((-32_769, 0),)), "22003", "smallint"),
+        (statement("SELECT 1 FROM item WHERE id = $1", float), "22P02", "fractions"),
+        (statement("SELECT 1 FROM item WHERE id = $2 AND big = $1", int), "08P01", "finds 2"),
+    ],
+)
+def test_what_can_never_fit_is_refused_before_the_load(connect: Connect, of: Statement, code: str, words: str) -> None:
+    with pytest.raises(StatementFailure) as refused:
+        connect().prepare(of)
+    assert (refused.value.code, refused.value.kind) == (code, FailureKind.ERROR)
+    assert words in refused.value.what
+
+
+def test_what_just_fits_is_not_refused(connect: Connect) -> None:
+    session = connect()
+    for column, bound in (("small", 2**15 - 1), ("id", 2**31 - 1), ("big", 2**63 - 1)):
+        of = statement(f"SELECT 1 FROM item WHERE {column} = $1", int, ranges=((-bound - 1, bound),))
+        assert execute(session, of, bound).count == 0
+
+
 def test_counts_of_rows_changed(connect: Connect) -> None:
     session = connect()
     change = session.prepare(statement("UPDATE item SET small = $1 WHERE id > $2", int, int, reads=False))

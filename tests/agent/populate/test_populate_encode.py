@@ -8,7 +8,7 @@ import numpy as np
 import psycopg
 import pytest
 
-from proveout.agent.load.populate_encode import HEADER, TRAILER, encode
+from proveout.agent.load.populate_encode import HEADER, TEXT, TRAILER, encode
 
 COLUMNS = (("a", "int2"), ("b", "int4"), ("c", "int8"), ("d", "char(3)"), ("e", "varchar(15)"))
 ROWS = [
@@ -42,3 +42,19 @@ def test_no_rows_are_no_bytes() -> None:
 def test_a_kind_without_a_fixed_width_is_refused() -> None:
     with pytest.raises(ValueError, match="'text'"):
         encode((("a", "text"),), [np.array([b"x"])])
+
+
+def test_text_that_the_server_converts(database: str) -> None:
+    """COPY's own special characters, and types that have no binary form here."""
+    texts = ["plain", "tab\tand\nline", "back\\slash \\N", "", "é ü", "\r"]
+    numbers, money = np.arange(6) - 2, np.array([0.5, 1.25, 3.0, -2.75, 1e6, 0.1])
+    columns = (("n", "any"), ("word", "any"), ("money", "any"), ("at", "any"))
+    moments = np.array([f"2024-02-2{i} 01:02:03" for i in range(6)])
+    image = TEXT.encode(columns, [numbers, np.array(texts), money, moments])
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (n smallint, word text, money numeric(10, 2), at timestamp)")
+        with connection.cursor().copy("COPY t FROM STDIN (FORMAT TEXT)") as copy:
+            copy.write(image)
+        stored = connection.execute("SELECT n, word, money::text, at::text FROM t ORDER BY n").fetchall()
+    expected_money = ["0.50", "1.25", "3.00", "-2.75", "1000000.00", "0.10"]
+    assert stored == list(zip(numbers.tolist(), texts, expected_money, moments.tolist(), strict=True))

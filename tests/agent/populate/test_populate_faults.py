@@ -213,7 +213,7 @@ async def test_a_user_without_rights_is_told_so(database: str, context: Any, spe
 
 
 @pytest.mark.parametrize(
-    ("engine", "partitions", "why"), [("oracle", 1, "not one"), ("sqlite", 2, "no partitioned tables")]
+    ("engine", "partitions", "why"), [("duckdb", 1, "not one"), ("sqlite", 2, "no partitioned tables")]
 )
 async def test_what_cannot_be_loaded_is_refused_before_anything_starts(
     context: Any, spec: Any, tmp_path: Path, engine: str, partitions: int, why: str

@@ -109,7 +109,7 @@ def test_through_the_plan_and_back(
 
 
 def test_the_tables_agree() -> None:
-    assert set(KINDS) == set(TRANSACTIONS)
+    assert set(KINDS) - {"sql"} == set(TRANSACTIONS)  # whose names the plan gives
     for kind, names in TRANSACTIONS.items():
         built = build(Workload(name=kind, kind=kind, parameters=to_values(KINDS[kind].model_validate({}))))
         assert tuple(transaction.name for transaction in built.transactions) == names

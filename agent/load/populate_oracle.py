@@ -1,0 +1,156 @@
+"""Loading a population into Oracle: direct path where server and client have it, else array inserts; one worker's connection.
+
+Flow: `prepare` drops our earlier tables and makes new ones -> `load` sends slices in batches: `direct_path_load` (thin
+mode, commits by itself), or where the server says that it has none (ORA-03115) `executemany`, one commit a slice -> keys,
+indexes and statistics by `execute`. A table that proveout made carries a comment that says so, and only such tables are
+ever dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import oracledb
+
+from proveout.agent.drivers.base import StatementFailure
+from proveout.agent.drivers.oracle import open_connection
+from proveout.agent.drivers.oracle_errors import NO_TABLE, said, words
+from proveout.agent.provision.oracle import connect_fault, statement_fault
+from proveout.agent.tasks import TaskFault
+from proveout.dsl.workloads.base import Population, Table
+
+CHUNK_UNITS = 2_000
+COMMENT = "Made by proveout for a load; proveout drops and makes it anew"
+ERRORS_SHOWN = 3
+DDL_LOCK_S = 3_600  # keys of one table are made at a time: a statement waits for another's lock instead of ORA-00054
+# No direct path: unsupported network datatype (a server without it), feature not supported, insufficient privileges
+NO_DIRECT_PATH = frozenset({"ORA-03115", "ORA-03001", "ORA-39776", "DPY-3001"})
+
+
+class OracleLoader:
+    """One connection. Methods block; an Oracle error comes out as a TaskFault with its code and words."""
+
+    def __init__(self, dsn: str, population: Population) -> None:
+        self._population = population
+        try:
+            self._connection = open_connection(dsn)
+        except StatementFailure as failure:
+            raise TaskFault("invalid", failure.what) from None
+        except oracledb.Error as error:
+            raise connect_fault("to be loaded", said(error)) from None
+        self._connection.module, self._connection.action = "proveout", "populate"
+        self.execute(f"ALTER SESSION SET DDL_LOCK_TIMEOUT = {DDL_LOCK_S}")
+        self._direct = hasattr(self._connection, "direct_path_load")
+
+    def prepare(self) -> None:
+        """Drop our earlier tables, create new ones, empty."""
+        self.undo()
+        for statement in self._population.before["oracle"]:
+            self.execute(statement)
+        for table in self._population.tables:
+            self.execute(f"COMMENT ON TABLE {table.name} IS '{COMMENT}'")
+
+    def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
+        """Load one slice; rows loaded."""
+        loaded = 0
+        try:
+            for start in range(first, first + count, CHUNK_UNITS):
+                rows = list(_plain(table, start, min(CHUNK_UNITS, first + count - start)))
+                if rows:
+                    self._send(table, rows)
+                loaded += len(rows)
+                progress(len(rows))
+            self._connection.commit()
+        except oracledb.Error as error:
+            raise statement_fault(f"cannot load table {table.name}", said(error)) from None
+        return loaded
+
+    def execute(self, statement: str) -> None:
+        """Run one statement by itself."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(statement)
+        except oracledb.Error as error:
+            raise statement_fault(f"cannot run {statement[:100]!r}", said(error)) from None
+
+    def count(self, table: str) -> int:
+        """All rows of a table."""
+        return int(self._ask(f"SELECT COUNT(*) FROM {table}", {})[0][0])  # noqa: S608 - our own table's name
+
+    def settle(self) -> None:
+        """Nothing to wait for: a commit of Oracle's is on disk when it returns, and a direct path load's blocks are."""
+
+    def undo(self) -> None:
+        """Remove the tables, where they are and ours."""
+        self._refuse_foreign_tables()
+        for statement in self._population.drop["oracle"]:
+            try:
+                with self._connection.cursor() as cursor:
+                    cursor.execute(statement)
+            except oracledb.Error as error:
+                if said(error).code != NO_TABLE:
+                    raise statement_fault(f"cannot run {statement[:100]!r}", said(error)) from None
+
+    def close(self) -> None:
+        """Disconnect."""
+        with contextlib.suppress(oracledb.Error):
+            self._connection.close()
+
+    def _send(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
+        if self._direct:
+            try:
+                self._direct_path(table, rows)
+            except oracledb.Error as error:
+                if said(error).code not in NO_DIRECT_PATH:
+                    raise
+                self._direct = False
+            else:
+                return
+        self._array(table, rows)
+
+    def _direct_path(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
+        names = [name.upper() for name, _ in table.columns]
+        schema = self._connection.username.upper()
+        self._connection.direct_path_load(schema, table.name.upper(), names, rows)
+
+    def _array(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
+        """One call for all rows; each row that the server refuses is known by its place."""
+        names = ", ".join(name for name, _ in table.columns)
+        marks = ", ".join(f":p{place}" for place in range(1, len(table.columns) + 1))
+        with self._connection.cursor() as cursor:
+            cursor.executemany(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows, batcherrors=True)  # noqa: S608
+            errors = cursor.getbatcherrors()
+        if errors:
+            self._connection.rollback()
+            shown = "; ".join(f"row {error.offset}: {words(error.message)}" for error in errors[:ERRORS_SHOWN])
+            raise TaskFault("fault", f"cannot load table {table.name}: {len(errors)} rows were refused: {shown}")
+
+    def _refuse_foreign_tables(self) -> None:
+        for table in self._population.tables:
+            query = "SELECT comments FROM user_tab_comments WHERE table_name = :name"
+            for (comment,) in self._ask(query, {"name": table.name.upper()}):
+                if comment != COMMENT:
+                    raise TaskFault(
+                        "refused",
+                        f"the schema has a table {table.name} that proveout did not make, and a load would replace it",
+                        way_out="point the system at a schema of its own, or drop the table yourself",
+                    )
+
+    def _ask(self, query: str, arguments: dict[str, Any]) -> list[tuple[Any, ...]]:
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(query, arguments)
+                rows: list[tuple[Any, ...]] = cursor.fetchall()
+                return rows
+        except oracledb.Error as error:
+            raise statement_fault("cannot read the dictionary or count rows", said(error)) from None
+
+
+def _plain(table: Table, first: int, count: int) -> Iterator[tuple[Any, ...]]:
+    """Rows as Python values: numpy's bytes become text."""
+    columns = (
+        array.astype(str).tolist() if array.dtype.kind == "S" else array.tolist() for array in table.rows(first, count)
+    )
+    return zip(*columns, strict=True)

@@ -1,0 +1,59 @@
+"""The whole HLR plan over Oracle's protocol: `proveout run`, the real python-oracledb, a TNS server with PostgreSQL behind it.
+
+It proves the driver, the population, the journal and the verdicts end to end. It does not prove that Oracle Database takes the texts,
+nor anything about its speed: the server is Python and translates each statement.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLANS = Path(__file__).parents[2] / "plans"
+INVENTORY = """
+topology:
+  hosts:
+    db1:     {{roles: [server], address: local}}
+    client1: {{roles: [client], address: local}}
+  systems:
+    db: {{engine: oracle, host: db1, dsn: "{user}/${{secrets.oracle}}@{target}"}}
+secrets:
+  oracle: {{env: PROVEOUT_ORACLE_PASSWORD}}
+"""
+PARAMETERS = ("-p", "subscribers=1_000", "-p", "measure=1s")
+
+
+def run(folder: Path, dsn: str, password: str) -> subprocess.CompletedProcess[str]:
+    credentials, _, target = dsn.rpartition("@")
+    inventory = folder / "inventory.yaml"
+    inventory.write_text(INVENTORY.format(user=credentials.partition("/")[0], target=target))
+    argv = [sys.executable, "-m", "proveout", "run", str(PLANS / "hlr-oracle-wire.yaml"), "-i", str(inventory)]
+    argv += ["--headless", "--json", str(folder / "result.json"), "--runs-dir", str(folder / "runs"), *PARAMETERS]
+    environment = os.environ | {"PROVEOUT_ORACLE_PASSWORD": password}
+    return subprocess.run(argv, capture_output=True, text=True, timeout=180, env=environment, check=False)
+
+
+@pytest.mark.slow
+def test_the_plan_passes_its_verdicts(oracle: str, tmp_path: Path) -> None:
+    done = run(tmp_path, oracle, "hlr")
+    text = done.stdout + done.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    outcomes = {verdict["id"]: verdict["outcome"] for verdict in result["verdicts"]}
+    assert outcomes["no-errors"] == "PASS", text
+    assert outcomes["insert-costs-more"] == "PASS", text
+    assert done.returncode == 0, text
+    assert "system db is up on db1: oracle 19.0.0.0.0" in text
+    assert "success is as specified" in json.dumps(result), "no iteration was held against TATP's shares"
+
+
+def test_a_wrong_password_ends_the_run_in_oracles_words(oracle: str, tmp_path: Path) -> None:
+    done = run(tmp_path, oracle, "tiger-of-mine")
+    assert done.returncode == 4
+    assert "ORA-01017" in done.stdout + done.stderr
+    assert "tiger-of-mine" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr

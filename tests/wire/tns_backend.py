@@ -1,0 +1,230 @@
+"""What stands behind the TNS server of the tests: one Oracle session, done by a real PostgreSQL.
+
+Flow: seerdb.server decodes a call -> `PostgresBackend.execute(sql, binds)` -> sqlglot turns the Oracle text into
+PostgreSQL's (once per text) -> psycopg -> rows with Oracle's column types, or PostgreSQL's error as the ORA- error that Oracle
+has for it. Transactions are PostgreSQL's; a failed statement undoes itself and not its transaction, as Oracle's do.
+
+It shows how the driver speaks: order, binds, fetches, commits, errors. It does not show that Oracle takes a text: what
+sqlglot translates may be no Oracle SQL at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+import sqlglot
+from psycopg import rows
+from seerdb.common.tns import ColumnMeta
+from seerdb.common.tns_consts import TNS_TYPE_CHAR, TNS_TYPE_NUMBER, TNS_TYPE_VARCHAR
+from seerdb.server import BackendError, BindVar, Capability, Result
+from sqlglot import exp
+
+USER = "hlr"
+FIELD_VERSION_19 = 13  # of the wire: python-oracledb thin asks for 12.1 at least
+
+# Oracle's error for PostgreSQL's: unique, foreign key, not null, deadlock, serialization, no table, no column, cancelled
+ERRORS = {
+    "23505": (1, "unique constraint violated"),
+    "23503": (2291, "integrity constraint violated - parent key not found"),
+    "23502": (1400, "cannot insert NULL"),
+    "40P01": (60, "deadlock detected while waiting for resource"),
+    "40001": (8177, "can't serialize access for this transaction"),
+    "42P01": (942, "table or view does not exist"),
+    "42703": (904, "invalid identifier"),
+    "42P07": (955, "name is already used by an existing object"),
+    "42601": (900, "invalid SQL statement"),
+    "57014": (1013, "user requested cancel of current operation"),
+}
+_NUMBERS = frozenset({20, 21, 23, 700, 701, 1700})
+_BPCHAR = 1042
+_STATS = re.compile(r"BEGIN\s+DBMS_STATS\.GATHER_TABLE_STATS\(USER, '(\w+)'.*\);\s*END;", re.I | re.S)
+_SERIALIZABLE = re.compile(r"SET\s+TRANSACTION\s+ISOLATION\s+LEVEL\s+SERIALIZABLE", re.I)
+_LOCK_TIMEOUT = re.compile(r"ALTER\s+SESSION\s+SET\s+DDL_LOCK_TIMEOUT\s*=\s*(\d+)", re.I)
+_CHECKPOINT = re.compile(r"ALTER\s+SYSTEM\s+CHECKPOINT(?:\s+GLOBAL)?", re.I)
+_USING_INDEX = re.compile(r"\s+USING INDEX(?: LOCAL)?", re.I)
+_DROP_TAIL = re.compile(r"\s+CASCADE CONSTRAINTS(?:\s+PURGE)?$", re.I)
+
+DICTIONARY = """
+CREATE SCHEMA IF NOT EXISTS oracle;
+CREATE TABLE IF NOT EXISTS oracle.dual AS SELECT 'X'::char(1) AS dummy;
+CREATE OR REPLACE VIEW oracle.user_tab_comments AS
+  SELECT upper(relname)::varchar(128) AS table_name, obj_description(oid, 'pg_class')::varchar(4000) AS comments
+  FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace;
+CREATE OR REPLACE VIEW oracle.product_component_version AS
+  SELECT 'Oracle Database 19c (none: PostgreSQL behind a TNS server)'::varchar(80) AS product,
+         '19.0.0.0.0'::varchar(80) AS version;
+CREATE OR REPLACE VIEW oracle.v$parameter AS
+  SELECT name::varchar(80), value::varchar(4000), isdefault::varchar(9)
+  FROM (VALUES ('commit_wait', 'WAIT', 'TRUE'), ('nls_sort', 'BINARY', 'TRUE')) AS p (name, value, isdefault);
+"""
+"""The few views of Oracle's dictionary that the product asks; tests add tables to the schema `oracle`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A statement in PostgreSQL's words: `text` with $1 …, the bind of each (names in order of their first place)."""
+
+    text: str
+    kind: str  # query, dml, ddl
+    places: tuple[int, ...]
+
+
+@lru_cache(maxsize=2_000)
+def translate(sql: str) -> Translated:
+    """An Oracle statement -> PostgreSQL's. BackendError (ORA-00900) for what sqlglot cannot read."""
+    if match := _STATS.fullmatch(sql.strip()):
+        return Translated(f"ANALYZE {match[1].lower()}", "ddl", ())
+    if match := _LOCK_TIMEOUT.fullmatch(sql.strip()):
+        return Translated(f"SET lock_timeout = '{match[1]}s'", "ddl", ())
+    if _CHECKPOINT.fullmatch(sql.strip()):
+        return Translated("CHECKPOINT", "ddl", ())
+    text = _DROP_TAIL.sub(" CASCADE", _USING_INDEX.sub("", sql.strip().rstrip(";")))
+    try:
+        tree = sqlglot.parse_one(text, read="oracle")
+    except sqlglot.errors.ParseError as error:
+        raise BackendError(f"invalid SQL statement ({error})", ora_code=900) from None
+    occurrences = list(tree.find_all(exp.Placeholder, bfs=False))
+    names = list(dict.fromkeys(place.name for place in occurrences))
+    for place in occurrences:
+        place.replace(exp.Parameter(this=exp.Literal.number(names.index(place.name) + 1)))
+    kind = "query" if isinstance(tree, exp.Query) else "dml" if isinstance(tree, exp.DML) else "ddl"
+    order = [re.sub(r"\W", "", name) for name in re.findall(r":(\w+)", _without_literals(text))]
+    places = tuple(order.index(name) for name in names)
+    return Translated(tree.sql(dialect="postgres"), kind, places)
+
+
+def _without_literals(text: str) -> str:
+    return re.sub(r"'(?:[^']|'')*'", "''", text)
+
+
+class PostgresBackend:
+    """One Oracle session on one PostgreSQL connection. `passwords` by user name, upper case."""
+
+    capabilities = frozenset({Capability.TRANSACTIONS})
+    field_version = FIELD_VERSION_19
+
+    def __init__(self, conninfo: str, passwords: dict[str, str]) -> None:
+        self._passwords = passwords
+        self._connection = psycopg.connect(conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
+        self._connection.execute("SET search_path = public, oracle")
+        self._in_transaction = False
+        self.tracing: dict[str, Any] = {}
+
+    def authenticate(self, username: str) -> str | None:
+        return self._passwords.get(username.upper())
+
+    def execute(self, sql: str, binds: Sequence[Any] = ()) -> Result:
+        if _SERIALIZABLE.match(sql):
+            self._begin("BEGIN ISOLATION LEVEL SERIALIZABLE")
+            return Result()
+        statement = translate(sql)
+        values = [_plain(binds[place]) for place in statement.places] if statement.places else []
+        try:
+            if statement.kind == "query":
+                return self._query(statement.text, values)
+            if statement.kind == "dml":
+                return Result(rowcount=self._change(statement.text, [values]))
+            self.commit()
+            self._connection.execute(statement.text)
+        except psycopg.Error as error:
+            raise self._as_oracle(error) from None
+        return Result()
+
+    def execute_many(self, sql: str, batch: Sequence[Sequence[Any]]) -> int:
+        statement = translate(sql)
+        try:
+            return self._change(statement.text, [[_plain(row[i]) for i in statement.places] for row in batch])
+        except psycopg.Error as error:
+            raise self._as_oracle(error) from None
+
+    def parse(self, sql: str) -> None:
+        statement = translate(sql)
+        if statement.kind == "ddl":
+            return
+        try:
+            self._connection.execute(f"PREPARE parsed AS {statement.text}")
+            self._connection.execute("DEALLOCATE parsed")
+        except psycopg.Error as error:
+            raise self._as_oracle(error) from None
+
+    def set_end_to_end(self, attributes: dict[str, Any]) -> None:
+        """Keep module, action and client identifier where a test can see them: in the application name, as JSON-like text."""
+        self.tracing.update({name: value for name, value in attributes.items() if value is not None})
+        told = "|".join(str(self.tracing.get(name, "")) for name in ("module", "action", "client_identifier"))
+        self._connection.execute("SELECT set_config('application_name', $1, false)", [told])
+
+    def commit(self) -> None:
+        self._end("COMMIT")
+
+    def rollback(self) -> None:
+        self._end("ROLLBACK")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _query(self, text: str, values: Sequence[Any]) -> Result:
+        cursor = self._connection.cursor(row_factory=rows.tuple_row)
+        cursor.execute(text, values, prepare=True)
+        return Result(columns=[_column(c) for c in cursor.description or ()], rows=cursor.fetchall())
+
+    def _change(self, text: str, batch: list[list[Any]]) -> int:
+        """DML, in a transaction; undone by itself when it fails."""
+        self._begin("BEGIN")
+        connection, cursor = self._connection, self._connection.cursor()
+        try:
+            with connection.pipeline():
+                connection.execute("SAVEPOINT statement")
+                if len(batch) == 1:
+                    cursor.execute(text, batch[0], prepare=True)
+                else:
+                    cursor.executemany(text, batch)
+                connection.execute("RELEASE SAVEPOINT statement")
+        except psycopg.Error:
+            if not connection.broken:
+                connection.execute("ROLLBACK TO SAVEPOINT statement")
+            raise
+        return int(cursor.rowcount)
+
+    def _begin(self, text: str) -> None:
+        if not self._in_transaction:
+            self._connection.execute(text)
+            self._in_transaction = True
+
+    def _end(self, text: str) -> None:
+        if self._in_transaction:
+            self._in_transaction = False
+            try:
+                self._connection.execute(text)
+            except psycopg.Error as error:
+                self._connection.rollback()
+                raise self._as_oracle(error) from None
+
+    def _as_oracle(self, error: psycopg.Error) -> Exception:
+        """PostgreSQL's error as Oracle's; a connection that is gone as ORA-03113, which clients take for the end."""
+        if self._connection.broken:
+            return BackendError("end-of-file on communication channel", ora_code=3113)
+        code, text = ERRORS.get(error.sqlstate or "", (600, f"internal error code, arguments: [{error.sqlstate}]"))
+        constraint = error.diag.constraint_name
+        named = f" ({USER.upper()}.{constraint.upper()})" if constraint else ""
+        return BackendError(f"{text}{named} [{' '.join(str(error).split())}]", ora_code=code)
+
+
+def _plain(value: Any) -> Any:
+    """A bind as psycopg takes it: the wire's own kinds of text are plain text."""
+    if isinstance(value, BindVar):
+        value = value.value
+    return str(value) if isinstance(value, str) else value
+
+
+def _column(column: Any) -> ColumnMeta:
+    name = column.name.upper().encode()
+    if column.type_code in _NUMBERS:
+        return ColumnMeta(name=name, data_type=TNS_TYPE_NUMBER, data_length=22, max_size=22)
+    width = column.display_size or 4_000
+    kind = TNS_TYPE_CHAR if column.type_code == _BPCHAR else TNS_TYPE_VARCHAR
+    return ColumnMeta(name=name, data_type=kind, data_length=width, max_size=width)
