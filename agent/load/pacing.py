@@ -131,10 +131,25 @@ class Pacing:
         """The due times of one terminal, ns after T0, ascending, without end; open arrival only."""
         return chain.from_iterable(self._batches(terminal))
 
+    def count(self, terminal: int, first_ns: int, end_ns: int) -> int:
+        """How many arrivals of a terminal are due from `first_ns` on and before `end_ns`, ns after T0; ten million a second."""
+        counted = 0
+        for batch in self._due_ns(terminal):
+            if batch[-1] >= first_ns:
+                counted += (
+                    int(np.searchsorted(batch, end_ns) - np.searchsorted(batch, first_ns)) if end_ns > first_ns else 0
+                )
+            if batch[-1] >= end_ns:
+                break
+        return counted
+
     def _batches(self, terminal: int) -> Iterator[list[int]]:
+        return (batch.tolist() for batch in self._due_ns(terminal))
+
+    def _due_ns(self, terminal: int) -> Iterator[npt.NDArray[np.int64]]:
         numbers = self._constant(terminal) if self.distribution == "constant" else self._poisson(terminal)
         for batch in numbers:
-            yield np.rint(self.due_s(batch) * 1e9).astype(np.int64).tolist()
+            yield np.rint(self.due_s(batch) * 1e9).astype(np.int64)
 
     def _constant(self, terminal: int) -> Iterator[Floats]:
         first = 0

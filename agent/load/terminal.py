@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from proveout.agent.load.pacing import Pacing
 from proveout.agent.load.pauses import Pauses
 from proveout.agent.load.recorder import Recorder
@@ -29,6 +31,7 @@ class Terminal:
 
     __slots__ = (
         "_kinds",
+        "_weights",
         "attempts",
         "busy",
         "connects",
@@ -62,6 +65,7 @@ class Terminal:
     ) -> None:
         stream = stream_of(seed, number)
         self.number = number
+        self._weights = [kind.weight for kind in workload.transactions]
         self._kinds = kinds(workload, workload.keys(stream), recorder.times)
         self.next_kind: Callable[[], Kind] = mix(self._kinds, workload, stream).__next__
         self.kind: Kind = self._kinds[0]
@@ -83,6 +87,13 @@ class Terminal:
         if self.fires is not None:
             return self.fires()
         return pacing.start_ns(self.number) + (self.pauses.first_ns() if self.pauses else 0)
+
+    def never_drawn(self, count: int) -> dict[int, int]:
+        """So many transactions that were due and never begun, per number: dealt by the weights, for none was drawn."""
+        weights = np.array([self._weights[kind.number] for kind in self._kinds])
+        random = np.random.Generator(np.random.Philox(self.number))
+        dealt = random.multinomial(count, weights / weights.sum())
+        return {kind.number: int(share) for kind, share in zip(self._kinds, dealt, strict=True) if share}
 
     def bind(self, session: Any, prepared: dict[str, Any]) -> None:
         """Give the terminal a session with its prepared statements, by name."""

@@ -11,9 +11,7 @@ import contextlib
 import select
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any
 
 from proveout.agent.drivers.base import FailureKind, StatementFailure
@@ -69,7 +67,7 @@ class ThreadedLoop:
 
     def missed(self) -> dict[int, int]:
         """Per transaction number: intended in the measure window and not finished. Call it once, after `close`."""
-        return dict(Counter(chain(*(unfinished(terminal, self._timeline) for terminal in self._all))))
+        return dict(unfinished(self._all, self._pacing, self._timeline))
 
     def close(self) -> None:
         """Let statements under way end for a moment, interrupt those that do not, and close."""

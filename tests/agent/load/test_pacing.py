@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 
 import numpy as np
 import pytest
@@ -196,3 +196,23 @@ def test_a_poisson_ramp_brings_as_many_as_its_rate_s_integral() -> None:
         expected = arrived(100.0, 1900.0, 0.0, 4.0, end) - arrived(100.0, 1900.0, 0.0, 4.0, begin)
         counted = np.count_nonzero((times >= begin * 10**9) & (times < end * 10**9))
         assert counted == pytest.approx(expected, abs=5 * expected**0.5)
+
+
+@given(
+    st.integers(1, 9),
+    RATES,
+    st.none() | RATES,
+    st.sampled_from(["constant", "poisson"]),
+    st.floats(0.0, 2.0),
+    st.floats(0.0, 2.0),
+)
+@settings(max_examples=60)
+def test_arrivals_that_were_never_begun_are_counted_as_they_would_have_fired(
+    total: int, low: float, high: float | None, distribution: str, begin_s: float, end_s: float
+) -> None:
+    share = LoadShare(first=0, count=total, total=total, rate=low, rate_to=high, distribution=distribution)  # type: ignore[arg-type]
+    pacing = Pacing.of(share, Windows(ramp_up_s=0.5, measure_s=1.0, ramp_down_s=0.5), seed=4)
+    first_ns, end_ns = round(begin_s * 1e9), round(end_s * 1e9)
+    for terminal in (0, total - 1):
+        fired = takewhile(lambda ns: ns < end_ns, pacing.fire_times(terminal))
+        assert pacing.count(terminal, first_ns, end_ns) == sum(ns >= first_ns for ns in fired)
