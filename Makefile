@@ -11,6 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+COMPILED := agent/drivers/postgres_native.pyx agent/load/turns_native.pyx agent/drivers/native_build.py
 PLAN ?= plans/hlr-cache-embedded.yaml
 
 help:  ## Show this list
@@ -37,6 +38,7 @@ stubs: $(VENV)/.dev  ## Generate the protobuf stubs anew
 
 clean:  ## Remove the environment and all caches (not runs/)
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -f agent/drivers/*.so agent/load/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -44,11 +46,11 @@ $(BIN)/python:
 		echo "proveout needs Python 3.11 or newer with the venv module (Debian: apt-get install python3-venv)" >&2; exit 1;; esac
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
+$(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt $(COMPILED)
 	$(PIP) --editable ".[all]"
 	@touch $@
 
-$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
+$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt $(COMPILED)
 	$(PIP) --editable ".[dev]"
 	@touch $@ $(VENV)/.run
 

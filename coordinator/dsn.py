@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,12 +34,15 @@ def external_endpoints(plan: Plan, environment: Mapping[str, str]) -> dict[str, 
     endpoints: dict[str, Endpoint] = {}
     for system in plan.systems:
         if system.dsn is not None:
-            for match in _REFERENCE.finditer(system.dsn):
+            for match in _REFERENCE.finditer(" ".join((system.dsn, *system.instances))):
                 name = match.group("name")
                 if name not in values:
                     values[name] = read_secret(secrets[name], environment)
             endpoints[system.name] = Endpoint(
-                system=system.name, engine=system.engine, dsn=filled(system, values), provisioned=False
+                system=system.name,
+                engine=system.engine,
+                dsn=filled(system, values),
+                instances=tuple(filled(replace(system, dsn=dsn), values) for dsn in system.instances),
             )
     return endpoints
 
@@ -49,7 +53,7 @@ def filled(system: System, values: Mapping[str, str]) -> str:
     Oracle's `user/password@target` is divided at the first `/` and the last `@`, so a password stands there as it is.
     """
     dsn = system.dsn or ""
-    is_uri = dsn.startswith(("postgres://", "postgresql://"))
+    is_uri = dsn.startswith(("postgres://", "postgresql://", "mysql://", "mariadb://"))
 
     def put(match: re.Match[str]) -> str:
         value = values[match.group("name")]

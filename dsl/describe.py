@@ -191,12 +191,15 @@ def _expected_probes(stage: Search) -> int:
 # ---- lines -------------------------------------------------------------------------------------------------------
 
 
+_SERVERS = {"postgres": "PostgreSQL", "mysql": "MariaDB"}
+"""The engines that are processes of their own when embedded."""
+
+
 def _host_line(plan: Plan, host: Host) -> HostLine:
-    embedded = any(
-        system.host == host.name and system.provision == "embedded" and system.engine == "postgres"
-        for system in plan.systems
-    )
-    privileges = "none; as root, PostgreSQL runs as an unprivileged user" if embedded else "none"
+    here = [system for system in plan.systems if system.host == host.name and system.provision == "embedded"]
+    servers = [name for engine, name in _SERVERS.items() if any(system.engine == engine for system in here)]
+    running = f"{' and '.join(servers)} {'run' if len(servers) > 1 else 'runs'} as an unprivileged user"
+    privileges = f"none; as root, {running}" if servers else "none"
     return HostLine(name=host.name, address=host.address, roles=host.roles, privileges=privileges)
 
 

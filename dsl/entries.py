@@ -38,6 +38,16 @@ def add_workloads(scope: Scope, section: Node | None) -> None:
             )
 
 
+# engine -> why its waits cannot be captured, and what to do instead
+_WITHOUT_WAITS = {
+    "sqlite": ("sqlite has no wait events to capture", ""),
+    "mysql": (
+        "the waits of a mysql system cannot be captured yet",
+        "capture its host with kind: os, and look into performance_schema on the server",
+    ),
+}
+
+
 class _AnyKind(BaseModel, extra="allow"):
     """Any mapping: what is in it depends on its `kind`."""
 
@@ -78,10 +88,12 @@ def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: s
         hint = "the lag is captured at the system with `propagates_to`"
         scope.problems.add(where, f"`{system.name}` propagates to nothing", key=f"{path}.system", hint=hint)
         return None
-    if entry.kind == "waits" and system.engine == "sqlite":
-        scope.problems.add(where, f"{system.engine} has no wait events to capture", key=f"{path}.system")
+    objection = _WITHOUT_WAITS.get(system.engine)
+    if entry.kind == "waits" and objection is not None:
+        scope.problems.add(where, objection[0], key=f"{path}.system", hint=objection[1])
         return None
-    if entry.kind == "waits" and system.engine == "oracle":
-        scope.problems.add(where, "wait events of oracle are not captured in this release", key=f"{path}.system")
+    if entry.kind == "waits" and system.engine in {"oracle", "timesten"}:
+        message = f"wait events of {system.engine} are not captured in this release"
+        scope.problems.add(where, message, key=f"{path}.system")
         return None
     return Capture(name=key.text, kind=entry.kind, every_s=entry.every, system=system.name, where=key.where)

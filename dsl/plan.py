@@ -87,7 +87,7 @@ class System:
     """A database under test.
 
     Either `provision` (proveout starts it on `host`) or `dsn` (it runs already; may hold `${secrets.NAME}`, filled in
-    late). `propagates_to` names the system that this one's committed changes are replicated to, asynchronously.
+    late). `instances`: a dsn for each instance of a cluster, the first of them being `dsn`; empty where there is one. `propagates_to` names the system that this one's committed changes are replicated to, asynchronously.
     """
 
     name: str
@@ -97,6 +97,7 @@ class System:
     dsn: str | None = None
     settings: tuple[tuple[str, str], ...] = ()
     propagates_to: str | None = None
+    instances: tuple[str, ...] = ()
     where: Where = NOWHERE
 
 

@@ -13,7 +13,14 @@ from proveout.dsl.order import groups
 from proveout.dsl.plan import Ladder, Populate, Reset, Search, Stage, System, Where
 from proveout.dsl.scope import Scope
 from proveout.dsl.topology import leads_back
-from proveout.dsl.workloads.parameters import engine_problem, has_tables, load_problem, of_workload, writes
+from proveout.dsl.workloads.parameters import (
+    division_problem,
+    engine_problem,
+    has_tables,
+    load_problem,
+    of_workload,
+    writes,
+)
 
 LOAD_ONLY = frozenset({"keys", "range", "weights", "binds", "transactions"})
 """Workload parameters that shape the load and not the rows."""
@@ -99,6 +106,10 @@ class _Walk:
             message = f"stage `{stage.id}` runs `{stage.workload}`, but `{system.name}` holds the rows of `{loaded}`"
             self.problem(stage.where, message, f"populate it with `{stage.workload}`")
         self.connections(stage, system)
+        workload = self.scope.workloads[stage.workload]
+        objection = division_problem(of_workload(workload), workload.kind, len(system.instances))
+        if objection is not None:
+            self.problem(stage.where, objection)
         self.writes_through(stage)
 
     def writes_through(self, stage: Ladder | Search) -> None:
@@ -114,7 +125,7 @@ class _Walk:
 
     def connections(self, stage: Ladder | Search, system: System) -> None:
         """A thread is a connection; a server that is full fails in the middle of the run."""
-        if system.provision is None or system.engine != "postgres":
+        if system.provision is None or system.engine not in {"postgres", "mysql"}:
             return
         setting = dict(system.settings).get("max_connections", str(CONNECTIONS))
         threads = max(stage.threads) if isinstance(stage, Ladder) else stage.threads

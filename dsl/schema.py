@@ -206,6 +206,12 @@ class SystemEntry(Strict):
     host: Name = Field(description="The host it runs on.")
     provision: Literal["embedded"] | None = Field(None, description="proveout starts it on `host`.")
     dsn: Text | None = Field(None, description="It runs already; passwords as ${secrets.name}.")
+    instances: list[Text] | None = Field(
+        None,
+        min_length=2,
+        max_length=64,
+        description="Instead of `dsn`, one for each instance of a cluster: threads are dealt to them in turn, each to its own keys.",
+    )
     settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, max_length=200, description="Server settings, name to value."
     )

@@ -72,7 +72,7 @@ class _Substitution:
 
     def may_wait(self, path: tuple[str, ...], inner: str) -> bool:
         """Whether the compiler reads a `${…}` at this place itself."""
-        if path[-1] == "dsn":
+        if path[-1] == "dsn" or "instances" in path[3:5]:
             return inner.strip().startswith("secrets.")
         return path[0] == "stages" and (path[-1] == "rate" or path[-2:] in (("rate", "from"), ("rate", "to")))
 

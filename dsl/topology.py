@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 
+from proveout.dsl import mysql_settings
 from proveout.dsl.nodes import Map, Node, did_you_mean
-from proveout.dsl.plan import Host, Secret, System
+from proveout.dsl.plan import Host, Secret, System, Where
 from proveout.dsl.schema import HostEntry, SecretEntry, SystemEntry, Topology
 from proveout.dsl.scope import Scope, where_of
 
-DRIVERS = ("oracle", "postgres", "sqlite")
+DRIVERS = ("mysql", "oracle", "postgres", "sqlite", "timesten")
 """Engines with a driver in this release."""
 
 OWN_SETTINGS = frozenset(
@@ -111,7 +113,8 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
                 engine=entry.engine,
                 host=entry.host,
                 provision=entry.provision,
-                dsn=entry.dsn,
+                dsn=entry.instances[0] if entry.instances else entry.dsn,
+                instances=tuple(entry.instances or ()),
                 settings=tuple(sorted((name, _setting(value)) for name, value in entry.settings.items())),
                 propagates_to=entry.propagates_to,
                 where=key.where,
@@ -130,7 +133,9 @@ def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | No
         where = where_of(node, "engine")
         scope.problems.add(where, f"driver {entry.engine} is not built in yet", key=f"{path}.engine", hint=hint)
     before = len(scope.problems.found)
-    if (entry.provision is None) == (entry.dsn is None):
+    if entry.instances is not None:
+        _check_instances(scope, node, entry, path)
+    elif (entry.provision is None) == (entry.dsn is None):
         message = (
             "`provision` and `dsn` exclude each other" if entry.dsn else "a system has either `provision` or `dsn`"
         )
@@ -170,32 +175,71 @@ def _setting_objection(engine: str, name: str, value: str) -> str:
         return f"`{name}` is not the name of a setting"
     if any(ord(character) < 32 for character in value):
         return f"the value of `{name}` is more than one line"
-    if engine == "sqlite" and name not in SQLITE_SETTINGS:
-        return f"`{name}` is not kept in an SQLite file; what is: {', '.join(sorted(SQLITE_SETTINGS))}"
-    if engine == "postgres" and name.lower() in OWN_SETTINGS:
+    objection = _OBJECTIONS.get(engine)
+    return objection(name) or "" if objection is not None else ""
+
+
+def _sqlite_objection(name: str) -> str | None:
+    if name in SQLITE_SETTINGS:
+        return None
+    return f"`{name}` is not kept in an SQLite file; what is: {', '.join(sorted(SQLITE_SETTINGS))}"
+
+
+def _postgres_objection(name: str) -> str | None:
+    if name.lower() in OWN_SETTINGS:
         return f"proveout sets `{name}` itself"
-    if engine == "postgres" and name.lower() in COMMAND_SETTINGS:
+    if name.lower() in COMMAND_SETTINGS:
         return f"`{name}` would run a command or load code on the server, which a plan cannot"
-    return ""
+    return None
+
+
+_OBJECTIONS: Mapping[str, Callable[[str], str | None]] = {
+    "mysql": mysql_settings.objection,
+    "postgres": _postgres_objection,
+    "sqlite": _sqlite_objection,
+}
+
+
+def _check_instances(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
+    """Several dsns instead of one, each to another instance."""
+    where, dsns = where_of(node, "instances"), entry.instances or []
+    if entry.dsn is not None or entry.provision is not None:
+        other = "dsn" if entry.dsn is not None else "provision"
+        scope.problems.add(where, f"`instances` and `{other}` exclude each other", key=f"{path}.instances")
+    if entry.engine != "oracle":
+        message = f"a system of several instances is an oracle one, not {entry.engine}"
+        scope.problems.add(where, message, key=f"{path}.instances")
+    if len(set(dsns)) != len(dsns):
+        scope.problems.add(where, "two instances have the same dsn", key=f"{path}.instances")
 
 
 def _check_dsn(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
-    if entry.dsn is None:
-        return
-    where = where_of(node, "dsn")
-    for match in _SECRET.finditer(entry.dsn):
-        scope.resolve("secret", match[1], scope.secrets, where, f"{path}.dsn")
-    for match in _PASSWORD.finditer(entry.dsn):
+    dsns = {"dsn": [entry.dsn] if entry.dsn is not None else [], "instances": entry.instances or []}
+    for name, found in dsns.items():
+        for dsn in found:
+            _check_one_dsn(scope, where_of(node, name), entry.engine, dsn, f"{path}.{name}")
+
+
+def _check_one_dsn(scope: Scope, where: Where, engine: str, dsn: str, key: str) -> None:
+    for match in _SECRET.finditer(dsn):
+        scope.resolve("secret", match[1], scope.secrets, where, key)
+    for match in _PASSWORD.finditer(dsn):
         word = match["word"] if match["word"] is not None else match["url"]
         if word and not _SECRET.fullmatch(word):
             hint = "declare it under secrets: and write ${secrets.name}"
-            scope.problems.add(where, "a literal password in a dsn", key=f"{path}.dsn", hint=hint)
-    if entry.engine in ORACLE_LIKE and not _ORACLE_DSN.fullmatch(entry.dsn.strip()):
+            scope.problems.add(where, "a literal password in a dsn", key=key, hint=hint)
+    if engine in ORACLE_LIKE and not _ORACLE_DSN.fullmatch(dsn.strip()):
         hint = "hlr/${secrets.name}@//db1:1521/HLR, or @ a TNS alias"
-        scope.problems.add(where, "not of the form user/password@connect-string", key=f"{path}.dsn", hint=hint)
-    if entry.engine == "postgres" and "=" not in entry.dsn and "://" not in entry.dsn:
+        scope.problems.add(where, "not of the form user/password@connect-string", key=key, hint=hint)
+    if engine == "timesten" and not re.search(r":timesten_(direct|client)\b", dsn):
+        hint = "hlr/${secrets.name}@cache1/hlrcache:timesten_direct, or …:timesten_client"
+        scope.problems.add(where, "does not say how TimesTen is reached", key=key, hint=hint)
+    if engine == "postgres" and "=" not in dsn and "://" not in dsn:
         hint = "host=db1 port=5432 dbname=hlr user=proveout, or postgresql://…"
-        scope.problems.add(where, "not a PostgreSQL connection string", key=f"{path}.dsn", hint=hint)
+        scope.problems.add(where, "not a PostgreSQL connection string", key=key, hint=hint)
+    if engine == "mysql" and not dsn.startswith(("mysql://", "mariadb://")):
+        hint = "mysql://proveout:${secrets.name}@db1:3306/hlr"
+        scope.problems.add(where, "not a MySQL dsn", key=key, hint=hint)
 
 
 def _check_propagation(scope: Scope, nodes: dict[str, Map]) -> None:

@@ -310,6 +310,7 @@ class System(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     PROPAGATES_TO_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
+    INSTANCES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     engine: _builtins.str
     host: _builtins.str
@@ -320,6 +321,8 @@ class System(_message.Message):
     def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
     @_builtins.property
     def where(self) -> Global___Where: ...
+    @_builtins.property
+    def instances(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -331,10 +334,11 @@ class System(_message.Message):
         settings: _abc.Iterable[Global___NamedText] | None = ...,
         propagates_to: _builtins.str | None = ...,
         where: Global___Where | None = ...,
+        instances: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "dsn", b"dsn", "propagates_to", b"propagates_to", "provision", b"provision", "where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "dsn", b"dsn", "engine", b"engine", "host", b"host", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "settings", b"settings", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "dsn", b"dsn", "engine", b"engine", "host", b"host", "instances", b"instances", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "settings", b"settings", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dsn: _TypeAlias = _typing.Literal["dsn"]  # noqa: Y015
     _WhichOneofArgType__dsn: _TypeAlias = _typing.Literal["_dsn", b"_dsn"]  # noqa: Y015
@@ -455,11 +459,14 @@ class Endpoint(_message.Message):
     DSN_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     PROVISIONED_FIELD_NUMBER: _builtins.int
+    INSTANCES_FIELD_NUMBER: _builtins.int
     system: _builtins.str
     engine: _builtins.str
     dsn: _builtins.str
     version: _builtins.str
     provisioned: _builtins.bool
+    @_builtins.property
+    def instances(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -468,10 +475,11 @@ class Endpoint(_message.Message):
         dsn: _builtins.str = ...,
         version: _builtins.str = ...,
         provisioned: _builtins.bool = ...,
+        instances: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dsn", b"dsn", "engine", b"engine", "provisioned", b"provisioned", "system", b"system", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dsn", b"dsn", "engine", b"engine", "instances", b"instances", "provisioned", b"provisioned", "system", b"system", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

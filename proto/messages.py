@@ -17,13 +17,17 @@ PROTOCOL_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """How to reach a system: `dsn` is a libpq conninfo (postgres) or a file path (sqlite). May hold a password: not logged."""
+    """How to reach a system: `dsn` is a libpq conninfo (postgres), a file path (sqlite), `user/password@target` (oracle).
+
+    `instances` are those of a system with several, the first of them equal to `dsn`. May hold passwords: not logged.
+    """
 
     system: str
     engine: str
     dsn: str = field(repr=False)
     version: str = ""
     provisioned: bool = False
+    instances: tuple[str, ...] = field(default=(), repr=False)
 
 
 # ---- tasks -------------------------------------------------------------------------------------------------------

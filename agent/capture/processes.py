@@ -23,7 +23,7 @@ from proveout.agent.load.parent import WORKER_NAME
 from proveout.proto.messages import Reading
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-SERVER_COMMANDS = frozenset({b"postgres"})
+SERVER_COMMANDS = frozenset({b"postgres", b"mariadbd", b"mysqld"})
 LOAD_COMMAND = WORKER_NAME.encode()
 TREE_MAX = 20_000
 

@@ -49,29 +49,25 @@ class OraclePrepared:
     control: str = ""
 
 
-class OracleSession:
-    """One connection (a `BlockingSession`)."""
+class CursorSession:
+    """One connection of python-oracledb (a `BlockingSession`): what Oracle and TimesTen have in common.
 
-    __slots__ = ("_broken", "_cancelling", "_connection", "_dialect", "_rows", "count")
+    `parses_ahead`: the server is asked to parse a statement when it is prepared, so that a mistake shows before T0.
+    """
 
-    def __init__(self, connection: Any, dialect: Dialect = "oracle") -> None:
+    __slots__ = ("_broken", "_connection", "_parses_ahead", "_rows", "count")
+
+    def __init__(self, connection: Any, *, parses_ahead: bool) -> None:
         self._connection = connection
         self._connection.autocommit = True
-        self._dialect: Dialect = dialect
+        self._parses_ahead = parses_ahead
         self._rows: list[Row] = []
         self._broken = False
-        self._cancelling = threading.Lock()
         self.count = 0
 
-    def label(self, run: str, work: str) -> None:
-        """Module, action and client identifier, for V$SESSION, AWR and ASH; they travel with the next call."""
-        self._connection.module = PROGRAM
-        self._connection.action = work[:ATTRIBUTE_MAX]
-        self._connection.client_identifier = f"{run}/{work}"[:ATTRIBUTE_MAX]
-
     def prepare(self, statement: Statement) -> OraclePrepared:
-        """Open its cursor and have the server parse it, so that a mistake shows now and no hard parse is measured."""
-        text = statement.text[self._dialect]
+        """Open its cursor; where the server parses it now, no hard parse is measured later."""
+        text = statement.text["oracle"]
         if text in _CONTROLS:
             return OraclePrepared(statement, control=text)
         cursor = self._connection.cursor()
@@ -81,7 +77,7 @@ class OracleSession:
         named = binds(text)
         try:
             cursor.prepare(named)
-            if _PARSED_AHEAD.match(named):
+            if self._parses_ahead and _PARSED_AHEAD.match(named):
                 cursor.parse(named)
         except oracledb.Error as error:
             raise self._failure(error, statement) from None
@@ -111,7 +107,7 @@ class OracleSession:
 
     def cancel(self) -> None:
         """Send a break, from another thread."""
-        with self._cancelling, contextlib.suppress(oracledb.Error, OSError):
+        with contextlib.suppress(oracledb.Error, OSError):
             self._connection.cancel()
 
     def close(self) -> None:
@@ -145,6 +141,21 @@ class OracleSession:
             return
         self._broken = True
         threading.Thread(target=_close, args=(self._connection,), daemon=True, name="oracle-close").start()
+
+
+class OracleSession(CursorSession):
+    """One connection to an Oracle Database."""
+
+    __slots__ = ()
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection, parses_ahead=True)
+
+    def label(self, run: str, work: str) -> None:
+        """Module, action and client identifier, for V$SESSION, AWR and ASH; they travel with the next call."""
+        self._connection.module = PROGRAM
+        self._connection.action = work[:ATTRIBUTE_MAX]
+        self._connection.client_identifier = f"{run}/{work}"[:ATTRIBUTE_MAX]
 
 
 class OracleDriver:

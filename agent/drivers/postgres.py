@@ -9,11 +9,15 @@ is prepared, else as text. libpq keeps the socket non-blocking by itself; statem
 
 from __future__ import annotations
 
+import contextlib
 import operator
+import os
 import select
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from struct import Struct
 from typing import Any, Literal
 
@@ -28,6 +32,7 @@ from proveout.dsl.workloads.base import Dialect, Row, Statement
 
 _DEFAULTS: dict[str, Any] = {"connect_timeout": "5", "application_name": "proveout", "gssencmode": "disable"}
 CANCEL_S = 0.3
+PURE_PYTHON = "PROVEOUT_PURE_PYTHON"  # set in the environment: leave the compiled hot path aside
 TEXT, BINARY = 0, 1
 RETRYABLE = frozenset({"40001", "40P01"})
 CANNOT_CONNECT = "08001"
@@ -181,24 +186,15 @@ class PostgresSession:
             raise StatementFailure(failure.code, f"statement {statement.name}: {failure.what}", failure.kind)
 
 
-class WireSession(WireSocket):
-    """A connection of libpq's whose statements bypass it (a `PolledSession`); see `postgres_wire`."""
+class OnLibpq:
+    """What a session that bypasses libpq leaves to it."""
 
-    __slots__ = ("_libpq",)
-
-    def __init__(self, libpq: PostgresSession) -> None:
-        super().__init__(libpq.fileno(), failure_of)
-        self._libpq = libpq
+    __slots__ = ()
+    _libpq: PostgresSession
 
     def fileno(self) -> int:
         """The socket."""
         return self._libpq.fileno()
-
-    def prepare(self, statement: Statement) -> WirePrepared:
-        """Prepare with libpq; the messages from then on are ours."""
-        prepared = self._libpq.prepare(statement)
-        kinds = [_INTEGERS[oid].format[-1:] if oid in _INTEGERS else None for oid in prepared.parameters]
-        return WirePrepared(statement, message(prepared.name, kinds, prepared.result_format), prepared.decoders)
 
     def cancel(self) -> None:
         """Send a cancel request over a connection of its own."""
@@ -207,6 +203,23 @@ class WireSession(WireSocket):
     def close(self) -> None:
         """Close the socket; the server ends the session when it notices."""
         self._libpq.close()
+
+
+class WireSession(OnLibpq, WireSocket):
+    """A connection of libpq's whose statements bypass it (a `PolledSession`); see `postgres_wire`."""
+
+    __slots__ = ("_libpq",)
+
+    def __init__(self, libpq: PostgresSession) -> None:
+        super().__init__(libpq.fileno(), failure_of)
+        self._libpq = libpq
+
+    def prepare(self, statement: Statement) -> WirePrepared:
+        """Prepare with libpq; the messages from then on are ours."""
+        prepared = self._libpq.prepare(statement)
+        return WirePrepared(
+            statement, message(prepared.name, kinds_of(prepared), prepared.result_format), prepared.decoders
+        )
 
 
 class PostgresDriver:
@@ -229,7 +242,23 @@ class PostgresDriver:
             raise StatementFailure(CANNOT_CONNECT, text, FailureKind.LOST)
         conn.nonblocking = 1
         encrypted = conn.ssl_in_use or parameters["gssencmode"] != "disable"
-        return PostgresSession(conn) if encrypted else WireSession(PostgresSession(conn))
+        session = PostgresSession(conn)
+        return session if encrypted else direct_session()(session)
+
+
+@cache
+def direct_session() -> Callable[[PostgresSession], PolledSession]:
+    """The fastest session over an unencrypted socket that there is here: compiled where it was built, or in Python."""
+    if not os.environ.get(PURE_PYTHON):
+        with contextlib.suppress(ImportError):
+            session: type[PolledSession] = import_module("proveout.agent.drivers.postgres_compiled").NativeSession
+            return session
+    return WireSession
+
+
+def kinds_of(prepared: PostgresPrepared) -> list[str | None]:
+    """How each parameter travels: struct's letter of a binary integer, or None for text."""
+    return [_INTEGERS[oid].format[-1:] if oid in _INTEGERS else None for oid in prepared.parameters]
 
 
 def failure_of(code: str, text: str, statement: Statement | None) -> StatementFailure:

@@ -43,6 +43,7 @@ _BESIDE_ONE_ROW = 5 + 1 + len(_ONE_ROW[0])
 # what a parameter travels as: a binary integer of so many bytes ("h", "i", "q"), or text
 Parameters = Sequence[str | None]
 Message = Callable[[Sequence[Any]], bytes]
+Fail = Callable[[str, str, Statement | None], StatementFailure]
 
 
 @dataclass(slots=True)
@@ -60,8 +61,7 @@ class WireSocket:
     __slots__ = (
         "_at",
         "_data",
-        "_expected",
-        "_fail",
+        "_errors",
         "_failure",
         "_file",
         "_known",
@@ -74,18 +74,17 @@ class WireSocket:
         "count",
     )
 
-    def __init__(self, fd: int, fail: Callable[[str, str, Statement | None], StatementFailure]) -> None:
+    def __init__(self, fd: int, fail: Fail) -> None:
         os.set_blocking(fd, False)
         self._file = io.FileIO(fd, "r+", closefd=False)
         self._read, self._write = self._file.read, self._file.write
-        self._fail = fail
+        self._errors = Failures(fail)
         self._sent: WirePrepared | None = None
         self._data = self._partial = b""
         self._at = self._tag = 0
         self._size = READ_BYTES_FIRST
         self._failure: StatementFailure | None = None
         self._known: dict[bytes, int] = {}
-        self._expected: dict[tuple[str, str], StatementFailure] = {}
         self.count = 0
 
     def send(self, prepared: WirePrepared, arguments: Sequence[Any]) -> None:
@@ -95,7 +94,7 @@ class WireSocket:
         try:
             written = self._write(message)
             if written != len(message):
-                self._send_rest(message[written or 0 :])
+                send_rest(self._file.fileno(), message[written or 0 :])
         except OSError as error:
             raise _lost(error.strerror or str(error)) from None
 
@@ -108,7 +107,7 @@ class WireSocket:
         try:
             data = self._read(self._size)
         except OSError as error:
-            raise self._gone(error.strerror or str(error)) from None
+            raise gone(error.strerror or str(error), self._failure) from None
         if data is None:
             return False
         if not self._partial:
@@ -130,10 +129,10 @@ class WireSocket:
         try:
             written = self._write(message)
             if written != len(message):
-                self._send_rest(message[written or 0 :])
+                send_rest(self._file.fileno(), message[written or 0 :])
             data = self._read(self._size)
         except OSError as error:
-            raise self._gone(error.strerror or str(error)) from None
+            raise gone(error.strerror or str(error), self._failure) from None
         if data is None:
             return False
         if not self._partial:
@@ -150,24 +149,12 @@ class WireSocket:
 
     def rows(self) -> list[Row]:
         """Decode the rows of the last answer."""
-        if self._sent is None:
-            return []
-        data, rows, at = self._data, [], 0
-        while at < len(data):
-            if data[at] == DATA_ROW:
-                rows.append(_row(data, at + 7, self._sent.decoders))
-            at += 1 + _length_at(data, at + 1)[0]
-        return rows
-
-    def _gone(self, text: str) -> StatementFailure:
-        """The connection has ended: for the reason that the server gave last, if that was why; never an error of the statement."""
-        told = self._failure
-        return told if told is not None and told.kind is FailureKind.LOST else _lost(text)
+        return rows_of(self._data, self._sent.decoders) if self._sent is not None else []
 
     def _walk(self, piece: bytes) -> bool:
         """Take in a piece of the stream, message by message; True when an answer is complete."""
         if not piece:
-            raise self._gone("the server closed the connection")
+            raise gone("the server closed the connection", self._failure)
         data, at = self._partial + piece, self._at
         while (body := at + 5) <= len(data):
             kind, end = data[at], at + 1 + _length_at(data, at + 1)[0]
@@ -178,7 +165,7 @@ class WireSocket:
             if kind == COMMAND_COMPLETE:
                 self._tag = _affected(data[body : end - 1])
             elif kind == ERROR:
-                self._failure = self._error(data[body:end])
+                self._failure = self._errors.of(data[body:end], self._sent.statement if self._sent else None)
             elif kind == READY:
                 return self._ready(data, end)
             at = end
@@ -196,10 +183,17 @@ class WireSocket:
             self._known[self._data] = self.count
         return True
 
-    def _error(self, body: bytes) -> StatementFailure:
+
+class Failures:
+    """Makes the exceptions of one connection's ErrorResponses; `fail(code, text, statement)` says what a code means."""
+
+    def __init__(self, fail: Fail) -> None:
+        self._fail = fail
+        self._expected: dict[tuple[str, str], StatementFailure] = {}
+
+    def of(self, body: bytes, statement: Statement | None) -> StatementFailure:
         """An ErrorResponse. One that the statement's specification expects is made once, with the words of the first."""
         code = _field(body, b"C").decode()
-        statement = self._sent.statement if self._sent else None
         expected = self._expected.get((code, statement.name)) if statement else None
         if expected is not None:
             return expected
@@ -210,22 +204,50 @@ class WireSocket:
             self._expected[code, statement.name] = failure
         return failure
 
-    def _send_rest(self, rest: bytes) -> None:
-        """The kernel's buffer is full, which a statement at a time hardly does: wait for room."""
-        room = select.poll()
-        room.register(self._file.fileno(), select.POLLOUT)
-        while rest:
-            if not room.poll(SEND_TIMEOUT_MS):
-                raise _lost("the server does not read")
-            rest = rest[self._write(rest) or 0 :]
+
+def gone(text: str, told: StatementFailure | None) -> StatementFailure:
+    """The connection has ended: for the reason that the server gave last, if that was why; never an error of the statement."""
+    return told if told is not None and told.kind is FailureKind.LOST else _lost(text)
+
+
+def send_rest(fd: int, rest: bytes) -> None:
+    """The kernel's buffer is full, which a statement at a time hardly does: wait for room. Raises StatementFailure (lost)."""
+    room = select.poll()
+    room.register(fd, select.POLLOUT)
+    while rest:
+        if not room.poll(SEND_TIMEOUT_MS):
+            raise _lost("the server does not read")
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            raise _lost(error.strerror or str(error)) from None
+
+
+def rows_of(data: bytes, decoders: Sequence[Callable[[bytes], Any]]) -> list[Row]:
+    """The rows of a whole answer, decoded."""
+    rows, at = [], 0
+    while at < len(data):
+        if data[at] == DATA_ROW:
+            rows.append(_row(data, at + 7, decoders))
+        at += 1 + _length_at(data, at + 1)[0]
+    return rows
+
+
+def around(name: bytes, parameters: Parameters, result_format: int) -> tuple[bytes, bytes]:
+    """What is the same in every message: Bind's body before the values, and all after them, of which 4 bytes are Bind's."""
+    formats = b"".join(_U16.pack(1 if kind else 0) for kind in parameters)
+    counts = _U16.pack(len(parameters))
+    return (
+        b"\0" + name + b"\0" + counts + formats + counts,
+        _U16.pack(1) + _U16.pack(result_format) + _EXECUTE_SYNC,
+    )
 
 
 def message(name: bytes, parameters: Parameters, result_format: int) -> Message:
     """Writes Bind, Execute and Sync for a prepared statement with parameters of these kinds."""
-    formats = b"".join(_U16.pack(1 if kind else 0) for kind in parameters)
-    counts = _U16.pack(len(parameters))
-    head = b"\0" + name + b"\0" + counts + formats + counts
-    tail = _U16.pack(1) + _U16.pack(result_format) + _EXECUTE_SYNC
+    head, tail = around(name, parameters, result_format)
     bind_tail = 4  # of the tail, what belongs to Bind
     if all(parameters):
         return _fixed(head, tail, [kind or "" for kind in parameters], bind_tail)

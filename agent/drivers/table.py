@@ -10,6 +10,8 @@ from proveout.dsl.errors import ProveoutError
 _DRIVERS = {
     "oracle": ("proveout.agent.drivers.oracle", "OracleDriver", "proveout[oracle]"),
     "postgres": ("proveout.agent.drivers.postgres", "PostgresDriver", "proveout[postgres]"),
+    "timesten": ("proveout.agent.drivers.timesten", "TimesTenDriver", "proveout[oracle]"),
+    "mysql": ("proveout.agent.drivers.mysql", "MysqlDriver", "proveout[mysql]"),
     "sqlite": ("proveout.agent.drivers.sqlite", "SqliteDriver", "apsw"),
 }
 

@@ -1,12 +1,8 @@
 """The event loop of a load worker: many connections, one thread, one epoll.
 
 Flow, per transaction: due (closed: at once; open: its instant, kept in a heap behind one timer) -> `_begin` draws a kind
-and sends its first statement -> the socket is readable -> `receive` -> the next statement, or the end: one record of
+and sends its first statement -> the socket is readable -> `turns`: the next statement, or the end, which is one record of
 (intended, started, ended) -> the next transaction. `tick` is called about ten times a second to pack the records.
-
-After a send the loop reads the same connection again before it waits: on one machine the server has often answered by
-then, and half of the epoll calls go. It does so at most SPECULATION times in a row, so that no ready connection waits
-for more than that many turns of another one. pgbench does the same without a bound.
 
 A connection that is lost is opened again by a thread (`Reconnector`), with a pause that doubles up to a second.
 """
@@ -19,8 +15,8 @@ import select
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from proveout.agent.drivers.base import BlockingSession, FailureKind, PolledSession, StatementFailure
 from proveout.agent.load.pacing import Pacing, Timeline
@@ -29,9 +25,9 @@ from proveout.agent.load.recorder import Recorder
 from proveout.agent.load.terminal import RETRIES_MAX, Terminal
 from proveout.agent.load.timer import Timer
 from proveout.agent.load.transaction import ERROR, RETRY, ROLLED_BACK, rolled_back
-from proveout.dsl.workloads.base import Outcome, Request
+from proveout.agent.load.turns import SETTLE, TICK, WAIT, turns
+from proveout.dsl.workloads.base import Outcome
 
-SPECULATION = 16
 DRAIN_POLL_S = 0.05
 DRAIN_S = 0.4
 CANCEL_S = 0.3
@@ -79,9 +75,9 @@ class PolledLoop:
         self._late: list[int] = []
         self.start_skew_ns = 0
 
-    def run(self) -> None:  # noqa: PLR0912 - the hot path in one piece: a call costs 60 ns
+    def run(self) -> None:
         """Run the windows; returns when the ticker says that the load is over."""
-        poll, mono, terminal_of = self._epoll.poll, time.monotonic_ns, self._terminals.get
+        poll, terminal_of = self._epoll.poll, self._terminals.get
         self._plan_starts()
         while self._limit_ns:
             for fd, _ in poll():
@@ -89,46 +85,26 @@ class PolledLoop:
                 if terminal is None:
                     self._woken(fd)
                     continue
-                session = terminal.session
-                turns = SPECULATION
                 try:
-                    answered = session.receive()
-                    while answered:
-                        step = terminal.step
-                        if step is None:
-                            outcome = 0 if session.count else 1
-                        else:
-                            try:
-                                statement, arguments = step(session)
-                            except StopIteration as stop:
-                                outcome = stop.value
-                            else:
-                                answered = session.exchange(terminal.prepared[statement.name], arguments)
-                                continue
-                        now = mono()
-                        if outcome > 1:
-                            self._settled(terminal, outcome, now)
-                            break
-                        if now >= self._limit_ns and not self._tick(now):
-                            self._too_late(terminal)
-                            return
-                        kind = terminal.kind
-                        kind.times[outcome].extend((terminal.intended_ns, terminal.started_ns, now))
-                        turns -= 1
-                        if not (terminal.restless and turns):
-                            self._next(terminal, now)
-                            break
-                        kind = terminal.kind = terminal.next_kind()
-                        terminal.intended_ns = terminal.started_ns = now
-                        if kind.requests is not None:
-                            terminal.step = None
-                            answered = session.exchange(kind.prepared, kind.requests()[1])
-                        else:
-                            step = terminal.step = kind.start().send
-                            statement, arguments = step(None)  # type: ignore[arg-type]  # what starts a generator
-                            answered = session.exchange(terminal.prepared[statement.name], arguments)
+                    end = turns(terminal, self._limit_ns)
+                    if end != WAIT and not self._ended(terminal, end):
+                        return
                 except StatementFailure as failure:
                     self._failed(terminal, failure)
+
+    def _ended(self, terminal: Terminal, end: int) -> bool:
+        """A turn has ended with a transaction; False when the load is over."""
+        now = terminal.ended_ns
+        if end == SETTLE:
+            self._settled(terminal, terminal.outcome, now)
+            return True
+        if end == TICK:
+            if not self._tick(now):
+                self._too_late(terminal)
+                return False
+            terminal.kind.times[terminal.outcome].extend((terminal.intended_ns, terminal.started_ns, now))
+        self._next(terminal, now)
+        return True
 
     def missed(self) -> dict[int, int]:
         """Per transaction number: intended in the measure window and not finished. Call it once, when `run` has ended."""
@@ -229,15 +205,14 @@ class PolledLoop:
         terminal.intended_ns, terminal.started_ns = intended_ns, now
         terminal.busy = True
         if kind.requests is not None:
-            terminal.step = None
+            terminal.body = None
             terminal.session.send(kind.prepared, kind.requests()[1])
         else:
             self._first_step(terminal)
 
     def _first_step(self, terminal: Terminal) -> None:
-        step: Callable[[Any], Request] = terminal.kind.start().send
-        terminal.step = step
-        statement, arguments = step(None)
+        body = terminal.body = terminal.kind.start()
+        statement, arguments = next(body)
         terminal.session.send(terminal.prepared[statement.name], arguments)
 
     def _too_late(self, terminal: Terminal) -> None:
@@ -284,9 +259,8 @@ class PolledLoop:
             self._settled(terminal, outcome, now)
             return
         terminal.rolling_back = True
-        step: Callable[[Any], Request] = rolled_back(outcome).send
-        terminal.step = step
-        statement, arguments = step(None)
+        body = terminal.body = rolled_back(outcome)
+        statement, arguments = next(body)
         try:
             terminal.session.send(terminal.prepared[statement.name], arguments)
         except StatementFailure as lost:

@@ -36,6 +36,7 @@ class Arm:
     windows: tuple[float, float, float]
     share: Any
     seed: int
+    instances: tuple[str, ...] = field(default=(), repr=False)
     run: str = ""
     label: str = ""
 
@@ -53,6 +54,7 @@ class Arm:
             windows=(windows.ramp_up_s, windows.measure_s, windows.ramp_down_s),
             share=dataclasses.asdict(spec.share),
             seed=spec.seed,
+            instances=spec.endpoint.instances,
             run=run,
             label=spec.label,
         )

@@ -23,7 +23,7 @@ SLICE_UNITS_MIN = 2_000
 SLICE_UNITS_MAX = 250_000
 PROGRESS_S = 0.2
 UNDO_S = 20.0
-DIALECTS: dict[str, Dialect] = {"postgres": "postgres", "sqlite": "sqlite", "oracle": "oracle"}
+DIALECTS: dict[str, Dialect] = {"postgres": "postgres", "sqlite": "sqlite", "oracle": "oracle", "mysql": "mysql"}
 
 
 async def populate(context: TaskContext, spec: PopulateSystem) -> Populated:

@@ -126,6 +126,10 @@ def _connect(opening: Opening, population: Population) -> Loader:
         from proveout.agent.load.populate_postgres import PostgresLoader  # noqa: PLC0415
 
         return PostgresLoader(opening.dsn, population)
+    if opening.engine == "mysql":
+        from proveout.agent.load.populate_mysql import MysqlLoader  # noqa: PLC0415
+
+        return MysqlLoader(opening.dsn, population)
     if opening.engine == "sqlite":
         from proveout.agent.load.populate_sqlite import SqliteLoader  # noqa: PLC0415
 

@@ -17,7 +17,8 @@ from proveout.agent.drivers.base import PolledSession, StatementFailure
 from proveout.agent.load.terminal import Terminal
 
 Opened: TypeAlias = tuple[PolledSession, dict[str, Any]]
-Connect: TypeAlias = Callable[[], Opened]
+Connect: TypeAlias = Callable[[int], Opened]
+"""By the terminal's number."""
 
 
 class Reconnector:
@@ -62,7 +63,7 @@ class Reconnector:
         while not self._ended.is_set() and (terminal := self._wanted.get()) is not None:
             opened: Opened | StatementFailure
             try:
-                opened = self._connect()
+                opened = self._connect(terminal.number)
             except StatementFailure as failure:
                 opened = failure
             with self._lock:

@@ -1,16 +1,18 @@
 """What the hot loop writes down, and how it leaves the worker: raw nanoseconds, packed ten times a second.
 
-Flow: engine -> `times[code].extend((intended, started, ended))`, the one thing per transaction -> `take()` -> bytes of
-int64 triples per code -> the agent, whose numpy bins them (`merge`). A list that is extended by a tuple costs 50 ns and
-packing it 20 ns; appending to an array costs 60 ns a number. Extending is atomic, so threads may share a recorder.
+Flow: `turns` -> `times[code].extend((intended, started, ended))`, the one thing per transaction -> `take()` -> bytes of
+int64 triples per code -> the agent, whose numpy bins them (`merge`). Times are an array in C or, where that was not
+compiled, a list: extended by a tuple it costs 50 ns and packing 20 ns, where appending to an array costs 60 ns a number.
+Extending is atomic, so threads may share a recorder.
 
 `code` is `2 * transaction number + outcome`. Errors and retries are rare and kept as small tuples beside.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import Literal, NamedTuple
+
+from proveout.agent.load.turns import Times
 
 ERROR_TEXTS_MAX = 10
 ERROR_TEXT_LENGTH_MAX = 300
@@ -33,7 +35,7 @@ class Recorder:
     __slots__ = ("_incidents", "_texts", "times")
 
     def __init__(self, transactions: int) -> None:
-        self.times: list[list[int]] = [[] for _ in range(2 * transactions)]
+        self.times = [Times() for _ in range(2 * transactions)]
         self._incidents: list[Incident] = []
         self._texts: dict[str, str] = {}
 
@@ -55,9 +57,8 @@ class Recorder:
         """What was recorded since the last time, per code: native int64, three per transaction."""
         taken: dict[int, bytes] = {}
         for code, times in enumerate(self.times):
-            if count := len(times):
-                taken[code] = struct.pack(f"{count}q", *times[:count])
-                del times[:count]
+            if len(times):
+                taken[code] = times.take()
         return taken
 
     def take_incidents(self) -> list[Incident]:

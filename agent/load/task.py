@@ -23,6 +23,8 @@ from proveout.dsl.workloads.table import build
 from proveout.proto.messages import LoadResult, RunLoad
 
 POOL = "pool:load"
+OWN_POOL = frozenset({"timesten"})
+"""Engines whose client takes a process for itself: python-oracledb is thin or thick, once for all."""
 OVERTIME_S = 5.0
 
 T = TypeVar("T")
@@ -34,9 +36,10 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     Raises TaskFault: `unreachable` (a terminal could not connect when it was armed), `invalid` (no such driver or
     workload, or a statement that the server refuses), `fault` (a worker died), `timeout` (it did not end in time).
     """
-    pool = context.resources.get(POOL)
+    name = f"{POOL}:{spec.endpoint.engine}" if spec.endpoint.engine in OWN_POOL else POOL
+    pool = context.resources.get(name)
     if not isinstance(pool, Pool):
-        pool = context.resources[POOL] = Pool()
+        pool = context.resources[name] = Pool()
     cores = len(os.sched_getaffinity(0))
     hands = dealt(spec.share.first, spec.share.count, spec.workers or cores)
     if not hands:

@@ -15,15 +15,16 @@ from proveout.agent.load.pacing import Pacing
 from proveout.agent.load.pauses import Pauses
 from proveout.agent.load.recorder import Recorder
 from proveout.agent.load.transaction import Kind, kinds, mix
-from proveout.dsl.workloads.base import Request, WorkloadKind
+from proveout.agent.load.turns import TerminalState
+from proveout.dsl.workloads.base import WorkloadKind
 
 RETRIES_MAX = 10
 
 
-class Terminal:
-    """State of one terminal; the engine's hot loop reads and writes its attributes.
+class Terminal(TerminalState):
+    """State of one terminal; the hot loop reads and writes what is in `TerminalState`.
 
-    `step` drives the generator of the transaction under way (None: its one statement was sent bare); `pending_ns` is
+    `body` is the generator of the transaction under way (None: its one statement was sent bare); `pending_ns` is
     the intended time of the next one while the terminal waits for it; `busy` is whether a transaction is under way.
     `attempts` were made at the transaction that started at `failing_ns`. A `restless` terminal begins the next transaction
     as soon as one has ended; others follow a schedule (`fires`) or have `pauses`.
@@ -38,18 +39,11 @@ class Terminal:
         "failing_ns",
         "fd",
         "fires",
-        "intended_ns",
-        "kind",
         "next_kind",
         "number",
         "pauses",
         "pending_ns",
-        "prepared",
-        "restless",
         "rolling_back",
-        "session",
-        "started_ns",
-        "step",
     )
 
     def __init__(
@@ -63,20 +57,21 @@ class Terminal:
         session: Any,
         prepared: dict[str, Any],
     ) -> None:
+        super().__init__()
         stream = stream_of(seed, number)
         self.number = number
         self._weights = [kind.weight for kind in workload.transactions]
         self._kinds = kinds(workload, workload.keys(stream), recorder.times)
-        self.next_kind: Callable[[], Kind] = mix(self._kinds, workload, stream).__next__
-        self.kind: Kind = self._kinds[0]
+        self.draw = mix(self._kinds, workload, stream)
+        self.next_kind: Callable[[], Kind] = self.draw.__next__
+        self.kind = self._kinds[0]
         self.fires: Callable[[], int] | None = pacing.fire_times(number).__next__ if pacing.is_open else None
         self.pauses: Pauses | None = None
         if self.fires is None and Pauses.are_wanted(workload.transactions, pacing.think):
             self.pauses = Pauses(workload.transactions, pacing.think, stream, self.next_kind)
             self.next_kind = self.pauses.next_kind
         self.restless = self.fires is None and self.pauses is None
-        self.step: Callable[[Any], Request] | None = None
-        self.intended_ns = self.started_ns = self.pending_ns = self.failing_ns = 0
+        self.pending_ns = self.failing_ns = 0
         self.attempts = self.connects = 0
         self.busy = self.rolling_back = False
         self.fd = -1
@@ -97,7 +92,7 @@ class Terminal:
 
     def bind(self, session: Any, prepared: dict[str, Any]) -> None:
         """Give the terminal a session with its prepared statements, by name."""
-        self.session: Any = session
+        self.session = session
         self.prepared = prepared
         for kind in self._kinds:
             kind.bind(prepared)

@@ -36,7 +36,7 @@ class ThreadedLoop:
         pacing: Pacing,
         timeline: Timeline,
         ticker: Ticker,
-        connect: Callable[[], tuple[Any, dict[str, Any]]],
+        connect: Callable[[int], tuple[Any, dict[str, Any]]],
     ) -> None:
         self._all = terminals
         self._recorder, self._pacing, self._timeline, self._ticker = recorder, pacing, timeline, ticker
@@ -175,6 +175,6 @@ class ThreadedLoop:
         terminal.connects += 1
         if self._over.wait(pause_s):
             return RETRY
-        terminal.bind(*self._connect())
+        terminal.bind(*self._connect(terminal.number))
         terminal.connects = 0
         return self._drive(terminal, terminal.kind)

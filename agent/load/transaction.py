@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from proveout.dsl.workloads.base import Body, Outcome, Request, Statement, TransactionType, WorkloadKind
+from proveout.agent.load.turns import KindState, Times
+from proveout.dsl.workloads.base import Body, Dialect, Outcome, Request, Statement, TransactionType, WorkloadKind
 
 RETRY, ERROR, ROLLED_BACK = 2, 3, 4
 MIX_BATCH = 512
@@ -22,7 +23,8 @@ MIX_PURPOSE = 3_000  # keeps this stream apart from those of keys and arrivals
 
 
 def _control(name: str, text: str, sqlite: str) -> Statement:
-    return Statement(name=name, text={"postgres": text, "sqlite": sqlite, "oracle": text}, arguments=(), reads=False)
+    texts: dict[Dialect, str] = {"postgres": text, "sqlite": sqlite, "oracle": text, "mysql": text}
+    return Statement(name=name, text=texts, arguments=(), reads=False)
 
 
 # A deferred SQLite transaction that reads and then writes fails when another has written in between; so writers say so.
@@ -33,26 +35,24 @@ ROLLBACK = _control("rollback", "ROLLBACK", "ROLLBACK")
 CONTROLS = (BEGIN_WRITE, BEGIN_READ, COMMIT, ROLLBACK)
 
 
-class Kind:
+class Kind(KindState):
     """A transaction type of one terminal. `number` is its place in the workload.
 
     Either `requests` gives each transaction's one statement, `prepared` on the terminal's session, or `start()` a
-    generator. `bracketed` transactions run inside BEGIN … COMMIT. `times` are the recorder's lists for its two outcomes.
+    generator. `bracketed` transactions run inside BEGIN … COMMIT. `times` are the recorder's for its two outcomes.
     """
 
-    __slots__ = ("_statement", "bracketed", "number", "prepared", "requests", "start", "times")
+    __slots__ = ("_statement", "bracketed", "number")
 
-    def __init__(self, number: int, kind: TransactionType, keys: Any, times: Sequence[list[int]]) -> None:
+    def __init__(self, number: int, kind: TransactionType, keys: Any, times: Sequence[Times]) -> None:
+        super().__init__(times)
         self.number = number
-        self.times = times
-        self.prepared: Any = None
         self.bracketed = not kind.single
-        self.requests: Callable[[], Request] | None = None
         self._statement = kind.statements[0].name
         if kind.single and kind.requests is not None:
             self.requests = kind.requests(keys)
         body = kind.body if kind.single else in_transaction(kind)
-        self.start: Callable[[], Body] = lambda: body(keys)
+        self.start = lambda: body(keys)
 
     def bind(self, prepared: dict[str, Any]) -> None:
         """The terminal has a session (another one): its prepared statements by name."""
@@ -88,7 +88,7 @@ def statements(workload: WorkloadKind) -> tuple[Statement, ...]:
     return (*needed.values(), *(CONTROLS if bracketed else ()))
 
 
-def kinds(workload: WorkloadKind, keys: Any, times: Sequence[list[int]]) -> list[Kind]:
+def kinds(workload: WorkloadKind, keys: Any, times: Sequence[Times]) -> list[Kind]:
     """A `Kind` per transaction type in the mix, bound to a terminal; `times` are the recorder's, two per type."""
     return [
         Kind(number, kind, keys, times[2 * number : 2 * number + 2])

@@ -31,6 +31,7 @@ from proveout.agent.load.threads import ThreadedLoop
 from proveout.agent.load.transaction import statements
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.workloads.base import WorkloadKind
+from proveout.dsl.workloads.parameters import part_of
 from proveout.dsl.workloads.table import build
 
 CHUNK_NS = 100_000_000
@@ -96,6 +97,10 @@ class Load:
         self._arm = arm
         self._driver: Driver = driver(arm.engine)
         self._workload: WorkloadKind = build(arm.workload())
+        self._dsns = arm.instances or (arm.dsn,)
+        count = len(self._dsns)
+        parts = (part_of(arm.workload(), index, count) for index in range(count))
+        self._parts = [self._workload] if count == 1 else [build(part) for part in parts]
         self._needed = statements(self._workload)
         self._pacing = arm.pacing()
         self._recorder = Recorder(len(self._workload.transactions))
@@ -148,10 +153,10 @@ class Load:
             session.close()
 
     def _terminal(self, number: int) -> Terminal:
-        session, prepared = self._connect()
+        session, prepared = self._connect(number)
         return Terminal(
             number,
-            workload=self._workload,
+            workload=self._parts[number % len(self._parts)],
             pacing=self._pacing,
             recorder=self._recorder,
             seed=self._arm.seed,
@@ -159,8 +164,9 @@ class Load:
             prepared=prepared,
         )
 
-    def _connect(self) -> tuple[Any, dict[str, Any]]:
-        session = self._driver.connect(self._arm.dsn)
+    def _connect(self, number: int) -> tuple[Any, dict[str, Any]]:
+        """A session for a terminal, prepared; of several instances, always the same one."""
+        session = self._driver.connect(self._dsns[number % len(self._dsns)])
         self._opened.append(session)
         if isinstance(session, Labelled):
             session.label(self._arm.run, self._arm.label)

@@ -23,11 +23,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from proveout.agent.provision import server_log, settings, store
 from proveout.agent.provision.connection import connect_blocking
-from proveout.agent.provision.premises import ENVIRONMENT, PREDECESSOR_S, USER, Premises
+from proveout.agent.provision.premises import ENVIRONMENT, PREDECESSOR_S, USER, Premises, to_its_end
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
 from proveout.proto.messages import Endpoint
@@ -36,8 +35,6 @@ DATABASE = "postgres"
 READY_S = 120.0
 STOP_FAST_S = 60.0
 POLL_S = 0.01
-
-_T = TypeVar("_T")
 
 
 class Server:
@@ -329,36 +326,26 @@ class EmbeddedPostgres:
     async def start(self) -> Endpoint:
         """Start it; see `Server.start`. A cancelled start is undone."""
         try:
-            return await _to_its_end(self._server.start)
+            return await to_its_end(self._server.start)
         except asyncio.CancelledError:
             await self.close(keep_data=True)
             raise
 
     async def stop(self) -> None:
         """Stop it; `start` brings it back at the same address."""
-        await _to_its_end(self._server.stop)
+        await to_its_end(self._server.stop)
 
     async def save_snapshot(self) -> None:
         """See `Server.save_snapshot`."""
-        await _to_its_end(self._server.save_snapshot)
+        await to_its_end(self._server.save_snapshot)
 
     async def restore_snapshot(self) -> None:
         """See `Server.restore_snapshot`."""
-        await _to_its_end(self._server.restore_snapshot)
+        await to_its_end(self._server.restore_snapshot)
 
     async def close(self, *, keep_data: bool) -> None:
         """See `Server.close`."""
-        await _to_its_end(lambda: self._server.close(keep_data=keep_data))
-
-
-async def _to_its_end(step: Callable[[], _T]) -> _T:
-    """Run a blocking step in a thread; when cancelled, wait for its end first: it cannot be left half done."""
-    task = asyncio.ensure_future(asyncio.to_thread(step))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
+        await to_its_end(lambda: self._server.close(keep_data=keep_data))
 
 
 def _works_in(pid: str, folder: Path) -> bool:

@@ -50,6 +50,7 @@ class Guard:
         self._parent = parent
         self._server: int | None = None
         self._server_dir = ""
+        self._fast_signal = int(signal.SIGINT)
         self._statuses: dict[int, int] = {}
         self._identity: tuple[int, int] | None = None
         self._owned: list[str] = []
@@ -197,7 +198,7 @@ class Guard:
     # ---- the server ----------------------------------------------------------------------------------------------
 
     def start(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Start the server: `argv`, `environment`, `directory` (its data), `log` (appended to)."""
+        """Start the server: `argv`, `environment`, `directory` (its data), `log` (appended to), `fast_signal` that stops it."""
         if self._server is not None:
             return {"error": "a server is running already"}
         log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -206,6 +207,7 @@ class Guard:
         finally:
             os.close(log)
         self._server_dir = request["directory"]
+        self._fast_signal = request.get("fast_signal", int(signal.SIGINT))
         return {"pid": self._server}
 
     def stop(self, fast_s: float, *, alone: bool) -> dict[str, Any]:
@@ -214,7 +216,7 @@ class Guard:
             return {"how": "not running"}
         pid, how = self._server, "killed"
         for name, number, patience_s in (
-            ("fast", signal.SIGINT, fast_s),
+            ("fast", self._fast_signal, fast_s),
             ("immediate", signal.SIGQUIT, IMMEDIATE_S),
             ("killed", signal.SIGKILL, IMMEDIATE_S),
         ):

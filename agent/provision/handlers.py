@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
 
-from proveout.agent.provision import store
+from proveout.agent.provision import store, timesten
 from proveout.agent.tasks import Resource, TaskContext, TaskFault
 from proveout.dsl.plan import System
 from proveout.proto.messages import (
@@ -115,18 +115,23 @@ def _embedded(context: TaskContext, system: System, data_root: Path) -> Embedded
         from proveout.agent.provision.embedded_sqlite import EmbeddedSqlite  # noqa: PLC0415 - see the module's head
 
         return EmbeddedSqlite(system, data_root)
-    if system.engine != "postgres":
+    if system.engine not in {"postgres", "mysql"}:
         raise TaskFault(
             "missing", f"engine {system.engine!r} cannot be provisioned by this release", way_out="give it a dsn"
         )
-    _need_psycopg()
-    from proveout.agent.provision.embedded_postgres import EmbeddedPostgres  # noqa: PLC0415 - see the module's head
-
     loop = asyncio.get_running_loop()
 
     def on_death(text: str) -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(context.log, "error", text)
+
+    if system.engine == "mysql":
+        _need_pymysql()
+        from proveout.agent.provision.embedded_mysql import EmbeddedMysql  # noqa: PLC0415 - see the module's head
+
+        return EmbeddedMysql(system, data_root, on_death=on_death)
+    _need_psycopg()
+    from proveout.agent.provision.embedded_postgres import EmbeddedPostgres  # noqa: PLC0415 - see the module's head
 
     return EmbeddedPostgres(system, data_root, on_death=on_death)
 
@@ -154,6 +159,17 @@ def _oracle() -> ModuleType:
         ) from None
 
 
+def _need_pymysql() -> None:
+    try:
+        import pymysql  # noqa: F401, PLC0415 - only whether it is there
+    except ImportError:
+        raise TaskFault(
+            "missing",
+            "the MySQL client PyMySQL is not installed on this host",
+            way_out="install it with: pip install 'proveout[mysql]'",
+        ) from None
+
+
 @contextmanager
 def _explained(context: TaskContext, *systems: str) -> Iterator[None]:
     """A fault of a task on a server that has died says so."""
@@ -165,7 +181,7 @@ def _explained(context: TaskContext, *systems: str) -> Iterator[None]:
             if death:
                 raise TaskFault(
                     "unreachable",
-                    f"PostgreSQL of system {system!r} is gone: {death}",
+                    f"the server of system {system!r} is gone: {death}",
                     way_out="look at its server.log and at the host's memory (the kernel may have killed it)",
                 ) from fault
         raise
@@ -190,8 +206,15 @@ async def _settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
         from proveout.agent.provision.embedded_sqlite import file_settings  # noqa: PLC0415 - see the module's head
 
         return await asyncio.to_thread(file_settings, endpoint.dsn)
+    if endpoint.engine == "mysql":
+        _need_pymysql()
+        from proveout.agent.provision import mysql_statements  # noqa: PLC0415 - see the module's head
+
+        return await asyncio.to_thread(mysql_statements.server_settings, endpoint)
     if endpoint.engine == "oracle":
         return await asyncio.to_thread(_oracle().settings, endpoint)
+    if endpoint.engine == "timesten":
+        return await timesten.settings(endpoint)
     _need_psycopg()
     from proveout.agent.provision.statements import server_settings  # noqa: PLC0415
 
@@ -204,8 +227,16 @@ async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
         from proveout.agent.provision.embedded_sqlite import run_statements  # noqa: PLC0415 - see the module's head
 
         return SqlDone(counts=await asyncio.to_thread(run_statements, spec.endpoint.dsn, spec.statements))
+    if spec.endpoint.engine == "mysql":
+        _need_pymysql()
+        from proveout.agent.provision import mysql_statements  # noqa: PLC0415 - see the module's head
+
+        with _explained(context, spec.endpoint.system):
+            return SqlDone(counts=await asyncio.to_thread(mysql_statements.run_all, spec.endpoint, spec.statements))
     if spec.endpoint.engine == "oracle":
         return SqlDone(counts=await asyncio.to_thread(_oracle().run_statements, spec.endpoint, spec.statements))
+    if spec.endpoint.engine == "timesten":
+        return SqlDone(counts=await timesten.run_statements(spec.endpoint, spec.statements))
     _need_psycopg()
     from proveout.agent.provision.statements import run_all  # noqa: PLC0415
 
@@ -220,8 +251,16 @@ async def checkpoint(context: TaskContext, spec: Checkpoint) -> Done:
         from proveout.agent.provision.embedded_sqlite import checkpoint_file  # noqa: PLC0415 - see the module's head
 
         await asyncio.to_thread(checkpoint_file, spec.endpoint.dsn)
+    elif spec.endpoint.engine == "mysql":
+        _need_pymysql()
+        from proveout.agent.provision import mysql_statements  # noqa: PLC0415 - see the module's head
+
+        with _explained(context, spec.endpoint.system):
+            await asyncio.to_thread(mysql_statements.write_out, spec.endpoint)
     elif spec.endpoint.engine == "oracle":
         await asyncio.to_thread(_oracle().checkpoint, spec.endpoint)
+    elif spec.endpoint.engine == "timesten":
+        await timesten.run_statements(spec.endpoint, ("CALL ttCkpt",))
     else:
         _need_psycopg()
         from proveout.agent.provision.statements import write_out  # noqa: PLC0415

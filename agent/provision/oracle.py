@@ -1,4 +1,4 @@
-"""Questions and statements to an Oracle database that runs already: version and settings for the fingerprint, plan SQL, a checkpoint.
+"""Questions and statements to an Oracle or a TimesTen that runs already: version and settings for the fingerprint, plan SQL, a checkpoint.
 
 Flow: `connected(endpoint)` -> a connection of python-oracledb for one task -> rows; its errors come out as TaskFaults with
 Oracle's code and words. What a user may not see (V$PARAMETER needs a grant) is left out of the fingerprint, and said.
@@ -16,6 +16,7 @@ import oracledb
 from proveout.agent.drivers.base import FailureKind, StatementFailure
 from proveout.agent.drivers.oracle import open_connection
 from proveout.agent.drivers.oracle_errors import Said, kind_of, said
+from proveout.agent.drivers.timesten import open_timesten
 from proveout.agent.tasks import TaskFault
 from proveout.proto.messages import Endpoint
 
@@ -31,6 +32,7 @@ TOLD = (
     "sga_target",
 )
 PARAMETERS = "SELECT name, value, isdefault FROM v$parameter ORDER BY name"
+CONFIGURATION = "SELECT paramname, paramvalue FROM sys.v$configuration"
 _BLOCK = re.compile(
     r"\s*(?:BEGIN|DECLARE|CREATE\s+(?:OR\s+REPLACE\s+)?(?:FUNCTION|PACKAGE|PROCEDURE|TRIGGER|TYPE))\b", re.I
 )
@@ -41,14 +43,14 @@ _CREDENTIALS = frozenset({"ORA-01017", "ORA-28000", "ORA-28001", "ORA-01045"})
 def connected(endpoint: Endpoint, work: str) -> Iterator[Any]:
     """A connection that commits by itself; what goes wrong inside is a TaskFault."""
     try:
-        connection = open_connection(endpoint.dsn)
+        connection = _opened(endpoint, work)
     except StatementFailure as failure:
-        raise TaskFault("invalid", f"system {endpoint.system!r}: {failure.what}") from None
+        code = "missing" if failure.code.startswith("DPI-") else "invalid"
+        raise TaskFault(code, f"system {endpoint.system!r}: {failure.what}") from None
     except oracledb.Error as error:
         raise connect_fault(endpoint.system, said(error)) from None
     try:
         connection.autocommit = True
-        connection.module, connection.action = "proveout", work
         yield connection
     except oracledb.Error as error:
         raise statement_fault(f"system {endpoint.system!r}", said(error)) from None
@@ -56,9 +58,19 @@ def connected(endpoint: Endpoint, work: str) -> Iterator[Any]:
         _close(connection)
 
 
+def _opened(endpoint: Endpoint, work: str) -> Any:
+    if endpoint.engine == "timesten":
+        return open_timesten(endpoint.dsn)
+    connection = open_connection(endpoint.dsn)
+    connection.module, connection.action = "proveout", work
+    return connection
+
+
 def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     """(name, value), `version` among them."""
     with connected(endpoint, "inspect") as connection:
+        if endpoint.engine == "timesten":
+            return _timesten_settings(connection)
         found = {"version": _version(connection)}
         try:
             rows = _rows(connection, PARAMETERS)
@@ -66,6 +78,17 @@ def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
             found["parameters"] = f"not readable: {said(error).code} (grant SELECT on V_$PARAMETER)"
         else:
             found |= {name: str(value) for name, value, default in rows if default == "FALSE" or name in TOLD}
+    return tuple(sorted(found.items()))
+
+
+def _timesten_settings(connection: Any) -> tuple[tuple[str, str], ...]:
+    found = {"version": str(connection.version)}
+    try:
+        rows = _rows(connection, CONFIGURATION)
+    except oracledb.Error as error:
+        found["configuration"] = f"not readable: {said(error).code}"
+    else:
+        found |= {str(name): str(value) for name, value in rows}
     return tuple(sorted(found.items()))
 
 

@@ -1,34 +1,22 @@
-"""Where a server lives for a session, and as whom: guard, account, private folder, reachable programs; data made and copied there.
+"""Where an embedded PostgreSQL lives for a session: the grounds (`grounds`), programs that its user can reach, data made there.
 
-Flow: `enter` -> the guard, the lock on the system's folder, the identity, the session's folder, the installation; then
-`initialise` and `copy` make data directories; `leave` ends the guard, and with it the server, and removes the folder.
-
-What a privileged agent does to files of the server's user is done as that user, or by file descriptor: a data directory may
-hold symbolic links that lead elsewhere, put there by SQL that a plan has run.
+Flow: `enter` -> the grounds, the installation; then `initialise` makes a data directory.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import fcntl
 import os
 import shutil
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from proveout.agent.provision import installation as programs
 from proveout.agent.provision import store
-from proveout.agent.provision.guarded import Guarded
-from proveout.agent.tasks import TaskFault
+from proveout.agent.provision.grounds import ENVIRONMENT, PREDECESSOR_S, USER, Grounds, give, is_locked, to_its_end
 
-USER = "proveout"
-PREDECESSOR_S = 20.0
+__all__ = ["ENVIRONMENT", "PREDECESSOR_S", "USER", "Premises", "is_locked", "to_its_end"]
+
 INITDB_S = 60.0
-COPY_S = 600.0
-POLL_S = 0.1
-ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "PATH": "/usr/bin:/bin"}
 INITDB_OPTIONS = [
     "-A",
     "scram-sha-256",
@@ -42,72 +30,19 @@ INITDB_OPTIONS = [
 ]
 
 
-class Premises:
-    """The premises of one server. Blocking; `on_exit(text)` is told in another thread when the server ends by itself."""
+class Premises(Grounds):
+    """The premises of one PostgreSQL server. Blocking; `on_exit(text)` is told in another thread when it ends by itself."""
 
     def __init__(self, folder: Path, on_exit: Callable[[str], None]) -> None:
-        self._folder = folder
-        self._account = programs.choose_account()
         self.installation = programs.find_installation()
-        self.guard = Guarded(on_exit)
-        self._session: Path | None = None
-
-    @property
-    def session(self) -> Path:
-        """The session's private folder: 0711, with a folder for each socket in it."""
-        assert self._session is not None  # noqa: S101 - made by enter
-        return self._session
-
-    @property
-    def uid(self) -> int | None:
-        """The server's numeric user; None for the agent's own."""
-        return self._account.uid if self._account else None
+        super().__init__(folder, on_exit)
 
     def enter(self) -> store.State | None:
-        """Take possession; the state that an earlier session has left. TaskFault when that session still has it."""
-        self._await_predecessor()
-        previous = store.read_state(self._folder)
-        if self._account is not None and previous is not None and previous.uid is not None:
-            self._account = dataclasses.replace(self._account, uid=previous.uid, gid=previous.uid)
-        self.guard.ask("identity", uid=self.uid, gid=self.uid)
-        self._open_session()
+        """See `Grounds.enter`; programs that the server's user cannot reach are copied to where it can."""
+        previous = super().enter()
         if not self.reachable(self.installation.programs / "postgres"):
             self.installation = programs.private_copy(self.installation, self.session / "site")
         return previous
-
-    def leave(self) -> None:
-        """End the guard and all it holds. Never raises."""
-        self.guard.end()
-        if self._session is not None:
-            shutil.rmtree(self._session, ignore_errors=True)
-
-    def reachable(self, path: Path) -> bool:
-        """Whether the server's user can enter that folder, or run that program."""
-        return bool(self.guard.ask("reach", path=str(path))["reachable"])
-
-    def hand_over(self, folder: Path) -> None:
-        """Give a folder in a folder of ours to the server's user."""
-        if self._account is not None:
-            os.chown(folder, self._account.uid, self._account.gid)
-
-    def _await_predecessor(self) -> None:
-        """Wait until the session before (whose agent was killed, say) has let go of the data."""
-        deadline = time.monotonic() + PREDECESSOR_S
-        while not self.guard.ask("lock", path=str(self._folder))["locked"]:
-            if time.monotonic() > deadline:
-                raise TaskFault(
-                    "refused",
-                    f"system {self._folder.name!r} is still in use by another session ({self._folder} is locked)",
-                    way_out="end the other run, or wait until its agent has noticed that its coordinator is gone",
-                )
-            time.sleep(POLL_S)
-
-    def _open_session(self) -> None:
-        base = programs.reachable_base(self.reachable)
-        store.sweep((base,), locked=is_locked)
-        self._session = Path(tempfile.mkdtemp(prefix=store.SESSION_PREFIX, dir=base))
-        self.guard.ask("own", path=str(self._session))
-        self._session.chmod(0o711)
 
     def initialise(self, data: Path, password: str) -> None:
         """`initdb` beside `data`, which it becomes when it is whole."""
@@ -126,39 +61,5 @@ class Premises:
         self.guard.run([*initdb, *INITDB_OPTIONS], ENVIRONMENT, limit_s=INITDB_S, identity=identity)
         secret.unlink()
         if self._account is not None:
-            _give(partial, self._account.uid)
+            give(partial, self._account.uid)
         partial.rename(data)
-
-    def copy(self, source: Path, target: Path) -> None:
-        """Copy a data directory, as the server's user, and have it written out: not during the next iteration."""
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir(mode=0o700)
-        self.hand_over(target)
-        copier, syncer = shutil.which("cp"), shutil.which("sync")
-        if copier is None or syncer is None:
-            raise TaskFault("missing", "the programs cp and sync are not on this host", way_out="install coreutils")
-        for argv in ([copier, "-a", "--reflink=auto", f"{source}/.", str(target)], [syncer, "-f", str(target)]):
-            self.guard.run(argv, ENVIRONMENT, limit_s=COPY_S, identity="server")
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a living guard holds the directory."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def _give(root: Path, uid: int) -> None:
-    """Change the owner of a whole tree, by file descriptors: its present owner cannot lead us elsewhere."""
-    for _, folders, files, descriptor in os.fwalk(root):
-        for name in (*folders, *files):
-            os.chown(name, uid, uid, dir_fd=descriptor, follow_symlinks=False)
-    os.chown(root, uid, uid)

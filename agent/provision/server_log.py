@@ -1,6 +1,6 @@
-"""What a PostgreSQL server says in its log, cut down to what a person needs to read.
+"""What a server says in its log, cut down to what a person needs to read.
 
-The lines look as `settings.DEFAULTS` has them written: time, `[process id]`, backend type, then `LEVEL:  text`. Pure functions
+PostgreSQL's lines look as `settings.DEFAULTS` has them written: time, `[process id]`, backend type, then `LEVEL:  text`. Pure functions
 of the file's text.
 """
 
@@ -17,8 +17,7 @@ PARTS = ("ERROR", "DETAIL", "CONTEXT")
 
 def complaints(log: Path, offset: int) -> str:
     """The server's complaints since `offset`, joined by `; `; all of its words when it does not complain."""
-    lines = _read(log, offset)
-    said = [line.partition("postmaster ")[2] or line for line in lines]
+    said = [line.partition("postmaster ")[2] or line for line in lines(log, offset)]
     chosen = [
         line for line in said if line.startswith(("FATAL", "PANIC", "HINT", "ERROR")) or "configuration file" in line
     ]
@@ -32,7 +31,7 @@ def last_error(log: Path, backend: str) -> str:
         size = log.stat().st_size
     except OSError:
         return ""
-    said = [line.partition(f"] {backend}")[2].partition(" ")[2] for line in _read(log, max(0, size - TAIL_BYTES))]
+    said = [line.partition(f"] {backend}")[2].partition(" ")[2] for line in lines(log, max(0, size - TAIL_BYTES))]
     starts = [index for index, text in enumerate(said) if "ERROR:" in text]
     if not starts:
         return ""
@@ -48,7 +47,8 @@ def size(log: Path) -> int:
         return 0
 
 
-def _read(log: Path, offset: int) -> list[str]:
+def lines(log: Path, offset: int) -> list[str]:
+    """The log's lines from `offset` on, at most 1 MiB of them; none when there is no log."""
     try:
         with log.open("rb") as file:
             file.seek(offset)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -93,12 +93,11 @@ def draw_nurand(parameters: Hlr, random: np.random.Generator, count: int) -> Int
 
 
 def _endless(draw: Draw, batch: int, seed: int, purpose: int, stream: int) -> Iterator[tuple[Any, ...]]:
-    """Batch after batch; nothing is drawn (or allocated) before the first is asked for."""
+    """Batch after batch, none drawn before its first is asked for."""
     key = np.array((seed, PURPOSE_FIRST + purpose), dtype=np.uint64)
     counter = np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64)
     random = np.random.Generator(np.random.Philox(key=key, counter=counter))
-    while True:
-        yield from draw(random, batch)
+    return chain.from_iterable(draw(random, batch) for _ in repeat(None))
 
 
 def _upto(random: np.random.Generator, high: int, count: int) -> list[int]:

@@ -7,17 +7,18 @@ from collections.abc import Mapping
 from proveout.dsl.workloads.base import Dialect, Statement
 from proveout.dsl.workloads.hlr_tables import columns
 
-# SQLSTATE 23505 unique_violation, 23503 foreign_key_violation, and what SQLite and Oracle call them
+# SQLSTATE 23505 unique_violation, 23503 foreign_key_violation, and what SQLite, Oracle and MySQL call them; MySQL's 1216
+# is 1452 for a user who may not see the referenced table
 _MISFITS = frozenset(
     {
         "23505", "23503", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_FOREIGNKEY",
-        "ORA-00001", "ORA-02291",
+        "ORA-00001", "ORA-02291", "1062", "1452", "1216",
     }
 )  # fmt: skip
 
 
 def _all(text: str) -> Mapping[Dialect, str]:
-    return {"postgres": text, "sqlite": text, "oracle": text}
+    return {"postgres": text, "sqlite": text, "oracle": text, "mysql": text}
 
 
 _SUBSCRIBER_COLUMNS = columns(1)["subscriber"]

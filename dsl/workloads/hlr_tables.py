@@ -3,7 +3,8 @@
 PostgreSQL tables are loaded bare and get keys, indexes and foreign keys afterwards, which is several times cheaper than
 keeping them up row by row; then they are vacuumed, so that no measured transaction pays for hint bits. SQLite declares
 keys with the table (it cannot add them) and clusters the three side tables on their keys (WITHOUT ROWID), which costs
-nothing as rows come in key order.
+nothing as rows come in key order. So does MySQL, whose InnoDB tables are clustered on their primary key; there only
+the index on the number waits for the load.
 
 Column kinds are `int2 int4 int8 char(n) varchar(n)`; every text of this population has exactly n characters.
 """
@@ -53,7 +54,7 @@ def columns(population: int) -> Mapping[str, Columns]:
 
 
 def before(parameters: Hlr) -> Mapping[Dialect, tuple[str, ...]]:
-    """Statements that create the empty tables. SQLite is left out where it cannot hold them (partitions)."""
+    """Statements that create the empty tables. SQLite and MySQL are left out where they cannot hold them (partitions)."""
     tables = columns(parameters.population)
     made: dict[Dialect, tuple[str, ...]] = {
         "postgres": tuple(text for name in NAMES for text in _postgres_table(name, tables[name], parameters)),
@@ -61,6 +62,7 @@ def before(parameters: Hlr) -> Mapping[Dialect, tuple[str, ...]]:
     }
     if parameters.partitions == 1:
         made["sqlite"] = tuple(_sqlite_table(name, tables[name]) for name in NAMES)
+        made["mysql"] = tuple(_mysql_table(name, tables[name]) for name in NAMES)
     return made
 
 
@@ -71,14 +73,23 @@ def after(parameters: Hlr) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
     foreign = tuple(f"ALTER TABLE {name} ADD FOREIGN KEY ({key}) REFERENCES {to}" for name, key, to in FOREIGN_KEYS)
     vacuum = tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in NAMES)
     sqlite = (("CREATE UNIQUE INDEX subscriber_sub_nbr ON subscriber (sub_nbr)",), ("ANALYZE",))
+    mysql = (
+        ("ALTER TABLE subscriber ADD UNIQUE INDEX subscriber_sub_nbr (sub_nbr)",),
+        (f"ANALYZE TABLE {', '.join(NAMES)}",),
+    )
     oracle = hlr_oracle.after(PRIMARY_KEYS, FOREIGN_KEYS, bounds(parameters))
-    return {"postgres": ((*keys, *numbers), foreign, vacuum), "sqlite": sqlite, "oracle": oracle}
+    return {
+        "postgres": ((*keys, *numbers), foreign, vacuum),
+        "sqlite": sqlite,
+        "oracle": oracle,
+        "mysql": mysql,
+    }
 
 
 def drop() -> Mapping[Dialect, tuple[str, ...]]:
     """Statements that remove the tables where they are; referring tables first."""
     statements = tuple(f"DROP TABLE IF EXISTS {name}" for name in reversed(NAMES))
-    return {"postgres": statements, "sqlite": statements, "oracle": hlr_oracle.drop(NAMES)}
+    return {"postgres": statements, "sqlite": statements, "oracle": hlr_oracle.drop(NAMES), "mysql": statements}
 
 
 def bounds(parameters: Hlr) -> tuple[int, ...]:
@@ -147,3 +158,15 @@ def _sqlite_table(name: str, table: Columns) -> str:
 
 def _sqlite_type(kind: str) -> str:
     return "INTEGER" if kind.startswith("int") else "TEXT"
+
+
+def _mysql_table(name: str, table: Columns) -> str:
+    """Texts are compared byte by byte, as in the other dialects: they are ASCII."""
+    body = ", ".join(f"{column} {_SQL_TYPES.get(kind, kind)} NOT NULL" for column, kind in table)
+    foreign = "".join(
+        f", FOREIGN KEY ({key}) REFERENCES {to} ({key})" for referring, key, to in FOREIGN_KEYS if referring == name
+    )
+    return (
+        f"CREATE TABLE {name} ({body}, PRIMARY KEY ({PRIMARY_KEYS[name]}){foreign})"
+        " ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin"
+    )

@@ -7,6 +7,7 @@ imported here, never numpy: `proveout check` starts in a fraction of a second.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, Self, TypeAlias, Union, get_args, get_origin
@@ -143,6 +144,33 @@ def writes(workload: Workload) -> bool:
     return any(pair[1] > 0 for pair in weights if pair[0] in WRITERS[workload.kind])  # type: ignore[index,operator]
 
 
+def part_of(workload: Workload, index: int, count: int) -> Workload:
+    """The share of one of `count` instances in a load: the same workload on its own run of the keys, equal in size to the others'.
+
+    The runs are disjoint, in order, and differ by one key at most. Raises ValueError when there are fewer keys than instances.
+    """
+    model = of_workload(workload)
+    if count == 1 or not isinstance(model, Hlr):
+        return workload
+    size, rest = divmod(model.last - model.first + 1, count)
+    if not size:
+        raise ValueError(f"{model.last - model.first + 1} subscribers cannot be divided over {count} instances")
+    first = model.first + index * size + min(index, rest)
+    part = model.model_copy(update={"range": (first, first + size + (index < rest) - 1)})
+    return dataclasses.replace(workload, parameters=to_values(part))
+
+
+def division_problem(model: BaseModel, kind: str, instances: int) -> str | None:
+    """Why a workload cannot be run on a system of so many instances, or None when it can."""
+    if instances < 2:
+        return None
+    if not isinstance(model, Hlr):
+        return f"workload kind `{kind}` cannot give each instance its own keys; hlr can"
+    if model.last - model.first + 1 < instances:
+        return f"{model.last - model.first + 1} subscribers cannot be divided over {instances} instances"
+    return None
+
+
 def has_tables(workload: Workload) -> bool:
     """Whether there is anything to populate."""
     model = of_workload(workload)
@@ -157,10 +185,20 @@ def table_rows(workload: Workload) -> int:
 
 def engine_problem(model: BaseModel, engine: str) -> str | None:
     """Why a workload with these parameters cannot be loaded into `engine`, or None when it can."""
+    if engine == "timesten":
+        return (
+            "populate does not load TimesTen in this release; an sql stage can: "
+            "LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8"
+        )
     if isinstance(model, Custom):
         return missing_table(model, DIALECT_OF_ENGINE.get(engine, engine))
     if engine == "sqlite" and isinstance(model, Hlr) and model.partitions > 1:
         return f"SQLite has no partitioned tables, but the workload asks for {model.partitions} partitions"
+    if engine == "mysql" and isinstance(model, Hlr) and model.partitions > 1:
+        return (
+            "MySQL's partitioned tables have no foreign keys, by which this workload's inserts fail where they should; "
+            f"the workload asks for {model.partitions} partitions"
+        )
     return None
 
 

@@ -14,7 +14,14 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.drivers.base import FailureKind, PolledSession, StatementFailure
-from proveout.agent.drivers.postgres import PostgresDriver, PostgresSession, WireSession, kind_of
+from proveout.agent.drivers.postgres import (
+    PURE_PYTHON,
+    PostgresDriver,
+    PostgresSession,
+    WireSession,
+    direct_session,
+    kind_of,
+)
 from proveout.dsl.workloads.base import Statement
 
 Connect = Callable[[], PolledSession]
@@ -26,14 +33,18 @@ def statement(text: str, *arguments: Any, reads: bool = True, columns: tuple[Any
     )
 
 
-@pytest.fixture(params=["libpq", "wire"])
+@pytest.fixture(params=["libpq", "wire", "compiled"])
 def connect(request: pytest.FixtureRequest, database: str) -> Iterator[Connect]:
+    if request.param == "compiled":
+        pytest.importorskip("proveout.agent.drivers.postgres_native", reason="the hot path was not compiled here")
+    request.getfixturevalue("monkeypatch").setenv(PURE_PYTHON, "1" if request.param == "wire" else "")
+    direct_session.cache_clear()
     opened: list[PolledSession] = []
 
     def make() -> PolledSession:
-        if request.param == "wire":
+        if request.param != "libpq":
             session = PostgresDriver().connect(database)
-            assert isinstance(session, WireSession)
+            assert isinstance(session, WireSession) == (request.param == "wire")
         else:
             conn = pq.PGconn.connect(f"{database} application_name=proveout".encode())
             conn.nonblocking = 1
@@ -51,6 +62,7 @@ def connect(request: pytest.FixtureRequest, database: str) -> Iterator[Connect]:
     yield make
     for session in opened:
         session.close()
+    direct_session.cache_clear()
 
 
 def finish(session: PolledSession) -> None:

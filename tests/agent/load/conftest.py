@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from proveout.agent.drivers.postgres import PURE_PYTHON
 from proveout.agent.load.populate import populate
 from proveout.agent.tasks import Resource
 from proveout.dsl.plan import Windows, Workload
@@ -56,6 +57,14 @@ class LoadContext:
     def pids(self) -> list[int]:
         """The workers kept warm."""
         return [worker.pid for pool in self.resources.values() for worker in pool.workers]  # type: ignore[attr-defined]
+
+
+@pytest.fixture(params=["compiled", "python"])
+def hot_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers' hot path, both ways."""
+    if request.param == "compiled":
+        pytest.importorskip("proveout.agent.load.turns_native", reason="the hot path was not compiled here")
+    monkeypatch.setenv(PURE_PYTHON, "1" if request.param == "python" else "")
 
 
 @pytest.fixture

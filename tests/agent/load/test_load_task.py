@@ -50,6 +50,7 @@ async def gone(pid: int) -> None:
     await until(lambda: is_gone(pid), f"process {pid} is still there")
 
 
+@pytest.mark.usefixtures("hot_path")
 async def test_a_closed_load_counts_every_transaction_once(context: LoadContext, hlr_database: str, spec: Spec) -> None:
     result = await run_load(context, spec(hlr_database, windows=(1.0, 2.0, 0.5)))
     assert ended(result) == result.ended_in_window > 100
@@ -76,6 +77,7 @@ async def test_a_closed_load_counts_every_transaction_once(context: LoadContext,
     assert connections(hlr_database) == 0
 
 
+@pytest.mark.usefixtures("hot_path")
 async def test_what_the_load_says_it_changed_is_what_the_database_has(
     context: LoadContext, hlr_database: str, spec: Spec
 ) -> None:
@@ -97,6 +99,7 @@ async def test_what_the_load_says_it_changed_is_what_the_database_has(
     assert counts["InsertCallForwarding"] > 0
 
 
+@pytest.mark.usefixtures("hot_path")
 async def test_an_open_load_keeps_its_rate_and_knows_its_lag(
     context: LoadContext, hlr_database: str, spec: Spec
 ) -> None:
@@ -208,6 +211,7 @@ async def test_cancelling_stops_the_load_and_its_statements(
 
 
 @pytest.mark.parametrize("rate", [None, 200.0])
+@pytest.mark.usefixtures("hot_path")
 async def test_a_server_that_restarts_in_mid_load(
     context: LoadContext, spec: Spec, tmp_path: Path, rate: float | None
 ) -> None:

@@ -245,7 +245,7 @@ def test_two_sessions_cannot_have_the_same_data(
     closed_root: Path, begin: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(closed_root)
-    monkeypatch.setattr("proveout.agent.provision.premises.PREDECESSOR_S", 0.2)
+    monkeypatch.setattr("proveout.agent.provision.grounds.PREDECESSOR_S", 0.2)
     with pytest.raises(TaskFault, match="still in use by another session"):
         Server(system(), closed_root).start()
 

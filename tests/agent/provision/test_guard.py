@@ -19,8 +19,8 @@ import psycopg
 import pytest
 
 from proveout.agent.provision.embedded_postgres import Server
+from proveout.agent.provision.grounds import is_locked
 from proveout.agent.provision.guarded import Guarded
-from proveout.agent.provision.premises import is_locked
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
 

@@ -1,0 +1,32 @@
+"""A session whose statements bypass libpq on the compiled hot path (`postgres_native.pyx`).
+
+Importing it raises ImportError where that was not built: then `postgres.WireSession` does the same in Python.
+"""
+
+from __future__ import annotations
+
+from proveout.agent.drivers.postgres import OnLibpq, PostgresSession, failure_of, kinds_of
+from proveout.agent.drivers.postgres_native import Prepared, Wire
+from proveout.agent.drivers.postgres_wire import Failures, around, gone, rows_of, send_rest
+from proveout.dsl.workloads.base import Row, Statement
+
+
+class NativeSession(OnLibpq, Wire):
+    """A `PolledSession`; `send`, `receive` and `exchange` are compiled."""
+
+    __slots__ = ("_libpq",)
+
+    def __init__(self, libpq: PostgresSession) -> None:
+        super().__init__(libpq.fileno(), Failures(failure_of).of, gone, send_rest)
+        self._libpq = libpq
+
+    def prepare(self, statement: Statement) -> Prepared:
+        """Prepare with libpq; the messages from then on are ours."""
+        prepared = self._libpq.prepare(statement)
+        kinds = tuple(kinds_of(prepared))
+        head, tail = around(prepared.name, kinds, prepared.result_format)
+        return Prepared(statement, head, kinds, tail, prepared.decoders)
+
+    def rows(self) -> list[Row]:
+        """Decode the rows of the last answer."""
+        return rows_of(self.answer(), self.sent.decoders) if self.sent is not None else []

@@ -1,0 +1,32 @@
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from proveout.agent.drivers.base import StatementFailure
+from proveout.dsl.workloads.base import Statement
+
+class Prepared:
+    statement: Statement
+    decoders: tuple[Callable[[bytes], Any], ...]
+    def __init__(
+        self,
+        statement: Statement,
+        head: bytes,
+        parameters: tuple[str | None, ...],
+        tail: bytes,
+        decoders: tuple[Callable[[bytes], Any], ...],
+    ) -> None: ...
+
+class Wire:
+    count: int
+    sent: Prepared | None
+    def __init__(
+        self,
+        fd: int,
+        fail: Callable[[bytes, Statement | None], StatementFailure],
+        lost: Callable[[str, StatementFailure | None], StatementFailure],
+        room: Callable[[int, bytes], None],
+    ) -> None: ...
+    def send(self, prepared: Prepared, arguments: Sequence[Any]) -> None: ...
+    def receive(self) -> bool: ...
+    def exchange(self, prepared: Prepared, arguments: Sequence[Any]) -> bool: ...
+    def answer(self) -> bytes: ...

@@ -1,0 +1,249 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=True, cdivision=True
+"""The hot path of `postgres_wire` compiled: Bind, Execute and Sync out, the answer in, without a Python object per message.
+
+Flow: `prepared(…)` keeps what every message of a statement has in common -> `exchange` writes the arguments between that
+into one buffer, sends, and reads into another -> the answer is walked in place. Only what is rare leaves this module:
+rows that a transaction decodes (`answer`), and errors (`fail`). The socket is non-blocking, so the GIL is kept.
+
+Same behaviour as `postgres_wire.WireSocket`, which takes over where this module was not built; the same tests run on both.
+"""
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memmove, strerror
+from posix.unistd cimport read, write
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+
+cdef enum:
+    COMMAND_COMPLETE = 0x43  # C
+    ERROR = 0x45  # E
+    READY = 0x5A  # Z
+    OUT_BYTES = 512
+    IN_BYTES = 4096
+    MESSAGE_MAX = 1 << 30  # the server's own limit
+    PARAMETERS_MAX = 64
+
+
+cdef inline void put32(uint8_t* at, uint32_t value) noexcept:
+    at[0] = value >> 24
+    at[1] = (value >> 16) & 0xFF
+    at[2] = (value >> 8) & 0xFF
+    at[3] = value & 0xFF
+
+
+cdef inline uint32_t get32(const uint8_t* at) noexcept:
+    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
+
+
+cdef class Prepared:
+    """A statement that libpq has prepared. `parameters` are struct's "h", "i", "I" or "q", or None for text."""
+
+    cdef readonly object statement
+    cdef readonly tuple decoders
+    cdef bytes head, tail
+    cdef int count
+    cdef uint8_t sizes[PARAMETERS_MAX]  # bytes of an integer; 0 = text
+    cdef bint unsigned[PARAMETERS_MAX]
+
+    def __init__(self, object statement, bytes head, tuple parameters, bytes tail, tuple decoders):
+        if len(parameters) > PARAMETERS_MAX:
+            raise ValueError(f"more than {PARAMETERS_MAX} parameters")
+        self.statement, self.decoders, self.head, self.tail = statement, decoders, head, tail
+        self.count = len(parameters)
+        for i, kind in enumerate(parameters):
+            self.sizes[i] = {"h": 2, "i": 4, "I": 4, "q": 8, None: 0}[kind]
+            self.unsigned[i] = kind == "I"
+
+
+cdef class Wire:
+    """The socket of an idle libpq connection: statements out, answers in. The descriptor stays its owner's.
+
+    `fail(body, statement)` makes the exception of an ErrorResponse; `lost(text, told)` that of a connection that has ended,
+    when `told` (or None) was the server's last word; `room(fd, rest)` sends what the kernel's buffer did not take.
+    """
+
+    cdef public long count
+    cdef int fd
+    cdef object fail, lost, room, failure
+    cdef readonly Prepared sent
+    cdef uint8_t* out
+    cdef size_t out_size
+    cdef uint8_t* data
+    cdef size_t size, filled, at, end
+    cdef long tag
+
+    def __cinit__(self):
+        self.out = <uint8_t*>malloc(OUT_BYTES)
+        self.data = <uint8_t*>malloc(IN_BYTES)
+        self.out_size, self.size = OUT_BYTES, IN_BYTES
+        if self.out == NULL or self.data == NULL:
+            raise MemoryError
+
+    def __init__(self, int fd, object fail, object lost, object room):
+        self.fd, self.fail, self.lost, self.room = fd, fail, lost, room
+        self.failure = None
+
+    def __dealloc__(self):
+        free(self.out)
+        free(self.data)
+
+    cpdef send(self, Prepared prepared, object arguments):
+        """Send one statement."""
+        cdef size_t length = self.message(prepared, arguments if type(arguments) is tuple else tuple(arguments))
+        self.sent = prepared
+        cdef ssize_t written = write(self.fd, self.out, length)
+        if written == <ssize_t>length:
+            return
+        if written < 0:
+            if errno != EAGAIN and errno != EINTR:
+                raise self.lost(strerror(errno).decode(), None)
+            written = 0
+        self.room(self.fd, PyBytes_FromStringAndSize(<char*>self.out + written, length - written))
+
+    cpdef bint exchange(self, Prepared prepared, object arguments) except -1:
+        """`send`, then `receive` at once."""
+        self.send(prepared, arguments)
+        return self.receive()
+
+    cpdef bint receive(self) except -1:
+        """Read what is there; whether the answer is complete."""
+        cdef ssize_t got
+        if self.end:  # the answer before this one ended here; a notice may have come after it
+            memmove(self.data, self.data + self.end, self.filled - self.end)
+            self.filled -= self.end
+            self.at = self.end = 0
+        if self.filled == self.size:
+            self.grow()
+        while True:
+            got = read(self.fd, self.data + self.filled, self.size - self.filled)
+            if got > 0:
+                break
+            if got == 0:
+                raise self.lost("the server closed the connection", self.failure)
+            if errno == EAGAIN:
+                return False
+            if errno != EINTR:
+                raise self.lost(strerror(errno).decode(), self.failure)
+        self.filled += got
+        return self.walk()
+
+    def answer(self):
+        """The bytes of the last answer."""
+        return PyBytes_FromStringAndSize(<char*>self.data, self.end)
+
+    cdef int grow(self) except -1:
+        cdef uint8_t* larger = <uint8_t*>realloc(self.data, self.size * 2)
+        if larger == NULL:
+            raise MemoryError
+        self.data = larger
+        self.size *= 2
+        return 0
+
+    cdef bint walk(self) except -1:
+        """Message by message, from where the last piece ended."""
+        cdef size_t at = self.at, body, end
+        cdef uint8_t kind
+        while at + 5 <= self.filled:
+            kind = self.data[at]
+            body = at + 5
+            end = at + 1 + get32(self.data + at + 1)
+            if end < body or end > at + MESSAGE_MAX:
+                raise self.lost("the server sent what is not its protocol", None)
+            if end > self.filled:
+                break
+            if kind == COMMAND_COMPLETE:
+                self.tag = affected(self.data + body, end - 1 - body)
+            elif kind == ERROR:
+                statement = None if self.sent is None else self.sent.statement
+                self.failure = self.fail(PyBytes_FromStringAndSize(<char*>self.data + body, end - body), statement)
+            elif kind == READY:
+                return self.ready(end)
+            at = end
+        self.at = at
+        return False
+
+    cdef bint ready(self, size_t end) except -1:
+        self.end = end
+        self.count, self.tag = self.tag, 0
+        if self.failure is None:
+            return True
+        failure, self.failure = self.failure, None
+        raise failure.with_traceback(None)  # it may be raised again, and would collect tracebacks
+
+    cdef size_t message(self, Prepared prepared, tuple arguments) except 0:
+        """Write Bind, Execute and Sync to `out`; how long they are."""
+        cdef size_t head = PyBytes_GET_SIZE(prepared.head), tail = PyBytes_GET_SIZE(prepared.tail)
+        cdef size_t need = 5 + head + 12 * prepared.count + tail, at = 5 + head
+        cdef int i
+        cdef int64_t value
+        cdef Py_ssize_t length
+        cdef const char* text
+        cdef uint8_t size
+        cdef uint8_t* out
+        if len(arguments) != prepared.count:
+            raise ValueError(f"{len(arguments)} arguments for {prepared.count} parameters")
+        if need > self.out_size:
+            self.room_for(need)
+        memcpy(self.out + 5, PyBytes_AS_STRING(prepared.head), head)
+        for i in range(prepared.count):
+            size = prepared.sizes[i]
+            out = self.out + at
+            if size:
+                value = arguments[i]
+                put32(out, size)
+                if size == 4:
+                    if prepared.unsigned[i]:
+                        if value < 0 or value > 0xFFFFFFFF:
+                            raise OverflowError(f"{value} does not fit an unsigned integer of 4 bytes")
+                    elif value != <int32_t>value:
+                        raise OverflowError(f"{value} does not fit an integer of 4 bytes")
+                    put32(out + 4, <uint32_t>value)
+                elif size == 8:
+                    put32(out + 4, <uint32_t>(<uint64_t>value >> 32))
+                    put32(out + 8, <uint32_t>value)
+                else:
+                    if value != <int16_t>value:
+                        raise OverflowError(f"{value} does not fit an integer of 2 bytes")
+                    out[4] = (<uint16_t>value) >> 8
+                    out[5] = value & 0xFF
+                at += 4 + size
+                continue
+            words = arguments[i]
+            if words is None:
+                put32(out, 0xFFFFFFFF)  # a length of -1 is NULL
+                at += 4
+                continue
+            if type(words) is not str:
+                words = str(words)
+            text = PyUnicode_AsUTF8AndSize(words, &length)
+            need += length
+            if need > self.out_size:
+                self.room_for(need)
+                out = self.out + at
+            put32(out, <uint32_t>length)
+            memcpy(out + 4, text, length)
+            at += 4 + length
+        self.out[0] = 0x42  # B
+        put32(self.out + 1, <uint32_t>(at - 1 + 4))  # Bind ends 4 bytes into the tail
+        memcpy(self.out + at, PyBytes_AS_STRING(prepared.tail), tail)
+        return at + tail
+
+    cdef int room_for(self, size_t need) except -1:
+        cdef uint8_t* larger = <uint8_t*>realloc(self.out, need * 2)
+        if larger == NULL:
+            raise MemoryError
+        self.out, self.out_size = larger, need * 2
+        return 0
+
+
+cdef long affected(const uint8_t* tag, size_t length) noexcept:
+    """The count at the end of a command tag; 0 for `BEGIN` and the like."""
+    cdef long value = 0, place = 1
+    cdef size_t at = length
+    while at and 0x30 <= tag[at - 1] <= 0x39:
+        value += place * (tag[at - 1] - 0x30)
+        place *= 10
+        at -= 1
+    return value

@@ -1,0 +1,79 @@
+"""Questions and statements to a TimesTen, each in a process of its own: an agent that speaks to Oracle in thin mode cannot.
+
+Flow: handler -> `settings` or `run_statements` -> `python -m proveout.agent.provision.timesten`, the task as JSON on its
+stdin (the dsn holds a password, so it goes through the pipe) -> the answer as JSON on its stdout: a result, or a fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Sequence
+from typing import Any
+
+from proveout.agent.load.parent import die_with_parent
+from proveout.agent.tasks import TaskFault
+from proveout.proto.messages import Endpoint
+
+MODULE = "proveout.agent.provision.timesten"
+WORDS_MAX = 400
+
+
+async def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
+    """(name, value) of the database, `version` among them; TaskFault."""
+    return tuple((name, value) for name, value in await _ask({"do": "settings"}, endpoint))
+
+
+async def run_statements(endpoint: Endpoint, statements: Sequence[str]) -> tuple[int, ...]:
+    """Each by itself; rows returned or affected, per statement; TaskFault."""
+    return tuple(await _ask({"do": "statements", "statements": list(statements)}, endpoint))
+
+
+async def _ask(task: dict[str, Any], endpoint: Endpoint) -> Any:
+    argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()))
+    process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    try:
+        told = json.dumps(task | {"endpoint": dataclasses.asdict(endpoint)}).encode()
+        out, errors = await process.communicate(told)
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode:
+        words = " ".join(errors.decode(errors="replace").split())[-WORDS_MAX:]
+        raise TaskFault("fault", f"the process that speaks to TimesTen ended with {process.returncode}: {words}")
+    answer = json.loads(out)
+    if "fault" in answer:
+        code, what, way_out = answer["fault"]
+        raise TaskFault(code, what, way_out=way_out)
+    return answer["result"]
+
+
+def _done(task: dict[str, Any]) -> Any:
+    try:
+        from proveout.agent.provision import oracle  # noqa: PLC0415 - only this process loads the client
+    except ImportError:
+        way_out = "install it with: pip install 'proveout[oracle]'"
+        raise TaskFault("missing", "python-oracledb is not installed on this host", way_out=way_out) from None
+    endpoint = Endpoint(**task["endpoint"])
+    if task["do"] == "settings":
+        return oracle.settings(endpoint)
+    return oracle.run_statements(endpoint, task["statements"])
+
+
+def main() -> None:
+    """The process: one task."""
+    die_with_parent(int(sys.argv[1]))
+    try:
+        answer = {"result": _done(json.load(sys.stdin))}
+    except TaskFault as fault:
+        answer = {"fault": (fault.code, fault.what, fault.way_out)}
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

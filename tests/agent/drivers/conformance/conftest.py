@@ -1,0 +1,302 @@
+"""The table of drivers that the conformance suite is run on. To have a driver tested: a `Subject`, and a line in `SUBJECTS`.
+
+A subject is made by a function that takes pytest's request (for fixtures: a running server, a folder) and yields the
+subject; what is behind the `yield` takes the server down. Servers are shared by the tests of a session where they are slow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psycopg
+import pymysql
+import pytest
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+
+from proveout.agent.drivers import mysql_dsn
+from proveout.agent.drivers.base import Driver
+from proveout.agent.drivers.mysql import MysqlDriver
+from proveout.agent.drivers.postgres import PostgresDriver, PostgresSession, WireSession
+from proveout.agent.drivers.sqlite import SqliteDriver
+from proveout.agent.provision import embedded_mysql, embedded_postgres
+from proveout.dsl.plan import System
+from proveout.dsl.workloads.base import Statement
+
+PATIENCE_S = 30.0
+
+
+@dataclass(kw_only=True)
+class Subject:
+    """A driver with a running server and an empty database of its own.
+
+    `administer(text)` runs one statement by other means than the driver, and gives its rows. `duplicate` and `foreign` are
+    the codes of a doubled primary key and of a missing parent row. `endless` is a query that takes a minute at least.
+    Of `restart` (stop the server, call what is given, start it again), `end_session` (by other means) and `conflict` (how
+    two transactions get in each other's way: "deadlock", or "lock" where a writer shuts out all others), None says that
+    there is no such thing, and `not_applicable` why. `connect` replaces the driver's own. After `cancel`, a session may be
+    lost where the engine's client makes it so: `cancel_keeps_session`.
+    """
+
+    engine: str
+    driver: Driver
+    dsn: str
+    administer: Callable[[str], list[tuple[Any, ...]]]
+    endless: str
+    duplicate: str
+    foreign: str
+    unreachable_dsn: str
+    connect: Callable[[], Any] | None = None
+    restart: Callable[[Callable[[], None]], None] | None = None
+    end_session: Callable[[Any], None] | None = None
+    conflict: str = "deadlock"
+    cancel_keeps_session: bool = True
+    types: dict[str, str] = field(default_factory=dict)
+    begin: str = "BEGIN"
+    table_ending: str = ""
+    opened: list[Any] = field(default_factory=list)
+
+    def open(self) -> Any:
+        """A new session, closed after the test."""
+        session = self.connect() if self.connect else self.driver.connect(self.dsn)
+        self.opened.append(session)
+        return session
+
+    def close(self) -> None:
+        """Close the sessions that the test has opened."""
+        for session in self.opened:
+            session.close()
+
+    def statement(self, text: str, *arguments: Any, reads: bool = True, **more: Any) -> Statement:
+        """A statement in this driver's dialect."""
+        return Statement(name="tried", text={self.driver.dialect: text}, arguments=arguments, reads=reads, **more)
+
+    def execute(self, session: Any, of: Statement | Any, *arguments: Any) -> Any:
+        """Execute on either kind of session, to the end; a `Statement` is prepared first. The session, as its `Result`."""
+        prepared = session.prepare(of) if isinstance(of, Statement) else of
+        if self.driver.waits == "blocking":
+            session.execute(prepared, arguments)
+            return session
+        session.send(prepared, arguments)
+        return self.finish(session)
+
+    def finish(self, session: Any) -> Any:
+        """Read a polled session's answer to its end."""
+        deadline = time.monotonic() + PATIENCE_S
+        poll = select.poll()
+        poll.register(session.fileno(), select.POLLIN)
+        while not session.receive():
+            assert time.monotonic() < deadline, "no answer"
+            poll.poll(1000)
+        return session
+
+    def fill(self) -> None:
+        """The tables of the tests: `item` with five rows, and `part`, which refers to it."""
+        number, large = self.types.get("integer", "integer"), self.types.get("bigint", "bigint")
+        self.administer(
+            f"CREATE TABLE item (id {number} PRIMARY KEY, small {number}, big {large}, word varchar(40), fixed char(3))"
+            + self.table_ending
+        )
+        self.administer(
+            f"CREATE TABLE part (id {number} PRIMARY KEY, item {number}, FOREIGN KEY (item) REFERENCES item (id))"
+            + self.table_ending
+        )
+        for i in range(1, 6):
+            self.administer(f"INSERT INTO item VALUES ({i}, {-i}, {i * 10**10}, 'word {i}', 'abc')")
+
+
+# ---- PostgreSQL -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_postgres.Server]:
+    """A PostgreSQL that tests may stop and start."""
+    system = System(name="own", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),))
+    server = embedded_postgres.Server(system, tmp_path_factory.mktemp("own-postgres"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close(keep_data=False)
+
+
+def _postgres(request: pytest.FixtureRequest, *, wire: bool) -> Iterator[Subject]:
+    server: embedded_postgres.Server = request.getfixturevalue("own_postgres")
+    name = f"test_{secrets.token_hex(6)}"
+    dsn = make_conninfo(server.dsn, dbname=name)
+
+    def administer(text: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            cursor = connection.execute(text.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def by_libpq() -> PostgresSession:
+        conn = pq.PGconn.connect(f"{dsn} application_name=proveout".encode())
+        if conn.status != pq.ConnStatus.OK:
+            return PostgresDriver().connect(dsn)  # type: ignore[return-value]  # fails as the driver does
+        conn.nonblocking = 1
+        return PostgresSession(conn)
+
+    def by_wire() -> WireSession:
+        session = PostgresDriver().connect(dsn)
+        assert isinstance(session, WireSession)
+        return session
+
+    def restart(meanwhile: Callable[[], None]) -> None:
+        server.stop()
+        try:
+            meanwhile()
+        finally:
+            server.start()
+
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    yield Subject(
+        engine="postgres",
+        driver=PostgresDriver(),
+        dsn=dsn,
+        administer=administer,
+        endless="SELECT count(*) FROM pg_sleep(60)",
+        duplicate="23505",
+        foreign="23503",
+        unreachable_dsn="host=127.0.0.1 port=1 user=nobody dbname=none",
+        connect=by_wire if wire else by_libpq,
+        restart=restart,
+        end_session=lambda _: administer(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE application_name = 'proveout' AND datname = current_database()"
+        ),
+    )
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def postgres_libpq(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """PostgreSQL, every statement by libpq, as over an encrypted connection."""
+    yield from _postgres(request, wire=False)
+
+
+def postgres_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """PostgreSQL, statements by our own end of the wire."""
+    yield from _postgres(request, wire=True)
+
+
+# ---- SQLite ---------------------------------------------------------------------------------------------------------
+
+
+def sqlite(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """SQLite, in this process."""
+    file: Path = request.getfixturevalue("tmp_path") / "data.sqlite"
+
+    def administer(text: str) -> list[tuple[Any, ...]]:
+        with contextlib.closing(apsw.Connection(str(file))) as connection:
+            connection.set_busy_timeout(5_000)
+            return list(connection.execute(text))
+
+    administer("PRAGMA journal_mode = wal")
+    yield Subject(
+        engine="sqlite",
+        driver=SqliteDriver(),
+        dsn=str(file),
+        administer=administer,
+        endless="WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c",
+        duplicate="SQLITE_CONSTRAINT_PRIMARYKEY",
+        foreign="SQLITE_CONSTRAINT_FOREIGNKEY",
+        unreachable_dsn=str(file.parent / "absent.sqlite"),
+        conflict="lock",
+        begin="BEGIN IMMEDIATE",
+    )
+
+
+# ---- MySQL ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def own_mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_mysql.Server]:
+    """A MariaDB that tests may stop and start; skips where the host has none."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), *embedded_mysql.FOLDERS))
+    if shutil.which("mariadbd", path=path) is None or shutil.which("mariadb-install-db", path=path) is None:
+        pytest.skip("this host has no MariaDB server (Debian: apt-get install mariadb-server)")
+    settings = (("innodb_flush_log_at_trx_commit", "0"), ("innodb_lock_wait_timeout", "5"))
+    system = System(name="own", engine="mysql", host="local", provision="embedded", settings=settings)
+    server = embedded_mysql.Server(system, tmp_path_factory.mktemp("own-mysql"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close(keep_data=False)
+
+
+def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """MariaDB, statements by our own end of the wire."""
+    server: embedded_mysql.Server = request.getfixturevalue("own_mysql")
+    name = f"test_{secrets.token_hex(6)}"
+    dsn = server.dsn.replace(f"/{embedded_mysql.DATABASE}?", f"/{name}?")
+
+    def asked(dsn: str, text: str) -> list[tuple[Any, ...]]:
+        connection = mysql_dsn.connect(mysql_dsn.parse(dsn))
+        with contextlib.closing(connection), connection.cursor() as cursor:
+            cursor.execute(text)
+            return list(cursor.fetchall())
+
+    def end_session(session: Any) -> None:
+        with contextlib.suppress(pymysql.err.MySQLError):
+            asked(dsn, f"KILL CONNECTION {session._thread}")
+
+    def restart(meanwhile: Callable[[], None]) -> None:
+        server.stop()
+        try:
+            meanwhile()
+        finally:
+            server.start()
+
+    asked(server.dsn, f"CREATE DATABASE {name}")
+    yield Subject(
+        engine="mysql",
+        driver=MysqlDriver(),
+        dsn=dsn,
+        administer=lambda text: asked(dsn, text),
+        endless="SELECT sleep(60) FROM item WHERE id = 1",
+        duplicate="1062",
+        foreign="1452",
+        unreachable_dsn="mysql://nobody@127.0.0.1:1/none",
+        restart=restart,
+        end_session=end_session,
+        table_ending=" ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4",
+    )
+    asked(server.dsn, f"DROP DATABASE {name}")
+
+
+# ---- the table ------------------------------------------------------------------------------------------------------
+
+SUBJECTS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Subject]]] = {
+    "postgres-libpq": postgres_libpq,
+    "postgres-wire": postgres_wire,
+    "sqlite": sqlite,
+    "mysql": mysql,
+}
+
+
+@pytest.fixture(params=SUBJECTS)
+def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """Every driver in turn, with an empty database."""
+    for made in SUBJECTS[request.param](request):
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def filled(subject: Subject) -> Subject:
+    """The same with the tests' tables."""
+    subject.fill()
+    return subject
