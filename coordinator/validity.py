@@ -34,6 +34,7 @@ GAP_PERIODS_MAX = 4.0
 LOCAL = "local"
 OTHER_CPU_MAX = 0.10
 STEAL_MAX = 0.05
+CEILING_MAX = 0.9
 
 RATE_HELD, ERRORS, LOAD = "rate-held", "errors", "load"
 REFUSALS = (RATE_HELD, ERRORS, LOAD)
@@ -161,6 +162,22 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
     if busy > limit:
         text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
     yield _finding("client-cpu", busy <= limit, text, voids=bottleneck and not seen.is_probe)
+    yield from _ceiling(seen, bottleneck=bottleneck)
+
+
+def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
+    """Throughput against what the clients do at most with statements that do nothing, where that was measured.
+
+    A transaction is at least one such statement: a mix of longer ones meets its ceiling lower, which the CPU shows first.
+    """
+    most, reached = seen.read("client", "ceiling_per_s"), seen.read("client", "ceiling_fraction")
+    if most is None or reached is None:
+        return
+    text = f"this client can do {number(most)}/s with this driver; the run reached {percent(reached)} (limit {percent(CEILING_MAX)})"
+    ok = reached < CEILING_MAX
+    if not ok:
+        text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
+    yield _finding("client-ceiling", ok, text, voids=bottleneck and not seen.is_probe)
 
 
 def _excuse(seen: Observed) -> str:

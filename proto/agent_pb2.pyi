@@ -1294,6 +1294,8 @@ class LoadResult(_message.Message):
     SECONDS_PRODUCED_FIELD_NUMBER: _builtins.int
     SAMPLES_LOST_FIELD_NUMBER: _builtins.int
     FIRST_ERRORS_FIELD_NUMBER: _builtins.int
+    CEILING_SHARED_PER_S_FIELD_NUMBER: _builtins.int
+    CEILING_APART_PER_S_FIELD_NUMBER: _builtins.int
     ended_in_window: _builtins.int
     measure_start_ns: _builtins.int
     measure_end_ns: _builtins.int
@@ -1302,6 +1304,8 @@ class LoadResult(_message.Message):
     start_skew_ns: _builtins.int
     seconds_produced: _builtins.int
     samples_lost: _builtins.int
+    ceiling_shared_per_s: _builtins.float
+    ceiling_apart_per_s: _builtins.float
     @_builtins.property
     def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionLoad]: ...
     @_builtins.property
@@ -1319,12 +1323,21 @@ class LoadResult(_message.Message):
         seconds_produced: _builtins.int = ...,
         samples_lost: _builtins.int = ...,
         first_errors: _abc.Iterable[_builtins.str] | None = ...,
+        ceiling_shared_per_s: _builtins.float | None = ...,
+        ceiling_apart_per_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["ceiling_apart_per_s"]  # noqa: Y015
+    _WhichOneofArgType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s"]  # noqa: Y015
+    _WhichOneofReturnType__ceiling_shared_per_s: _TypeAlias = _typing.Literal["ceiling_shared_per_s"]  # noqa: Y015
+    _WhichOneofArgType__ceiling_shared_per_s: _TypeAlias = _typing.Literal["_ceiling_shared_per_s", b"_ceiling_shared_per_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ceiling_apart_per_s) -> _WhichOneofReturnType__ceiling_apart_per_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ceiling_shared_per_s) -> _WhichOneofReturnType__ceiling_shared_per_s | None: ...
 
 Global___LoadResult: _TypeAlias = LoadResult  # noqa: Y015
 

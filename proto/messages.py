@@ -340,7 +340,8 @@ class LoadResult:
     `transactions` classifies by intended time under open arrival (so that a stall cannot drop its own victims) and by
     end time under closed. `missed`: intended in the window and never finished. `client_cpu_fraction`: CPU of the busiest
     worker process over the window, 1.0 = a whole core. `start_skew_ns`: how late after T0 the load really began.
-    `seconds_produced` counts the `LoadSecond`s sent before this.
+    `seconds_produced` counts the `LoadSecond`s sent before this. `ceiling_…_per_s` is what this host was measured to do at most with
+    this driver (`proveout ceiling`), with the server on the same machine and on another; None when it was not measured.
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -353,6 +354,8 @@ class LoadResult:
     seconds_produced: int
     samples_lost: int = 0
     first_errors: tuple[str, ...] = ()
+    ceiling_shared_per_s: float | None = None
+    ceiling_apart_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from proveout.coordinator.report.comparison import Comparison, comparisons
 from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
+    client_ceiling,
     host_rows,
     ladders,
     load_rows,
@@ -134,6 +135,8 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[RenderableType]
             f"{threads(int(row.label))}: {row.excluded} of {row.excluded + row.repeats} repeats invalid, not counted",
             "yellow",
         )
+    if reached := client_ceiling(top):
+        yield _text(reached)
     if stage.cut:
         yield _text(f"stopped at {threads(stage.cut.at_rung)}: {stage.cut.evidence}", "yellow")
     yield _heading(f"{stage.id}, {threads(top.threads)}, by transaction")

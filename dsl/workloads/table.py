@@ -10,6 +10,7 @@ from typing import Any
 
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Workload
+from proveout.dsl.workloads import noop
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.parameters import KINDS, of_workload
 
@@ -21,6 +22,8 @@ _BUILDERS: dict[str, tuple[str, str]] = {
 
 def build(workload: Workload) -> WorkloadKind:
     """The transactions, keys and population of a compiled workload. Raises ProveoutError for a kind that is not built in."""
+    if workload.kind == noop.KIND:
+        return noop.Noop()
     if workload.kind not in _BUILDERS:
         raise ProveoutError(
             f"no workload kind is called {workload.kind!r}",
