@@ -20,6 +20,7 @@ PLACES: Mapping[type, str] = MappingProxyType(
         messages.SnapshotSystem: "proveout.agent.provision.handlers:snapshot_system",
         messages.LinkSystems: "proveout.agent.provision.handlers:link_systems",
         messages.CompareSystems: "proveout.agent.provision.handlers:compare_systems",
+        messages.ReadFacts: "proveout.agent.facts:read_facts",
         messages.CheckInvariants: "proveout.agent.load.invariants:check_invariants",
         messages.RunSql: "proveout.agent.provision.handlers:run_sql",
         messages.Checkpoint: "proveout.agent.provision.handlers:checkpoint",

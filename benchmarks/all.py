@@ -17,7 +17,11 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-QUICK = {"load_pgbench": ("--seconds", "2", "--rounds", "3"), "populate": ("--subscribers", "100000")}
+QUICK = {
+    "load_pgbench": ("--seconds", "2", "--rounds", "3"),
+    "populate": ("--subscribers", "100000"),
+    "custom_sql": ("--rounds", "3", "--seconds", "1"),
+}
 
 
 def run(name: str, *options: str) -> Any:
@@ -45,6 +49,11 @@ def main() -> None:
         target = ">= 0.80" if name == r"\copy" else ""
         rows.append((f"rows loaded a second, beside {name}", f"{ratio['rows_only']:.2f}", target))
         rows.append((f"until ready, beside {name}", f"{ratio['ready']:.2f}", target))
+    stated = run("custom_sql", *(QUICK["custom_sql"] if quick else ()))["ratios"]
+    rows.append(
+        ("one SELECT stated in a plan (kind: sql), client CPU, beside built in", f"{stated['one']:.2f}", "<= 1.10")
+    )
+    rows.append(("four statements with a result passed on, likewise", f"{stated['several']:.2f}", ""))
     print(f"{'':66}{'ratio':>8}  target")
     for name, ratio, target in rows:
         print(f"{name:66}{ratio:>8}  {target}")

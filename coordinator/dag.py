@@ -23,10 +23,10 @@ from proveout.dsl.plan import (
     Search,
     System,
     Think,
-    Value,
     Windows,
     Workload,
 )
+from proveout.dsl.workloads.parameters import expected_rows
 from proveout.proto.events import IterationId
 from proveout.proto.messages import (
     CheckInvariants,
@@ -35,8 +35,10 @@ from proveout.proto.messages import (
     Endpoint,
     InspectSystem,
     LinkSystems,
+    LoadPool,
     LoadShare,
     PopulateSystem,
+    ReadFacts,
     RunCapture,
     RunLoad,
     RunSql,
@@ -50,7 +52,7 @@ Distribution: TypeAlias = Literal["constant", "poisson"]
 
 DRAIN_TIMEOUT_S = 120.0
 _HOUR_S = 3600.0
-_ROWS_PER_S_MIN = 200.0
+_ROWS_PER_S_MIN = 2_000.0
 
 
 def propagations(plan: Plan) -> tuple[tuple[System, System], ...]:
@@ -156,7 +158,11 @@ def loads(
 ) -> tuple[tuple[str, RunLoad], ...]:
     """The load of an iteration: one task for each client host that has a share; those that are gone leave theirs to the rest."""
     workload = plan.workload(stage.workload)
-    given = shares(present(stage.clients, without), iteration.rung, rate, _distribution(stage))
+    pool = stage.pool
+    clients = present(stage.clients, without)
+    if pool.kind == "ray":  # the first drives the cluster
+        clients = clients[:1]
+    given = shares(clients, iteration.rung, rate, _distribution(stage))
     return tuple(
         (
             host,
@@ -165,13 +171,21 @@ def loads(
                 endpoint=endpoint,
                 share=_arriving(stage, share),
                 windows=windows,
-                workers=min(share.count, stage.workers or cores.get(host, 1)),
+                workers=_workers(stage, share, cores.get(host, 1)),
                 seed=seed(workload, iteration),
                 label=str(iteration),
+                pool=LoadPool(kind=pool.kind, address=pool.address, placement=pool.placement),
             ),
         )
         for host, share in given.items()
     )
+
+
+def _workers(stage: Ladder | Search, share: LoadShare, cores: int) -> int:
+    """Worker processes of a share; of a Ray pool 0 when the cluster's CPUs say how many."""
+    if stage.pool.kind == "local":
+        return min(share.count, stage.workers or cores)
+    return min(share.count, stage.pool.workers or stage.workers or 0)
 
 
 def _distribution(stage: Ladder | Search) -> Distribution:
@@ -208,7 +222,7 @@ def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) ->
     return ((system.host, RunCapture(capture=capture, endpoints=tuple(ends))),)
 
 
-def what(spec: TaskSpec) -> str:  # noqa: PLR0911  # one arm per kind of task
+def what(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind of task
     """The `what` of a task's key: the verb and its object."""
     match spec:
         case StartSystem(system=system):
@@ -225,6 +239,8 @@ def what(spec: TaskSpec) -> str:  # noqa: PLR0911  # one arm per kind of task
             return f"link:{source.system}"
         case CompareSystems(source=source):
             return f"compare:{source.system}"
+        case ReadFacts():
+            return "facts"
         case CheckInvariants(endpoint=endpoint):
             return f"invariants:{endpoint.system}"
         case RunSql(endpoint=endpoint):
@@ -240,18 +256,18 @@ def what(spec: TaskSpec) -> str:  # noqa: PLR0911  # one arm per kind of task
 def deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911  # one arm per kind of task
     """How long an agent may take for a task, seconds. Generous: a dead agent is noticed by its lease, not by this."""
     match spec:
-        case InspectSystem():
+        case InspectSystem() | ReadFacts():
             return 30.0
         case StartSystem() | StopSystem():
             return 180.0
         case PopulateSystem(workload=workload):
-            return 600.0 + _units(workload) / _ROWS_PER_S_MIN
+            return 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
         case LinkSystems(workload=workload, copy_data=copy_data):
-            return 300.0 + (_units(workload) / _ROWS_PER_S_MIN if copy_data else 0.0)
+            return 300.0 + (expected_rows(workload) / _ROWS_PER_S_MIN if copy_data else 0.0)
         case CompareSystems(workload=workload, drain_timeout_s=drain_s):
-            return drain_s + 600.0 + _units(workload) / _ROWS_PER_S_MIN
+            return drain_s + 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
         case CheckInvariants(workload=workload):
-            return 600.0 + _units(workload) / _ROWS_PER_S_MIN
+            return 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
         case RunLoad(windows=windows):
             return windows.total_s + 240.0
         case RunCapture():
@@ -260,8 +276,3 @@ def deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911  # one arm per kind of
             return _HOUR_S
         case RunSql():
             return 12 * _HOUR_S
-
-
-def _units(workload: Workload) -> float:
-    value: Value = dict(workload.parameters).get("population", 0)
-    return float(value) if isinstance(value, (int, float)) else 0.0

@@ -21,6 +21,7 @@ from proveout.coordinator.preparing import (
     sql_part,
 )
 from proveout.coordinator.state import Dialling, Turn
+from proveout.coordinator.surveying import survey
 from proveout.coordinator.waves import batch
 from proveout.dsl import order
 from proveout.dsl.describe import iterations
@@ -48,8 +49,9 @@ def decide(turn: Turn) -> None:
     elif state.facts.open_iteration is not None:
         iteration.abandon(turn, state.facts.open_iteration)
     elif not _work_remains(state.plan, state.facts):
-        ending.judge(turn)
-    elif not (_agents(turn) or _systems(turn) or _data(turn) or _links(turn)):
+        if not survey(turn, "end"):
+            ending.judge(turn)
+    elif not (_agents(turn) or _systems(turn) or survey(turn, "start") or _data(turn) or _links(turn)):
         stage = next((s for s in state.plan.stages if s.id not in state.facts.stages_finished), None)
         if stage is None:
             _compare(turn)

@@ -50,7 +50,8 @@ def external_endpoints(plan: Plan, environment: Mapping[str, str]) -> dict[str, 
 def filled(system: System, values: Mapping[str, str]) -> str:
     """The system's dsn with each reference replaced, quoted as a libpq conninfo or URI wants it.
 
-    Oracle's `user/password@target` is divided at the first `/` and the last `@`, so a password stands there as it is.
+    Oracle's `user/password@target` is divided at the first `/` and the last `@`, so a password stands there as it is; so it
+    does in the dsn of an engine that another package has the driver for.
     """
     dsn = system.dsn or ""
     is_uri = dsn.startswith(("postgres://", "postgresql://", "mysql://", "mariadb://"))
@@ -59,7 +60,7 @@ def filled(system: System, values: Mapping[str, str]) -> str:
         value = values[match.group("name")]
         if is_uri:
             return match.group("open") + quote(value, safe="") + match.group("close")
-        if system.engine in {"sqlite", "oracle", "timesten"}:
+        if system.engine not in {"postgres", "mysql"}:
             return match.group("open") + value + match.group("close")
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 

@@ -10,6 +10,8 @@ from dataclasses import replace
 
 from proveout.coordinator import dag
 from proveout.coordinator.exchange import Close, Part
+from proveout.coordinator.fingerprint import fingerprints
+from proveout.coordinator.results import load_results
 from proveout.coordinator.state import Batch, Turn
 from proveout.proto.events import RunFinished
 from proveout.proto.messages import StopSystem, Task
@@ -23,6 +25,9 @@ _REASONS = {
 
 def judge(turn: Turn) -> None:
     """All work is done: reach the verdicts that have not been reached yet."""
+    for found in fingerprints(load_results(turn.state.facts.history)):
+        for change in found.drift:
+            turn.notice("warning", f"{found.name} has changed while the run went on: {change}", found.host)
     reached = {v.id for v in turn.state.facts.verdicts}
     for verdict in turn.judgement.verdicts(turn.state.facts):
         if verdict.id not in reached:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from proveout.coordinator import validity
+from proveout.coordinator import machines, validity
 from proveout.coordinator.observed import lag_metrics, os_metrics, prune, waits_metrics
 from proveout.coordinator.series import Recording, Window
 from proveout.dsl.plan import Capture, Ladder, Plan, Search
@@ -49,7 +49,7 @@ def summarise(
     window = measure_window(loads, clocks)
     merged = merge_loads(load.transactions for load in loads.values())
     ended = ended_by_type(loads, seconds)
-    ceiling = _ceiling(loads, shared=validity.shares_machine(plan, stage))
+    ceiling = _ceiling(loads, shared=machines.shared(plan, stage))
     load_tree = _load_metrics(merged, loads, threads=id.rung, rate=rate, ceiling=ceiling)
     summaries = tuple(_summary(item, ended[item.counts.name], loads) for item in merged)
     recordings = {key: Recording(samples) for key, samples in captures.items()}

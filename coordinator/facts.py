@@ -15,6 +15,7 @@ from proveout.proto.events import (
     AgentLost,
     AgentUp,
     Event,
+    FactsTaken,
     InvariantsSeen,
     IterationFinished,
     IterationId,
@@ -37,7 +38,7 @@ from proveout.proto.events import (
 class Facts:
     """The fold of a run's events. `history` is all of them but the live ones, in order; the rest are views of it.
 
-    `without` are the hosts that this sitting goes on without; a resume dials them again. `open_iteration` has started and
+    `taken` are the environment's facts of this sitting by (when, host, system). `without` are the hosts that this sitting goes on without; a resume dials them again. `open_iteration` has started and
     neither finished nor been voided. `probes` counts the probes reported per search. `invariants` were looked at: (stage,
     iteration or "", system).
     """
@@ -46,6 +47,7 @@ class Facts:
     started: RunStarted | None = None
     cores: Mapping[str, int] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
+    taken: Mapping[tuple[str, str, str], FactsTaken] = field(default_factory=dict)
     stages_started: frozenset[str] = frozenset()
     stages_finished: Mapping[str, StageFinished] = field(default_factory=dict)
     populated: frozenset[tuple[str, str]] = frozenset()
@@ -89,7 +91,9 @@ def apply(facts: Facts, event: Event) -> Facts:
 def _view(facts: Facts, event: Event) -> Facts:  # noqa: PLR0911  # one arm per kind of event
     match event:
         case RunStarted():
-            return replace(facts, started=event, ended=None, without=frozenset())
+            return replace(facts, started=event, ended=None, without=frozenset(), taken={})
+        case FactsTaken():
+            return replace(facts, taken={**facts.taken, (event.when, event.host, event.system): event})
         case AgentLost(abandoned=True):
             return replace(facts, without=facts.without | {event.host})
         case AgentUp():

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from proveout.coordinator import dag
 from proveout.coordinator.state import Turn
 from proveout.coordinator.waves import batch
 from proveout.dsl.plan import Ladder, Plan, Populate, Search
-from proveout.dsl.workloads.parameters import CHECKED_AFTER
+from proveout.dsl.workloads.parameters import CHECKED_AFTER, OF_OUR_ROWS
 from proveout.proto.messages import CheckInvariants
 
 
@@ -54,11 +55,18 @@ def reached(plan: Plan, target: str) -> tuple[str, ...]:
 
 
 def _due(turn: Turn, stage: Ladder | Search, iteration: str) -> bool:
-    seen = turn.state.facts.invariants
-    names = [n for n in reached(turn.state.plan, stage.target) if (stage.id, iteration, n) not in seen]
+    plan, seen = turn.state.plan, turn.state.facts.invariants
+    names = [n for n in reached(plan, stage.target) if (stage.id, iteration, n) not in seen and _known(plan, stage, n)]
     if names:
         _look(turn, stage, names, iteration=iteration)
     return bool(names)
+
+
+def _known(plan: Plan, stage: Ladder | Search, system: str) -> bool:
+    """Whether a system holds rows that the workload's invariants can speak of: what others loaded is their word."""
+    sources = {system, *(source.name for source, sink in dag.propagations(plan) if sink.name == system)}
+    ours = any(dag.populating(plan, name) for name in sources)
+    return ours or plan.workload(stage.workload).kind not in OF_OUR_ROWS
 
 
 def _look(

@@ -15,12 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from proveout.coordinator import stats
+from proveout.coordinator.knee import Knee, NoKnee, find
 from proveout.dsl import expressions, metrics
 from proveout.dsl.plan import Expression, Ladder, Populate, Search, Sql, Stage
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
     Event,
+    FactsTaken,
     InvariantsSeen,
     IterationFinished,
     IterationVoided,
@@ -87,6 +89,11 @@ class StageResult:
         """The rungs that were run, fewest threads first (for a search: its probes as one rung)."""
         return rungs(self.iterations, self.confidence)
 
+    @property
+    def knee(self) -> Knee | NoKnee:
+        """Where the ladder's throughput stops growing with its threads, or why that cannot be said."""
+        return _knee(self.rungs)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResults:
@@ -95,6 +102,7 @@ class RunResults:
     run: RunStarted | None = None
     agents: Mapping[str, AgentUp] = field(default_factory=dict)
     systems: Mapping[str, SystemUp] = field(default_factory=dict)
+    taken: tuple[FactsTaken, ...] = ()
     stages: Mapping[str, StageResult] = field(default_factory=dict)
     propagations: tuple[PropagationCompared, ...] = ()
     invariants: tuple[InvariantsSeen, ...] = ()
@@ -130,6 +138,8 @@ def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # no
             return replace(results, agents={**results.agents, event.host: event})
         case SystemUp():
             return replace(results, systems={**results.systems, event.system: event})
+        case FactsTaken():
+            return replace(results, taken=(*results.taken, event))
         case AgentLost():
             return replace(results, lost=(*results.lost, event))
         case Notice():
@@ -267,11 +277,21 @@ def peak(found: Iterable[RungResult]) -> RungResult | None:
 
 
 def ladder_metrics(iterations: Iterable[IterationFinished], confidence: float = stats.CONFIDENCE) -> Metrics:
-    """`{rungs: {threads: tree}, peak: tree}`; the peak is the rung with the largest mean throughput."""
+    """`{rungs: {threads: tree}, peak: tree, knee: tree}`; the peak is the rung with the largest mean throughput.
+
+    The knee is the rung that `knee.find` gives, with the interval of its threads; no knee, no `knee`.
+    """
     found = [rung for rung in rungs(iterations, confidence) if rung.tree]
     tree: Metrics = {expressions.RUNGS: {str(rung.threads): rung.tree for rung in found}}
-    top = peak(found)
+    top, bend = peak(found), _knee(found)
+    if isinstance(bend, Knee):
+        bent = next(rung.tree for rung in found if rung.threads == bend.threads)
+        tree["knee"] = bent | {"threads": bend.estimate}
     return tree | ({"peak": top.tree} if top else {})
+
+
+def _knee(found: Iterable[RungResult]) -> Knee | NoKnee:
+    return find([(rung.threads, rung.tree["tps"]) for rung in found if "tps" in rung.tree])
 
 
 def search_metrics(result: StageResult) -> Metrics:

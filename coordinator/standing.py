@@ -9,19 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
+from proveout.coordinator.knee import NoKnee
 from proveout.coordinator.results import RunResults, StageResult, confirmation, peak
-from proveout.dsl.syntax import Call, ExpressionFault, Name, Number, Syntax, children, parse, ungroup
+from proveout.dsl.syntax import Call, ExpressionFault, Member, Name, Number, Syntax, children, parse, ungroup
 from proveout.proto.events import IterationFinished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Iterations by name; `excluded` names those that are invalid after all reruns, each with its reason."""
+    """Iterations by name; `excluded` names those that are invalid after all reruns, each with its reason.
+
+    `stages` are those that the check reads, `failed_checks` what voided the excluded iterations, `knees` the ladders whose knee it
+    reads and that have none.
+    """
 
     iterations: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    failed_checks: tuple[str, ...] = ()
+    knees: tuple[str, ...] = ()
+
+
+KNEE: Literal["knee"] = "knee"
+Rung: TypeAlias = int | Literal["knee"] | None
 
 
 def standing(text: str, results: RunResults) -> Standing:
@@ -33,7 +46,8 @@ def standing(text: str, results: RunResults) -> Standing:
     used: list[IterationFinished] = []
     excluded: list[IterationFinished] = []
     remarks: list[str] = []
-    for stage, rung in dict.fromkeys(_references(tree, results)):
+    read = list(dict.fromkeys(_references(tree, results)))
+    for stage, rung in read:
         result = results.stages[stage]
         if result.kind == "search":
             confirming = confirmation(result)
@@ -47,15 +61,23 @@ def standing(text: str, results: RunResults) -> Standing:
         iterations=tuple(dict.fromkeys(str(item.id) for item in used)),
         excluded=tuple(dict.fromkeys(f"{item.id}: {_why(item)}" for item in excluded)),
         remarks=tuple(dict.fromkeys([*remarks, *_warnings(used)])),
+        stages=tuple(dict.fromkeys(stage for stage, _ in read)),
+        failed_checks=tuple(dict.fromkeys(f.check for item in excluded for f in item.findings if not f.ok and f.voids)),
+        knees=tuple(stage for stage, rung in read if rung == KNEE and isinstance(results.stages[stage].knee, NoKnee)),
     )
 
 
-def _references(node: Syntax, results: RunResults) -> Iterator[tuple[str, int | None]]:
-    """(stage, rung) for `at(stage, n)`, (stage, None) for any other mention of a stage: of a ladder that is its peak."""
+def _references(node: Syntax, results: RunResults) -> Iterator[tuple[str, Rung]]:
+    """(stage, rung) for `at(stage, n)`, (stage, KNEE) for its knee, (stage, None) for any other mention: of a ladder that is its peak."""
     if isinstance(node, Call) and node.function == "at" and len(node.arguments) == 2:
         stage, rung = map(ungroup, node.arguments)
         if isinstance(stage, Name) and isinstance(rung, Number) and stage.name in results.stages:
             yield stage.name, int(rung.value)
+            return
+    if isinstance(node, Member) and node.name == KNEE:
+        stage = ungroup(node.of)
+        if isinstance(stage, Name) and stage.name in results.stages:
+            yield stage.name, KNEE
             return
     if isinstance(node, Name) and node.name in results.stages:
         yield node.name, None
@@ -63,14 +85,14 @@ def _references(node: Syntax, results: RunResults) -> Iterator[tuple[str, int | 
         yield from _references(part, results)
 
 
-def _behind(result: StageResult, rung: int | None) -> tuple[list[IterationFinished], list[IterationFinished]]:
+def _behind(result: StageResult, rung: Rung) -> tuple[list[IterationFinished], list[IterationFinished]]:
     """The iterations behind a rung's numbers, and the repeats that are missing in them.
 
-    Behind the peak stands the rung that it is; of the others, an excluded repeat matters when its throughput could have made
+    Behind the knee stands the whole ladder. Behind the peak stands the rung that it is; of the others, an excluded repeat matters when its throughput could have made
     another rung the peak.
     """
     if rung is not None:
-        found = [item for item in result.rungs if item.threads == rung]
+        found = [item for item in result.rungs if rung in (item.threads, KNEE)]
         return [i for item in found for i in item.iterations], [i for item in found for i in item.excluded]
     top = peak(result.rungs)
     if top is None:
@@ -85,8 +107,11 @@ def _why(iteration: IterationFinished) -> str:
     return "; ".join(finding.evidence for finding in iteration.findings if not finding.ok and finding.voids)
 
 
-def _missing(result: StageResult, rung: int | None) -> Iterator[str]:
-    if result.cut is not None and rung in result.cut.skipped:
+def _missing(result: StageResult, rung: Rung) -> Iterator[str]:
+    if rung == KNEE:
+        if isinstance(result.knee, NoKnee):
+            yield f"{result.id} has no knee: {result.knee.reason}"
+    elif result.cut is not None and rung in result.cut.skipped:
         yield f"{rung} threads were not run: stopped at {result.cut.at_rung} ({result.cut.evidence})"
     elif result.finished is not None and result.finished.outcome == "failed":
         yield f"stage {result.id} was not run to its end"

@@ -94,7 +94,18 @@ class Judgement(Protocol):
 # ---- steps: what is being waited for -----------------------------------------------------------------------------
 
 Purpose: TypeAlias = Literal[
-    "start", "wipe", "populate", "link", "snapshot", "restore", "checkpoint", "sql", "invariants", "compare", "stop"
+    "start",
+    "wipe",
+    "populate",
+    "link",
+    "snapshot",
+    "restore",
+    "checkpoint",
+    "sql",
+    "invariants",
+    "compare",
+    "stop",
+    "facts",
 ]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from proveout.coordinator.advice import advise
 from proveout.coordinator.judging import Judged, judge
 from proveout.coordinator.results import RunResults, environment, ladder_metrics, load_results
 from proveout.coordinator.standing import Standing, standing
@@ -87,6 +88,8 @@ def _verdict(check: Check, tree: Metrics, results: RunResults) -> VerdictReached
         judged = Judged(outcome=UNDECIDED, evidence=f"{judged.evidence}; but {_without(stands)}")
     elif stands.excluded or stands.remarks:
         judged = replace(judged, evidence="; ".join((judged.evidence, *_remarks(stands))))
+    if judged.outcome == UNDECIDED:
+        judged = replace(judged, evidence=judged.evidence + advise(judged, stands, results))
     return VerdictReached(
         id=check.id,
         title=check.title,

@@ -9,22 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Literal
 
 from proveout.coordinator import dag
 from proveout.coordinator.state import Batch, Purpose, Turn
 from proveout.dsl.plan import Populate, Sql, System
-from proveout.proto.events import InvariantsSeen, PopulateFinished, PropagationCompared, SystemUp
+from proveout.proto.events import FactsTaken, InvariantsSeen, PopulateFinished, PropagationCompared, SystemUp
 from proveout.proto.messages import (
     AgentMessage,
     CheckInvariants,
     Compared,
     CompareSystems,
     Endpoint,
+    FactsRead,
     InspectSystem,
     InvariantsChecked,
     LinkSystems,
     Populated,
     PopulateSystem,
+    ReadFacts,
     SnapshotSystem,
     SqlDone,
     StartSystem,
@@ -73,7 +76,7 @@ def batch_heard(turn: Turn, step: Batch, message: AgentMessage) -> None:
     """Take an answer to one of the batch's tasks."""
     match message:
         case TaskDone(key=key, result=result) if key in step.pending:
-            _task_done(turn, step, step.specs[key], result)
+            _task_done(turn, step, key, result)
             _step_on(turn, replace(step, pending=step.pending - {key}))
         case TaskFailed(key=key, error=error) if key in step.pending:
             batch_failed(turn, step, key, error.message, error.way_out)
@@ -99,6 +102,9 @@ def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str) 
     if isinstance(spec, StopSystem) and step.purpose == "stop":
         turn.notice("warning", text, host)
         _step_on(turn, replace(step, pending=step.pending - {key}))
+    elif step.purpose == "facts":
+        turn.notice("warning", f"the environment's fingerprint is not whole: {text}", host)
+        _step_on(turn, replace(step, pending=step.pending - {key}))
     elif isinstance(spec, CompareSystems):
         turn.notice("error", text, host)
         _compared(turn, spec, Compared(tables=(), drained=False, drain_s=0.0))
@@ -111,11 +117,14 @@ def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str) 
         turn.end("failed", 4, text)
 
 
-def _task_done(turn: Turn, step: Batch, spec: TaskSpec, result: TaskResult) -> None:
+def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:
     """Establish what a task has brought about."""
+    spec, host = step.specs[key], key.rpartition("/")[2]
     match spec, result:
         case StartSystem(system=system), SystemStarted():
             _started(turn, system, result)
+        case (ReadFacts(), FactsRead()) | (InspectSystem(), SystemStarted()) if step.purpose == "facts":
+            _facts_taken(turn, step, spec, host, result)
         case InspectSystem(endpoint=endpoint), SystemStarted():
             up = replace(endpoint, version=result.endpoint.version)
             _up(turn, turn.state.plan.system(endpoint.system), up, result)
@@ -207,6 +216,16 @@ def _compared(turn: Turn, spec: CompareSystems, result: Compared) -> None:
             tables=result.tables,
         )
     )
+
+
+def _facts_taken(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TaskResult) -> None:
+    """A part of the fingerprint; the batch's name says of which end of the run."""
+    when: Literal["start", "end"] = "end" if step.name.endswith(":end") else "start"
+    if isinstance(result, FactsRead):
+        turn.emit(FactsTaken(when=when, host=host, facts=dict(result.facts)))
+    elif isinstance(result, SystemStarted) and isinstance(spec, InspectSystem):
+        facts = {"engine": spec.endpoint.engine, "version": result.endpoint.version, **dict(result.settings)}
+        turn.emit(FactsTaken(when=when, host=host, system=spec.endpoint.system, facts=facts))
 
 
 def _invariants(turn: Turn, step: Batch, spec: CheckInvariants, result: InvariantsChecked) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from proveout.dsl import schema
-from proveout.dsl.entries import add_captures, add_workloads
+from proveout.dsl.entries import add_captures, add_pools, add_workloads
 from proveout.dsl.expression_check import Expected, check_expression
 from proveout.dsl.includes import read
 from proveout.dsl.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
@@ -54,6 +54,7 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
     add_topology(scope, root)
     add_workloads(scope, root.get("workloads"))
     add_captures(scope, root.get("captures"))
+    add_pools(scope, root.get("pools"))
     drafts = compile_stages(scope, root.get("stages"), root)
     figures = _figures(root, problems)
     draft = _plan(root, scope, drafts, figures)

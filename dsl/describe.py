@@ -30,10 +30,9 @@ from proveout.dsl.plan import (
     Stage,
     System,
     Think,
-    Workload,
 )
 from proveout.dsl.units import format_duration
-from proveout.dsl.workloads.parameters import table_rows
+from proveout.dsl.workloads.parameters import expected_rows
 
 ITERATION_OVERHEAD_S = 1.0
 """Connecting, arming and collecting around an iteration."""
@@ -163,16 +162,6 @@ def iterations(stage: Stage) -> int:
             return 0
 
 
-def expected_rows(workload: Workload) -> float:
-    """Rows that a population has on average, all tables."""
-    if workload.kind == "sql":
-        return float(table_rows(workload))
-    values = dict(workload.parameters)
-    units = values.get("population")
-    per_unit = 11.1 if values.get("cardinality") == "lab" else 9.75
-    return float(units) * per_unit if isinstance(units, (int, float)) else 0.0
-
-
 def terminals(total: int, clients: int) -> tuple[int, ...]:
     """How `total` threads are split over `clients` hosts: as evenly as whole numbers allow, the first get the rest."""
     each, rest = divmod(total, clients)
@@ -237,7 +226,10 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:
             return f"load {stage.workload} into {', '.join(stage.into)}", (f"about {rows:,.0f} rows each",)
         case Ladder():
             rungs = ", ".join(map(str, stage.threads))
-            detail = [f"{rungs} threads, {_times(stage)}; {_arrival(stage)}", _windows(stage), *_order(plan, stage)]
+            alone = stage.workers is not None and stage.workers >= max(stage.threads)
+            each = "process of one thread" if stage.threads == (1,) else "processes of one thread each"
+            what = each if alone else "threads"
+            detail = [f"{rungs} {what}, {_times(stage)}; {_arrival(stage)}", _windows(stage), *_order(plan, stage)]
             if stage.stop_when is not None:
                 detail.append(f"stops climbing when {stage.stop_when.text}")
             return f"{stage.workload} on {stage.target}", tuple(detail)

@@ -1,16 +1,19 @@
-"""`workloads:` and `captures:` -> the plan's, each validated by what its kind asks for."""
+"""`workloads:`, `captures:` and `pools:` -> the plan's, each validated by what its kind asks for."""
 
 from __future__ import annotations
 
+import re
+
 from pydantic import BaseModel
 
+from proveout.dsl.errors import ProveoutError
 from proveout.dsl.nodes import Map, Node, Scalar, did_you_mean
-from proveout.dsl.plan import Capture, Workload
-from proveout.dsl.schema import CaptureEntry
+from proveout.dsl.plan import Capture, Pool, Workload
+from proveout.dsl.schema import CaptureEntry, PoolEntry
 from proveout.dsl.scope import Scope, where_of
 from proveout.dsl.sql_check import check_sql
 from proveout.dsl.validation import validate
-from proveout.dsl.workloads.parameters import KINDS, to_values
+from proveout.dsl.workloads.parameters import KINDS, kinds, model_of, to_values
 from proveout.dsl.workloads.sql_parameters import Custom
 
 
@@ -22,12 +25,11 @@ def add_workloads(scope: Scope, section: Node | None) -> None:
         if not isinstance(kind, Scalar):
             scope.problems.add(key.where, "`kind` is required", key=f"{path}.kind", hint=did_you_mean("", KINDS))
             continue
-        if kind.text not in KINDS:
-            hint = did_you_mean(kind.text, KINDS)
-            scope.problems.add(kind.where, f"there is no workload kind `{kind.text}`", key=f"{path}.kind", hint=hint)
+        parameters = _parameters(scope, kind, path)
+        if parameters is None:
             continue
         rest = Map(entries=tuple(entry for entry in node.entries if entry[0].text != "kind"), where=node.where)
-        model = validate(KINDS[kind.text], rest, path, scope.problems)
+        model = validate(parameters, rest, path, scope.problems)
         if isinstance(model, Custom):
             before = len(scope.problems.found)
             check_sql(model, rest, path, scope.problems)
@@ -46,6 +48,19 @@ _WITHOUT_WAITS = {
         "capture its host with kind: os, and look into performance_schema on the server",
     ),
 }
+
+
+def _parameters(scope: Scope, kind: Scalar, path: str) -> type[BaseModel] | None:
+    """The model of a kind, built in or of another package; None, and a problem noted, when there is none."""
+    try:
+        found = model_of(kind.text)
+    except ProveoutError as error:
+        scope.problems.add(kind.where, error.what, key=f"{path}.kind", hint=error.way_out)
+        return None
+    if found is None:
+        hint = did_you_mean(kind.text, kinds())
+        scope.problems.add(kind.where, f"there is no workload kind `{kind.text}`", key=f"{path}.kind", hint=hint)
+    return found
 
 
 class _AnyKind(BaseModel, extra="allow"):
@@ -92,8 +107,44 @@ def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: s
     if entry.kind == "waits" and objection is not None:
         scope.problems.add(where, objection[0], key=f"{path}.system", hint=objection[1])
         return None
-    if entry.kind == "waits" and system.engine in {"oracle", "timesten"}:
+    if entry.kind == "waits" and system.engine not in {"postgres", "oracle"}:
         message = f"wait events of {system.engine} are not captured in this release"
         scope.problems.add(where, message, key=f"{path}.system")
         return None
     return Capture(name=key.text, kind=entry.kind, every_s=entry.every, system=system.name, where=key.where)
+
+
+OWN_POOLS = (Pool(name="local"), Pool(name="ray", kind="ray"))
+"""The pools that every plan has."""
+
+_CLUSTER = re.compile(r"auto|(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
+
+
+def add_pools(scope: Scope, section: Node | None) -> None:
+    """Compile `pools:` into `scope`, beside those that every plan has."""
+    scope.pools |= {pool.name: pool for pool in OWN_POOLS}
+    for key, node, entry in scope.entries(section, "pool", PoolEntry, "pools"):
+        path = f"pools.{key.text}"
+        if key.text in {pool.name for pool in OWN_POOLS}:
+            scope.problems.add(key.where, f"every plan has a pool `{key.text}`", key=path, hint="choose another name")
+            continue
+        if entry.address is not None and not _is_cluster(entry.address):
+            where = where_of(node, "address")
+            hint = "`auto`, or name:port of the cluster's GCS; the agent's host is one of its nodes"
+            message = f"`{entry.address}` is not the address of a Ray cluster"
+            scope.problems.add(where, message, key=f"{path}.address", hint=hint)
+            continue
+        scope.pools[key.text] = Pool(
+            name=key.text,
+            kind=entry.kind,
+            address=entry.address or "",
+            placement=entry.placement,
+            workers=entry.workers,
+            where=key.where,
+        )
+    scope.declared["pool"] |= {pool.name for pool in OWN_POOLS}
+
+
+def _is_cluster(address: str) -> bool:
+    match = _CLUSTER.fullmatch(address)
+    return match is not None and (match[1] is None or 0 < int(match[1]) < 65536)

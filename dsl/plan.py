@@ -197,6 +197,23 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Where load workers run: `local`, processes of the client agents; `ray`, actors on a Ray cluster.
+
+    A Ray pool without an `address` is formed on the client hosts for the run, with an address (`auto`, `name:port`) it is a
+    cluster that runs already and that the first client host belongs to. `placement` deals the workers round the nodes
+    (`spread`) or fills node after node (`pack`). `workers` is their number in total; None is one for each CPU.
+    """
+
+    name: str = "local"
+    kind: Literal["local", "ray"] = "local"
+    address: str = ""
+    placement: Literal["spread", "pack"] = "spread"
+    workers: int | None = None
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Populate:
     """Create the workload's schema in each system of `into` and load it, the same rows in each."""
 
@@ -234,6 +251,7 @@ class Ladder:
     stop_when: Expression | None = None
     retries: int = 1
     workers: int | None = None
+    pool: Pool = field(default_factory=Pool)
     limits: Limits = field(default_factory=Limits)
     where: Where = NOWHERE
     kind: Literal["ladder"] = "ladder"
@@ -264,6 +282,7 @@ class Search:
     captures: tuple[str, ...] = ()
     retries: int = 1
     workers: int | None = None
+    pool: Pool = field(default_factory=Pool)
     limits: Limits = field(default_factory=Limits)
     where: Where = NOWHERE
     kind: Literal["search"] = "search"

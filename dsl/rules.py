@@ -15,14 +15,14 @@ from proveout.dsl.scope import Scope
 from proveout.dsl.topology import leads_back
 from proveout.dsl.workloads.parameters import (
     division_problem,
-    engine_problem,
     has_tables,
     load_problem,
     of_workload,
+    population_problem,
     writes,
 )
 
-LOAD_ONLY = frozenset({"keys", "range", "weights", "binds", "transactions"})
+LOAD_ONLY = frozenset({"binds", "keys", "ops_per_transaction", "profile", "range", "transactions", "weights"})
 """Workload parameters that shape the load and not the rows."""
 
 
@@ -71,7 +71,7 @@ class _Walk:
         if not has_tables(workload):
             self.problem(stage.where, f"workload `{stage.workload}` has no `tables`, so there is nothing to populate")
         for name in stage.into:
-            objection = engine_problem(of_workload(workload), self.scope.systems[name].engine)
+            objection = population_problem(workload, self.scope.systems[name].engine)
             if objection is not None:
                 self.problem(stage.where, objection)
             self.loaded[name] = stage.workload

@@ -199,10 +199,18 @@ class HostEntry(Strict):
     address: Text = Field(description="`local`, or name:port of a running agent.")
 
 
+ENGINES = ("postgres", "sqlite", "oracle", "timesten", "mysql", "duckdb")
+EngineName: TypeAlias = Annotated[
+    str,
+    Field(pattern=NAME_PATTERN, description="One of the release's, or of an installed package's."),
+    WithJsonSchema({"anyOf": [{"enum": list(ENGINES)}, {"type": "string", "pattern": NAME_PATTERN}]}),
+]
+
+
 class SystemEntry(Strict):
     """A database under test."""
 
-    engine: Literal["postgres", "sqlite", "oracle", "timesten", "mysql", "duckdb"]
+    engine: EngineName
     host: Name = Field(description="The host it runs on.")
     provision: Literal["embedded"] | None = Field(None, description="proveout starts it on `host`.")
     dsn: Text | None = Field(None, description="It runs already; passwords as ${secrets.name}.")
@@ -243,6 +251,19 @@ class CaptureEntry(Strict):
     on: Selector | None = Field(None, description="os: `all`, `role:…` or host names.")
     system: Name | None = Field(None, description="waits, lag: the system observed.")
     every: Every = Field(1.0, description="One sample each.")
+
+
+class PoolEntry(Strict):
+    """Where load workers run, other than as processes of the client agents."""
+
+    kind: Literal["ray"]
+    address: Text | None = Field(
+        None, description="A cluster that runs already: `auto` or name:port. Without, the client hosts form one."
+    )
+    workers: int | None = Field(None, ge=1, le=10_000, description="Workers in total; by default one for each CPU.")
+    placement: Literal["spread", "pack"] = Field(
+        "spread", description="Deal the workers round the nodes, or fill node after node."
+    )
 
 
 class LimitsEntry(Strict):
@@ -286,7 +307,10 @@ class Measured(StageBase):
     from_: Selector = Field(["role:client"], alias="from", description="The hosts that make the load.")
     capture: Names | None = Field(None, description="The captures that run beside it.")
     retries: int = Field(1, ge=0, le=10, description="How often an invalid iteration is run again.")
-    workers: int | None = Field(None, ge=1, le=1000, description="Load processes per host; by default its cores.")
+    workers: int | None = Field(
+        None, ge=1, le=1000, description="Load processes per host, by default its cores; of a Ray pool in total."
+    )
+    pool: Name = Field("local", description="Where the load processes run: `local`, `ray`, or one of `pools`.")
     limits: LimitsEntry = Field(default_factory=_usual_limits, description="What an iteration may show.")
 
 
@@ -316,7 +340,11 @@ class ThinkEntry(Strict):
 class LadderEntry(Measured):
     """Run the workload with growing numbers of threads, each repeated."""
 
-    threads: Rungs = Field(description="The rungs: threads in total, over all clients.")
+    threads: Rungs | None = Field(None, description="The rungs: threads in total, over all clients.")
+    processes: Rungs | None = Field(
+        None,
+        description="Rungs of processes instead, in total over all clients, each of one thread with its connection.",
+    )
     ramp_up: Ramp = Field(1.0, description="Load before the measure window.")
     measure: Duration = Field(description="The window that counts.")
     ramp_down: Ramp = Field(1.0, description="Load after the measure window.")
@@ -444,6 +472,7 @@ class Document(Strict):
     topology: Topology = Field(default_factory=Topology)
     secrets: dict[Id, SecretEntry] = Field(default_factory=dict)
     workloads: dict[Name, Any] = Field(default_factory=dict)
+    pools: dict[Name, PoolEntry] = Field(default_factory=dict)
     captures: dict[Name, CaptureEntry] = Field(default_factory=dict)
     stages: list[Any] = Field(min_length=1, max_length=200)
     verdicts: list[VerdictEntry] = Field(default_factory=list, max_length=200)

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from proveout.dsl.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
 from proveout.dsl.parameters import Parameters
-from proveout.dsl.plan import Capture, Host, Secret, System, Where, Workload
+from proveout.dsl.plan import Capture, Host, Pool, Secret, System, Where, Workload
 from proveout.dsl.schema import ID_PATTERN, NAME_PATTERN
 from proveout.dsl.validation import validate
 
@@ -26,7 +26,7 @@ Model = TypeVar("Model", bound=BaseModel)
 NAME_HINT = "names are made of ASCII letters, digits, _ and -, and begin with a letter"
 
 _NAME, _ID = re.compile(NAME_PATTERN), re.compile(ID_PATTERN)
-_NAMES = {"host": _NAME, "system": _NAME, "workload": _NAME, "capture": _NAME, "secret": _ID}
+_NAMES = {"host": _NAME, "system": _NAME, "workload": _NAME, "capture": _NAME, "pool": _NAME, "secret": _ID}
 
 
 @dataclass(slots=True)
@@ -44,6 +44,7 @@ class Scope:
     secrets: dict[str, Secret] = field(default_factory=dict)
     workloads: dict[str, Workload] = field(default_factory=dict)
     captures: dict[str, Capture] = field(default_factory=dict)
+    pools: dict[str, Pool] = field(default_factory=dict)
     declared: dict[str, set[str]] = field(default_factory=dict)
     unknowable: set[str] = field(default_factory=set)
 

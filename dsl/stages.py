@@ -19,6 +19,7 @@ from proveout.dsl.plan import (
     Limits,
     Open,
     Pause,
+    Pool,
     Populate,
     Ramp,
     Reset,
@@ -205,11 +206,10 @@ class _Stages:
 
     def ladder(self, entry: schema.LadderEntry) -> Ladder | None:
         target, clients, captures = self.measured(entry)
+        pool = self.pool(entry, clients)
         arrival = self.arrival(entry)
-        rungs = tuple(entry.threads)
-        if list(rungs) != sorted(set(rungs)):
-            self.problem("the rungs of a ladder go up", "threads", hint=f"{sorted(set(rungs))}")
-        if target is None or clients is None or captures is None or arrival is None:
+        rungs = self.rungs(entry)
+        if target is None or clients is None or captures is None or arrival is None or rungs is None or pool is None:
             return None
         stop = entry.stop_when
         return Ladder(
@@ -228,10 +228,25 @@ class _Stages:
             captures=captures,
             stop_when=None if stop is None else Expression(text=stop, where=self.where("stop_when")),
             retries=entry.retries,
-            workers=entry.workers,
+            workers=max(rungs) if entry.processes is not None else entry.workers,
+            pool=pool,
             limits=_limits(entry.limits),
             where=self.body.where,
         )
+
+    def rungs(self, entry: schema.LadderEntry) -> tuple[int, ...] | None:
+        """The rungs, in `threads` or in `processes`; a process that has one thread is a worker of its own."""
+        key, given = ("threads", entry.threads) if entry.processes is None else ("processes", entry.processes)
+        if given is None:
+            self.problem("`threads` is required", hint="threads: [1, 2, 4], or processes: [1, 2, 4]")
+            return None
+        if entry.processes is not None and entry.threads is not None:
+            self.problem("the rungs are either `threads` or `processes`", "processes", hint="leave one of them out")
+        if entry.processes is not None and entry.workers is not None:
+            self.problem("`processes` says how many load processes there are", "workers", hint="leave `workers` out")
+        if given != sorted(set(given)):
+            self.problem("the rungs of a ladder go up", key, hint=f"{sorted(set(given))}")
+        return tuple(given)
 
     def seed(self, entry: schema.LadderEntry) -> int | None:
         """What a shuffled order is drawn by."""
@@ -249,11 +264,14 @@ class _Stages:
 
     def search(self, entry: schema.SearchEntry) -> Search | None:
         target, clients, captures = self.measured(entry)
+        pool = self.pool(entry, clients)
         low = self.rate(entry.rate.from_, "rate", "from")
         high = self.rate(entry.rate.to, "rate", "to")
         if isinstance(low, float) and isinstance(high, float) and low >= high:
             self.problem("the search has no range: `from` is not below `to`", "rate", "from")
-        if target is None or clients is None or captures is None or low is None or high is None:
+        if target is None or clients is None or captures is None or pool is None:
+            return None
+        if low is None or high is None:
             return None
         return Search(
             id=self.id,
@@ -272,6 +290,7 @@ class _Stages:
             captures=captures,
             retries=entry.retries,
             workers=entry.workers,
+            pool=pool,
             limits=_limits(entry.limits),
             where=self.body.where,
         )
@@ -286,6 +305,18 @@ class _Stages:
         if target is not None and clients is not None:
             self.reachable(target, clients, "from")
         return target, clients, captures
+
+    def pool(self, entry: schema.Measured, clients: tuple[str, ...] | None) -> Pool | None:
+        """The pool of a stage that measures. Ray runs code for whoever is let in, so never beside a database."""
+        where = self.where("pool")
+        pool = self.scope.resolve("pool", entry.pool, self.scope.pools, where, f"{self.path}.pool")
+        if pool is None or pool.kind != "ray" or pool.address:
+            return pool
+        for system in self.scope.systems.values():
+            if system.host in (clients or ()) and not self.scope.hosts[system.host].is_local:
+                message = f"Ray would run on `{system.host}`, beside the database `{system.name}`"
+                self.problem(message, "pool", hint="make the load from other hosts, or use `pool: local`")
+        return pool
 
     def arrival(self, entry: schema.LadderEntry) -> Arrival | None:
         if entry.rate is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from proveout.dsl import mysql_settings
+from proveout.dsl import extensions, mysql_settings
 from proveout.dsl.nodes import Map, Node, did_you_mean
 from proveout.dsl.plan import Host, Secret, System, Where
-from proveout.dsl.schema import HostEntry, SecretEntry, SystemEntry, Topology
+from proveout.dsl.schema import ENGINES, HostEntry, SecretEntry, SystemEntry, Topology
 from proveout.dsl.scope import Scope, where_of
 
 DRIVERS = ("mysql", "oracle", "postgres", "sqlite", "timesten")
@@ -128,7 +128,9 @@ def _setting(value: str | float | bool) -> str:
 
 def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | None, path: str) -> bool:
     """Whether the rest of the plan can be checked with it; a missing driver is a problem, but does not stand in the way."""
-    if entry.engine not in DRIVERS:
+    if entry.engine not in ENGINES and not _is_announced(scope, node, entry, path):
+        return False
+    if entry.engine in ENGINES and entry.engine not in DRIVERS:
         hint = f"this release has {', '.join(DRIVERS)}"
         where = where_of(node, "engine")
         scope.problems.add(where, f"driver {entry.engine} is not built in yet", key=f"{path}.engine", hint=hint)
@@ -155,6 +157,23 @@ def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | No
     _check_settings(scope, node, entry, path)
     _check_dsn(scope, node, entry, path)
     return len(scope.problems.found) == before
+
+
+def _is_announced(scope: Scope, node: Map, entry: SystemEntry, path: str) -> bool:
+    """Whether another package has a driver for an engine; of those only the metadata is read here."""
+    announced = extensions.announced(extensions.DRIVERS)
+    if entry.engine not in announced:
+        hint = did_you_mean(entry.engine, [*ENGINES, *announced])
+        scope.problems.add(
+            where_of(node, "engine"), f"`engine` cannot be {entry.engine}", key=f"{path}.engine", hint=hint
+        )
+        return False
+    if entry.provision is not None:
+        where = where_of(node, "provision")
+        message = f"proveout cannot start {entry.engine}, whose driver is of another package"
+        hint = "start it yourself and give its dsn"
+        scope.problems.add(where, message, key=f"{path}.provision", hint=hint)
+    return entry.provision is None
 
 
 def _check_settings(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:

@@ -110,7 +110,7 @@ def _stage(plan: Plan, stage: Stage) -> Group:
         case Ladder():
             rung = _measured(plan, stage, ESTIMATE, f"a rung of `{stage.id}`")
             what = f"the ladder `{stage.id}`"
-            return Group(what=what, members={"peak": rung}, rungs=stage.threads, rung=rung)
+            return Group(what=what, members={"peak": rung, "knee": rung}, rungs=stage.threads, rung=rung)
         case Search():
             tree = _group(metrics.SEARCH, NUMBER, f"the search `{stage.id}`")
             return Group(what=tree.what, members={**tree.members, "confirm": iteration(plan, stage)})

@@ -110,6 +110,40 @@ THINK_TIME_CONSTANT: ThinkTime.ValueType  # 1
 THINK_TIME_EXPONENTIAL: ThinkTime.ValueType  # 2
 Global___ThinkTime: _TypeAlias = ThinkTime  # noqa: Y015
 
+class _PoolKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PoolKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PoolKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    POOL_KIND_UNSPECIFIED: _PoolKind.ValueType  # 0
+    POOL_KIND_LOCAL: _PoolKind.ValueType  # 1
+    POOL_KIND_RAY: _PoolKind.ValueType  # 2
+
+class PoolKind(_PoolKind, metaclass=_PoolKindEnumTypeWrapper): ...
+
+POOL_KIND_UNSPECIFIED: PoolKind.ValueType  # 0
+POOL_KIND_LOCAL: PoolKind.ValueType  # 1
+POOL_KIND_RAY: PoolKind.ValueType  # 2
+Global___PoolKind: _TypeAlias = PoolKind  # noqa: Y015
+
+class _Placement:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PlacementEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Placement.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PLACEMENT_UNSPECIFIED: _Placement.ValueType  # 0
+    PLACEMENT_SPREAD: _Placement.ValueType  # 1
+    PLACEMENT_PACK: _Placement.ValueType  # 2
+
+class Placement(_Placement, metaclass=_PlacementEnumTypeWrapper): ...
+
+PLACEMENT_UNSPECIFIED: Placement.ValueType  # 0
+PLACEMENT_SPREAD: Placement.ValueType  # 1
+PLACEMENT_PACK: Placement.ValueType  # 2
+Global___Placement: _TypeAlias = Placement  # noqa: Y015
+
 class _Window:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -669,6 +703,26 @@ class CompareSystems(_message.Message):
 Global___CompareSystems: _TypeAlias = CompareSystems  # noqa: Y015
 
 @_typing.final
+class ReadFacts(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIRECTORIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def directories(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
+    def __init__(
+        self,
+        *,
+        directories: _abc.Iterable[Global___NamedText] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directories", b"directories"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadFacts: _TypeAlias = ReadFacts  # noqa: Y015
+
+@_typing.final
 class CheckInvariants(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -788,6 +842,31 @@ class LoadShare(_message.Message):
 Global___LoadShare: _TypeAlias = LoadShare  # noqa: Y015
 
 @_typing.final
+class LoadPool(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    kind: Global___PoolKind.ValueType
+    address: _builtins.str
+    placement: Global___Placement.ValueType
+    def __init__(
+        self,
+        *,
+        kind: Global___PoolKind.ValueType = ...,
+        address: _builtins.str = ...,
+        placement: Global___Placement.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "kind", b"kind", "placement", b"placement"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoadPool: _TypeAlias = LoadPool  # noqa: Y015
+
+@_typing.final
 class RunLoad(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -798,6 +877,7 @@ class RunLoad(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
     seed: _builtins.int
     label: _builtins.str
@@ -809,6 +889,8 @@ class RunLoad(_message.Message):
     def share(self) -> Global___LoadShare: ...
     @_builtins.property
     def windows(self) -> Global___Windows: ...
+    @_builtins.property
+    def pool(self) -> Global___LoadPool: ...
     def __init__(
         self,
         *,
@@ -819,10 +901,11 @@ class RunLoad(_message.Message):
         workers: _builtins.int = ...,
         seed: _builtins.int = ...,
         label: _builtins.str = ...,
+        pool: Global___LoadPool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "share", b"share", "windows", b"windows", "workload", b"workload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "pool", b"pool", "share", b"share", "windows", b"windows", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "label", b"label", "seed", b"seed", "share", b"share", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "label", b"label", "pool", b"pool", "seed", b"seed", "share", b"share", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -870,6 +953,7 @@ class Task(_message.Message):
     RUN_LOAD_FIELD_NUMBER: _builtins.int
     RUN_CAPTURE_FIELD_NUMBER: _builtins.int
     CHECK_INVARIANTS_FIELD_NUMBER: _builtins.int
+    READ_FACTS_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     deadline_s: _builtins.float
     @_builtins.property
@@ -896,6 +980,8 @@ class Task(_message.Message):
     def run_capture(self) -> Global___RunCapture: ...
     @_builtins.property
     def check_invariants(self) -> Global___CheckInvariants: ...
+    @_builtins.property
+    def read_facts(self) -> Global___ReadFacts: ...
     def __init__(
         self,
         *,
@@ -913,12 +999,13 @@ class Task(_message.Message):
         run_load: Global___RunLoad | None = ...,
         run_capture: Global___RunCapture | None = ...,
         check_invariants: Global___CheckInvariants | None = ...,
+        read_facts: Global___ReadFacts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants"]  # noqa: Y015
+    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts"]  # noqa: Y015
     _WhichOneofArgType_spec: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_spec) -> _WhichOneofReturnType_spec | None: ...
 
@@ -1060,6 +1147,26 @@ class Compared(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Compared: _TypeAlias = Compared  # noqa: Y015
+
+@_typing.final
+class FactsRead(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedValue]: ...
+    def __init__(
+        self,
+        *,
+        facts: _abc.Iterable[Global___NamedValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FactsRead: _TypeAlias = FactsRead  # noqa: Y015
 
 @_typing.final
 class InvariantCheck(_message.Message):
@@ -1803,6 +1910,7 @@ class TaskDone(_message.Message):
     LOAD_RESULT_FIELD_NUMBER: _builtins.int
     CAPTURE_RESULT_FIELD_NUMBER: _builtins.int
     INVARIANTS_CHECKED_FIELD_NUMBER: _builtins.int
+    FACTS_READ_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     @_builtins.property
     def system_started(self) -> Global___SystemStarted: ...
@@ -1820,6 +1928,8 @@ class TaskDone(_message.Message):
     def capture_result(self) -> Global___CaptureResult: ...
     @_builtins.property
     def invariants_checked(self) -> Global___InvariantsChecked: ...
+    @_builtins.property
+    def facts_read(self) -> Global___FactsRead: ...
     def __init__(
         self,
         *,
@@ -1832,12 +1942,13 @@ class TaskDone(_message.Message):
         load_result: Global___LoadResult | None = ...,
         capture_result: Global___CaptureResult | None = ...,
         invariants_checked: Global___InvariantsChecked | None = ...,
+        facts_read: Global___FactsRead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "invariants_checked", b"invariants_checked", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "invariants_checked", b"invariants_checked", "key", b"key", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "key", b"key", "load_result", b"load_result", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result", "invariants_checked"]  # noqa: Y015
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result", "invariants_checked", "facts_read"]  # noqa: Y015
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 

@@ -66,6 +66,16 @@ class SystemUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FactsTaken:
+    """A part of the environment's fingerprint: what a host (or, with `system`, a system on it) was when a sitting began or the run ended."""
+
+    when: Literal["start", "end"]
+    host: str
+    system: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageStarted:
     """A stage begins; `iterations` it will run at most (0 when it has none)."""
 
@@ -318,6 +328,7 @@ Event: TypeAlias = (
     | AgentUp
     | AgentLost
     | SystemUp
+    | FactsTaken
     | StageStarted
     | StageProgress
     | PopulateFinished

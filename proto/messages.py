@@ -103,6 +103,13 @@ class CompareSystems:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFacts:
+    """Tell what this machine is and how it is set; answer `FactsRead`. `directories`: (system, where its data lies)."""
+
+    directories: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckInvariants:
     """Ask `endpoint` whether what `workload` must conserve is conserved; answer `InvariantsChecked`."""
 
@@ -146,8 +153,20 @@ class LoadShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPool:
+    """Where an agent's load workers run: see `plan.Pool`. A `ray` pool without an address is one that the agent forms."""
+
+    kind: Literal["local", "ray"] = "local"
+    address: str = ""
+    placement: Literal["spread", "pack"] = "spread"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunLoad:
-    """Arm a load: connect and prepare, report `armed`, wait for `Start(t0_ns)`, run the windows, answer `LoadResult`."""
+    """Arm a load: connect and prepare, report `armed`, wait for `Start(t0_ns)`, run the windows, answer `LoadResult`.
+
+    `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there.
+    """
 
     workload: Workload
     endpoint: Endpoint
@@ -156,6 +175,7 @@ class RunLoad:
     workers: int
     seed: int
     label: str
+    pool: LoadPool = field(default_factory=LoadPool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +195,7 @@ TaskSpec: TypeAlias = (
     | LinkSystems
     | CompareSystems
     | CheckInvariants
+    | ReadFacts
     | RunSql
     | Checkpoint
     | RunLoad
@@ -253,6 +274,13 @@ class InvariantCheck:
     name: str
     holds: bool
     evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactsRead:
+    """A machine's part of the environment's fingerprint, sorted by name (see `agent/facts.py`)."""
+
+    facts: tuple[tuple[str, Value], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,7 +415,7 @@ class CaptureResult:
 
 
 TaskResult: TypeAlias = (
-    SystemStarted | Populated | Compared | InvariantsChecked | SqlDone | Done | LoadResult | CaptureResult
+    SystemStarted | Populated | Compared | InvariantsChecked | FactsRead | SqlDone | Done | LoadResult | CaptureResult
 )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
+    FactsTaken,
     HostTick,
     InvariantsSeen,
     IterationFinished,
@@ -143,13 +144,12 @@ class RunView:
 
     @property
     def remaining_s(self) -> float:
-        """What the estimate leaves, s: known stages at their own estimate, the current one by the iterations it has done."""
+        """What the estimate leaves, s: known stages at their own estimate, those under way by the iterations they have done."""
         if self.ended is not None:
             return 0.0
         done = sum(stage.estimate_s for stage in self.stages if stage.state in ("ok", "failed"))
-        running = self.stage(self.current)
-        if running is not None and running.state == "running":
-            done += running.estimate_s * _share_done(running, self.now_unix_s)
+        running = [stage for stage in self.stages if stage.state == "running"]  # ladders that take turns: more than one
+        done += sum(stage.estimate_s * _share_done(stage, self.now_unix_s) for stage in running)
         return max(self.estimate_s - done, 0.0)
 
 
@@ -177,7 +177,9 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
             return replace(view, systems={**view.systems, event.system: event})
         case PropagationCompared():
             return replace(view, propagations={**view.propagations, event.source: event})
-        case InvariantsSeen():  # what is broken comes as a notice, all of it as a verdict
+        case (
+            InvariantsSeen() | FactsTaken()
+        ):  # what is broken, or has changed, comes as a notice; all of it is in the report
             return view
         case VerdictReached():
             others = tuple(verdict for verdict in view.verdicts if verdict.id != event.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from proveout.agent.drivers.base import Driver
+from proveout.dsl import extensions
 from proveout.dsl.errors import ProveoutError
 
 _DRIVERS = {
@@ -19,9 +20,7 @@ _DRIVERS = {
 def driver(engine: str) -> Driver:
     """The driver for an engine. Raises ProveoutError when there is none, or when its package is not installed here."""
     if engine not in _DRIVERS:
-        raise ProveoutError(
-            f"there is no driver for engine {engine!r}", way_out=f"engines with a driver: {', '.join(sorted(_DRIVERS))}"
-        )
+        return _announced(engine)
     module, name, requirement = _DRIVERS[engine]
     try:
         found: Driver = getattr(import_module(module), name)()
@@ -30,4 +29,22 @@ def driver(engine: str) -> Driver:
             f"the {engine} driver cannot be loaded: {error}",
             way_out=f"pip install '{requirement}' on this host, in the agent's environment",
         ) from None
+    return found
+
+
+def is_built_in(engine: str) -> bool:
+    """Whether the driver for an engine is this release's own."""
+    return engine in _DRIVERS
+
+
+def _announced(engine: str) -> Driver:
+    """The driver of another package: what its entry point names, called without arguments."""
+    make = extensions.load(extensions.DRIVERS, engine)
+    if make is None:
+        known = sorted({*_DRIVERS, *extensions.announced(extensions.DRIVERS)})
+        raise ProveoutError(
+            f"there is no driver for engine {engine!r}",
+            way_out=f"engines with a driver: {', '.join(known)}; have the same packages on coordinator and agents",
+        )
+    found: Driver = make()
     return found

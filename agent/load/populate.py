@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import time
 
+from proveout.agent.drivers.table import driver, is_built_in
 from proveout.agent.load.populate_crew import Crew, crew
 from proveout.agent.load.populate_protocol import Count, Execute, Load, Opening, Prepare, Settle, Undo
 from proveout.agent.tasks import TaskContext, TaskFault
+from proveout.dsl.errors import ProveoutError
 from proveout.dsl.workloads.base import Dialect, Population
 from proveout.dsl.workloads.table import build
 from proveout.proto.messages import Populated, PopulateSystem, TableCount
@@ -81,12 +83,22 @@ class _Progress:
 
 
 def _dialect(spec: PopulateSystem, population: Population) -> Dialect:
-    dialect = DIALECTS.get(spec.endpoint.engine)
+    dialect = _spoken(spec.endpoint.engine)
     if dialect is not None and dialect in population.before:
         return dialect
     what = f"workload {spec.workload.name} cannot be loaded into {spec.endpoint.system}: engine {spec.endpoint.engine}"
     why = "has no partitioned tables" if dialect else "is not one that this release can load"
     raise TaskFault("invalid", f"{what} {why}", way_out=f"engines that can be loaded: {', '.join(population.before)}")
+
+
+def _spoken(engine: str) -> Dialect | None:
+    """The dialect of an engine; of one that is not built in, its driver knows it."""
+    if engine in DIALECTS or is_built_in(engine):
+        return DIALECTS.get(engine)
+    try:
+        return driver(engine).dialect
+    except ProveoutError as error:
+        raise TaskFault("missing", error.what, way_out=error.way_out) from None
 
 
 def _opening(spec: PopulateSystem) -> Opening:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from proveout.agent.drivers.table import driver
 from proveout.agent.load.parent import ORPHANED, die_with_parent
 from proveout.agent.load.populate_protocol import (
     Answer,
@@ -138,7 +139,11 @@ def _connect(opening: Opening, population: Population) -> Loader:
         from proveout.agent.load.populate_oracle import OracleLoader  # noqa: PLC0415
 
         return OracleLoader(opening.dsn, population)
-    raise TaskFault("missing", f"this release cannot load a population into engine {opening.engine!r}")
+    make: Any = getattr(driver(opening.engine), "loader", None)
+    if make is None:
+        raise TaskFault("missing", f"nothing here can load a population into engine {opening.engine!r}")
+    loader: Loader = make(opening.dsn, population)
+    return loader
 
 
 def _do(loader: Loader, tables: dict[str, Table], job: object) -> int:

@@ -19,6 +19,7 @@ from proveout.agent.load.ceilings import known
 from proveout.agent.load.merge import Merger
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.pool import Pool, WorkerProcess
+from proveout.agent.load.ray_task import run_ray_load
 from proveout.agent.load.terminal import dealt
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.dsl.workloads.table import build
@@ -33,11 +34,13 @@ T = TypeVar("T")
 
 
 async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
-    """Run one agent's share of a load. `spec.workers` processes, as many as the host has cores when it is 0.
+    """Run one agent's share of a load: `spec.workers` processes, as many as the host has cores when it is 0; or on Ray.
 
     Raises TaskFault: `unreachable` (a terminal could not connect when it was armed), `invalid` (no such driver or
     workload, or a statement that the server refuses), `fault` (a worker died), `timeout` (it did not end in time).
     """
+    if spec.pool.kind == "ray":
+        return await run_ray_load(context, spec)
     name = f"{POOL}:{spec.endpoint.engine}" if spec.endpoint.engine in OWN_POOL else POOL
     pool = context.resources.get(name)
     if not isinstance(pool, Pool):

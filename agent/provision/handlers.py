@@ -16,7 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
 
-from proveout.agent.provision import store, timesten
+from proveout.agent.drivers.table import is_built_in
+from proveout.agent.provision import by_driver, store, timesten
 from proveout.agent.tasks import Resource, TaskContext, TaskFault
 from proveout.dsl.plan import System
 from proveout.proto.messages import (
@@ -215,6 +216,8 @@ async def _settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
         return await asyncio.to_thread(_oracle().settings, endpoint)
     if endpoint.engine == "timesten":
         return await timesten.settings(endpoint)
+    if not is_built_in(endpoint.engine):
+        return await asyncio.to_thread(by_driver.settings, endpoint)
     _need_psycopg()
     from proveout.agent.provision.statements import server_settings  # noqa: PLC0415
 
@@ -237,6 +240,8 @@ async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
         return SqlDone(counts=await asyncio.to_thread(_oracle().run_statements, spec.endpoint, spec.statements))
     if spec.endpoint.engine == "timesten":
         return SqlDone(counts=await timesten.run_statements(spec.endpoint, spec.statements))
+    if not is_built_in(spec.endpoint.engine):
+        return SqlDone(counts=await asyncio.to_thread(by_driver.run_statements, spec.endpoint, spec.statements))
     _need_psycopg()
     from proveout.agent.provision.statements import run_all  # noqa: PLC0415
 
@@ -261,7 +266,7 @@ async def checkpoint(context: TaskContext, spec: Checkpoint) -> Done:
         await asyncio.to_thread(_oracle().checkpoint, spec.endpoint)
     elif spec.endpoint.engine == "timesten":
         await timesten.run_statements(spec.endpoint, ("CALL ttCkpt",))
-    else:
+    elif is_built_in(spec.endpoint.engine):  # of other engines nothing is known that would write pages out
         _need_psycopg()
         from proveout.agent.provision.statements import write_out  # noqa: PLC0415
 

@@ -1,8 +1,8 @@
 """The whole run as one JSON document for programs: format `proveout.result/1`.
 
 Data flow: `RunResults` -> plain data -> JSON. Fields are only ever added within version 1; a number that is not known is left out or
-null, never NaN. Top level: `format, run, verdicts, stages, propagations, agents, systems, lost, notices`. `run.plan` is the compiled
-plan. A stage has `metrics` (what expressions saw), its `rungs` (trees of estimates, with the iterations they stand on and those
+null, never NaN. Top level: `format, run, verdicts, stages, propagations, agents, systems, environment, lost, notices`. `run.plan` is the
+compiled plan. `environment` has the facts, their digest and the drift of each host and system. A ladder's `knee` has the rung, or null with the reason. A stage has `metrics` (what expressions saw), its `rungs` (trees of estimates, with the iterations they stand on and those
 excluded) and all `iterations` with findings, transactions, waits and per-second series.
 """
 
@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from proveout.coordinator.fingerprint import Fingerprint, fingerprints
+from proveout.coordinator.knee import NoKnee
 from proveout.coordinator.plain import to_plain
 from proveout.coordinator.results import RungResult, RunResults, StageResult
 
@@ -30,6 +32,7 @@ def document(results: RunResults) -> dict[str, Any]:
         "propagations": to_plain(results.propagations),
         "agents": to_plain(results.agents),
         "systems": to_plain(results.systems),
+        "environment": [_environment(found) for found in fingerprints(results)],
         "lost": to_plain(results.lost),
         "notices": to_plain(results.notices),
     }
@@ -72,6 +75,7 @@ def _stage(stage: StageResult) -> dict[str, Any]:
         "seconds": ended.seconds if ended else None,
         "metrics": to_plain(ended.metrics) if ended else {},
         "rungs": [_rung(rung) for rung in stage.rungs] if stage.kind == "ladder" else [],
+        "knee": _knee(stage),
         "iterations": to_plain(stage.iterations),
         "voided": to_plain(stage.voided),
         "populated": to_plain(stage.populated),
@@ -81,12 +85,33 @@ def _stage(stage: StageResult) -> dict[str, Any]:
     }
 
 
+def _knee(stage: StageResult) -> dict[str, Any] | None:
+    """Where throughput stops growing; `threads` null with the reason when that cannot be said, null for other kinds of stages."""
+    if stage.kind != "ladder":
+        return None
+    knee = stage.knee
+    if isinstance(knee, NoKnee):
+        return {"threads": None, "reason": knee.reason}
+    return {"threads": knee.threads, "lower": knee.lower, "upper": knee.upper, "distance": knee.distance}
+
+
 def _rung(rung: RungResult) -> dict[str, Any]:
     return {
         "threads": rung.threads,
         "metrics": to_plain(rung.tree),
         "iterations": [str(item.id) for item in rung.iterations],
         "excluded": [str(item.id) for item in rung.excluded],
+    }
+
+
+def _environment(found: Fingerprint) -> dict[str, Any]:
+    return {
+        "host": found.host,
+        "system": found.system or None,
+        "digest": found.digest,
+        "facts": to_plain(dict(found.facts)),
+        "drift": [to_plain(change) for change in found.drift],
+        "whole": found.whole,
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from proveout.coordinator.fingerprint import fingerprints, outline
 from proveout.coordinator.report.comparison import Comparison, comparisons
 from proveout.coordinator.report.result import timestamp
 from proveout.coordinator.report.tables import (
@@ -16,6 +17,7 @@ from proveout.coordinator.report.tables import (
     LoadRow,
     client_ceiling,
     host_rows,
+    knee_line,
     ladders,
     load_rows,
     peak,
@@ -43,7 +45,7 @@ def to_markdown(results: RunResults, *, run_dir: str = "") -> str:
         blocks += _comparison(comparison)
     for stage in ladders(results):
         blocks += _ladder(results, stage)
-    blocks += [*_searches(results), *_propagations(results), *_notes(results)]
+    blocks += [*_searches(results), *_propagations(results), *_notes(results), *_environment(results)]
     if run_dir:
         blocks.append(f"Everything that was recorded: `{safe(run_dir).replace('`', '')}`")
     return "\n\n".join(blocks) + "\n"
@@ -95,7 +97,7 @@ def _comparison(comparison: Comparison) -> Iterator[str]:
         )
         for row in comparison.rows
     ]
-    yield _table(("", base, other, "factor", "95 % CI"), rows)
+    yield _table(("", base, other, "factor", f"{comparison.level} CI"), rows)
 
 
 def _bounds(lower: float | None, upper: float | None) -> str:
@@ -106,9 +108,11 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[str]:
     top = peak(stage)
     assert top is not None  # noqa: S101 - `ladders` gives only those with one
     yield f"## {escape(stage.id)} on {escape(str(results.plan_stage(stage.id).get('target', '?')))}"
-    yield _loads("threads", load_rows(stage))
+    yield _loads("threads", load_rows(stage), stage.confidence)
+    if line := knee_line(stage):
+        yield escape(line[0].upper() + line[1:]) + "."
     yield f"By transaction, {threads(top.threads)} (response time):"
-    yield _loads("transaction", transaction_rows(top))
+    yield _loads("transaction", transaction_rows(top), stage.confidence)
     yield from _system(results, top)
     if reached := client_ceiling(top):
         yield f"{reached}."
@@ -116,7 +120,7 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[str]:
         yield f"Stopped at {threads(stage.cut.at_rung)}: {escape(stage.cut.evidence)}"
 
 
-def _loads(first: str, rows: Sequence[LoadRow]) -> str:
+def _loads(first: str, rows: Sequence[LoadRow], confidence: float) -> str:
     latencies = tuple(name.removesuffix("_us") for name in LATENCIES)
     cells = [
         (
@@ -129,7 +133,8 @@ def _loads(first: str, rows: Sequence[LoadRow]) -> str:
         )
         for row in rows
     ]
-    return _table((first, "TPS", "95 % CI", "relative" if first == "threads" else "share", *latencies, "n"), cells)
+    interval_head = f"{percent(confidence)} CI"
+    return _table((first, "TPS", interval_head, "relative" if first == "threads" else "share", *latencies, "n"), cells)
 
 
 def _system(results: RunResults, rung: RungResult) -> Iterator[str]:
@@ -203,3 +208,15 @@ def _notes(results: RunResults) -> Iterator[str]:
     if notes:
         yield "## Validity"
         yield "\n".join(f"- {escape(note)}" for note in notes)
+
+
+def _environment(results: RunResults) -> Iterator[str]:
+    found = fingerprints(results)
+    if not found:
+        return
+    yield "## Environment"
+    rows = [
+        (escape(one.name), escape(outline(one)), f"`{one.digest[7:19]}`", escape("; ".join(map(str, one.drift))) or "-")
+        for one in found
+    ]
+    yield _table(("", "what", "fingerprint", "changed meanwhile"), rows)

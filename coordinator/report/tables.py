@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from proveout.coordinator.knee import RUNGS_MIN, NoKnee
 from proveout.coordinator.results import RungResult, RunResults, StageResult
 from proveout.coordinator.results import peak as results_peak
-from proveout.coordinator.wording import number, percent
+from proveout.coordinator.wording import number, percent, threads
 from proveout.proto.events import IterationFinished, WaitLine
 
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
@@ -82,6 +83,19 @@ def load_rows(stage: StageResult) -> list[LoadRow]:
         _load_row(str(rung.threads), rung.tree, first, repeats=len(rung.iterations), excluded=len(rung.excluded))
         for rung in rungs
     ]
+
+
+def knee_line(stage: StageResult) -> str:
+    """Where a ladder of three or more rungs stops paying, in a sentence; "" for a shorter one."""
+    knee = stage.knee
+    if len(stage.rungs) < RUNGS_MIN:
+        return ""
+    if isinstance(knee, NoKnee):
+        return f"no knee: {knee.reason}"
+    between = ""
+    if knee.lower is not None and knee.upper is not None:
+        between = f" ({percent(knee.confidence)} sure: {knee.lower} to {knee.upper})"
+    return f"knee at {threads(knee.threads)}{between}: beyond it, more threads add little"
 
 
 def transaction_rows(rung: RungResult) -> list[LoadRow]:

@@ -17,12 +17,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from proveout.coordinator.fingerprint import fingerprints, outline
 from proveout.coordinator.report.comparison import Comparison, comparisons
 from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
     client_ceiling,
     host_rows,
+    knee_line,
     ladders,
     load_rows,
     peak,
@@ -67,6 +69,7 @@ def _parts(results: RunResults, run_dir: str) -> Iterator[RenderableType]:
         yield from _search(stage)
     yield from _propagations(results)
     yield from _notes(results)
+    yield from _environment(results)
     yield from _end(results, run_dir)
 
 
@@ -115,7 +118,7 @@ def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
         style = "green" if lower is not None and lower > 1.0 else "red" if upper is not None and upper < 1.0 else ""
         factor = _text(f"{number(row.factor.get('mean'))} ×", style)
         rows.append((row.label, quantity(row.base, row.metric), quantity(row.other, row.metric), factor, bounds))
-    yield _grid(("", comparison.base, comparison.other, "factor", "95 % CI"), rows)
+    yield _grid(("", comparison.base, comparison.other, "factor", f"{comparison.level} CI"), rows)
 
 
 # ---- ladders -----------------------------------------------------------------------------------------------------
@@ -135,6 +138,8 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[RenderableType]
             f"{threads(int(row.label))}: {row.excluded} of {row.excluded + row.repeats} repeats invalid, not counted",
             "yellow",
         )
+    if line := knee_line(stage):
+        yield _text(line)
     if reached := client_ceiling(top):
         yield _text(reached)
     if stage.cut:
@@ -272,6 +277,15 @@ def _notes(results: RunResults) -> Iterator[RenderableType]:
         yield from (Text("· ") + _text(note) for note in notes[:NOTES_MAX])
     if len(notes) > NOTES_MAX:
         yield _text(f"… and {len(notes) - NOTES_MAX} more in the run's result.json")
+
+
+def _environment(results: RunResults) -> Iterator[RenderableType]:
+    found = fingerprints(results)
+    if found:
+        yield _heading("environment")
+        yield _grid(("", "fingerprint", "what"), [(one.name, one.digest[7:19], outline(one)) for one in found], left=3)
+    for one in found:
+        yield from (_text(f"{one.name} has changed meanwhile: {change}", "yellow") for change in one.drift[:NOTES_MAX])
 
 
 def _end(results: RunResults, run_dir: str) -> Iterator[RenderableType]:

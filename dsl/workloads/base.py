@@ -109,8 +109,10 @@ class TransactionType:
 class Table:
     """A table of the population: columns in COPY order with their numpy/SQL kind, rows made slice by slice.
 
-    Kinds are `int2 int4 int8 char(n) varchar(n)`, of fixed width and exactly what the column is; or `any`, whole numbers,
-    fractions or text that the database converts to whatever its column is, at the cost of a slower load.
+    Kinds are `int2 int4 int8 char(n) varchar(n)`, of fixed width and exactly what the column is; `text(n)`, bytes of any
+    length up to n; `numeric(p,s)`, whole numbers of 10^-s with s <= 4; `timestamp`, datetime64[us]; or `any`, whole
+    numbers, fractions or text that the database converts to whatever its column is, at the cost of a slower load. A
+    masked array has NULLs where it is masked.
 
     `rows(first, count)` makes the rows that belong to subscribers (or whatever the workload's unit is) `first` …
     `first + count - 1`, as one numpy array per column, deterministic in (seed, unit) and independent of the slicing.
@@ -173,5 +175,8 @@ class WorkloadKind(Protocol):
         ...
 
     def keys(self, stream: int) -> Any:
-        """A source of random arguments for one terminal, seeded by (seed, stream)."""
+        """A source of random arguments for one terminal, seeded by (seed, stream).
+
+        Where it has a method `rewind`, the engine calls it before a retry: the next draw is the last one again.
+        """
         ...

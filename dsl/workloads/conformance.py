@@ -1,7 +1,7 @@
 """Was the load the workload that the plan names? Counts of an iteration -> findings, each with its numbers. Pure.
 
 Two checks. *mix*: the transactions that came are drawn by the weights (Pearson's χ²). *logical-failures*: each transaction
-succeeds as often as the population and its arguments imply (`hlr_shares`), within a band:
+succeeds as often as the population and its arguments imply (`hlr_shares`, `tptbm_shares`, `prepaid_shares`), within a band:
 
     [low - t(low), high + t(high)],   t(p) = z √(p q v) + z² v / 3,   v = 1/n + 1/k,   q = 1 - p,   t(0) = t(1) = 0
 
@@ -27,10 +27,15 @@ from functools import lru_cache
 import numpy as np
 
 from proveout.dsl.plan import Workload
+from proveout.dsl.workloads import prepaid_shares, tptbm_shares
 from proveout.dsl.workloads.hlr_keys import draw_nurand
 from proveout.dsl.workloads.hlr_shares import shares
-from proveout.dsl.workloads.parameters import Hlr, of_workload
+from proveout.dsl.workloads.parameters import KINDS, Hlr, of_workload
+from proveout.dsl.workloads.parameters_prepaid import Prepaid
+from proveout.dsl.workloads.parameters_tptbm import Tptbm
 from proveout.dsl.workloads.sql_parameters import Custom
+from proveout.dsl.workloads.table import build
+from proveout.dsl.workloads.tprocc_parameters import ROLLED_BACK, TPROCC_TRANSACTIONS, Tprocc
 
 P_MIN = 1e-6
 DEVIATION_MIN = 0.001  # a mix that is off by less than a thousandth of all transactions is no other workload
@@ -58,16 +63,31 @@ class Finding:
     evidence: str
 
 
-def conform(workload: Workload, seen: Sequence[Seen], earlier: Sequence[Workload] = ()) -> tuple[Finding, ...]:
+def conform(workload: Workload, seen: Sequence[Seen], earlier: Sequence[Workload] = ()) -> tuple[Finding, ...]:  # noqa: PLR0911 - an arm per kind
     """Findings `mix` and `logical-failures` of one iteration; `earlier` loads have aged the same data since it was loaded."""
-    parameters = of_workload(workload)
-    if isinstance(parameters, Custom):
-        weights = {name: entry.weight for name, entry in parameters.transactions.items()}
-        return (judge_mix(weights, seen), judge_failures(parameters, seen))
-    if not isinstance(parameters, Hlr):
-        return ()
-    histories = [p for p in map(of_workload, earlier) if isinstance(p, Hlr)]
-    return (judge_mix(parameters.weights, seen), judge_shares(parameters, seen, histories))
+    histories = list(map(of_workload, earlier))
+    match of_workload(workload):
+        case Hlr() as hlr:
+            shares_of = judge_shares(hlr, seen, [p for p in histories if isinstance(p, Hlr)])
+            return (judge_mix(hlr.weights, seen), shares_of)
+        case Tptbm() as tptbm:
+            counts = {one.name: (one.ok, one.logical_failures) for one in seen}
+            expected = tptbm_shares.expected(tptbm, counts, [p for p in histories if isinstance(p, Tptbm)])
+            return (judge_mix(tptbm.weights, seen), judge_expected(expected, seen, math.inf))
+        case Prepaid() as prepaid:
+            expected = prepaid_shares.expected(prepaid)
+            return (judge_mix(prepaid.weights, seen), judge_expected(expected, seen, prepaid.accounts))
+        case Tprocc() as tprocc:
+            certain = dict.fromkeys(TPROCC_TRANSACTIONS, (1.0, 1.0))  # but for the New Orders that 2.4.1.4 rolls back
+            expected = certain | {"NewOrder": (1.0 - ROLLED_BACK, 1.0 - ROLLED_BACK)}
+            return (judge_mix(tprocc.weights, seen), judge_expected(expected, seen, math.inf))
+        case Custom() as custom:
+            weights = {name: entry.weight for name, entry in custom.transactions.items()}
+            return (judge_mix(weights, seen), judge_failures(custom, seen))
+        case _ if workload.kind not in KINDS:  # another package's: its weights are known, what should fail is not
+            return (judge_mix({kind.name: kind.weight for kind in build(workload).transactions}, seen),)
+        case _:
+            return ()
 
 
 def judge_mix(weights: Mapping[str, float], seen: Sequence[Seen]) -> Finding:
@@ -99,15 +119,19 @@ def judge_mix(weights: Mapping[str, float], seen: Sequence[Seen]) -> Finding:
 def judge_shares(parameters: Hlr, seen: Sequence[Seen], earlier: Iterable[Hlr] = ()) -> Finding:
     """Whether each transaction succeeds as often as it should."""
     tables = [shares(one) for one in (parameters, *earlier)]
-    subscribers = effective_subscribers(parameters)
+    expected = {name: (min(t[name].low for t in tables), max(t[name].high for t in tables)) for name in tables[0]}
+    return judge_expected(expected, seen, effective_subscribers(parameters))
+
+
+def judge_expected(expected: Mapping[str, tuple[float, float]], seen: Sequence[Seen], units: float) -> Finding:
+    """Whether each transaction's success share lies in its expected range, by `band` over `units` of the population."""
     right: list[str] = []
     wrong: list[str] = []
     for one in seen:
         count = one.ok + one.logical_failures
-        if not count or one.name not in tables[0]:
+        if not count or one.name not in expected:
             continue
-        low, high = min(t[one.name].low for t in tables), max(t[one.name].high for t in tables)
-        bottom, top = band(low, high, count, subscribers)
+        bottom, top = band(*expected[one.name], count, units)
         share = one.ok / count
         text = f"{one.name} {share:.2%} of {count:,} (expected {_range(bottom, top)})"
         (right if bottom <= share <= top else wrong).append(text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,9 @@ from proveout.dsl.workloads.hlr_statements import (
     SET_DATA_A,
 )
 from proveout.dsl.workloads.parameters import HLR_TRANSACTIONS, Hlr
+from proveout.dsl.workloads.streams import Draw, batch_of, endless
 
 Ints = npt.NDArray[np.int64]
-Draw = Callable[[np.random.Generator, int], Iterable[tuple[Any, ...]]]
-
-BATCH_MAX = 256  # transactions drawn for at once, for the commonest: numpy's overhead is spread, memory stays small
-BATCH_MIN = 64
-PURPOSE_FIRST = 1_000  # keys apart from those of the population's streams (`hlr_rows.Purpose`)
 
 
 class Keys:
@@ -62,8 +58,8 @@ class Keys:
         total = sum(parameters.weights.values())
         next_of: list[Callable[[], Any]] = []
         for purpose, (name, draw) in enumerate(zip(HLR_TRANSACTIONS, draws, strict=True)):
-            batch = max(BATCH_MIN, min(BATCH_MAX, round(2 * BATCH_MAX * parameters.weights[name] / total)))
-            next_of.append(_endless(draw, batch, parameters.seed, purpose, stream).__next__)
+            batch = batch_of(parameters.weights[name] / total)
+            next_of.append(endless(draw, batch, parameters.seed, purpose, stream).__next__)
         self.subscriber: Callable[[], Request] = next_of[0]
         self.access: Callable[[], Request] = next_of[1]
         self.destination: Callable[[], Request] = next_of[2]
@@ -90,14 +86,6 @@ def draw_nurand(parameters: Hlr, random: np.random.Generator, count: int) -> Int
     subscribers = parameters.last - parameters.first + 1
     hot = random.integers(0, nurand_mask(subscribers) + 1, count)
     return (hot | random.integers(1, subscribers + 1, count)) % subscribers + parameters.first
-
-
-def _endless(draw: Draw, batch: int, seed: int, purpose: int, stream: int) -> Iterator[tuple[Any, ...]]:
-    """Batch after batch, none drawn before its first is asked for."""
-    key = np.array((seed, PURPOSE_FIRST + purpose), dtype=np.uint64)
-    counter = np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64)
-    random = np.random.Generator(np.random.Philox(key=key, counter=counter))
-    return chain.from_iterable(draw(random, batch) for _ in repeat(None))
 
 
 def _upto(random: np.random.Generator, high: int, count: int) -> list[int]:

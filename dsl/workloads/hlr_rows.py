@@ -1,31 +1,19 @@
 """The HLR rows, made by arithmetic: subscriber number -> random words -> columns, in numpy, any slice at any time.
 
-Every subscriber owns a fixed run of 64-bit words in a Philox-4x64 stream of its own purpose: words w·s … w·s + w - 1 of the
-stream keyed (seed, purpose). Philox is counter-based, so a slice starts anywhere at no cost and a row never depends on
-how the population was cut. Only the raw words are used (numpy guarantees those for ever, not what `Generator` makes of
-them), cut into fields by the arithmetic below.
-
-Fields come from disjoint bits. A choice out of n from b bits is `bits * n >> b` or `bits % n`, with b so large that no
-value is favoured by more than 2^-15.
+Every subscriber owns a fixed run of words in each stream of its own purpose (`streams`), so a row never depends on how the
+population was cut. Fields come from disjoint bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from proveout.dsl.workloads.hlr_shares import ACTIVE, LAB_FORWARDINGS, START_TIMES, types_of
 from proveout.dsl.workloads.parameters import Hlr
-
-Words = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
-Rows = Sequence[npt.NDArray[np.generic]]
-
-WORDS_PER_BLOCK = 4  # Philox-4x64 makes four words of each counter value
+from proveout.dsl.workloads.streams import Ints, Rows, Words, choice, digits15, field, letters, words
 
 
 class Purpose(IntEnum):
@@ -41,23 +29,14 @@ class Purpose(IntEnum):
     FORWARDING_LAB = 8
 
 
-def words(seed: int, purpose: int, first: int, count: int, each: int) -> Words:
-    """Shape (count, each): the words of units `first` … `first + count - 1` (from 1), `each` words a unit."""
-    start = (first - 1) * each
-    block, skipped = divmod(start, WORDS_PER_BLOCK)
-    stream = np.random.Philox(key=np.array((seed, purpose), dtype=np.uint64), counter=block)
-    raw: Words = stream.random_raw(skipped + count * each)
-    return raw[skipped:].reshape(count, each)
-
-
 def subscriber(parameters: Hlr, first: int, count: int) -> Rows:
     """SUBSCRIBER: s_id, sub_nbr, ten bits, ten half-bytes, ten bytes, two locations in 1 … 2^32 - 1."""
     ids = np.arange(first, first + count, dtype=np.int64)
     word = words(parameters.seed, Purpose.SUBSCRIBER, first, count, 4)
-    bits = [_field(word[:, 0], i, 1) for i in range(10)]
-    halves = [_field(word[:, 0], 10 + 4 * i, 4) for i in range(10)]
-    octets = [_field(word[:, 1 + i // 8], 8 * (i % 8), 8) for i in range(10)]
-    locations = [1 + _choice(word[:, column] >> np.uint64(32), 2**32 - 1, 32) for column in (2, 3)]
+    bits = [field(word[:, 0], i, 1) for i in range(10)]
+    halves = [field(word[:, 0], 10 + 4 * i, 4) for i in range(10)]
+    octets = [field(word[:, 1 + i // 8], 8 * (i % 8), 8) for i in range(10)]
+    locations = [1 + choice(word[:, column] >> np.uint64(32), 2**32 - 1, 32) for column in (2, 3)]
     return [ids, digits15(ids), *bits, *halves, *octets, *locations]
 
 
@@ -67,14 +46,14 @@ def access_info(parameters: Hlr, first: int, count: int) -> Rows:
     owned = np.flatnonzero(_owned_types(parameters, Purpose.ACCESS_TYPES, first, count))
     row, kind = _divided(owned, types)
     word = words(parameters.seed, Purpose.ACCESS_DATA, first, count, 2 * types).reshape(-1, 2).take(owned, axis=0)
-    letters = word[:, 1]
+    drawn = word[:, 1]
     return [
         first + row,
         1 + kind,
-        _field(word[:, 0], 0, 8),
-        _field(word[:, 0], 8, 8),
-        _letters(letters % np.uint64(26**3), 3),
-        _letters(letters // np.uint64(26**3) % np.uint64(26**5), 5),
+        field(word[:, 0], 0, 8),
+        field(word[:, 0], 8, 8),
+        letters(drawn % np.uint64(26**3), 3),
+        letters(drawn // np.uint64(26**3) % np.uint64(26**5), 5),
     ]
 
 
@@ -89,9 +68,9 @@ def special_facility(parameters: Hlr, first: int, count: int) -> Rows:
         first + row,
         1 + kind,
         active.astype(np.int64),
-        _field(word[:, 0], 0, 8),
-        _field(word[:, 0], 8, 8),
-        _letters(word[:, 1] % np.uint64(26**5), 5),
+        field(word[:, 0], 0, 8),
+        field(word[:, 0], 8, 8),
+        letters(word[:, 1] % np.uint64(26**5), 5),
     ]
 
 
@@ -102,7 +81,7 @@ def call_forwarding(parameters: Hlr, first: int, count: int) -> Rows:
     types, starts = types_of(parameters), len(START_TIMES)
     owned = _owned_types(parameters, Purpose.FACILITY_TYPES, first, count)
     times = words(parameters.seed, Purpose.FORWARDING_TIMES, first, count, types).ravel()
-    chosen = _START_MASKS.take(_choice(times >> np.uint64(32), len(_START_MASKS), 32), axis=0)
+    chosen = _START_MASKS.take(choice(times >> np.uint64(32), len(_START_MASKS), 32), axis=0)
     chosen &= owned.reshape(-1, 1)
     full = np.flatnonzero(chosen)
     facility, slot = _divided(full, starts)
@@ -113,27 +92,14 @@ def call_forwarding(parameters: Hlr, first: int, count: int) -> Rows:
     return [first + row, 1 + kind, start, start + hours, _number(number[full])]
 
 
-def digits15(numbers: Ints) -> npt.NDArray[np.bytes_]:
-    """Non-negative numbers below 10^15 as 15 digits with leading zeros, dtype S15."""
-    five = _five_digits()
-    out = np.empty((len(numbers), 3), dtype="S5")
-    rest = numbers.astype(np.uint64)
-    for position in (2, 1):
-        higher = rest // np.uint64(10**5)
-        out[:, position] = five[rest - higher * np.uint64(10**5)]
-        rest = higher
-    out[:, 0] = five[rest]
-    return out.view("S15")[:, 0]
-
-
 def _call_forwarding_lab(parameters: Hlr, first: int, count: int) -> Rows:
     word = words(parameters.seed, Purpose.FORWARDING_LAB, first, count, 2)
     row = np.nonzero((word[:, 0] >> np.uint64(32)) < np.uint64(round(LAB_FORWARDINGS * 2**32)))[0]
     low = word[row, 0] & np.uint64(0xFFFFFFFF)
     slots = types_of(parameters) * len(START_TIMES)
-    kind, slot = _divided(_choice(low >> np.uint64(3), slots, 29), len(START_TIMES))
+    kind, slot = _divided(choice(low >> np.uint64(3), slots, 29), len(START_TIMES))
     start = _STARTS[slot]
-    return [first + row, 1 + kind, start, start + 1 + _field(low, 0, 3), _number(word[row, 1])]
+    return [first + row, 1 + kind, start, start + 1 + field(low, 0, 3), _number(word[row, 1])]
 
 
 def _owned_types(parameters: Hlr, purpose: Purpose, first: int, count: int) -> npt.NDArray[np.bool_]:
@@ -141,13 +107,7 @@ def _owned_types(parameters: Hlr, purpose: Purpose, first: int, count: int) -> n
     if parameters.cardinality == "lab":
         return np.ones((count, types_of(parameters)), dtype=np.bool_)
     drawn = words(parameters.seed, purpose, first, count, 1)[:, 0]
-    return _TYPE_MASKS.take(_choice(drawn >> np.uint64(32), len(_TYPE_MASKS), 32), axis=0)
-
-
-@cache
-def _five_digits() -> npt.NDArray[np.bytes_]:
-    """All of 00000 … 99999; made when first used, as a load never needs it."""
-    return np.array([b"%05d" % number for number in range(10**5)], dtype="S5")
+    return _TYPE_MASKS.take(choice(drawn >> np.uint64(32), len(_TYPE_MASKS), 32), axis=0)
 
 
 def _divided(numbers: Ints, by: int) -> tuple[Ints, Ints]:
@@ -164,29 +124,8 @@ def _masks(width: int, sizes: range) -> npt.NDArray[np.bool_]:
     return np.array([subset for m in of_size.values() for subset in m for _ in range(common // len(m))])
 
 
-def _field(source: Words, shift: int, bits: int) -> Ints:
-    """Bits `shift` … `shift + bits - 1` of each word, as int64."""
-    return (source >> np.uint64(shift) & np.uint64((1 << bits) - 1)).astype(np.int64)
-
-
-def _choice(source: Words, out_of: int, bits: int) -> Ints:
-    """Values of `bits` random bits (at most 32) mapped to 0 … out_of - 1."""
-    return (source * np.uint64(out_of) >> np.uint64(bits)).astype(np.int64)
-
-
 def _number(source: Words) -> npt.NDArray[np.bytes_]:
     return digits15((source % np.uint64(10**15)).astype(np.int64))
-
-
-def _letters(source: Words, length: int) -> npt.NDArray[np.bytes_]:
-    """Numbers below 26^length as that many capital letters, dtype S<length>."""
-    out = np.empty((len(source), length), dtype=np.uint8)
-    rest = source
-    for position in range(length):
-        higher = rest // np.uint64(26)
-        out[:, position] = rest - higher * np.uint64(26) + np.uint64(ord("A"))
-        rest = higher
-    return out.view(f"S{length}")[:, 0]
 
 
 _STARTS = np.array(START_TIMES, dtype=np.int64)

@@ -14,9 +14,14 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, Union, get_args, ge
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from proveout.dsl import extensions
+from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Value, Workload
-from proveout.dsl.workloads import sql_text
+from proveout.dsl.workloads import sql_text, weights
+from proveout.dsl.workloads.parameters_prepaid import PREPAID_TRANSACTIONS, PREPAID_WRITERS, Prepaid
+from proveout.dsl.workloads.parameters_tptbm import TPTBM_TRANSACTIONS, TPTBM_WRITERS, Tptbm
 from proveout.dsl.workloads.sql_parameters import Custom, missing_table, missing_text
+from proveout.dsl.workloads.tprocc_parameters import TPROCC_TRANSACTIONS, TPROCC_WRITERS, Tprocc
 
 HLR_TRANSACTIONS: tuple[str, ...] = (
     "GetBasicSubscriberData",
@@ -65,25 +70,12 @@ class Hlr(BaseModel):
     @field_validator("weights", mode="before")
     @classmethod
     def _weights_in_order(cls, value: object) -> object:
-        """All seven, in the specification's order; unknown names stay, for the next validator to name them."""
-        if not isinstance(value, Mapping):
-            return value
-        known = {name: value.get(name, 0.0) for name in HLR_TRANSACTIONS}
-        return known | {name: weight for name, weight in value.items() if name not in known}
+        return weights.in_order(value, HLR_TRANSACTIONS)
 
     @field_validator("weights")
     @classmethod
     def _weights_make_a_mix(cls, value: dict[str, float]) -> dict[str, float]:
-        unknown = [name for name in value if name not in HLR_WEIGHTS]
-        if unknown:
-            raise ValueError(f"no transaction is called {', '.join(unknown)}; there are {', '.join(HLR_TRANSACTIONS)}")
-        if any(not 0.0 <= weight <= 1e9 for weight in value.values()):
-            raise ValueError("weights must be numbers from 0 to 1e9")
-        if sum(value.values()) <= 0.0:
-            raise ValueError(
-                "the weights sum to 0, so nothing would run; give at least one transaction a weight over 0"
-            )
-        return value
+        return weights.mix(value, HLR_TRANSACTIONS)
 
     @model_validator(mode="after")
     def _within_the_population(self) -> Self:
@@ -105,15 +97,30 @@ class Hlr(BaseModel):
         return self.range[1] if self.range else self.population
 
 
-KINDS: Mapping[str, type[BaseModel]] = {"hlr": Hlr, "sql": Custom}
-TRANSACTIONS: Mapping[str, tuple[str, ...]] = {"hlr": HLR_TRANSACTIONS}
+KINDS: Mapping[str, type[BaseModel]] = {"hlr": Hlr, "prepaid": Prepaid, "sql": Custom, "tprocc": Tprocc, "tptbm": Tptbm}
+TRANSACTIONS: Mapping[str, tuple[str, ...]] = {
+    "hlr": HLR_TRANSACTIONS,
+    "prepaid": PREPAID_TRANSACTIONS,
+    "tprocc": TPROCC_TRANSACTIONS,
+    "tptbm": TPTBM_TRANSACTIONS,
+}
 """Names of the transactions of kinds where the plan does not give them."""
-WRITERS: Mapping[str, frozenset[str]] = {"hlr": HLR_WRITERS}
-DIALECT_OF_ENGINE: Mapping[str, str] = {"timesten": "oracle"}
-"""Engines whose SQL is called differently from them."""
-CHECKED_AFTER: Mapping[str, Literal["iteration", "stage"]] = {}
+WRITERS: Mapping[str, frozenset[str]] = {
+    "hlr": HLR_WRITERS,
+    "prepaid": PREPAID_WRITERS,
+    "tprocc": TPROCC_WRITERS,
+    "tptbm": TPTBM_WRITERS,
+}
+DIALECT_OF_ENGINE: Mapping[str, str] = {
+    "postgres": "postgres", "sqlite": "sqlite", "oracle": "oracle", "timesten": "oracle", "mysql": "mysql",
+    "duckdb": "duckdb",
+}  # fmt: skip
+"""In which dialect an engine is spoken to; that of an engine of another package its driver says, when a load is armed."""
+CHECKED_AFTER: Mapping[str, Literal["iteration", "stage"]] = {"prepaid": "iteration", "tprocc": "stage"}
 """Kinds that have invariants (`base.Invariant`): looked at after the population, and then after every iteration, or where that
 costs too much, at the end of every stage that ran a load."""
+OF_OUR_ROWS: frozenset[str] = frozenset({"prepaid"})
+"""Kinds whose invariants speak of the very rows that `populate` makes: not looked at where the plan populates nothing."""
 
 
 def to_values(model: BaseModel) -> tuple[tuple[str, Value], ...]:
@@ -121,16 +128,42 @@ def to_values(model: BaseModel) -> tuple[tuple[str, Value], ...]:
     return tuple(sorted((name, _value(getattr(model, name))) for name in type(model).model_fields))
 
 
+def model_of(kind: str) -> type[BaseModel] | None:
+    """The parameters of a kind, built in or of another package; None when there is none. ProveoutError: it cannot be loaded."""
+    if kind in KINDS:
+        return KINDS[kind]
+    extension = extensions.workload(kind)
+    return extension.parameters if extension is not None else None
+
+
+def kinds() -> tuple[str, ...]:
+    """The names of all kinds that there are here."""
+    return (*KINDS, *(kind for kind in extensions.announced(extensions.WORKLOADS) if kind not in KINDS))
+
+
+def _extension(kind: str) -> extensions.WorkloadExtension | None:
+    return None if kind in KINDS else extensions.workload(kind)
+
+
 def of_workload(workload: Workload) -> BaseModel:
     """The parameter model of a compiled workload. Raises pydantic.ValidationError when it was not made by `to_values`."""
-    model = KINDS[workload.kind]
+    model = model_of(workload.kind)
+    if model is None:
+        raise ProveoutError(
+            f"no workload kind is called {workload.kind!r}",
+            where=f"workload {workload.name}",
+            way_out=f"there are {', '.join(kinds())}; have the same release and packages on coordinator and agents",
+        )
     return model.model_validate({name: _read(_annotation(model, name), value) for name, value in workload.parameters})
 
 
 def transactions(workload: Workload) -> tuple[str, ...]:
     """The names of a workload's transactions."""
     model = of_workload(workload)
-    return tuple(model.transactions) if isinstance(model, Custom) else TRANSACTIONS.get(workload.kind, ())
+    if isinstance(model, Custom):
+        return tuple(model.transactions)
+    extension = _extension(workload.kind)
+    return tuple(extension.transactions(model)) if extension else TRANSACTIONS[workload.kind]
 
 
 def writes(workload: Workload) -> bool:
@@ -138,10 +171,28 @@ def writes(workload: Workload) -> bool:
     model = of_workload(workload)
     if isinstance(model, Custom):
         return any(sql_text.writes(sql_text.scan(text)) for text in _texts(model))
-    weights = dict(workload.parameters).get("weights")
-    if not isinstance(weights, tuple):
+    if extension := _extension(workload.kind):
+        return extension.writes(model)
+    mix = dict(workload.parameters).get("weights")
+    if not isinstance(mix, tuple):
         return bool(WRITERS[workload.kind])
-    return any(pair[1] > 0 for pair in weights if pair[0] in WRITERS[workload.kind])  # type: ignore[index,operator]
+    return any(pair[1] > 0 for pair in mix if pair[0] in WRITERS[workload.kind])  # type: ignore[index,operator]
+
+
+def expected_rows(workload: Workload) -> float:
+    """Rows that a population has on average, all tables."""
+    match of_workload(workload):
+        case Hlr() as hlr:
+            return hlr.population * (11.1 if hlr.cardinality == "lab" else 9.75)
+        case Prepaid() as prepaid:
+            return float(prepaid.population + prepaid.accounts)
+        case Tptbm() as tptbm:
+            return float(tptbm.rows)
+        case Custom() as custom:
+            return float(sum(table.rows for table in custom.tables.values()))
+        case model:
+            extension = _extension(workload.kind)
+            return float(extension.rows(model)) if extension else 0.0
 
 
 def part_of(workload: Workload, index: int, count: int) -> Workload:
@@ -177,10 +228,12 @@ def has_tables(workload: Workload) -> bool:
     return not isinstance(model, Custom) or bool(model.tables)
 
 
-def table_rows(workload: Workload) -> int:
-    """Rows of all tables, where the plan gives them itself; 0 elsewhere."""
+def population_problem(workload: Workload, engine: str) -> str | None:
+    """Why a workload cannot be loaded into `engine`, or None when it can."""
     model = of_workload(workload)
-    return sum(table.rows for table in model.tables.values()) if isinstance(model, Custom) else 0
+    extension = _extension(workload.kind)
+    own = extension.engine_problem(model, engine) if extension else None
+    return own or engine_problem(model, engine)
 
 
 def engine_problem(model: BaseModel, engine: str) -> str | None:
@@ -191,7 +244,8 @@ def engine_problem(model: BaseModel, engine: str) -> str | None:
             "LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8"
         )
     if isinstance(model, Custom):
-        return missing_table(model, DIALECT_OF_ENGINE.get(engine, engine))
+        dialect = DIALECT_OF_ENGINE.get(engine)
+        return missing_table(model, dialect) if dialect else None
     if engine == "sqlite" and isinstance(model, Hlr) and model.partitions > 1:
         return f"SQLite has no partitioned tables, but the workload asks for {model.partitions} partitions"
     if engine == "mysql" and isinstance(model, Hlr) and model.partitions > 1:
@@ -199,12 +253,15 @@ def engine_problem(model: BaseModel, engine: str) -> str | None:
             "MySQL's partitioned tables have no foreign keys, by which this workload's inserts fail where they should; "
             f"the workload asks for {model.partitions} partitions"
         )
+    if isinstance(model, Tprocc) and model.procedures and engine not in {"postgres", "oracle"}:
+        return f"TPROC-C's procedures are written for PostgreSQL and Oracle, not for {engine}; leave `procedures` out"
     return None
 
 
 def load_problem(model: BaseModel, engine: str) -> str | None:
     """Why a workload with these parameters cannot be run on `engine`, or None when it can."""
-    return missing_text(model, DIALECT_OF_ENGINE.get(engine, engine)) if isinstance(model, Custom) else None
+    dialect = DIALECT_OF_ENGINE.get(engine)
+    return missing_text(model, dialect) if isinstance(model, Custom) and dialect else None
 
 
 def _texts(model: Custom) -> list[str]:

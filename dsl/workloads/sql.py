@@ -27,7 +27,6 @@ from proveout.dsl.workloads.base import (
     Invariant,
     Outcome,
     Population,
-    Request,
     Row,
     Statement,
     TransactionType,
@@ -50,32 +49,29 @@ PURPOSE_FIRST = 20_000  # keys apart from those of populations (sql_population) 
 TERMINAL_BITS, COUNT_BITS, SEED_BITS = 14, 25, 23
 STREAM_NUMBER_BITS = 32  # of a stream, the lower ones are the terminal's number (see agent.load.terminal)
 
+_COMMIT, _FAILURE = Outcome.COMMIT, Outcome.LOGICAL_FAILURE
+
 Source: TypeAlias = Callable[[], Any]
 Column: TypeAlias = Iterable[Any]
+# Of each step, for the hot path: choose, statement, least, most, keeps (see Step)
+Plan: TypeAlias = tuple[tuple[Callable[[Row], Row] | None, Statement, int, int, int], ...]
 Next: TypeAlias = Callable[[int], list[Column]]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A statement in its place: `binds` in the order of `$1, $2 …`; `takes` of each the (step, column) that it is the result
-    of, None where it is drawn; `least` … `most` rows, else the transaction fails; `keeps` its first row for later ones."""
+    """A statement in its place: `drawn` are the binds that are drawn for it, in order; `least` … `most` rows, else the
+    transaction fails; of its first row the leading `keeps` values are kept for later steps.
+
+    `choose`, of a step that needs what was kept, makes its arguments of all values kept so far and then those drawn.
+    """
 
     statement: Statement
-    binds: tuple[str, ...]
-    takes: tuple[tuple[int, int] | None, ...]
+    drawn: tuple[str, ...]
     least: int
     most: int
-    keeps: bool
-
-    @property
-    def drawn(self) -> tuple[str, ...]:
-        """The binds that are drawn."""
-        return tuple(name for name, taken in zip(self.binds, self.takes, strict=True) if taken is None)
-
-    @property
-    def waits(self) -> bool:
-        """Whether it needs an earlier result."""
-        return any(taken is not None for taken in self.takes)
+    keeps: int
+    choose: Callable[[Row], Row] | None
 
 
 @dataclass(frozen=True)
@@ -129,23 +125,39 @@ def build(parameters: Custom) -> SqlWorkload:
 
 def _steps(transaction: str, entry: TransactionEntry, generators: dict[str, Generator]) -> tuple[Step, ...]:
     names = list(entry.statements)
-    sources = {name: generators[name].from_ for name in generators}
-    wanted = {source.partition(".")[0] for source in sources.values() if source}
+    taken = {bind: _taken(one.from_, names, entry) for bind, one in generators.items() if one.from_ is not None}
     steps: list[Step] = []
-    for name, one in entry.statements.items():
+    offsets: dict[int, int] = {}  # step -> where the values kept of it begin
+    kept = 0
+    for at, (name, one) in enumerate(entry.statements.items()):
         binds = _binds(one)
+        drawn = tuple(bind for bind in binds if bind not in taken)
+        places = [
+            offsets[taken[bind][0]] + taken[bind][1] if bind in taken else kept + drawn.index(bind) for bind in binds
+        ]
+        offsets[at] = kept
+        keeps = max((column + 1 for step, column in taken.values() if step == at), default=0)
+        kept += keeps
         least, most = one.expect_rows
         steps.append(
             Step(
                 statement=_statement(f"{transaction}.{name}", one, binds, generators),
-                binds=binds,
-                takes=tuple(_taken(sources[bind], names, entry) for bind in binds),
+                drawn=drawn,
                 least=least,
                 most=sys.maxsize if most is None else most,
-                keeps=name in wanted,
+                keeps=keeps,
+                choose=_chooser(places) if len(drawn) < len(binds) else None,
             )
         )
     return tuple(steps)
+
+
+def _chooser(places: list[int]) -> Callable[[Row], Row]:
+    """The values at these places, as a tuple."""
+    if len(places) == 1:
+        (place,) = places
+        return lambda values: (values[place],)
+    return itemgetter(*places)
 
 
 def _binds(one: StatementEntry) -> tuple[str, ...]:
@@ -172,10 +184,8 @@ def _numbered(text: str, binds: tuple[str, ...]) -> str:
     return sql_text.positional(text, binds)[0]
 
 
-def _taken(source: str | None, names: list[str], entry: TransactionEntry) -> tuple[int, int] | None:
+def _taken(source: str, names: list[str], entry: TransactionEntry) -> tuple[int, int]:
     """(number of the step, number of its column) of a `from:`."""
-    if source is None:
-        return None
     statement, _, column = source.partition(".")
     text = next(iter(entry.statements[statement].sql.values()))
     known, _ = sql_text.columns(sql_text.scan(text))
@@ -187,11 +197,12 @@ def _taken(source: str | None, names: list[str], entry: TransactionEntry) -> tup
 
 def _transaction(number: int, name: str, entry: TransactionEntry, steps: tuple[Step, ...]) -> TransactionType:
     single = len(steps) == 1
+    plan = tuple((step.choose, step.statement, step.least, step.most, step.keeps) for step in steps)
     bare = single and (steps[0].least, steps[0].most) == (1, sys.maxsize)
     return TransactionType(
         name=name,
         weight=entry.weight,
-        body=partial(_single if single else _several, number, steps),
+        body=partial(_single if single else _several, number, plan),
         statements=tuple(step.statement for step in steps),
         single=single,
         requests=itemgetter(number) if bare else None,
@@ -199,31 +210,26 @@ def _transaction(number: int, name: str, entry: TransactionEntry, steps: tuple[S
     )
 
 
-def _single(number: int, steps: Sequence[Step], keys: Sequence[Source]) -> Body:
+def _single(number: int, plan: Plan, keys: Sequence[Source]) -> Body:
     """One statement, whose request is drawn ready made."""
     result = yield keys[number]()
-    return Outcome.COMMIT if steps[0].least <= result.count <= steps[0].most else Outcome.LOGICAL_FAILURE
+    _, _, least, most, _ = plan[0]
+    return _COMMIT if least <= result.count <= most else _FAILURE
 
 
-def _several(number: int, steps: Sequence[Step], keys: Sequence[Source]) -> Body:
+def _several(number: int, plan: Plan, keys: Sequence[Source]) -> Body:
     """Statement by statement; a number of rows that is not expected, or no row to take a value from, ends it."""
-    firsts: dict[int, Row] = {}
-    for at, (step, drawn) in enumerate(zip(steps, keys[number](), strict=True)):
-        result = yield _composed(step, drawn, firsts) if step.waits else drawn
-        if not step.least <= result.count <= step.most:
-            return Outcome.LOGICAL_FAILURE
-        if step.keeps:
+    kept: Row = ()
+    for (choose, statement, least, most, keeps), drawn in zip(plan, keys[number]()):  # noqa: B905 - it costs here
+        result = yield drawn if choose is None else (statement, choose(kept + drawn))
+        if not least <= result.count <= most:
+            return _FAILURE
+        if keeps:
             rows = result.rows()
             if not rows:
-                return Outcome.LOGICAL_FAILURE
-            firsts[at] = rows[0]
-    return Outcome.COMMIT
-
-
-def _composed(step: Step, drawn: Iterable[Any], firsts: dict[int, Row]) -> Request:
-    """The request of a statement that needs earlier results, from them and the drawn values."""
-    values = iter(drawn)
-    return step.statement, tuple([next(values) if t is None else firsts[t[0]][t[1]] for t in step.takes])
+                return _FAILURE
+            kept += rows[0][:keeps]
+    return _COMMIT
 
 
 # ---- keys -----------------------------------------------------------------------------------------------------------
@@ -244,7 +250,7 @@ def _endless(
 def _part(step: Step, columns: list[Column]) -> Column:
     """Of one statement: requests, or the drawn values of those that an earlier result completes; without end if it draws none."""
     arguments = zip(*columns, strict=True) if columns else repeat(())
-    if step.waits:
+    if step.choose is not None:
         return arguments
     return zip(repeat(step.statement), arguments) if columns else repeat((step.statement, ()), BATCH)
 

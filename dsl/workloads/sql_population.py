@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from proveout.dsl.workloads import hlr_oracle
 from proveout.dsl.workloads.base import Dialect, Population, Table
-from proveout.dsl.workloads.hlr_rows import words
 from proveout.dsl.workloads.sql_draws import Values, draw
 from proveout.dsl.workloads.sql_parameters import Custom, Generator, Scripts, TableEntry, missing_table, text_for
+from proveout.dsl.workloads.streams import words
 
 DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "oracle", "mysql")
 PURPOSE_FIRST = 1 << 40  # above the streams of transactions (`sql`) and of the built-in workloads

@@ -8,29 +8,41 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from proveout.dsl import extensions
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads import noop
 from proveout.dsl.workloads.base import WorkloadKind
-from proveout.dsl.workloads.parameters import KINDS, of_workload
+from proveout.dsl.workloads.parameters import of_workload
 
 _BUILDERS: dict[str, tuple[str, str]] = {
     "hlr": ("proveout.dsl.workloads.hlr", "build"),
+    "tprocc": ("proveout.dsl.workloads.tprocc", "build"),
     "sql": ("proveout.dsl.workloads.sql", "build"),
+    "prepaid": ("proveout.dsl.workloads.prepaid", "build"),
+    "tptbm": ("proveout.dsl.workloads.tptbm", "build"),
 }
 
 
 def build(workload: Workload) -> WorkloadKind:
-    """The transactions, keys and population of a compiled workload. Raises ProveoutError for a kind that is not built in."""
+    """The transactions, keys and population of a compiled workload. Raises ProveoutError for a kind that nobody has."""
     if workload.kind == noop.KIND:
         return noop.Noop()
-    if workload.kind not in _BUILDERS:
-        raise ProveoutError(
-            f"no workload kind is called {workload.kind!r}",
-            where=f"workload {workload.name}",
-            way_out=f"this release has {', '.join(KINDS)}; run the same release on coordinator and agents",
-        )
-    module, function = _BUILDERS[workload.kind]
+    parameters = of_workload(workload)
+    module, function = _BUILDERS.get(workload.kind) or _announced(workload)
     make: Any = getattr(import_module(module), function)
-    kind: WorkloadKind = make(of_workload(workload))
+    kind: WorkloadKind = make(parameters)
     return kind
+
+
+def _announced(workload: Workload) -> tuple[str, str]:
+    """Where another package builds its kind."""
+    extension = extensions.workload(workload.kind)
+    module, _, function = extension.build.partition(":") if extension else ("", "", "")
+    if not module or not function:
+        raise ProveoutError(
+            f"the workload kind {workload.kind!r} does not say how it is built",
+            where=f"workload {workload.name}",
+            way_out="the `build` of its WorkloadExtension is `module:function`",
+        )
+    return module, function

@@ -74,6 +74,7 @@ ONE_OF_EACH: tuple[e.Event, ...] = (
         drain_s=0.1,
         tables=(TableDifference(table="t", source_rows=1, sink_rows=1, source_checksum="x", sink_checksum="x"),),
     ),
+    e.FactsTaken(when="end", host="h", system="db", facts={"version": "18", "cpus": 2, "governor": None}),
     e.InvariantsSeen(
         stage="s",
         iteration="s/4/1/1",

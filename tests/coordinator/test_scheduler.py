@@ -35,6 +35,7 @@ from proveout.proto.messages import (
     Cancel,
     Done,
     Endpoint,
+    FactsRead,
     Finish,
     InspectSystem,
     LoadResult,
@@ -81,6 +82,9 @@ class Judge:
 
     def stops(self, stage: Ladder, iteration: events.IterationFinished) -> str | None:
         return None
+
+    def undecided(self, ladders: tuple[Ladder, ...], facts: Facts, repeat: int) -> tuple[str, ...]:
+        return ()
 
     def replay(self, *arguments: Any) -> Any:
         raise AssertionError
@@ -133,6 +137,11 @@ class Driver:
         self.up()
         endpoint = Endpoint(system="db", engine="postgres", dsn="d", version="18.1")
         self.hear("inspect:db", "s1", 2.0, TaskDone, result=SystemStarted(endpoint=endpoint, fresh=False))
+        for host in self.plan.hosts:
+            self.hear("facts", host.name, 2.0, TaskDone, result=FactsRead(facts=(("kernel", "6.1"),)))
+        settings = (("version", "18.1"),)
+        result = SystemStarted(endpoint=endpoint, settings=settings, fresh=False)
+        self.hear("inspect:db", "s1", 2.0, TaskDone, result=result)
 
     def emitted(self) -> list[events.Event]:
         return [c.event for c in self.commands if isinstance(c, Emit)]
@@ -339,3 +348,25 @@ def test_deadlines_grow_with_the_data() -> None:
         for p in (small, large)
     ]
     assert dag.deadline_s(spec[0]) < 1000 < 1e6 < dag.deadline_s(spec[1])
+
+
+def test_the_environment_is_taken_before_the_first_stage_and_a_host_that_does_not_tell_holds_up_nothing() -> None:
+    driver = Driver()
+    driver.up()
+    endpoint = Endpoint(system="db", engine="postgres", dsn="d", version="18.1")
+    driver.hear("inspect:db", "s1", 2.0, TaskDone, result=SystemStarted(endpoint=endpoint, fresh=False))
+    result = SystemStarted(endpoint=endpoint, settings=(("work_mem", "4MB"),), fresh=False)
+    driver.hear("inspect:db", "s1", 2.0, TaskDone, result=result)
+    driver.hear("facts", "s1", 2.0, TaskDone, result=FactsRead(facts=(("kernel", "6.1"),)))
+    driver.hear("facts", "c1", 2.0, TaskDone, result=FactsRead(facts=(("kernel", "6.2"),)))
+    assert not driver.state.facts.stages_started
+    driver.put(Tick(at_s=driver.state.step.until_s if driver.state.step else 0.0))
+    assert driver.state.stage == "l"
+    taken = driver.state.facts.taken
+    assert {key: event.facts for key, event in taken.items()} == {
+        ("start", "s1", ""): {"kernel": "6.1"},
+        ("start", "c1", ""): {"kernel": "6.2"},
+        ("start", "s1", "db"): {"engine": "postgres", "version": "18.1", "work_mem": "4MB"},
+    }
+    notices = [e for e in driver.state.facts.history if isinstance(e, events.Notice)]
+    assert ["c2" in e.text and e.level == "warning" for e in notices] == [True]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from proveout.coordinator import search
+from proveout.coordinator import invariants, search
 from proveout.coordinator.exchange import ProbeDue, SearchReplayed, Summarise, Unresolved
 from proveout.coordinator.facts import Facts, of
 from proveout.coordinator.simulator import Fault, FaultKind, Simulation, World, finished
@@ -230,7 +230,9 @@ def test_reset_takes_the_source_back_before_its_sink() -> None:
     what = what_of(simulate().world)
     first = what.index("restore:cache")
     assert what[first : first + 4] == ["restore:cache", "restore:backend", "link:cache", "checkpoint:backend"]
-    assert what[-3:] == ["compare:cache", "stop:cache", "stop:backend"]
+    taken = ["facts"] * len(HOSTS) + ["inspect:cache", "inspect:backend"]
+    assert what[-9:] == ["compare:cache", *taken, "stop:cache", "stop:backend"]
+    assert what[2:8] == taken, "before anything is loaded"
     assert what.index("link:cache") < what.index("save:cache") < what.index("save:backend")
 
 
@@ -251,6 +253,16 @@ def test_invariants_are_looked_at_after_every_iteration(monkeypatch: pytest.Monk
     assert looked_at(world) == expected
     what = what_of(world)
     assert what.index("invariants:backend") < what.index("link:cache"), "a population is looked at before it is linked"
+
+
+def test_invariants_of_rows_that_others_loaded_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they speak of the rows that a populate makes, and the plan has none; others are looked at all the same."""
+    monkeypatch.setitem(parameters.CHECKED_AFTER, "hlr", "stage")  # type: ignore[arg-type]
+    outside = System(name="backend", engine="postgres", host="db1", dsn="host=db1")
+    plan = replace(PLAN, systems=(outside,), captures=PLAN.captures[:2], stages=(STAGES[2],))
+    assert looked_at(simulate(plan, Model(), world=World(loaded={"backend"})).world) == [("baseline", "", "backend")]
+    monkeypatch.setattr(invariants, "OF_OUR_ROWS", frozenset({"hlr"}))
+    assert looked_at(simulate(plan).world) == []
 
 
 def test_a_broken_invariant_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

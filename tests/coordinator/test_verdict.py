@@ -544,3 +544,50 @@ def test_more_repeats_do_not_help_what_is_missing_or_excluded() -> None:
     assert not left("base.at(4).tps >= 300", rungs, 4, spoilt)
     assert not left("base.at(4).tps >= later.at(4).tps", rungs, 3, needs=("base", "later")), "its time has not come"
     assert not left("true", rungs, 3, needs=())
+
+
+# ---- knees, and what to do -------------------------------------------------------------------------------------------
+
+BENT = ladder(
+    "bent", {n: [tps * f for f in (0.99, 1.0, 1.01)] for n, tps in ((1, 100.0), (2, 200.0), (4, 400.0), (8, 410.0))}
+)
+STRAIGHT = ladder("straight", {n: [n * f for f in (99.0, 100.0, 101.0)] for n in (1, 2, 4, 8)})
+
+
+@pytest.mark.parametrize(
+    ("check", "outcome"),
+    [
+        ("bent.knee.threads <= 4", "PASS"),
+        ("bent.knee.threads >= 8", "FAIL"),
+        ("bent.knee.tps >= 350", "PASS"),
+        ("bent.knee.response.avg_us.mean <= 11000.0", "PASS"),
+        ("straight.knee.threads >= 8", "INCONCLUSIVE"),
+    ],
+)
+def test_knees_in_checks(check: str, outcome: str) -> None:
+    assert verdict(check, [*BENT, *STRAIGHT]).outcome == outcome
+
+
+def test_a_check_of_the_knee_stands_on_the_whole_ladder() -> None:
+    assert len(verdict("bent.knee.threads <= 4", BENT).iterations) == 12
+    evidence = verdict("straight.knee.threads >= 8", STRAIGHT).evidence
+    assert "straight has no knee: throughput bends too little" in evidence
+    assert "what to do: add rungs to straight" in evidence
+    spoilt = finish("bent", [*BENT[:-1], iteration("bent", 2, 4, 200.0, VOID)])
+    assert verdict("bent.knee.threads <= 4", spoilt).outcome == "INCONCLUSIVE"
+
+
+def test_undecided_says_what_to_do() -> None:
+    run = bought("base.at(4).tps >= 300", ("base",), {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]})
+    assert (
+        "what to do: `repeat: auto(3..12)` on base, or a longer `measure`"
+        in verdict("base.at(4).tps >= 300", finish("base", run)).evidence
+    )
+    spoilt = finish("base", [*BASE[:-1], iteration("base", 4, 4, 300.0, VOID)])
+    assert verdict("base.at(4).tps >= 270", spoilt).evidence.endswith(
+        "what to do: lengthen `ramp_up` until throughput has settled, and `measure`"
+    )
+    missing = verdict("base.at(4).lag.avg_s.mean <= 1.0", BASE).evidence
+    assert "what to do: see the run's notices and its `capture:…` findings" in missing
+    assert "what to do" not in verdict("base.at(4).tps >= 270", BASE).evidence
+    assert "what to do" not in verdict("base.at(4).tps >= 330", BASE).evidence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,8 @@ EPILOG = """Examples:
   proveout runs
 
   proveout runs --runs-dir /var/lib/proveout/runs
+
+  proveout runs --environment latest
 """
 _HEAD = ("RUN", "PLAN", "WHEN", "STATE", "VERDICTS")
 
@@ -25,11 +28,19 @@ def runs(
     runs_dir: Annotated[
         Path | None, typer.Option(help="Where run directories are [default: $PROVEOUT_RUNS_DIR, or ./runs].")
     ] = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Show instead what a run (a name, a directory or `latest`) was measured in."),
+    ] = None,
 ) -> None:
     """List the runs, newest first: what was run, when, how it ended, what the verdicts were."""
     from proveout.coordinator import store
 
     folder = store.runs_directory(runs_dir, os.environ)
+    if environment is not None:
+        for line in _environment(store.find(folder, environment)):
+            typer.echo(line)
+        return
     rows = [_row(directory) for directory in store.all_runs(folder)]
     if not rows:
         typer.echo(f"There is no run in {folder}.")
@@ -37,6 +48,27 @@ def runs(
     widths = [max(len(row[column]) for row in (_HEAD, *rows)) for column in range(len(_HEAD))]
     for row in (_HEAD, *rows):
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _environment(directory: RunDirectory) -> Iterator[str]:
+    """Every fact of every host and system, with the digest, and what changed while the run went on."""
+    from proveout.coordinator.fingerprint import fingerprints, outline
+    from proveout.coordinator.journal import read
+    from proveout.coordinator.results import load_results
+    from proveout.coordinator.wording import safe
+
+    found = fingerprints(load_results(read(directory.path)))
+    if not found:
+        yield f"{directory.name} has recorded no environment."
+    for one in found:
+        where = f"{one.system} on {one.host}" if one.system else one.host
+        yield safe(f"{where}: {outline(one)}")
+        yield f"  {one.digest}" + ("" if one.whole else " (looked at once only)")
+        width = max(map(len, one.facts), default=0)
+        for name, value in sorted(one.facts.items()):
+            yield safe(f"  {name:<{width}}  {value}")
+        for change in one.drift:
+            yield safe(f"  changed meanwhile: {change}")
 
 
 def _row(directory: RunDirectory) -> tuple[str, ...]:

@@ -208,6 +208,8 @@ def try_to_end(subject: Subject, session: Any) -> None:
 
 def test_cancelling_from_another_thread(filled: Subject) -> None:
     """A cancel that comes before the statement has no effect, so it is sent until the statement has ended."""
+    if filled.deaf:
+        pytest.skip(filled.deaf)
     session = filled.open()
     prepared = session.prepare(filled.statement(filled.endless, columns=(int,)))
     failures: list[StatementFailure] = []

@@ -1,0 +1,190 @@
+"""A Ray node of our own: secrets, start, and a guard that leaves nothing behind. `python -m proveout.agent.load.ray_node PARENT-PID`.
+
+Flow: agent -> `RayNode.start()` -> this module as a process, the guard -> one JSON request on its stdin -> `ray start` as its
+child -> one JSON line back: the cluster's address. The daemons that `ray start` leaves become the guard's children
+(PR_SET_CHILD_SUBREAPER). When the agent closes the pipe, or dies even by SIGKILL, the guard ends them all and removes the
+directory, where tokens, certificates, sockets, logs and session files of the cluster are, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from proveout.agent.load.ray_security import Secrets
+from proveout.agent.tasks import TaskFault
+
+MODULE = "proveout.agent.load.ray_node"
+PR_SET_CHILD_SUBREAPER = 36
+START_S = 90.0
+END_S = 8.0
+PATIENCE_S = 2.0
+LINES_MAX = 5
+OBJECT_STORE_BYTES = 128 << 20
+"""Ray's shared memory per node: seconds of histograms pass through it, nothing is kept."""
+
+
+class RayNode:
+    """A node that was started here, and its guard (a `tasks.Resource`)."""
+
+    def __init__(self, guard: Process, directory: Path, secrets: Secrets, address: str) -> None:
+        self._guard, self.directory, self.secrets, self.address = guard, directory, secrets, address
+
+    @classmethod
+    async def start(cls, *, cpus: int, secrets: Secrets, head: str = "", own_address: str = "") -> RayNode:
+        """Start a node: the head of a new cluster, or one that joins the `head` at `name:port`.
+
+        `cpus` is how many workers it takes; `own_address` is the address that other nodes reach it at. Raises TaskFault
+        with Ray's own words when it does not come up.
+        """
+        # Ray's sockets have long names below it, and the kernel takes 107 bytes: TMPDIR may be too deep
+        directory = Path(tempfile.mkdtemp(prefix="pvray-", dir="/tmp"))
+        environment = secrets.write(directory)
+        guard = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", MODULE, str(os.getpid())), stdin=PIPE, stdout=PIPE
+        )
+        node = cls(guard, directory, secrets, head)
+        request = {
+            "directory": str(directory),
+            "argv": _argv(directory / "t", cpus, head, own_address),
+            "environment": environment,
+        }
+        try:
+            async with asyncio.timeout(START_S):
+                node.address = await node._ask(request) or head
+        except BaseException as error:
+            await asyncio.shield(node.close(keep_data=False))
+            if isinstance(error, TimeoutError):
+                raise TaskFault("timeout", f"a Ray node did not come up within {START_S:.0f} s") from None
+            raise
+        return node
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to be let in."""
+        return self.secrets.environment(self.directory)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its guard is there."""
+        return self._guard.returncode is None
+
+    async def close(self, *, keep_data: bool) -> None:
+        """End the node and remove what it has left; idempotent."""
+        assert self._guard.stdin is not None  # noqa: S101 - PIPE
+        self._guard.stdin.close()
+        try:
+            async with asyncio.timeout(END_S):
+                await self._guard.wait()
+        except TimeoutError:
+            self._guard.kill()
+            await self._guard.wait()
+        await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
+
+    async def _ask(self, request: dict[str, Any]) -> str:
+        assert self._guard.stdin is not None and self._guard.stdout is not None  # noqa: S101 - PIPE
+        self._guard.stdin.write(json.dumps(request).encode() + b"\n")
+        line = await self._guard.stdout.readline()
+        answer = json.loads(line) if line else {"words": "its guard ended"}
+        if "address" not in answer:
+            raise TaskFault(
+                "fault",
+                f"Ray does not start on this host: {answer['words']}",
+                way_out="is the extra `ray` installed here, and is there memory for it?",
+            )
+        return str(answer["address"])
+
+
+def _argv(directory: Path, cpus: int, head: str, own_address: str) -> list[str]:
+    argv = [sys.executable, "-P", "-m", "ray.scripts.scripts", "start"]
+    if head:
+        argv.append(f"--address={head}")
+    else:
+        argv += ["--head", "--port=0", f"--ray-client-server-port={_free_port()}", f"--temp-dir={directory}"]
+        argv += ["--include-dashboard=false"]
+    if own_address:
+        argv.append(f"--node-ip-address={own_address}")
+    return [
+        *argv,
+        f"--num-cpus={cpus}",
+        f"--object-store-memory={OBJECT_STORE_BYTES}",
+        "--min-worker-port=0",
+        "--max-worker-port=0",
+        "--disable-usage-stats",
+    ]
+
+
+def _free_port() -> int:
+    """A port for Ray's client server, which cannot be left out nor choose one itself; its usual one may be another cluster's."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# ---- the guard -------------------------------------------------------------------------------------------------------
+
+
+def start(directory: Path, argv: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Run `ray start`: `{"address": …}` of the head, or `{"words": …}` when it fails."""
+    # Its output to a file: its daemons keep a pipe open for as long as they live
+    log = directory / "start.log"
+    with log.open("wb") as out:
+        done = subprocess.run(
+            argv, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False
+        )
+    if done.returncode:
+        return {"words": "\n".join(log.read_text(errors="replace").splitlines()[-LINES_MAX:])}
+    current = directory / "t" / "ray_current_cluster"
+    return {"address": current.read_text().strip() if current.exists() else ""}
+
+
+def end(directory: Path) -> None:
+    """End all descendants, the polite way first, and remove the directory."""
+    for ask in ("terminate", "kill"):
+        children = psutil.Process().children(recursive=True)
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                getattr(child, ask)()
+        psutil.wait_procs(children, timeout=PATIENCE_S)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def main() -> None:
+    """The process."""
+    for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(ignored, signal.SIG_IGN)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    parent = os.pidfd_open(int(sys.argv[1]))
+    request = json.loads(sys.stdin.readline() or "{}")
+    directory = Path(request["directory"])
+    try:
+        answer = start(directory, request["argv"], request["environment"])
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+        if "address" in answer:
+            waiting = select.poll()
+            waiting.register(0, select.POLLIN)
+            waiting.register(parent, select.POLLIN)
+            waiting.poll()
+    finally:
+        end(directory)
+
+
+if __name__ == "__main__":
+    main()

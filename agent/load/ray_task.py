@@ -1,0 +1,252 @@
+"""A load on Ray, as its agent sees it: a cluster, a driver process connected to it, and the task that it runs.
+
+Flow: `run_ray_load` -> a cluster (the plan's, or a `RayNode` formed here for the session) -> `RayDriver.start` -> its `Welcome`
+-> the `Task` goes in, `TaskArmed` comes out -> `Start` -> `Sample`s -> `TaskDone`. A driver stays for the next iteration; after a
+failure driver and own cluster are ended, and the next load begins with fresh ones. Nothing here imports Ray.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proveout.agent.load.ray_node import RayNode
+from proveout.agent.load.ray_security import Secrets, answers, is_open
+from proveout.agent.tasks import TaskContext, TaskFault
+from proveout.proto import agent_pb2, codec
+from proveout.proto.messages import (
+    Cancel,
+    LoadResult,
+    LogLine,
+    RunLoad,
+    Sample,
+    Start,
+    Task,
+    TaskArmed,
+    TaskDone,
+    TaskFailed,
+    Welcome,
+)
+from proveout.proto.wire_frames import frame, read_frame
+
+MODULE = "proveout.agent.load.ray_driver"
+DRIVER = "pool:ray:driver"
+NODE = "pool:ray:node"
+CONNECT_S = 60.0
+END_S = 4.0
+LOAD_DEADLINE_S = 86_400.0
+LINES_MAX = 200
+LINE_MAX = 500
+LAST_WORDS_MAX = 12
+RAYS_OWN = "/tmp/ray"  # noqa: S108 -- where Ray itself looks for `auto`
+
+
+class RayDriver:
+    """The driver process, connected to a cluster (a `tasks.Resource`)."""
+
+    def __init__(self, process: Process, address: str) -> None:
+        assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
+        self._process, self.address = process, address
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self._last_words: deque[str] = deque(maxlen=LAST_WORDS_MAX)
+        self._lines = 0
+        self._context: TaskContext | None = None
+        self._listener = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def start(cls, address: str, environment: Mapping[str, str], context: TaskContext) -> RayDriver:
+        """Connect to the cluster at `address`. TaskFault `unreachable` when that fails."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", MODULE, str(os.getpid()), address),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", **environment},
+        )
+        driver = cls(process, address)
+        driver._context = context
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                first = await driver._read()
+        except BaseException as error:
+            await asyncio.shield(driver.close(keep_data=False))
+            if isinstance(error, TimeoutError):
+                text = f"no connection to the Ray cluster at {address} within {CONNECT_S:.0f} s"
+                raise TaskFault("unreachable", text) from None
+            raise
+        assert isinstance(first, Welcome)  # noqa: S101 - what a driver says first
+        return driver
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs still, as far as is known."""
+        return self._process.returncode is None and not self._stdout.at_eof()
+
+    async def run(self, context: TaskContext, spec: RunLoad) -> LoadResult:
+        """Run a load. TaskFault when it fails, or the driver ends."""
+        self._context, self._lines = context, 0
+        self._send(Task(key=context.key, spec=spec, deadline_s=LOAD_DEADLINE_S))
+        starting: asyncio.Task[None] | None = None
+        try:
+            while True:
+                match await self._read():
+                    case TaskArmed():
+                        context.armed()
+                        starting = asyncio.create_task(self._start(context))
+                    case Sample(sample=sample):
+                        context.sample(sample)
+                    case LogLine(level=level, text=text):
+                        context.log(level, text)
+                    case TaskDone(result=LoadResult() as result):
+                        return result
+                    case other:
+                        raise TaskFault("fault", f"the Ray driver said {type(other).__name__} in mid-load")
+        finally:
+            if starting is not None:
+                starting.cancel()
+                await asyncio.gather(starting, return_exceptions=True)
+
+    async def close(self, *, keep_data: bool) -> None:
+        """Have it end its actors and leave the cluster; kill it when it takes longer than some seconds."""
+        self._send(Cancel(key="", reason="closed"))
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            self._stdin.close()
+        try:
+            async with asyncio.timeout(END_S):
+                while await self._stdout.read(1 << 16):
+                    pass
+                await self._process.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        await self._process.wait()
+        await self._listener
+
+    async def _start(self, context: TaskContext) -> None:
+        self._send(Start(key=context.key, t0_ns=await context.started()))
+
+    def _send(self, message: Task | Start | Cancel) -> None:
+        with contextlib.suppress(ConnectionError, RuntimeError):  # one that is gone shows when it is read
+            self._stdin.write(frame(codec.coordinator_envelope(message)))
+
+    async def _read(self) -> Any:
+        data = await read_frame(self._stdout)
+        if data is None:
+            await self._process.wait()
+            await self._listener
+            words = "\n".join(self._last_words)
+            raise TaskFault(
+                "fault", f"the Ray driver ended (exit {self._process.returncode}); its last words:\n{words}"
+            )
+        message = codec.agent_message(agent_pb2.AgentEnvelope.FromString(data))
+        if isinstance(message, TaskFailed):
+            raise TaskFault(message.error.code, message.error.message, way_out=message.error.way_out)
+        return message
+
+    async def _listen(self) -> None:
+        """What the driver and, through it, the workers on all nodes print: into the run's journal, up to a limit."""
+        assert self._process.stderr is not None  # noqa: S101 - PIPE
+        while True:
+            try:
+                line = await self._process.stderr.readline()
+            except ValueError:  # longer than the limit
+                continue
+            if not line:
+                return
+            text = line.decode(errors="replace").rstrip()[:LINE_MAX]
+            self._last_words.append(text)
+            self._lines += 1
+            if text and self._context is not None and self._lines <= LINES_MAX:
+                self._context.log("warning", f"Ray: {text}")
+
+
+async def run_ray_load(context: TaskContext, spec: RunLoad) -> LoadResult:
+    """Run this agent's share of a load on Ray.
+
+    Raises TaskFault: `missing` (Ray is not installed), `unreachable` (no cluster), `refused` (a cluster that lets anybody in,
+    too few CPUs, another version there), `fault` (an actor, a node or the driver is lost), and those of `task.run_load`.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise TaskFault("missing", "Ray is not installed on this host", way_out="pip install 'proveout[ray]'")
+    try:
+        driver = await _driver(context, spec)
+        return await driver.run(context, spec)
+    except BaseException:
+        await asyncio.shield(_give_up(context))
+        raise
+
+
+async def _driver(context: TaskContext, spec: RunLoad) -> RayDriver:
+    """A driver on the cluster that the task asks for: the one of the last load, or a new one."""
+    driver = context.resources.get(DRIVER)
+    node = context.resources.get(NODE)
+    address = spec.pool.address or (node.address if isinstance(node, RayNode) and node.alive else "")
+    if isinstance(driver, RayDriver) and driver.alive and driver.address == address:
+        return driver
+    if driver is not None:
+        await context.resources.pop(DRIVER).close(keep_data=False)
+    environment: Mapping[str, str] = {}
+    if not spec.pool.address:
+        formed = await _formed(context, spec)
+        address, environment = formed.address, formed.environment
+    else:
+        address = spec.pool.address
+        await _look_at(address)
+    driver = await RayDriver.start(address, environment, context)
+    context.resources[DRIVER] = driver
+    return driver
+
+
+async def _look_at(address: str) -> None:
+    """A cluster that was not formed here: whether there is one, and whether it asks who comes."""
+    if address == "auto":
+        address = await asyncio.to_thread(_clusters_here)
+    if not await answers(address):
+        way_out = "name:port is that of the cluster's GCS, 6379 if nobody has said otherwise"
+        raise TaskFault("unreachable", f"there is no Ray cluster at {address}", way_out=way_out)
+    if await is_open(address):
+        raise TaskFault(
+            "refused",
+            f"the Ray cluster at {address} lets anybody in",
+            way_out="start it with RAY_AUTH_MODE=token, and give the agent its RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH",
+        )
+
+
+def _clusters_here() -> str:
+    """The address that `auto` means: RAY_ADDRESS, or that of the cluster that was started on this host last."""
+    if address := os.environ.get("RAY_ADDRESS"):
+        return address
+    current = Path(os.environ.get("RAY_TMPDIR", RAYS_OWN)) / "ray_current_cluster"
+    try:
+        return current.read_text().strip()
+    except OSError:
+        way_out = "start a node of it here, or give the pool its address"
+        raise TaskFault("unreachable", "no Ray cluster was started on this host", way_out=way_out) from None
+
+
+async def _formed(context: TaskContext, spec: RunLoad) -> RayNode:
+    node = context.resources.get(NODE)
+    if isinstance(node, RayNode) and node.alive:
+        return node
+    cpus = max(spec.workers, len(os.sched_getaffinity(0)))
+    node = await RayNode.start(cpus=cpus, secrets=Secrets.new())
+    context.resources[NODE] = node
+    if await is_open(node.address):
+        raise TaskFault("refused", f"the Ray cluster formed at {node.address} lets anybody in")
+    return node
+
+
+async def _give_up(context: TaskContext) -> None:
+    """End driver and own cluster: what of them has failed is not always the part that said so."""
+    for name in (DRIVER, NODE):
+        resource = context.resources.pop(name, None)
+        if resource is not None:
+            await resource.close(keep_data=False)

@@ -1,0 +1,110 @@
+"""DDL of a population in every dialect, from one description of its tables: before the load, after it, and their removal.
+
+PostgreSQL and Oracle load bare tables and get keys, foreign keys and statistics afterwards, which is cheaper than keeping
+them up row by row; PostgreSQL's are then vacuumed, so that no measured transaction pays for hint bits. SQLite and MySQL
+(InnoDB) cluster a table on its primary key, so they declare it with the table and take rows in key order.
+
+Column kinds are those of `base.Table`: `int2 int4 int8 char(n) varchar(n)`. Oracle's `DROP TABLE` has no IF EXISTS
+before release 23: whoever runs it takes ORA-00942 (no such table) for done. The Oracle texts serve TimesTen but for the
+statistics. Sources: the engines' SQL references, CREATE TABLE and ALTER TABLE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from proveout.dsl.workloads.base import Dialect
+
+Columns = tuple[tuple[str, str], ...]
+
+_TYPES: Mapping[Dialect, Mapping[str, str]] = {
+    "postgres": {"int2": "smallint", "int4": "integer", "int8": "bigint"},
+    "sqlite": {"int2": "INTEGER", "int4": "INTEGER", "int8": "INTEGER"},
+    "oracle": {"int2": "NUMBER(5)", "int4": "NUMBER(10)", "int8": "NUMBER(19)"},
+    "mysql": {"int2": "SMALLINT", "int4": "INT", "int8": "BIGINT"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableShape:
+    """A table: columns as `base.Table` has them, all NOT NULL; `primary_key` as SQL; `foreign_keys` (columns, table
+    that has them under the same names)."""
+
+    name: str
+    columns: Columns
+    primary_key: str
+    foreign_keys: tuple[tuple[str, str], ...] = ()
+
+
+def before(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[str, ...]]:
+    """Statements that create the empty tables; those referred to stand first in `shapes`."""
+    return {
+        "postgres": tuple(_bare("postgres", shape) for shape in shapes),
+        "sqlite": tuple(_sqlite(shape) for shape in shapes),
+        "oracle": tuple(_bare("oracle", shape) for shape in shapes),
+        "mysql": tuple(_keyed("mysql", shape) + " ENGINE = InnoDB" for shape in shapes),
+    }
+
+
+def after(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
+    """Statements that make the loaded tables ready, in phases; see `base.Population.after`."""
+    names = [shape.name for shape in shapes]
+    foreign = tuple(statement for shape in shapes for statement in _foreign(shape))
+    singly = [(statement,) for statement in foreign]  # there, two on one table at a time get in each other's way
+    keys = tuple(f"ALTER TABLE {s.name} ADD CONSTRAINT {s.name}_pk PRIMARY KEY ({s.primary_key})" for s in shapes)
+    vacuum = tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in names)
+    statistics = tuple(f"BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, '{name.upper()}'); END;" for name in names)
+    analyse = tuple(f"ANALYZE TABLE {name}" for name in names)
+    return {
+        "postgres": _phases(keys, foreign, vacuum),
+        "sqlite": (("ANALYZE",),),
+        "oracle": _phases(keys, *singly, statistics),
+        "mysql": _phases(*singly, analyse),
+    }
+
+
+def drop(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[str, ...]]:
+    """Statements that remove the tables where they are; referring tables first."""
+    names = [shape.name for shape in reversed(shapes)]
+    where_there = tuple(f"DROP TABLE IF EXISTS {name}" for name in names)
+    oracle = tuple(f"DROP TABLE {name} CASCADE CONSTRAINTS PURGE" for name in names)
+    return {"postgres": where_there, "sqlite": where_there, "oracle": oracle, "mysql": where_there}
+
+
+def _phases(*phases: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    return tuple(phase for phase in phases if phase)
+
+
+def _columns(dialect: Dialect, shape: TableShape) -> str:
+    return ", ".join(f"{name} {_type(dialect, kind)} NOT NULL" for name, kind in shape.columns)
+
+
+def _type(dialect: Dialect, kind: str) -> str:
+    known = _TYPES[dialect].get(kind)
+    if known is not None:
+        return known
+    if dialect == "sqlite":
+        return "TEXT"
+    return kind.upper().replace("VARCHAR(", "VARCHAR2(") if dialect == "oracle" else kind
+
+
+def _bare(dialect: Dialect, shape: TableShape) -> str:
+    return f"CREATE TABLE {shape.name} ({_columns(dialect, shape)})"
+
+
+def _keyed(dialect: Dialect, shape: TableShape) -> str:
+    return f"CREATE TABLE {shape.name} ({_columns(dialect, shape)}, PRIMARY KEY ({shape.primary_key}))"
+
+
+def _sqlite(shape: TableShape) -> str:
+    """Foreign keys cannot be added later; WITHOUT ROWID clusters on the key."""
+    foreign = "".join(f", FOREIGN KEY ({key}) REFERENCES {to} ({key})" for key, to in shape.foreign_keys)
+    return _keyed("sqlite", shape)[:-1] + f"{foreign}) WITHOUT ROWID"
+
+
+def _foreign(shape: TableShape) -> tuple[str, ...]:
+    return tuple(
+        f"ALTER TABLE {shape.name} ADD CONSTRAINT {shape.name}_fk{number} FOREIGN KEY ({key}) REFERENCES {to} ({key})"
+        for number, (key, to) in enumerate(shape.foreign_keys, start=1)
+    )

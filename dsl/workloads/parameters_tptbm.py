@@ -1,0 +1,44 @@
+"""Parameters of `kind: tptbm`. See `tptbm` for the workload, `parameters` for what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from proveout.dsl.workloads import weights
+
+TPTBM_TRANSACTIONS: tuple[str, ...] = ("Read", "Update", "Insert", "Delete")
+TPTBM_WEIGHTS: Mapping[str, float] = dict(zip(TPTBM_TRANSACTIONS, (80.0, 10.0, 5.0, 5.0), strict=True))
+TPTBM_WRITERS: frozenset[str] = frozenset(TPTBM_TRANSACTIONS[1:])
+
+
+class Tptbm(BaseModel):
+    """Parameters of `kind: tptbm` (TimesTen's throughput benchmark): one table of `key` × `key` rows."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    key: int = Field(default=100, ge=2, le=100_000, description="VPN_USERS has key × key rows; 3163 makes 10 million.")
+    seed: int = Field(default=1, ge=0, lt=2**63, description="Seed of the keys drawn.")
+    ops_per_transaction: int = Field(
+        default=1, ge=1, le=10_000, description="Statements in a transaction, all of its own kind."
+    )
+    weights: dict[str, float] = Field(
+        default_factory=lambda: dict(TPTBM_WEIGHTS),
+        description="The mix: a weight per transaction; one that is left out does not run. By default 80-10-5-5.",
+    )
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _weights_in_order(cls, value: object) -> object:
+        return weights.in_order(value, TPTBM_TRANSACTIONS)
+
+    @field_validator("weights")
+    @classmethod
+    def _weights_make_a_mix(cls, value: dict[str, float]) -> dict[str, float]:
+        return weights.mix(value, TPTBM_TRANSACTIONS)
+
+    @property
+    def rows(self) -> int:
+        """Rows that are loaded."""
+        return self.key * self.key

@@ -1,0 +1,176 @@
+"""The prepaid workload (PPM/OLB, prepaid mobile or online banking): five transactions on customers and accounts.
+
+Flow: `build(parameters)` -> `PrepaidWorkload`; a driver takes `keys(stream)` for each terminal, picks a `TransactionType` by
+weight and runs it. Authorise a user, check a balance, update a profile, change a balance (refill, credit or debit: the
+balance and a row of history in one transaction), search a run of accounts for low balances.
+
+Whatever the load does, money is conserved: the balances sum to what they opened with and what the history has moved. That
+is an invariant, and so is that no account is overdrawn. A debit that is more than there is fails *logically*, as does an
+authorisation of an account that is not active.
+
+The transactions are those that Oracle's white papers on TimesTen Scaleout name; statements, amounts and weights are ours,
+after the sample GridSample (see `prepaid_tables`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from operator import attrgetter
+
+from proveout.dsl.workloads import ddl, prepaid_rows, prepaid_shares
+from proveout.dsl.workloads.base import (
+    Body,
+    Invariant,
+    Outcome,
+    Population,
+    Request,
+    Statement,
+    Table,
+    TransactionType,
+)
+from proveout.dsl.workloads.parameters_prepaid import Prepaid
+from proveout.dsl.workloads.prepaid_keys import Keys
+from proveout.dsl.workloads.prepaid_statements import (
+    AUTHORIZE,
+    BALANCE,
+    CHANGE,
+    LOW,
+    OVERDRAWN,
+    PROFILE,
+    RECORD,
+    TOTALS,
+)
+from proveout.dsl.workloads.prepaid_tables import SHAPES, STATUSES, TYPES
+
+COMMIT, LOGICAL_FAILURE = Outcome.COMMIT, Outcome.LOGICAL_FAILURE
+
+
+def authorize(keys: Keys) -> Body:
+    """The user of an account, if it is active."""
+    result = yield keys.authorize()
+    return COMMIT if result.count else LOGICAL_FAILURE
+
+
+def check_balance(keys: Keys) -> Body:
+    """Both balances of an account."""
+    result = yield keys.balance()
+    return COMMIT if result.count else LOGICAL_FAILURE
+
+
+def update_profile(keys: Keys) -> Body:
+    """A customer's address."""
+    changed = yield keys.profile()
+    return COMMIT if changed.count else LOGICAL_FAILURE
+
+
+def change_balance(keys: Keys) -> Body:
+    """Refill, credit or debit: the balance, and the history that it adds up with; neither when there is too little."""
+    change, record = keys.change()
+    changed = yield change
+    if not changed.count:
+        return LOGICAL_FAILURE
+    recorded = yield record
+    return COMMIT if recorded.count else LOGICAL_FAILURE
+
+
+def find_low_balances(keys: Keys) -> Body:
+    """The accounts of a run that have little left; there may be none."""
+    yield keys.low()
+    return COMMIT
+
+
+# Transactions of one statement that commit exactly when it finds a row: see TransactionType.requests
+_REQUESTS: Mapping[str, Callable[[Keys], Callable[[], Request]]] = {
+    "Authorize": attrgetter("authorize"),
+    "CheckBalance": attrgetter("balance"),
+    "UpdateProfile": attrgetter("profile"),
+}
+
+_BODIES: Mapping[str, tuple[Callable[[Keys], Body], tuple[Statement, ...]]] = {
+    "Authorize": (authorize, (AUTHORIZE,)),
+    "CheckBalance": (check_balance, (BALANCE,)),
+    "UpdateProfile": (update_profile, (PROFILE,)),
+    "ChangeBalance": (change_balance, (CHANGE, RECORD)),
+    "FindLowBalances": (find_low_balances, (LOW,)),
+}
+
+
+@dataclass(frozen=True)
+class PrepaidWorkload:
+    """A `base.WorkloadKind`: the prepaid workload with its parameters."""
+
+    parameters: Prepaid
+
+    @cached_property
+    def transactions(self) -> tuple[TransactionType, ...]:
+        """All five; those the plan leaves out have weight 0."""
+        expected = prepaid_shares.expected(self.parameters)
+        fresh = {name: high for name, (_, high) in expected.items()}
+        fresh["ChangeBalance"] = prepaid_shares.fresh_change(self.parameters)
+        return tuple(
+            TransactionType(
+                name=name,
+                weight=self.parameters.weights[name],
+                body=body,
+                statements=statements,
+                single=len(statements) == 1,
+                requests=_REQUESTS.get(name),
+                logical_failure=(1.0 - fresh[name], 1.0 - expected[name][0]),
+            )
+            for name, (body, statements) in _BODIES.items()
+        )
+
+    @cached_property
+    def population(self) -> Population:
+        """The five tables; see `prepaid_rows` for what is in them."""
+        parameters = self.parameters
+        tables = (
+            Table(name=one.name, columns=one.columns, rows=partial(getattr(prepaid_rows, one.name), parameters))
+            for one in SHAPES
+        )
+        rows = {
+            "account_type": len(TYPES),
+            "account_status": len(STATUSES),
+            "customers": parameters.population,
+            "accounts": parameters.accounts,
+            "transactions": 0,
+        }
+        return Population(
+            units=parameters.population,
+            tables=tuple(tables),
+            before=ddl.before(SHAPES),
+            after=ddl.after(SHAPES),
+            drop=ddl.drop(SHAPES),
+            expected={name: (count, count) for name, count in rows.items()},
+        )
+
+    @cached_property
+    def invariants(self) -> tuple[Invariant, ...]:
+        """Money is conserved, to the cent; and no account is overdrawn."""
+        conserved = Invariant(
+            name="balance",
+            title="The balances sum to what they opened with and what the history has moved",
+            left="balances",
+            right="opening balances and history",
+            statement=TOTALS,
+            arguments=(prepaid_rows.opening_total(self.parameters),),
+        )
+        covered = Invariant(
+            name="overdrawn",
+            title="No account is overdrawn",
+            left="accounts not overdrawn",
+            right="accounts",
+            statement=OVERDRAWN,
+        )
+        return (conserved, covered)
+
+    def keys(self, stream: int) -> Keys:
+        """Arguments for one terminal; `stream` sets terminals (and repeats) apart."""
+        return Keys(self.parameters, stream)
+
+
+def build(parameters: Prepaid) -> PrepaidWorkload:
+    """The workload of these parameters."""
+    return PrepaidWorkload(parameters)

@@ -1,0 +1,93 @@
+"""Deterministic randomness for every workload: words of units for populations, endless batches for a terminal's arguments.
+
+A population's unit (a subscriber, a customer) owns a fixed run of 64-bit words in a Philox-4x64 stream of each purpose: words
+w·s … w·s + w - 1 of the stream keyed (seed, purpose). Philox is counter-based, so a slice starts anywhere at no cost and
+a row never depends on how the population was cut. Only the raw words are used (numpy guarantees those for ever, not
+what `Generator` makes of them), cut into fields by the arithmetic below: a choice out of n from b bits is
+`bits * n >> b` or `bits % n`, with b so large that no value is favoured by more than 2^-15.
+
+A terminal's arguments are drawn ahead in batches from a stream keyed (seed, purpose) and set apart by the terminal's
+`stream`, so no two terminals draw the same and the same stream draws the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from itertools import chain, repeat
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Words = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+Rows = Sequence[npt.NDArray[np.generic]]
+Draw = Callable[[np.random.Generator, int], Iterable[tuple[Any, ...]]]
+
+WORDS_PER_BLOCK = 4  # Philox-4x64 makes four words of each counter value
+BATCH_MAX = 256  # transactions drawn for at once, for the commonest: numpy's overhead is spread, memory stays small
+BATCH_MIN = 64
+PURPOSE_FIRST = 1_000  # keys apart from those of the populations' streams, whose purposes are small
+
+
+def words(seed: int, purpose: int, first: int, count: int, each: int) -> Words:
+    """Shape (count, each): the words of units `first` … `first + count - 1` (from 1), `each` words a unit."""
+    start = (first - 1) * each
+    block, skipped = divmod(start, WORDS_PER_BLOCK)
+    stream = np.random.Philox(key=np.array((seed, purpose), dtype=np.uint64), counter=block)
+    raw: Words = stream.random_raw(skipped + count * each)
+    return raw[skipped:].reshape(count, each)
+
+
+def field(source: Words, shift: int, bits: int) -> Ints:
+    """Bits `shift` … `shift + bits - 1` of each word, as int64."""
+    return (source >> np.uint64(shift) & np.uint64((1 << bits) - 1)).astype(np.int64)
+
+
+def choice(source: Words, out_of: int, bits: int) -> Ints:
+    """Values of `bits` random bits (at most 32) mapped to 0 … out_of - 1."""
+    return (source * np.uint64(out_of) >> np.uint64(bits)).astype(np.int64)
+
+
+@cache
+def five_digits() -> npt.NDArray[np.bytes_]:
+    """All of 00000 … 99999; made when first used, as a load never needs it."""
+    return np.array([b"%05d" % number for number in range(10**5)], dtype="S5")
+
+
+def digits15(numbers: Ints) -> npt.NDArray[np.bytes_]:
+    """Non-negative numbers below 10^15 as 15 digits with leading zeros, dtype S15."""
+    five = five_digits()
+    out = np.empty((len(numbers), 3), dtype="S5")
+    rest = numbers.astype(np.uint64)
+    for position in (2, 1):
+        higher = rest // np.uint64(10**5)
+        out[:, position] = five[rest - higher * np.uint64(10**5)]
+        rest = higher
+    out[:, 0] = five[rest]
+    return out.view("S15")[:, 0]
+
+
+def letters(source: Words, length: int) -> npt.NDArray[np.bytes_]:
+    """Numbers below 26^length as that many capital letters, dtype S<length>."""
+    out = np.empty((len(source), length), dtype=np.uint8)
+    rest = source
+    for position in range(length):
+        higher = rest // np.uint64(26)
+        out[:, position] = rest - higher * np.uint64(26) + np.uint64(ord("A"))
+        rest = higher
+    return out.view(f"S{length}")[:, 0]
+
+
+def batch_of(share: float) -> int:
+    """How many to draw at once for a transaction that is that share of the mix."""
+    return max(BATCH_MIN, min(BATCH_MAX, round(2 * BATCH_MAX * share)))
+
+
+def endless(draw: Draw, batch: int, seed: int, purpose: int, stream: int) -> Iterator[tuple[Any, ...]]:
+    """Batch after batch, 0 <= stream < 2^128; none is drawn before its first is asked for."""
+    key = np.array((seed, PURPOSE_FIRST + purpose), dtype=np.uint64)
+    counter = np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64)
+    random = np.random.Generator(np.random.Philox(key=key, counter=counter))
+    return chain.from_iterable(draw(random, batch) for _ in repeat(None))

@@ -1,0 +1,44 @@
+"""The TPTBM statements, one text for all dialects: they are plain SQL-92.
+
+Source: tptbm.c of the TimesTen quickstart samples (oracle-samples/oracle-timesten-samples), `select_stmnt` and the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from proveout.dsl.workloads.base import Dialect, Statement
+
+
+def everywhere(text: str) -> Mapping[Dialect, str]:
+    """One text that every dialect takes."""
+    return {"postgres": text, "sqlite": text, "oracle": text, "mysql": text}
+
+
+READ = Statement(
+    name="read",
+    text=everywhere("SELECT directory_nb, last_calling_party, descr FROM vpn_users WHERE vpn_id = $1 AND vpn_nb = $2"),
+    arguments=(int, int),
+    columns=(str, str, str),
+)
+UPDATE = Statement(
+    name="update",
+    text=everywhere("UPDATE vpn_users SET last_calling_party = $1 WHERE vpn_id = $2 AND vpn_nb = $3"),
+    arguments=(str, int, int),
+    reads=False,
+)
+# A duplicate is no logical failure: no two terminals have an id in common, so it would be a fault of ours.
+INSERT = Statement(
+    name="insert",
+    text=everywhere(
+        "INSERT INTO vpn_users (vpn_id, vpn_nb, directory_nb, last_calling_party, descr) VALUES ($1, $2, $3, $4, $5)"
+    ),
+    arguments=(int, int, str, str, str),
+    reads=False,
+)
+DELETE = Statement(
+    name="delete",
+    text=everywhere("DELETE FROM vpn_users WHERE vpn_id = $1 AND vpn_nb = $2"),
+    arguments=(int, int),
+    reads=False,
+)

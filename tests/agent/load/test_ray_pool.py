@@ -1,0 +1,146 @@
+"""Loads on Ray: a cluster formed for the run, the same results as on the local pool, losses, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+import pytest
+
+from proveout.agent.load.ray_node import RayNode
+from proveout.agent.load.ray_security import is_open
+from proveout.agent.load.ray_task import DRIVER, NODE
+from proveout.agent.load.task import run_load
+from proveout.agent.tasks import Resource, TaskFault
+from proveout.proto.messages import LoadPool, LoadResult, RunLoad
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+
+RAY = LoadPool(kind="ray")
+RAYS = re.compile(r"raylet|gcs_server|ray::|ray_node|ray_driver")
+
+
+class Context(Protocol):
+    resources: dict[str, Resource]
+    first_second: asyncio.Event
+    work_dir: Path
+
+
+def sessions() -> set[Path]:
+    return set(Path("/tmp").glob("pvray-*"))
+
+
+def descendants() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Whatever a test does: neither processes nor directories of its clusters are there after it."""
+    before = sessions()
+    yield
+    assert sessions() <= before
+    assert not [words for words in (" ".join(p.cmdline()) for p in descendants()) if RAYS.search(words)]
+
+
+@pytest.fixture
+async def on_ray(context: Context) -> AsyncIterator[Context]:
+    """The load context, with its resources closed before `nothing_left` looks."""
+    yield context
+    for resource in reversed(list(context.resources.values())):
+        await resource.close(keep_data=False)
+    context.resources.clear()
+
+
+def ok(result: LoadResult) -> dict[str, int]:
+    return {load.counts.name: load.counts.ok + load.counts.logical_failures for load in result.transactions}
+
+
+async def test_an_open_load_is_the_same_on_ray_as_on_processes(
+    on_ray: Context, hlr_database: str, spec: object
+) -> None:
+    asked: RunLoad = spec(hlr_database, rate=200.0)  # type: ignore[operator]
+    on_processes = await run_load(on_ray, asked)  # type: ignore[arg-type]
+    on_actors = await run_load(on_ray, replace(asked, pool=RAY))  # type: ignore[arg-type]
+    # Terminals draw by their number and the seed, wherever they run
+    assert ok(on_actors) == ok(on_processes)
+    assert sum(ok(on_actors).values()) == 200
+    assert on_actors.seconds_produced == 2
+    assert on_actors.samples_lost == 0
+    assert 0 < on_actors.start_skew_ns < 1_000_000_000
+    assert on_actors.client_cpu_s > 0
+
+    node = on_ray.resources[NODE]
+    assert isinstance(node, RayNode)
+    assert not await is_open(node.address)
+    assert {oct(path.stat().st_mode & 0o777) for path in node.directory.glob("*.key")} == {"0o600"}
+    assert oct(node.directory.stat().st_mode & 0o777) == "0o700"
+
+
+async def test_an_actor_that_is_killed_voids_the_load_and_the_next_one_runs(
+    on_ray: Context, hlr_database: str, spec: object
+) -> None:
+    asked: RunLoad = spec(hlr_database, windows=(0.3, 30.0, 0.0))  # type: ignore[operator]
+    running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
+    async with asyncio.timeout(60):
+        await on_ray.first_second.wait()
+    actors = [p for p in descendants() if "LoadActor" in " ".join(p.cmdline())]
+    assert len(actors) == 2
+    os.kill(actors[0].pid, signal.SIGKILL)
+    async with asyncio.timeout(20):
+        with pytest.raises(TaskFault, match="died") as raised:
+            await running
+    assert raised.value.code == "fault"
+    assert DRIVER not in on_ray.resources and NODE not in on_ray.resources
+    again = await run_load(on_ray, replace(spec(hlr_database), pool=RAY))  # type: ignore[arg-type, operator]
+    assert again.ended_in_window > 0
+
+
+async def test_an_actor_that_is_silent_is_lost_within_the_lease(
+    on_ray: Context, hlr_database: str, spec: object
+) -> None:
+    asked: RunLoad = spec(hlr_database, windows=(0.3, 60.0, 0.0))  # type: ignore[operator]
+    running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
+    async with asyncio.timeout(60):
+        await on_ray.first_second.wait()
+    actor = next(p for p in descendants() if "LoadActor" in " ".join(p.cmdline()))
+    actor.suspend()
+    async with asyncio.timeout(25):
+        with pytest.raises(TaskFault, match="was silent for 10 s"):
+            await running
+
+
+async def test_a_cancelled_load_leaves_nothing(on_ray: Context, hlr_database: str, spec: object) -> None:
+    asked: RunLoad = spec(hlr_database, windows=(0.3, 30.0, 0.0))  # type: ignore[operator]
+    running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
+    async with asyncio.timeout(60):
+        await on_ray.first_second.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert on_ray.resources.keys().isdisjoint({DRIVER, NODE})
+
+
+async def test_more_workers_than_the_cluster_has_cpus_is_refused_before_it_runs(
+    on_ray: Context, hlr_database: str, spec: object
+) -> None:
+    asked: RunLoad = spec(hlr_database, terminals=64)  # type: ignore[operator]
+    await run_load(on_ray, replace(asked, pool=RAY, workers=1))  # type: ignore[arg-type]
+    with pytest.raises(TaskFault, match="wants 64 Ray workers") as raised:
+        await run_load(on_ray, replace(asked, pool=RAY, workers=64))  # type: ignore[arg-type]
+    assert raised.value.code == "refused"
+
+
+async def test_no_cluster_at_the_address_is_unreachable(on_ray: Context, hlr_database: str, spec: object) -> None:
+    asked: RunLoad = replace(spec(hlr_database), pool=LoadPool(kind="ray", address="127.0.0.1:1"))  # type: ignore[operator]
+    with pytest.raises(TaskFault) as raised:
+        await run_load(on_ray, asked)  # type: ignore[arg-type]
+    assert raised.value.code == "unreachable"

@@ -1,0 +1,188 @@
+"""TPTBM and the prepaid workload as whole loads on real engines: populated, run, judged by their own conformance, invariants asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proveout.agent.drivers.table import driver
+from proveout.agent.load.invariants import check_invariants
+from proveout.agent.load.populate import populate
+from proveout.agent.load.task import run_load
+from proveout.dsl.plan import Workload
+from proveout.dsl.workloads.base import Statement
+from proveout.dsl.workloads.conformance import Seen, conform
+from proveout.dsl.workloads.parameters import KINDS, to_values
+from proveout.dsl.workloads.tptbm_statements import everywhere
+from proveout.proto.messages import CheckInvariants, Endpoint, InvariantCheck, LoadResult, PopulateSystem
+
+from .conftest import LoadContext, Spec
+
+pytestmark = pytest.mark.slow
+
+ENGINES = ("postgres", "sqlite")
+
+
+@pytest.fixture(params=ENGINES)
+def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Endpoint:
+    engine: str = request.param
+    dsn = request.getfixturevalue("database") if engine == "postgres" else str(tmp_path / "file.db")
+    return Endpoint(system="backend", engine=engine, dsn=dsn)
+
+
+def workload(kind: str, **parameters: Any) -> Workload:
+    return Workload(name=kind, kind=kind, parameters=to_values(KINDS[kind].model_validate(parameters)))
+
+
+async def populated(context: LoadContext, endpoint: Endpoint, of: Workload) -> dict[str, int]:
+    done = await populate(context, PopulateSystem(workload=of, endpoint=endpoint, workers=2))
+    return {table.table: table.rows for table in done.tables}
+
+
+def ask(endpoint: Endpoint, text: str) -> int:
+    """One number, through the engine's own driver."""
+    made: Any = driver(endpoint.engine)
+    session = made.connect(endpoint.dsn)
+    statement = Statement(name="ask", text=everywhere(text), arguments=(), columns=(int,))
+    prepared = session.prepare(statement)
+    if made.waits == "blocking":
+        session.execute(prepared, ())
+    elif not session.exchange(prepared, ()):
+        while not session.receive():
+            pass
+    (row,) = session.rows()
+    session.close()
+    return int(row[0])
+
+
+def change(endpoint: Endpoint, text: str) -> None:
+    """One statement that changes rows."""
+    made: Any = driver(endpoint.engine)
+    session = made.connect(endpoint.dsn)
+    prepared = session.prepare(Statement(name="change", text=everywhere(text), arguments=(), reads=False))
+    if made.waits == "blocking":
+        session.execute(prepared, ())
+    elif not session.exchange(prepared, ()):
+        while not session.receive():
+            pass
+    session.close()
+
+
+def counted(result: LoadResult) -> dict[str, tuple[int, int]]:
+    return {t.counts.name: (t.counts.ok, t.counts.logical_failures) for t in result.transactions}
+
+
+def assert_conforms(of: Workload, result: LoadResult, *earlier: Workload) -> None:
+    errors = {t.counts.name: t.counts.errors for t in result.transactions if t.counts.errors}
+    assert not errors, result.first_errors
+    seen = [Seen(name=name, ok=ok, logical_failures=failed) for name, (ok, failed) in counted(result).items()]
+    for finding in conform(of, seen, earlier):
+        assert finding.ok, finding
+        assert "not judged" not in finding.evidence
+
+
+async def test_tptbm(context: LoadContext, endpoint: Endpoint, spec: Spec) -> None:
+    """No ramps, so that the window's counts are all there is to be found in the table."""
+    of = workload("tptbm", key=100)
+    assert await populated(context, endpoint, of) == {"vpn_users": 10_000}
+    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 2.0, 0.0))
+    result = await run_load(context, load)
+    assert_conforms(of, result)
+    done = counted(result)
+    assert min(ok for ok, _ in done.values()) > 0
+    assert done["Insert"][1] == 0
+    terminals = 4  # each may have ended one more after the window
+    loaded = ask(endpoint, "SELECT count(*) FROM vpn_users WHERE vpn_id < 100")
+    assert 0 <= 10_000 - loaded - done["Delete"][0] <= terminals
+    inserted = ask(endpoint, "SELECT count(*) FROM vpn_users WHERE vpn_id >= 100")
+    assert 0 <= inserted - done["Insert"][0] <= terminals
+    assert ask(endpoint, "SELECT count(*) FROM vpn_users WHERE last_calling_party LIKE '%x%'") > 0
+
+
+async def test_a_second_iteration_of_tptbm_inserts_nothing_that_the_first_has(
+    context: LoadContext, endpoint: Endpoint, spec: Spec
+) -> None:
+    of = workload("tptbm", key=20, weights={"Read": 10, "Update": 30, "Insert": 30, "Delete": 30})
+    await populated(context, endpoint, of)
+    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 1.0, 0.0), terminals=3)
+    for seed in (1, 2, 3):
+        result = await run_load(context, type(load)(**{**_fields(load), "seed": seed}))
+        assert_conforms(of, result)
+    assert counted(result)["Delete"][1] > 0, "400 rows are soon gone, and deletes that find nothing are misses"
+    assert counted(result)["Read"][1] > 0
+
+
+def _fields(load: Any) -> dict[str, Any]:
+    return {name: getattr(load, name) for name in load.__dataclass_fields__}
+
+
+async def test_tptbm_reads_only(context: LoadContext, endpoint: Endpoint, spec: Spec) -> None:
+    of = workload("tptbm", key=100, weights={"Read": 100})
+    await populated(context, endpoint, of)
+    result = await run_load(context, spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 1.0, 0.0)))
+    ok, missed = counted(result)["Read"]
+    assert ok > 0
+    assert missed == 0
+
+
+async def test_tptbm_with_several_statements_to_a_commit(context: LoadContext, endpoint: Endpoint, spec: Spec) -> None:
+    of = workload("tptbm", key=200, ops_per_transaction=5)
+    await populated(context, endpoint, of)
+    result = await run_load(context, spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 1.5, 0.0)))
+    assert_conforms(of, result)
+    done = counted(result)
+    inserted = ask(endpoint, "SELECT count(*) FROM vpn_users WHERE vpn_id >= 200")
+    assert inserted % 5 == 0
+    assert 0 <= inserted - 5 * done["Insert"][0] <= 5 * 4
+
+
+async def invariants(context: LoadContext, endpoint: Endpoint, of: Workload) -> tuple[InvariantCheck, ...]:
+    return (await check_invariants(context, CheckInvariants(workload=of, endpoint=endpoint))).checks
+
+
+@pytest.mark.parametrize("profile", ["prepaid", "banking"])
+async def test_prepaid(context: LoadContext, endpoint: Endpoint, spec: Spec, profile: str) -> None:
+    """Few accounts, so that terminals meet on them."""
+    of = workload("prepaid", population=2_000, accounts_per_customer=2, profile=profile, seed=5)
+    rows = await populated(context, endpoint, of)
+    assert rows == {
+        "account_type": 6,
+        "account_status": 5,
+        "customers": 2_000,
+        "accounts": 4_000,
+        "transactions": 0,
+    }
+    assert all(check.holds for check in await invariants(context, endpoint, of))
+    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 2.0, 0.0))
+    result = await run_load(context, load)
+    assert_conforms(of, result)
+    history = ask(endpoint, "SELECT count(*) FROM transactions")
+    assert 0 <= history - counted(result)["ChangeBalance"][0] <= 4
+    assert history > 0
+    assert ask(endpoint, "SELECT count(*) FROM accounts WHERE current_balance <> prev_balance") > 0
+    checks = await invariants(context, endpoint, of)
+    assert [check.name for check in checks] == ["balance", "overdrawn"]
+    assert all(check.holds for check in checks), checks
+
+
+@pytest.mark.parametrize(
+    ("harm", "broken"),
+    [
+        ("UPDATE accounts SET current_balance = current_balance + 1 WHERE account_id = 17", ["balance"]),
+        ("DELETE FROM transactions WHERE account_id = (SELECT min(account_id) FROM transactions)", ["balance"]),
+        ("UPDATE accounts SET current_balance = -1 WHERE account_id = 17", ["balance", "overdrawn"]),
+    ],
+    ids=["a cent too much", "history lost", "overdrawn"],
+)
+async def test_harm_to_the_balances_is_seen(
+    context: LoadContext, endpoint: Endpoint, spec: Spec, harm: str, broken: list[str]
+) -> None:
+    of = workload("prepaid", population=500, seed=5, weights={"ChangeBalance": 1})
+    await populated(context, endpoint, of)
+    await run_load(context, spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 0.5, 0.0)))
+    change(endpoint, harm)
+    checks = await invariants(context, endpoint, of)
+    assert [check.name for check in checks if not check.holds] == broken
+    assert all("is not" in check.evidence for check in checks if not check.holds)

@@ -1,0 +1,64 @@
+"""Every SQL text of the workloads, per dialect, as golden files: what a DBA would read before letting it near a server.
+
+`PROVEOUT_UPDATE_GOLDEN=1 pytest tests/dsl/workloads/test_workload_texts.py` writes them anew: read the diff.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from proveout.dsl.plan import Workload
+from proveout.dsl.workloads.base import Dialect, Statement, WorkloadKind
+from proveout.dsl.workloads.parameters import KINDS, to_values
+from proveout.dsl.workloads.table import build
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "sql"
+UPDATE = bool(os.environ.get("PROVEOUT_UPDATE_GOLDEN"))
+DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "oracle", "mysql")
+NAMES = ("tptbm", "prepaid")
+
+
+def workload(kind: str) -> WorkloadKind:
+    return build(Workload(name=kind, kind=kind, parameters=to_values(KINDS[kind]())))
+
+
+def statements(built: WorkloadKind) -> list[Statement]:
+    used = [statement for kind in built.transactions for statement in kind.statements]
+    return [*used, *(invariant.statement for invariant in built.invariants)]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("kind", NAMES)
+def test_the_texts(kind: str, dialect: Dialect) -> None:
+    built = workload(kind)
+    population = built.population
+    lines = ["-- before the load", *population.before[dialect]]
+    for number, phase in enumerate(population.after[dialect], start=1):
+        lines += [f"-- after the load, phase {number}", *phase]
+    lines += ["-- removal", *population.drop[dialect]]
+    for statement in statements(built):
+        lines += [f"-- {statement.name}", statement.text[dialect]]
+    path = GOLDEN / f"{kind}-{dialect}.sql"
+    text = "\n".join(lines) + "\n"
+    if UPDATE:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_arguments_stand_in_the_order_of_their_numbers_and_once_each(kind: str) -> None:
+    """Engines with unnamed placeholders take them in order."""
+    for statement in statements(workload(kind)):
+        for text in statement.text.values():
+            assert re.findall(r"\$(\d+)", text) == [str(n) for n in range(1, len(statement.arguments) + 1)], text
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_names_are_unique(kind: str) -> None:
+    names = [statement.name for statement in statements(workload(kind))]
+    assert len(set(names)) == len(names)

@@ -1,0 +1,231 @@
+"""A package with a workload and a driver of its own, installed in a folder: checked, explained, and run from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+MODULE = '''
+"""Announces a workload; light: no numpy."""
+from typing import Annotated
+from pydantic import BaseModel, ConfigDict, Field
+from proveout.dsl.extensions import WorkloadExtension
+
+
+class Counters(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    counters: Annotated[int, Field(ge=1)] = 100
+    seed: int = 1
+
+
+COUNTERS = WorkloadExtension(
+    parameters=Counters,
+    transactions=lambda _: ("Count", "Look"),
+    build="shoutdb.workload:build",
+    engine_problem=lambda model, engine: "counters are for shoutdb" if engine == "postgres" else None,
+    rows=lambda model: float(model.counters),
+)
+NO_EXTENSION = 5
+'''
+
+WORKLOAD = """
+from dataclasses import dataclass
+from itertools import count
+import numpy as np
+from proveout.dsl.workloads.base import Outcome, Population, Statement, Table, TransactionType
+
+ADD = Statement(name="add", text={"sqlite": "UPDATE counter SET n = n + 1 WHERE id = $1"}, arguments=(int,), reads=False)
+GET = Statement(name="get", text={"sqlite": "SELECT n FROM counter WHERE id = $1"}, arguments=(int,), columns=(int,))
+
+
+def one(statement):
+    def body(keys):
+        result = yield statement, (next(keys),)
+        return Outcome.COMMIT if result.count else Outcome.LOGICAL_FAILURE
+    return body
+
+
+@dataclass(frozen=True)
+class Workload:
+    parameters: object
+    invariants = ()
+
+    @property
+    def transactions(self):
+        return tuple(
+            TransactionType(name=name, weight=1.0, body=one(of), statements=(of,), single=True)
+            for name, of in (("Count", ADD), ("Look", GET))
+        )
+
+    @property
+    def population(self):
+        n = self.parameters.counters
+        def rows(first, count):
+            return [np.arange(first, first + count), np.zeros(count, dtype=np.int64)]
+        return Population(
+            units=n,
+            tables=(Table(name="counter", columns=(("id", "int4"), ("n", "int8")), rows=rows),),
+            before={"sqlite": ("CREATE TABLE counter (id INTEGER PRIMARY KEY, n INTEGER)",)},
+            after={"sqlite": ()},
+            drop={"sqlite": ("DROP TABLE IF EXISTS counter",)},
+            expected={"counter": (n, n)},
+        )
+
+    def keys(self, stream):
+        return (1 + (stream + i) % self.parameters.counters for i in count())
+
+
+def build(parameters):
+    return Workload(parameters)
+"""
+
+DRIVER = '''
+from proveout.agent.drivers.sqlite import SqliteDriver
+from proveout.agent.load.populate_sqlite import SqliteLoader
+
+
+class ShoutDriver(SqliteDriver):
+    """An engine of another package: a file, reached by its path."""
+
+    def version(self, dsn):
+        return "shout 7"
+
+    def loader(self, dsn, population):
+        return SqliteLoader(dsn, population)
+'''
+
+METADATA = "Metadata-Version: 2.1\nName: shoutdb\nVersion: 7.0\n"
+ENTRY_POINTS = """[proveout.workloads]
+counters = shoutdb:COUNTERS
+broken = shoutdb.nowhere:THING
+stray = shoutdb:NO_EXTENSION
+
+[proveout.drivers]
+shoutdb = shoutdb.driver:ShoutDriver
+"""
+
+PLAN = """proveout: 1
+name: other
+topology:
+  hosts:
+    here: {{roles: [client], address: local}}
+  systems:
+    db: {{engine: shoutdb, host: here, dsn: {file}}}
+workloads:
+  w: {{kind: {kind}, {more}}}
+stages:
+  - populate: {{workload: w, into: db}}
+  - sql: {{system: db, statements: [UPDATE counter SET n = n + 0, SELECT n FROM counter]}}
+  - ladder: {{workload: w, target: db, threads: [1], ramp_up: 0s, measure: 500ms, ramp_down: 0s, repeat: 1}}
+verdicts:
+  - {{id: counts, check: ladder.at(1).transactions.Count.tps.mean > 0}}
+  - {{id: rows, check: sql.rows > 0}}
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """The folder that holds it; it is on the path of nobody yet."""
+    site = tmp_path / "site"
+    (site / "shoutdb").mkdir(parents=True)
+    (site / "shoutdb-7.0.dist-info").mkdir()
+    for name, text in {
+        "shoutdb/__init__.py": MODULE,
+        "shoutdb/workload.py": WORKLOAD,
+        "shoutdb/driver.py": DRIVER,
+        "shoutdb-7.0.dist-info/METADATA": METADATA,
+        "shoutdb-7.0.dist-info/entry_points.txt": ENTRY_POINTS,
+    }.items():
+        (site / name).write_text(text, encoding="utf-8")
+    return site
+
+
+def proveout(*arguments: str, cwd: Path, site: Path | None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | ({"PYTHONPATH": str(site)} if site else {})
+    argv = [sys.executable, "-m", "proveout", *arguments]
+    return subprocess.run(argv, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def plan(folder: Path, *, kind: str = "counters", more: str = "counters: 50") -> str:
+    database = folder / "counters.db"
+    apsw.Connection(str(database)).close()
+    text = PLAN.format(file=database, kind=kind, more=more)
+    (folder / "plan.yaml").write_text(text, encoding="utf-8")
+    return "plan.yaml"
+
+
+def test_check_and_explain(package: Path, tmp_path: Path) -> None:
+    checked = proveout("check", plan(tmp_path), cwd=tmp_path, site=package)
+    assert checked.returncode == 0, checked.stderr
+    explained = proveout("explain", "plan.yaml", cwd=tmp_path, site=package)
+    assert "about 50 rows" in explained.stdout
+    assert "shoutdb on here, runs already" in explained.stdout
+
+
+def test_without_the_package(tmp_path: Path) -> None:
+    checked = proveout("check", plan(tmp_path), cwd=tmp_path, site=None)
+    assert checked.returncode == 2
+    assert "plan.yaml:7:18: `engine` cannot be shoutdb" in checked.stderr
+    assert "plan.yaml:9:13: there is no workload kind `counters`" in checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "message"),
+    [
+        ("counters", "counter: 50", "plan.yaml:9:23: unknown key `counter`"),
+        ("counters", "counters: 0", "plan.yaml:9:33: `counters` must be at least 1"),
+        ("countres", "counters: 5", "did you mean `counters`?"),
+        ("broken", "counters: 5", "'broken' of package shoutdb cannot be loaded: ModuleNotFoundError"),
+        ("stray", "counters: 5", "the workload 'stray' is announced as int"),
+    ],
+)
+def test_problems_have_their_place(package: Path, tmp_path: Path, kind: str, more: str, message: str) -> None:
+    checked = proveout("check", plan(tmp_path, kind=kind, more=more), cwd=tmp_path, site=package)
+    assert checked.returncode == 2
+    assert message in checked.stderr
+
+
+def test_it_is_not_started_and_has_no_waits(package: Path, tmp_path: Path) -> None:
+    plan(tmp_path)
+    text = (tmp_path / "plan.yaml").read_text(encoding="utf-8")
+    text = text.replace(f"dsn: {tmp_path / 'counters.db'}", "provision: embedded")
+    text = text.replace("stages:", "captures: {waits: {kind: waits, system: other}}\nstages:")
+    text = text.replace("workloads:", f"    other: {{engine: shoutdb, host: here, dsn: {tmp_path}}}\nworkloads:")
+    (tmp_path / "plan.yaml").write_text(text, encoding="utf-8")
+    checked = proveout("check", "plan.yaml", cwd=tmp_path, site=package)
+    assert "proveout cannot start shoutdb" in checked.stderr
+    assert "wait events of shoutdb are not captured" in checked.stderr
+
+
+def test_nothing_of_it_is_imported_for_what_is_built_in(package: Path, tmp_path: Path) -> None:
+    """An entry point that would fail, and that costs nothing as long as nobody names it."""
+    (package / "shoutdb/__init__.py").write_text("raise SystemExit('imported')", encoding="utf-8")
+    text = PLAN.format(file="x", kind="sql", more="transactions: {Count: {statements: {a: SELECT 1}}}")
+    text = text.replace("shoutdb", "postgres").replace("dsn: x", "dsn: host=db")
+    text = text.replace("  - populate: {workload: w, into: db}\n", "")
+    (tmp_path / "plan.yaml").write_text(text, encoding="utf-8")
+    checked = proveout("check", "plan.yaml", cwd=tmp_path, site=package)
+    assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.slow
+def test_a_whole_run(package: Path, tmp_path: Path) -> None:
+    """Coordinator, agent, populate workers and load workers all find the package; what was counted is in its database."""
+    ran = proveout("run", plan(tmp_path), "--headless", cwd=tmp_path, site=package)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "shout 7" in ran.stdout
+    (result,) = (tmp_path / "runs").glob("*/result.json")
+    verdicts = {verdict["id"]: verdict["outcome"] for verdict in json.loads(result.read_text())["verdicts"]}
+    assert set(verdicts.values()) == {"PASS"}
+    connection = apsw.Connection(str(tmp_path / "counters.db"))
+    try:
+        assert connection.execute("SELECT count(*) FROM counter").get == 50
+        assert connection.execute("SELECT sum(n) FROM counter").get > 0
+    finally:
+        connection.close()

@@ -1,0 +1,16 @@
+-- before the load
+CREATE TABLE vpn_users (vpn_id NUMBER(19) NOT NULL, vpn_nb NUMBER(10) NOT NULL, directory_nb CHAR(10) NOT NULL, last_calling_party CHAR(10) NOT NULL, descr CHAR(100) NOT NULL)
+-- after the load, phase 1
+ALTER TABLE vpn_users ADD CONSTRAINT vpn_users_pk PRIMARY KEY (vpn_id, vpn_nb)
+-- after the load, phase 2
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'VPN_USERS'); END;
+-- removal
+DROP TABLE vpn_users CASCADE CONSTRAINTS PURGE
+-- read
+SELECT directory_nb, last_calling_party, descr FROM vpn_users WHERE vpn_id = $1 AND vpn_nb = $2
+-- update
+UPDATE vpn_users SET last_calling_party = $1 WHERE vpn_id = $2 AND vpn_nb = $3
+-- insert
+INSERT INTO vpn_users (vpn_id, vpn_nb, directory_nb, last_calling_party, descr) VALUES ($1, $2, $3, $4, $5)
+-- delete
+DELETE FROM vpn_users WHERE vpn_id = $1 AND vpn_nb = $2
