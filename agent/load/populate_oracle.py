@@ -9,7 +9,7 @@ ever dropped.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import oracledb
@@ -17,6 +17,7 @@ import oracledb
 from proveout.agent.drivers.base import StatementFailure
 from proveout.agent.drivers.oracle import open_connection
 from proveout.agent.drivers.oracle_errors import NO_TABLE, said, words
+from proveout.agent.load.populate_plain import plain_rows
 from proveout.agent.provision.oracle import connect_fault, statement_fault
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads.base import Population, Table
@@ -57,7 +58,7 @@ class OracleLoader:
         loaded = 0
         try:
             for start in range(first, first + count, CHUNK_UNITS):
-                rows = list(_plain(table, start, min(CHUNK_UNITS, first + count - start)))
+                rows = list(plain_rows(table, start, min(CHUNK_UNITS, first + count - start), dated=True))
                 if rows:
                     self._send(table, rows)
                 loaded += len(rows)
@@ -152,11 +153,3 @@ class OracleLoader:
                 return rows
         except oracledb.Error as error:
             raise statement_fault("cannot read the dictionary or count rows", said(error)) from None
-
-
-def _plain(table: Table, first: int, count: int) -> Iterator[tuple[Any, ...]]:
-    """Rows as Python values: numpy's bytes become text."""
-    columns = (
-        array.astype(str).tolist() if array.dtype.kind == "S" else array.tolist() for array in table.rows(first, count)
-    )
-    return zip(*columns, strict=True)
