@@ -23,11 +23,13 @@ from proveout.dsl.plan import (
     Pause,
     Plan,
     Populate,
+    Ramp,
     Reset,
     Search,
     Sql,
     Stage,
     System,
+    Think,
 )
 from proveout.dsl.units import format_duration
 from proveout.dsl.workloads.parameters import expected_rows
@@ -291,8 +293,12 @@ def _order(plan: Plan, stage: Ladder) -> Iterator[str]:
 
 def _arrival(stage: Ladder) -> str:
     match stage.arrival:
+        case Closed(think=Think(mean_s=mean_s, distribution=distribution)):
+            return f"closed arrival with {distribution} think times of {_seconds(mean_s)}"
         case Closed():
             return "closed arrival"
+        case Ramp(rate_from=low, rate_to=high, distribution=distribution):
+            return f"{distribution} arrival from {_rate(low)} to {_rate(high)} over the measure window"
         case Open(rate=rate, distribution=distribution):
             return f"{distribution} arrival at {_rate(rate)}"
 
