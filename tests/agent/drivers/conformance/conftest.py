@@ -7,11 +7,9 @@ subject; what is behind the `yield` takes the server down. Servers are shared by
 from __future__ import annotations
 
 import contextlib
-import os
 import runpy
 import secrets
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -227,29 +225,12 @@ def sqlite(request: pytest.FixtureRequest) -> Iterator[Subject]:
 # ---- MySQL ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
-def own_mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_mysql.Server]:
-    """A MariaDB that tests may stop and start; skips where the host has none."""
-    path = os.pathsep.join((os.environ.get("PATH", ""), *embedded_mysql.FOLDERS))
-    if shutil.which("mariadbd", path=path) is None or shutil.which("mariadb-install-db", path=path) is None:
-        pytest.skip("this host has no MariaDB server (Debian: apt-get install mariadb-server)")
-    settings = (("innodb_flush_log_at_trx_commit", "0"), ("innodb_lock_wait_timeout", "5"))
-    system = System(name="own", engine="mysql", host="local", provision="embedded", settings=settings)
-    server = embedded_mysql.Server(system, tmp_path_factory.mktemp("own-mysql"))
-    try:
-        server.start()
-        yield server
-    finally:
-        server.close(keep_data=False)
-
-
 def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
     """MariaDB, statements by our own end of the wire."""
-    server: embedded_mysql.Server = request.getfixturevalue("own_mysql")
-    name = f"test_{secrets.token_hex(6)}"
-    dsn = server.dsn.replace(f"/{embedded_mysql.DATABASE}?", f"/{name}?")
+    server: embedded_mysql.Server = request.getfixturevalue("mysql_server")
+    dsn: str = request.getfixturevalue("mysql_database")
 
-    def asked(dsn: str, text: str) -> list[tuple[Any, ...]]:
+    def administer(text: str) -> list[tuple[Any, ...]]:
         connection = mysql_dsn.connect(mysql_dsn.parse(dsn))
         with contextlib.closing(connection), connection.cursor() as cursor:
             cursor.execute(text)
@@ -257,7 +238,7 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
 
     def end_session(session: Any) -> None:
         with contextlib.suppress(pymysql.err.MySQLError):
-            asked(dsn, f"KILL CONNECTION {session._thread}")
+            administer(f"KILL CONNECTION {session._thread}")
 
     def restart(meanwhile: Callable[[], None]) -> None:
         server.stop()
@@ -266,12 +247,11 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
         finally:
             server.start()
 
-    asked(server.dsn, f"CREATE DATABASE {name}")
     yield Subject(
         engine="mysql",
         driver=MysqlDriver(),
         dsn=dsn,
-        administer=lambda text: asked(dsn, text),
+        administer=administer,
         endless="SELECT sleep(60) FROM item WHERE id = 1",
         duplicate="1062",
         foreign="1452",
@@ -280,7 +260,6 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
         end_session=end_session,
         table_ending=" ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4",
     )
-    asked(server.dsn, f"DROP DATABASE {name}")
 
 
 # ---- Oracle, over its protocol --------------------------------------------------------------------------------------
