@@ -438,6 +438,7 @@ class Document(Strict):
     name: Name
     title: Title = ""
     params: dict[Id, Param] = Field(default_factory=dict)
+    extends: Text | None = Field(None, description="A plan that this one is laid over: a path relative to this file.")
     include: list[Text] = Field(default_factory=list, max_length=50)
     topology: Topology = Field(default_factory=Topology)
     secrets: dict[Id, SecretEntry] = Field(default_factory=dict)

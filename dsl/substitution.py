@@ -26,7 +26,7 @@ def substitute(root: Map, parameters: Parameters, problems: Problems) -> Map:
     entries = tuple(
         (key, _Substitution(parameters=parameters, problems=problems).node(node, (key.text,)))
         for key, node in root.entries
-        if key.text not in ("params", "include")
+        if key.text not in ("params", "include", "extends")
     )
     return Map(entries=entries, where=root.where)
 
