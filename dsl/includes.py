@@ -68,8 +68,8 @@ class _Reader:
         whole = _merge(root, fragments, self.problems) if fragments else root
         if root.get("extends") is None:
             return whole
-        item = _base_item(root, self.problems)
-        base = self.other("extends", item, real, name, (*above, real)) if item is not None else None
+        named = _base_item(root, self.problems)
+        base = self.other("extends", named, real, name, (*above, real)) if named is not None else None
         return None if base is None else extended(whole, base)  # half a plan has no problems worth telling
 
     def other(self, key: str, item: Scalar, real: Path, name: str, above: tuple[Path, ...]) -> Map | None:
