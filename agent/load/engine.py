@@ -290,6 +290,7 @@ class PolledLoop:
         try:
             if outcome == RETRY:
                 terminal.attempts += 1
+                terminal.rewind()
                 self._first_step(terminal)
             else:
                 self._next(terminal, now)

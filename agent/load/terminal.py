@@ -24,7 +24,8 @@ class Terminal(TerminalState):
     `body` is the generator of the transaction under way (None: its one statement was sent bare); `restless` terminals begin
     the next transaction when one has ended; `pending_ns` is
     the intended time of the next one while the terminal waits for it; `busy` is whether a transaction is under way.
-    `attempts` were made at the transaction that started at `failing_ns`.
+    `attempts` were made at the transaction that started at `failing_ns`. `rewind`, called before a retry, has it do the same
+    again; the keys of a workload may be without, then a retry draws others.
     """
 
     __slots__ = (
@@ -38,6 +39,7 @@ class Terminal(TerminalState):
         "next_kind",
         "number",
         "pending_ns",
+        "rewind",
         "rolling_back",
     )
 
@@ -55,7 +57,9 @@ class Terminal(TerminalState):
         super().__init__()
         stream = stream_of(seed, number)
         self.number = number
-        self._kinds = kinds(workload, workload.keys(stream), recorder.times)
+        keys = workload.keys(stream)
+        self._kinds = kinds(workload, keys, recorder.times)
+        self.rewind: Callable[[], None] = getattr(keys, "rewind", _keep)
         self.draw = mix(self._kinds, workload, stream)
         self.next_kind: Callable[[], Kind] = self.draw.__next__
         self.kind = self._kinds[0]
@@ -73,6 +77,10 @@ class Terminal(TerminalState):
         self.prepared = prepared
         for kind in self._kinds:
             kind.bind(prepared)
+
+
+def _keep() -> None:
+    """Keys that cannot be drawn again."""
 
 
 def stream_of(seed: int, number: int) -> int:

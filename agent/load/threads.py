@@ -123,6 +123,7 @@ class ThreadedLoop:
                 break
             if self._over.is_set():
                 return
+            terminal.rewind()
         now = time.monotonic_ns()
         if now >= self._timeline.end_ns:
             return

@@ -15,6 +15,7 @@ from typing import Any
 from proveout.coordinator import stats
 from proveout.coordinator.report.tables import ladders, read
 from proveout.coordinator.results import RungResult, RunResults, StageResult
+from proveout.coordinator.wording import level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,11 @@ class Comparison:
     other: str
     threads: int
     rows: tuple[ComparisonRow, ...]
+
+    @property
+    def level(self) -> str:
+        """The confidence of the factors' intervals: 95 %, or what bought repeats pay for."""
+        return level(self.rows[0].factor if self.rows else {})
 
 
 def comparisons(results: RunResults) -> list[Comparison]:

@@ -117,7 +117,7 @@ def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
         style = "green" if lower is not None and lower > 1.0 else "red" if upper is not None and upper < 1.0 else ""
         factor = _text(f"{number(row.factor.get('mean'))} ×", style)
         rows.append((row.label, quantity(row.base, row.metric), quantity(row.other, row.metric), factor, bounds))
-    yield _grid(("", comparison.base, comparison.other, "factor", "95 % CI"), rows)
+    yield _grid(("", comparison.base, comparison.other, "factor", f"{comparison.level} CI"), rows)
 
 
 # ---- ladders -----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from proveout.dsl.workloads.parameters import of_workload
 
 _BUILDERS: dict[str, tuple[str, str]] = {
     "hlr": ("proveout.dsl.workloads.hlr", "build"),
+    "tprocc": ("proveout.dsl.workloads.tprocc", "build"),
     "sql": ("proveout.dsl.workloads.sql", "build"),
     "prepaid": ("proveout.dsl.workloads.prepaid", "build"),
     "tptbm": ("proveout.dsl.workloads.tptbm", "build"),

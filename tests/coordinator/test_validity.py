@@ -185,6 +185,8 @@ def test_a_good_iteration_is_valid_and_every_finding_has_evidence() -> None:
         "variation",
         "client-cpu",
         "start-skew",
+        "clock",
+        "other-load",
         "errors",
         "samples",
         "mix",
@@ -270,6 +272,11 @@ def test_a_late_start_voids_and_the_clock_counts_into_it() -> None:
     assert not judged(load={"start_skew_ns": 30 * MS}, clocks={"c1": (0, 25 * MS)}).valid
 
 
+def test_a_clock_that_is_not_known_voids() -> None:
+    assert not of(judged(clocks={"c1": (0, 51 * MS)}), "clock").ok
+    assert of(judged(clocks={"c1": (0, 49 * MS)}), "clock").ok
+
+
 def test_a_window_before_t0_shows_that_the_clocks_disagree() -> None:
     found = judged(clocks={"c1": (2 * S, 0)})
     assert not of(found, "clock").ok
@@ -333,7 +340,9 @@ def test_nothing_ended_voids_a_ladder_but_answers_a_probe() -> None:
     assert judged(search(), rate=1000.0, **nothing).valid
 
 
-def os_capture(*, busy_cores: float, ours_cores: float, steal_cores: float = 0.0) -> list[CaptureSample]:
+def os_capture(
+    *, busy_cores: float, ours_cores: float, steal_cores: float = 0.0, stalled: dict[str, float] | None = None
+) -> list[CaptureSample]:
     cores, samples = 4, []
     for second in range(-1, 14):
         values = {
@@ -345,6 +354,7 @@ def os_capture(*, busy_cores: float, ours_cores: float, steal_cores: float = 0.0
             "cpu.steal_s_total": steal_cores * (second + 1),
             "ours.cpu_s_total": ours_cores * (second + 1),
         }
+        values |= {f"pressure.{kind}_us_total": 1e6 * share * (second + 1) for kind, share in (stalled or {}).items()}
         readings = tuple(Reading(metric=metric, value=value) for metric, value in values.items())
         samples.append(CaptureSample(capture="host", at_ns=T0 + second * S, readings=readings))
     return samples
@@ -363,7 +373,45 @@ def test_other_load_on_a_machine_is_a_warning() -> None:
 
 def test_stolen_cpu_is_other_load() -> None:
     found = judged(captures={("host", "c1"): os_capture(busy_cores=1.0, ours_cores=1.0, steal_cores=0.5)})
-    assert not of(found, "other-load:c1").ok
+    assert not of(found, "steal:c1").ok
+    found = judged(
+        dsn="host=server", captures={("host", "s1"): os_capture(busy_cores=1.0, ours_cores=1.0, steal_cores=0.5)}
+    )
+    assert not of(found, "steal:s1").ok, "whoever runs there"
+    assert found.valid
+
+
+@pytest.mark.parametrize(
+    ("host", "stalled", "ok"),
+    [
+        ("c1", {"cpu": 0.19, "memory": 0.04, "io": 0.9}, True),
+        ("c1", {"cpu": 0.21, "memory": 0.0}, False),
+        ("c1", {"memory": 0.06}, False),
+        ("s1", {"cpu": 0.9, "memory": 0.04, "io": 0.9}, True),
+        ("s1", {"memory": 0.06}, False),
+    ],
+)
+def test_stalls_are_a_warning_where_they_are_no_answer_to_the_load(
+    host: str, stalled: dict[str, float], ok: bool
+) -> None:
+    found = judged(captures={("host", host): os_capture(busy_cores=1.0, ours_cores=1.0, stalled=stalled)})
+    assert of(found, f"pressure:{host}").ok is ok
+    assert found.valid
+
+
+def test_without_an_os_capture_other_load_is_not_judged_and_says_so() -> None:
+    assert of(judged(), "other-load").evidence == "not judged: no os capture"
+
+
+def test_a_client_whose_cores_are_all_busy_is_the_bottleneck_though_no_worker_is() -> None:
+    busy = {("host", "c1"): os_capture(busy_cores=3.6, ours_cores=3.6)}
+    assert not judged(captures=busy).valid
+    assert not of(judged(captures=busy), "client-host:c1").ok
+    assert judged(captures={("host", "c1"): os_capture(busy_cores=3.3, ours_cores=3.3)}).valid
+    held = judged(ladder(arrival=Open(rate=1000.0)), rate=1000.0, captures=busy)
+    assert held.valid, "an open rate that was held shows that it was not"
+    assert not of(held, "client-host:c1").ok
+    assert judged(search(), rate=2000.0, captures=busy).valid
 
 
 def test_a_server_that_runs_already_is_no_other_load() -> None:

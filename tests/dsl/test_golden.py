@@ -74,7 +74,7 @@ def test_lab_plan_says_exactly_what_this_release_lacks(name: str, monkeypatch: p
     monkeypatch.chdir(ROOT)
     with pytest.raises(PlanError) as caught:
         compile_plan(Path("plans") / f"{name}.yaml")
-    lacks = ("is not built in yet", "only PostgreSQL propagates", "are not captured")
+    lacks = ("is not built in yet", "only PostgreSQL propagates", "populate does not load TimesTen")
     assert all(any(lack in problem.message for lack in lacks) for problem in caught.value.problems)
     check_golden(GOLDEN / "plans" / f"{name}.txt", messages(caught.value))
 
