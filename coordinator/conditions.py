@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from proveout.coordinator.exchange import Unresolved
 from proveout.coordinator.state import Turn
+from proveout.dsl.conditions import NEVER
 from proveout.dsl.plan import Stage
 from proveout.proto.events import StageFinished
 
@@ -35,6 +36,8 @@ def _reason(turn: Turn, stage: Stage) -> tuple[str, bool]:
             return f"it needs {needed}, which was {was}", was != SKIPPED
     if condition.when is None:
         return "", False
+    if condition.when.text == NEVER:
+        return "its condition does not hold with these parameters", False
     held = turn.judgement.condition(condition.when, turn.state.facts)
     if isinstance(held, Unresolved):
         return f"its condition cannot be told: {held.reason}", True

@@ -7,14 +7,15 @@ result is decided here; the others wait for the run (`coordinator.conditions`).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 
-from proveout.dsl.expressions import evaluate
+from proveout.dsl.expressions import ExpressionFault, evaluate
 from proveout.dsl.nodes import Map, Problems, Scalar, Seq, did_you_mean
 from proveout.dsl.plan import Condition, Expression, Ladder, Populate, Stage, System
 from proveout.dsl.stages import Draft
 
-ALWAYS, NEVER = "true", "false"
+NEVER = "false"
 
 
 def needs_of(draft: Draft) -> tuple[Scalar, ...]:
@@ -62,8 +63,8 @@ def _tell_cycle(left: Sequence[Draft], problems: Problems) -> None:
 def condition(stage: str, needs: tuple[str, ...], when: Expression | None) -> Condition | None:
     """What a stage waits for; None when it simply runs. `when` is checked, and decided here if it reads no result."""
     if when is not None and not when.needs:
-        always = evaluate(when.text, {}) is True
-        when = None if always else Expression(text=NEVER, where=when.where)
+        with contextlib.suppress(ExpressionFault):  # then it reads a stage that has a problem of its own
+            when = None if evaluate(when.text, {}) is True else Expression(text=NEVER, where=when.where)
     return Condition(stage=stage, needs=needs, when=when) if needs or when is not None else None
 
 
