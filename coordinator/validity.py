@@ -25,13 +25,14 @@ from proveout.coordinator.series import Recording, Window
 from proveout.coordinator.stats import BOUNDED_POINTS_MIN, drift
 from proveout.coordinator.wording import number, percent
 from proveout.dsl.order import group
-from proveout.dsl.plan import Ladder, Limits, Plan, Search
+from proveout.dsl.plan import Ladder, Limits, Plan, Ramp, Search
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.proto.events import Metrics, TransactionSummary, ValidityFinding
 from proveout.proto.messages import LoadResult, LoadSecond
 
 COVERAGE_FINE = 0.9
 GAP_PERIODS_MAX = 4.0
+CEILING_MAX = 0.9
 
 RATE_HELD, ERRORS, LOAD = "rate-held", "errors", "load"
 REFUSALS = (RATE_HELD, ERRORS, LOAD)
@@ -112,8 +113,12 @@ def _steady(seen: Observed) -> Iterator[ValidityFinding]:
     chance alone makes large slopes, in many seconds a trifle is significant. From the variation the noise of counting is taken off: m
     transactions a second vary by 1/√m by themselves.
     """
-    moved = drift(seen.tps_per_second)
     voids = not seen.is_probe
+    if isinstance(seen.stage, Ladder) and isinstance(ramp := seen.stage.arrival, Ramp):
+        text = f"not judged: the plan has the rate go from {number(ramp.rate_from)}/s to {number(ramp.rate_to)}/s"
+        yield _finding("steady-state", True, text, voids=voids)
+        return
+    moved = drift(seen.tps_per_second)
     if moved is None or moved.n < BOUNDED_POINTS_MIN:
         seconds = len(seen.tps_per_second)
         yield _finding(
@@ -156,6 +161,22 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
     if busy > limit:
         text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
     yield _finding("client-cpu", busy <= limit, text, voids=bottleneck and not seen.is_probe)
+    yield from _ceiling(seen, bottleneck=bottleneck)
+
+
+def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
+    """Throughput against what the clients do at most with statements that do nothing, where that was measured.
+
+    A transaction is at least one such statement: a mix of longer ones meets its ceiling lower, which the CPU shows first.
+    """
+    most, reached = seen.read("client", "ceiling_per_s"), seen.read("client", "ceiling_fraction")
+    if most is None or reached is None:
+        return
+    text = f"this client can do {number(most)}/s with this driver; the run reached {percent(reached)} (limit {percent(CEILING_MAX)})"
+    ok = reached < CEILING_MAX
+    if not ok:
+        text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
+    yield _finding("client-ceiling", ok, text, voids=bottleneck and not seen.is_probe)
 
 
 def _client_hosts(seen: Observed) -> Iterator[ValidityFinding]:
@@ -194,7 +215,7 @@ def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
 
 
 def _is_poisson(stage: Ladder) -> bool:
-    return stage.arrival.kind == "open" and stage.arrival.distribution == "poisson"
+    return stage.arrival.kind != "closed" and stage.arrival.distribution == "poisson"
 
 
 def _schedule(seen: Observed) -> ValidityFinding | None:

@@ -72,11 +72,12 @@ def _pairs(results: RunResults) -> Iterator[tuple[StageResult, StageResult]]:
         earlier.append(stage)
 
 
-def _arrival(plan: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Closed, or open with its rate: a number, or the text of the expression that gave it."""
-    arrival = plan.get("arrival") or {}
-    rate = arrival.get("rate")
-    return arrival.get("kind"), rate.get("text") if isinstance(rate, Mapping) else rate
+def _arrival(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Closed with its think times, or open with its rate: a number, or the text of the expression that gave it."""
+    arrival = dict(plan.get("arrival") or {})
+    if isinstance(rate := arrival.get("rate"), Mapping):
+        arrival["rate"] = rate.get("text")
+    return arrival
 
 
 def _compare(base: str, other: str, left: RungResult, right: RungResult) -> Comparison:

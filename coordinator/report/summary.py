@@ -15,6 +15,7 @@ from proveout.coordinator.report.result import timestamp
 from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
+    client_ceiling,
     host_rows,
     knee_line,
     ladders,
@@ -113,6 +114,8 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[str]:
     yield f"By transaction, {threads(top.threads)} (response time):"
     yield _loads("transaction", transaction_rows(top), stage.confidence)
     yield from _system(results, top)
+    if reached := client_ceiling(top):
+        yield f"{reached}."
     if stage.cut:
         yield f"Stopped at {threads(stage.cut.at_rung)}: {escape(stage.cut.evidence)}"
 

@@ -22,6 +22,7 @@ from proveout.coordinator.report.comparison import Comparison, comparisons
 from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
+    client_ceiling,
     host_rows,
     knee_line,
     ladders,
@@ -139,6 +140,8 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[RenderableType]
         )
     if line := knee_line(stage):
         yield _text(line)
+    if reached := client_ceiling(top):
+        yield _text(reached)
     if stage.cut:
         yield _text(f"stopped at {threads(stage.cut.at_rung)}: {stage.cut.evidence}", "yellow")
     yield _heading(f"{stage.id}, {threads(top.threads)}, by transaction")

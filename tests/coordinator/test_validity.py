@@ -19,6 +19,7 @@ from proveout.dsl.plan import (
     Limits,
     Open,
     Plan,
+    Ramp,
     Search,
     System,
     Windows,
@@ -236,6 +237,43 @@ def test_a_busy_closed_client_on_the_servers_machine_is_a_warning(client: str) -
     assert found.valid
     assert not of(found, "client-cpu").ok
     assert "share a machine" in of(found, "client-cpu").evidence
+
+
+@pytest.mark.parametrize(
+    ("per_s", "client", "ok", "valid"),
+    [
+        (2000.0, "client:7700", True, True),
+        (1050.0, "client:7700", False, False),
+        (1050.0, "server:7700", False, True),
+        (None, "client:7700", None, True),
+    ],
+)
+def test_a_run_near_the_client_s_ceiling_is_the_client_s(
+    per_s: float | None, client: str, ok: bool | None, valid: bool
+) -> None:
+    """1,000/s were reached. Beside the server the two share the cores, so nearness is a warning there."""
+    which = "ceiling_shared_per_s" if client.startswith("server") else "ceiling_apart_per_s"
+    found = judged(load={which: per_s}, client=client)
+    assert found.valid is valid
+    assert [finding.ok for finding in found.findings if finding.check == "client-ceiling"] == (
+        [] if ok is None else [ok]
+    )
+    if per_s:
+        assert f"the run reached {1000.0 / per_s * 100:.3g} %" in of(found, "client-ceiling").evidence
+        assert found.metrics["client"]["ceiling_per_s"] == per_s
+
+
+def test_a_ceiling_of_the_other_kind_says_nothing() -> None:
+    found = judged(load={"ceiling_shared_per_s": 1001.0})
+    assert not [finding for finding in found.findings if finding.check == "client-ceiling"]
+
+
+def test_a_ramp_is_not_judged_for_steady_state() -> None:
+    stage = ladder(arrival=Ramp(rate_from=100.0, rate_to=1900.0))
+    found = judged(stage, rate=1000.0, per_second=(200, 400, 600, 800, 1000, 1000, 1200, 1400, 1600, 1800))
+    assert found.valid
+    assert "100/s to 1,900/s" in of(found, "steady-state").evidence
+    assert of(found, "rate-held").ok
 
 
 def test_a_busy_open_client_voids_only_when_the_schedule_was_not_held() -> None:
