@@ -494,6 +494,20 @@ def test_the_order_is_the_same_after_a_resume_at_any_input() -> None:
         assert ran(second.world) == wanted, at
 
 
+def test_ladders_that_take_turns_bear_faults_like_any_other() -> None:
+    plan = climbing(replace(FIRST, repeat=4, repeat_min=3), replace(OTHER, repeat=4, repeat_min=3))
+    whole = simulate(plan)
+    wanted = sorted(set(ran(whole.world)))
+    for at in range(len(HOSTS) + 1, whole.inputs, 11):
+        for kind in ("lose", "fail", "silent"):
+            simulation = simulate(plan, None, Fault(at=at, kind=kind, host=HOSTS[at % 4]))  # type: ignore[arg-type]
+            end = assert_ended(simulation)
+            if end.status == "finished":
+                assert sorted(set(ran(simulation.world))) == wanted, f"{kind} before input {at}"
+            else:
+                assert kind == "fail", f"{kind} before input {at}: {end.reason}"
+
+
 @pytest.mark.parametrize(("decided_after", "repeats"), [(1, 3), (4, 4), (99, 6)])
 def test_repeats_are_bought_until_the_verdicts_are_decided(decided_after: int, repeats: int) -> None:
     plan = climbing(replace(FIRST, repeat=6, repeat_min=3))
@@ -502,7 +516,7 @@ def test_repeats_are_bought_until_the_verdicts_are_decided(decided_after: int, r
     assert max(repeat for _, _, repeat in ran(simulation.world)) == repeats
     said = [e for e in simulation.world.events if isinstance(e, events.Notice) and "repeats" in e.text]
     assert [e.level for e in said] == ["warning" if decided_after > repeats else "info"]
-    assert said[0].text.startswith(f"first: {repeats} repeats")
+    assert said[0].text.startswith(f"first: {repeats} of at most 6 repeats")
 
 
 def test_a_repeat_without_a_valid_iteration_does_not_stop_the_looks() -> None:
