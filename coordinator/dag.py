@@ -56,8 +56,9 @@ _ROWS_PER_S_MIN = 2_000.0
 
 
 def propagations(plan: Plan) -> tuple[tuple[System, System], ...]:
-    """Every (source, sink) of the plan."""
-    return tuple((s, plan.system(s.propagates_to)) for s in plan.systems if s.propagates_to is not None)
+    """Every (source, sink) of the plan that proveout sets up and compares."""
+    sources = (s for s in plan.systems if not s.propagates_by_itself)
+    return tuple((s, plan.system(s.propagates_to)) for s in sources if s.propagates_to is not None)
 
 
 def start_order(plan: Plan) -> tuple[System, ...]:

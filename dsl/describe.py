@@ -192,6 +192,12 @@ def _host_line(plan: Plan, host: Host) -> HostLine:
     return HostLine(name=host.name, address=host.address, roles=host.roles, privileges=privileges)
 
 
+def _onward(system: System) -> str | None:
+    if system.propagates_to is not None and system.propagates_by_itself:
+        return f"{system.propagates_to} (by its own cache groups; not compared)"
+    return system.propagates_to
+
+
 def _system_line(system: System) -> SystemLine:
     origin = "started by proveout, removed afterwards" if system.provision else "runs already"
     return SystemLine(
@@ -200,7 +206,7 @@ def _system_line(system: System) -> SystemLine:
         host=system.host,
         origin=origin,
         settings=system.settings,
-        propagates_to=system.propagates_to,
+        propagates_to=_onward(system),
     )
 
 

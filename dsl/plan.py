@@ -100,6 +100,11 @@ class System:
     instances: tuple[str, ...] = ()
     where: Where = NOWHERE
 
+    @property
+    def propagates_by_itself(self) -> bool:
+        """Whether what carries its changes on is its own (a TimesTen's AWT cache groups): not set up, nor compared, by proveout."""
+        return self.engine == "timesten"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:

@@ -22,27 +22,23 @@ Source: Oracle Database Reference, V$SYSTEM_EVENT, V$SYS_TIME_MODEL (µs), V$OSS
 
 from __future__ import annotations
 
-import contextlib
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import oracledb
 
+from proveout.agent.capture.oracle_session import CaptureSession, Rows
 from proveout.agent.capture.schedule import Tick
 from proveout.agent.drivers.base import StatementFailure
 from proveout.agent.drivers.oracle import open_connection
-from proveout.agent.drivers.oracle_errors import NO_TABLE, said
+from proveout.agent.drivers.oracle_errors import NO_TABLE, Said, said
 from proveout.agent.provision.oracle import connect_fault, statement_fault
 from proveout.agent.tasks import TaskFault
 from proveout.proto.messages import Endpoint, Reading
 
-Rows = Sequence[tuple[Any, ...]]
-
 DB_CPU, DB_TIME = "DB CPU", "DB time"
 CALL_TIMEOUT_MS = 5_000
-RETRY_S = 1.0
 OWN_INSTANCE = "SELECT SYS_CONTEXT('USERENV', 'INSTANCE') FROM dual"
 INSTANCES = "SELECT inst_id, TO_CHAR(startup_time, 'YYYY-MM-DD HH24:MI:SS') FROM gv$instance"
 EVENTS = (
@@ -125,81 +121,61 @@ class OracleObserver:
     """Looks at the counters of one system; see `schedule.Observer`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._retry_at_s = 0.0
-        self._aborted = False
-        self._connection: Any = self._opened()
+        self._session = CaptureSession(lambda: _opened(endpoint))
         try:
-            own = int(self._rows(OWN_INSTANCE)[0][0])
+            own = int(self._session.ask(OWN_INSTANCE)[0][0])
             self._instance = None if endpoint.instances else own
             self._started = self._counters().started
         except oracledb.Error as error:
             self.close()
-            raise self._refused(said(error).code, statement_fault(f"system {endpoint.system!r}", said(error))) from None
+            raise _refused(endpoint.system, said(error)) from None
 
     def look(self, tick: Tick) -> Sequence[Reading] | None:
         """The counters, when a sample is due; None when they cannot be had, or no longer count from the same start."""
         if not tick.report:
             return []
-        if self._connection is None and not self._reconnected():
+        if not self._session.ready():
             return None
         try:
             counters = self._counters()
         except oracledb.Error:
-            self.close()
             return None
         return readings(counters) if counters.started == self._started else None
 
     def abort(self) -> None:
         """Break off a look that does not end, and make no new connection."""
-        self._aborted = True
-        with contextlib.suppress(oracledb.Error, AttributeError):
-            self._connection.cancel()
+        self._session.abort()
 
     def close(self) -> None:
         """Close the connection."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(oracledb.Error):
-                connection.close()
+        self._session.close()
 
     def _counters(self) -> Counters:
+        ask = self._session.ask
         return Counters(
-            instances=self._rows(INSTANCES),
-            events=self._rows(EVENTS),
-            times=self._rows(TIMES),
-            hosts=self._rows(HOSTS),
-            statistics=self._rows(STATISTICS),
+            instances=ask(INSTANCES),
+            events=ask(EVENTS),
+            times=ask(TIMES),
+            hosts=ask(HOSTS),
+            statistics=ask(STATISTICS),
         ).of(self._instance)
 
-    def _rows(self, query: str) -> Rows:
-        with self._connection.cursor() as cursor:
-            cursor.arraysize, cursor.prefetchrows = 500, 501
-            cursor.execute(query)
-            rows: Rows = cursor.fetchall()
-            return rows
 
-    def _opened(self) -> Any:
-        try:
-            connection = open_connection(self._endpoint.dsn)
-            connection.call_timeout = CALL_TIMEOUT_MS
-            connection.module, connection.action = "proveout", "waits"
-        except StatementFailure as failure:
-            raise TaskFault("invalid", f"system {self._endpoint.system!r}: {failure.what}") from None
-        except oracledb.Error as error:
-            raise connect_fault(self._endpoint.system, said(error)) from None
-        return connection
+def _opened(endpoint: Endpoint) -> Any:
+    try:
+        connection = open_connection(endpoint.dsn)
+        connection.call_timeout = CALL_TIMEOUT_MS
+        connection.module, connection.action = "proveout", "waits"
+    except StatementFailure as failure:
+        raise TaskFault("invalid", f"system {endpoint.system!r}: {failure.what}") from None
+    except oracledb.Error as error:
+        raise connect_fault(endpoint.system, said(error)) from None
+    return connection
 
-    def _reconnected(self) -> bool:
-        if self._aborted or time.monotonic() < self._retry_at_s:
-            return False
-        self._retry_at_s = time.monotonic() + RETRY_S
-        with contextlib.suppress(TaskFault):
-            self._connection = self._opened()
-        return self._connection is not None
 
-    def _refused(self, code: str, fault: TaskFault) -> TaskFault:
-        if code not in {NO_TABLE, "ORA-01031"}:
-            return fault
-        way_out = "GRANT SELECT_CATALOG_ROLE to the user of the dsn, or SELECT on the GV_$ views that are captured"
-        return TaskFault("refused", f"{fault.what}: its user may not see the wait events", way_out=way_out)
+def _refused(system: str, what: Said) -> TaskFault:
+    fault = statement_fault(f"system {system!r}", what)
+    if what.code not in {NO_TABLE, "ORA-01031"}:
+        return fault
+    way_out = "GRANT SELECT_CATALOG_ROLE to the user of the dsn, or SELECT on the GV_$ views that are captured"
+    return TaskFault("refused", f"{fault.what}: its user may not see the wait events", way_out=way_out)
