@@ -19,6 +19,7 @@ from proveout.proto.messages import (
     Checkpoint,
     CompareSystems,
     Endpoint,
+    FormPool,
     InspectSystem,
     LinkSystems,
     LoadPool,
@@ -223,6 +224,8 @@ def what(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind o
             return f"sql:{endpoint.system}"
         case Checkpoint(endpoint=endpoint):
             return f"checkpoint:{endpoint.system}"
+        case FormPool():
+            return "pool"
         case RunLoad():
             return "load"
         case RunCapture(capture=capture):
@@ -234,7 +237,7 @@ def deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911  # one arm per kind of
     match spec:
         case InspectSystem() | ReadFacts():
             return 30.0
-        case StartSystem() | StopSystem():
+        case StartSystem() | StopSystem() | FormPool():
             return 180.0
         case PopulateSystem(workload=workload):
             return 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN

@@ -43,8 +43,11 @@ OBJECT_STORE_BYTES = 128 << 20
 class RayNode:
     """A node that was started here, and its guard (a `tasks.Resource`)."""
 
-    def __init__(self, guard: Process, directory: Path, secrets: Secrets, address: str) -> None:
+    def __init__(self, guard: Process, directory: Path, secrets: Secrets, address: str, cpus: int) -> None:
         self._guard, self.directory, self.secrets, self.address = guard, directory, secrets, address
+        self.cpus = cpus
+        self.shared = False
+        """Whether other hosts are in its cluster, which is therefore not this agent's to form anew."""
 
     @classmethod
     async def start(cls, *, cpus: int, secrets: Secrets, head: str = "", own_address: str = "") -> RayNode:
@@ -59,7 +62,7 @@ class RayNode:
         guard = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", MODULE, str(os.getpid())), stdin=PIPE, stdout=PIPE
         )
-        node = cls(guard, directory, secrets, head)
+        node = cls(guard, directory, secrets, head, cpus)
         request = {
             "directory": str(directory),
             "argv": _argv(directory / "t", cpus, head, own_address),
@@ -116,12 +119,17 @@ def _argv(directory: Path, cpus: int, head: str, own_address: str) -> list[str]:
     if head:
         argv.append(f"--address={head}")
     else:
-        argv += ["--head", "--port=0", f"--ray-client-server-port={_free_port()}", f"--temp-dir={directory}"]
+        argv += [
+            "--head",
+            "--port=0",
+            f"--ray-client-server-port={_free_port()}",
+        ]
         argv += ["--include-dashboard=false"]
     if own_address:
         argv.append(f"--node-ip-address={own_address}")
     return [
         *argv,
+        f"--temp-dir={directory}",
         f"--num-cpus={cpus}",
         f"--object-store-memory={OBJECT_STORE_BYTES}",
         "--min-worker-port=0",
