@@ -36,6 +36,7 @@ START_S = 90.0
 END_S = 8.0
 PATIENCE_S = 2.0
 LINES_MAX = 5
+REAP_MS = 1000
 OBJECT_STORE_BYTES = 128 << 20
 """Ray's shared memory per node: seconds of histograms pass through it, nothing is kept."""
 
@@ -162,6 +163,13 @@ def start(directory: Path, argv: Sequence[str], environment: Mapping[str, str]) 
     return {"address": current.read_text().strip() if current.exists() else ""}
 
 
+def reap() -> None:
+    """Take leave of the daemons' children that have ended: they are this process's now."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 def end(directory: Path) -> None:
     """End all descendants, the polite way first, and remove the directory."""
     for ask in ("terminate", "kill"):
@@ -189,7 +197,8 @@ def main() -> None:
             waiting = select.poll()
             waiting.register(0, select.POLLIN)
             waiting.register(parent, select.POLLIN)
-            waiting.poll()
+            while not waiting.poll(REAP_MS):
+                reap()
     finally:
         end(directory)
 

@@ -74,7 +74,7 @@ class RayDriver:
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
-            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", **environment},
+            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1", **environment},
         )
         driver = cls(process, address)
         driver._context = context
