@@ -1,6 +1,9 @@
 """How fast a population is loaded, beside psql's `\\copy` of the same rows from files: one run, interleaved, medians, ratios.
 
-    python benchmarks/populate.py [--subscribers N] [--workers N] [--rounds N] [--json FILE]
+    python benchmarks/populate.py [--workload hlr|tptbm|prepaid] [--scale X] [--workers N] [--rounds N] [--json FILE]
+
+At scale 1 each workload has four to five million rows: 500,000 subscribers (hlr), 2000 × 2000 rows (tptbm), 2 million customers
+(prepaid). Much fewer would measure how fast our workers start.
 
 Both sides load one embedded PostgreSQL and end with the same tables: keys, indexes, foreign keys, vacuumed and analysed.
 Ours is the whole task (worker start-up and the final count as well); it makes its rows while it loads. `\\copy` reads text
@@ -13,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -33,9 +37,11 @@ from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.provision.installation import find_installation
 from proveout.dsl.plan import System, Workload
 from proveout.dsl.workloads.base import Population
-from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.dsl.workloads.parameters import KINDS, to_values
 from proveout.dsl.workloads.table import build
 from proveout.proto.messages import Endpoint, PopulateSystem
+
+UNITS = {"hlr": 500_000, "prepaid": 2_000_000, "tptbm": 4_000_000}
 
 
 @dataclass
@@ -139,15 +145,28 @@ def server(folder: Path) -> Iterator[Endpoint]:
         one.close(keep_data=False)
 
 
-def report(sides: list[Timings], rows: int, subscribers: int, workers: int) -> dict[str, Any]:
+def workload_of(kind: str, units: int) -> Workload:
+    """A workload of about that many units."""
+    size = {"key": math.isqrt(units)} if kind == "tptbm" else {"population": units}
+    return Workload(name=kind, kind=kind, parameters=to_values(KINDS[kind].model_validate(size)))
+
+
+def report(sides: list[Timings], rows: int, workload: Workload, workers: int) -> dict[str, Any]:
     """Print the table; the figures for --json."""
     base = sides[1]
-    print(f"{subscribers:,} subscribers, {rows:,} rows, {workers} workers, {len(base.ready)} rounds, medians")
+    units = build(workload).population.units
+    print(f"{workload.kind}: {units:,} units, {rows:,} rows, {workers} workers, {len(base.ready)} rounds, medians")
     print(f"{'':24}{'rows only s':>12}{'rows/s':>12}{'ready s':>10}{'rows/s':>12}")
     for side in sides:
         only, ready = statistics.median(side.rows_only), statistics.median(side.ready)
         print(f"{side.name:24}{only:12.2f}{rows / only:12,.0f}{ready:10.2f}{rows / ready:12,.0f}")
-    figures: dict[str, Any] = {"rows": rows, "workers": workers, "sides": [vars(side) for side in sides], "ratios": {}}
+    figures: dict[str, Any] = {
+        "workload": workload.kind,
+        "rows": rows,
+        "workers": workers,
+        "sides": [vars(side) for side in sides],
+        "ratios": {},
+    }
     for other in sides[1:]:
         only = statistics.median(other.rows_only) / statistics.median(sides[0].rows_only)
         ready = statistics.median(other.ready) / statistics.median(sides[0].ready)
@@ -159,12 +178,13 @@ def report(sides: list[Timings], rows: int, subscribers: int, workers: int) -> d
 def main() -> None:
     """Run the rounds A B C A B C …"""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--subscribers", type=int, default=500_000)
+    parser.add_argument("--workload", choices=tuple(UNITS), default="hlr")
+    parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    workload = Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=options.subscribers)))
+    workload = workload_of(options.workload, round(UNITS[options.workload] * options.scale))
     population = build(workload).population
     sides = [Timings("proveout"), Timings(r"\copy"), Timings(rf"\copy x {options.workers}")]
     with tempfile.TemporaryDirectory() as folder, server(Path(folder) / "server") as endpoint:
@@ -174,7 +194,7 @@ def main() -> None:
             rows = ours(endpoint, workload, options.workers, sides[0])
             copied(endpoint, population, files, 1, sides[1])
             copied(endpoint, population, files, options.workers, sides[2])
-    figures = report(sides, rows, options.subscribers, options.workers)
+    figures = report(sides, rows, workload, options.workers)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
 

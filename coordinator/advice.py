@@ -17,6 +17,7 @@ WAYS_OUT = {
     "errors": "remove the cause of the first error, or allow more of them (`limits: {errors: …}`)",
     "rate-held": "lower the `rate` or give it more `threads`",
     "client-cpu": "add client hosts, or load processes (`workers`)",
+    "client-host": "add client hosts",
     "steady-state": "lengthen `ramp_up` until throughput has settled, and `measure`",
     "variation": "lengthen `measure`, or look for what disturbs the server (checkpoints, other load)",
     "start-skew": "synchronise the hosts' clocks and take other load off them",
@@ -27,21 +28,27 @@ WAYS_OUT = {
 }
 
 
+SEE = "see the run's notices and its `capture:…` findings for why the number is not there"
+
+
 def advise(judged: Judged, stands: Standing, results: RunResults) -> str:
-    """`; what to do: …`, or "" when there is nothing to say."""
-    ways = list(dict.fromkeys(_ways(judged, stands, results)))
-    return f"; what to do: {'; or '.join(ways)}" if ways else ""
+    """`; what to do: …`."""
+    ways = list(dict.fromkeys(_ways(judged, stands, results))) or [SEE]
+    return f"; what to do: {'; or '.join(ways)}"
 
 
 def _ways(judged: Judged, stands: Standing, results: RunResults) -> Iterator[str]:
     for check in stands.failed_checks:
-        yield WAYS_OUT.get(check, f"look into `{check}`")
+        yield WAYS_OUT.get(check.partition(":")[0], f"look into `{check}`")
     if judged.open and not stands.excluded:
         yield from _repeats(stands.stages, results)
     for stage in stands.stages:
         search = results.stages[stage].search
         if search is not None and search.rate is None:
             yield f"widen the `rate` of {stage}, or see in its probes why the lowest was refused"
+        ended = results.stages[stage].finished
+        if ended is not None and ended.outcome == "failed":
+            yield f"see in the run's notices why {stage} was given up"
         cut = results.stages[stage].cut
         if cut is not None and not judged.open and not stands.excluded:
             yield f"judge a rung that was run, or let {stage} climb on (`stop_when`)"

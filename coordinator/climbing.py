@@ -16,7 +16,7 @@ from proveout.coordinator.state import Turn
 from proveout.coordinator.stats import confidence_after
 from proveout.coordinator.wording import percent
 from proveout.dsl import order
-from proveout.dsl.plan import Expression, Ladder, Open, Search, Stage
+from proveout.dsl.plan import Expression, Ladder, Open, Ramp, Search, Stage
 from proveout.proto.events import IterationFinished, IterationId, LadderCut, StageFinished
 
 
@@ -26,6 +26,8 @@ def _resolved(turn: Turn, stage: Ladder | Search) -> tuple[float | None, ...] | 
     match stage:
         case Ladder(arrival=Open(rate=rate)):
             wanted = (rate,)
+        case Ladder(arrival=Ramp() as ramp):
+            return (ramp.mean,)
         case Ladder():
             return (None,)
         case Search():

@@ -7,11 +7,25 @@ of its predecessor.
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from proveout.dsl.plan import Capture, Ladder, Open, Plan, Populate, Reset, Search, System, Windows, Workload
+from proveout.dsl.plan import (
+    Capture,
+    Closed,
+    Ladder,
+    Plan,
+    Populate,
+    Ramp,
+    Reset,
+    Search,
+    System,
+    Think,
+    Windows,
+    Workload,
+)
 from proveout.dsl.workloads.parameters import expected_rows
 from proveout.proto.events import IterationId
 from proveout.proto.messages import (
@@ -43,8 +57,9 @@ _ROWS_PER_S_MIN = 2_000.0
 
 
 def propagations(plan: Plan) -> tuple[tuple[System, System], ...]:
-    """Every (source, sink) of the plan."""
-    return tuple((s, plan.system(s.propagates_to)) for s in plan.systems if s.propagates_to is not None)
+    """Every (source, sink) of the plan that proveout sets up and compares."""
+    sources = (s for s in plan.systems if not s.propagates_by_itself)
+    return tuple((s, plan.system(s.propagates_to)) for s in sources if s.propagates_to is not None)
 
 
 def start_order(plan: Plan) -> tuple[System, ...]:
@@ -159,7 +174,7 @@ def loads(
             RunLoad(
                 workload=workload,
                 endpoint=endpoint,
-                share=share,
+                share=_arriving(stage, share),
                 windows=windows,
                 workers=_workers(stage, share, cores.get(host, 1)),
                 seed=seed(workload, iteration),
@@ -181,7 +196,17 @@ def _workers(stage: Ladder | Search, share: LoadShare, cores: int) -> int:
 def _distribution(stage: Ladder | Search) -> Distribution:
     if isinstance(stage, Search):
         return stage.distribution
-    return stage.arrival.distribution if isinstance(stage.arrival, Open) else "constant"
+    return "constant" if isinstance(stage.arrival, Closed) else stage.arrival.distribution
+
+
+def _arriving(stage: Ladder | Search, share: LoadShare) -> LoadShare:
+    """A share with what the stage's arrival says beside the rate."""
+    match stage:
+        case Ladder(arrival=Ramp(rate_from=low, rate_to=high)):
+            return dataclasses.replace(share, rate=low, rate_to=high)
+        case Ladder(arrival=Closed(think=Think(mean_s=mean_s, distribution=distribution))):
+            return dataclasses.replace(share, think_s=mean_s, think=distribution)
+    return share
 
 
 def captures(

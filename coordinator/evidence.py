@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from proveout.coordinator import validity
+from proveout.coordinator import machines, validity
 from proveout.coordinator.observed import lag_metrics, os_metrics, prune, waits_metrics
 from proveout.coordinator.series import Recording, Window
 from proveout.dsl.plan import Capture, Ladder, Plan, Search
@@ -49,7 +49,8 @@ def summarise(
     window = measure_window(loads, clocks)
     merged = merge_loads(load.transactions for load in loads.values())
     ended = ended_by_type(loads, seconds)
-    load_tree = _load_metrics(merged, loads, threads=id.rung, rate=rate)
+    ceiling = _ceiling(loads, shared=machines.shared(plan, stage))
+    load_tree = _load_metrics(merged, loads, threads=id.rung, rate=rate, ceiling=ceiling)
     summaries = tuple(_summary(item, ended[item.counts.name], loads) for item in merged)
     recordings = {key: Recording(samples) for key, samples in captures.items()}
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
@@ -176,8 +177,19 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
+def _ceiling(loads: Mapping[str, LoadResult], *, shared: bool) -> float | None:
+    """What the clients do at most together, 1/s; None when one of them was never measured so."""
+    known = [load.ceiling_shared_per_s if shared else load.ceiling_apart_per_s for load in loads.values()]
+    return None if None in known else sum(each or 0.0 for each in known)
+
+
 def _load_metrics(
-    merged: Sequence[TransactionLoad], loads: Mapping[str, LoadResult], *, threads: int, rate: float | None
+    merged: Sequence[TransactionLoad],
+    loads: Mapping[str, LoadResult],
+    *,
+    threads: int,
+    rate: float | None,
+    ceiling: float | None,
 ) -> Metrics:
     ok = sum(item.counts.ok for item in merged)
     logical = sum(item.counts.logical_failures for item in merged)
@@ -203,6 +215,8 @@ def _load_metrics(
                 "cpu_fraction": max(load.client_cpu_fraction for load in loads.values()),
                 "cpu_s": cpu_s,
                 "cpu_us": cpu_s / ended * 1e6 if ended else None,
+                "ceiling_per_s": ceiling,
+                "ceiling_fraction": sum(rates) / ceiling if ceiling and rates else None,
                 "start_skew_ms": max(load.start_skew_ns for load in loads.values()) / 1e6,
             },
         }

@@ -50,7 +50,8 @@ def reached(plan: Plan, target: str) -> tuple[str, ...]:
     name: str | None = target
     while name is not None and name not in names:
         names.append(name)
-        name = plan.system(name).propagates_to
+        system = plan.system(name)
+        name = None if system.propagates_by_itself else system.propagates_to  # what has not arrived yet is not broken
     return tuple(names)
 
 

@@ -17,7 +17,8 @@ from proveout.proto.events import Metrics, WaitLine
 
 CPU_STATES = ("user", "system", "iowait", "idle", "steal")
 TOP_WAITS = 10
-ON_CPU = "CPU"
+ON_CPU = ("CPU", "DB CPU")
+"""What the time on a processor is called: by the sampling captures, and by Oracle's time model."""
 
 
 def prune(tree: Mapping[str, object]) -> Metrics:
@@ -86,7 +87,8 @@ def _pressure(recording: Recording, window: Window, resource: str) -> float | No
 def waits_metrics(recording: Recording, window: Window) -> tuple[Metrics, tuple[WaitLine, ...]]:
     """DB time with its share on CPU, and the top-10 foreground table.
 
-    Each line's share is of DB time, the sum of all events' seconds; lines are never rescaled to 100 %.
+    DB time is what the server itself accounts for (`wait.db_time_s_total`), else the sum of all events' seconds. Each line's
+    share is of DB time; lines are never rescaled, and may come to more than 100 % of what a server accounts for.
     """
     seconds = {
         label: spent
@@ -96,11 +98,12 @@ def waits_metrics(recording: Recording, window: Window) -> tuple[Metrics, tuple[
     covered = recording.covered_s(window)
     if covered <= 0.0:
         return {}, ()
-    total = sum(seconds.values())
+    accounted = recording.delta("wait.db_time_s_total", window)
+    total = sum(seconds.values()) if accounted is None else accounted
     metrics: Metrics = {"db_time_s": total, "active_sessions": total / covered}
     if total <= 0.0:
         return metrics, ()
-    metrics["cpu_fraction"] = seconds.get(ON_CPU, 0.0) / total
+    metrics["cpu_fraction"] = sum(seconds.get(label, 0.0) for label in ON_CPU) / total
     ranked = sorted(((spent, label) for label, spent in seconds.items() if spent > 0.0), reverse=True)
     return metrics, tuple(_line(label, spent, total) for spent, label in ranked[:TOP_WAITS])
 

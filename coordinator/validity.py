@@ -19,21 +19,20 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from proveout.coordinator import machines
 from proveout.coordinator.dag import makers, shares
 from proveout.coordinator.series import Recording, Window
 from proveout.coordinator.stats import BOUNDED_POINTS_MIN, drift
 from proveout.coordinator.wording import number, percent
 from proveout.dsl.order import group
-from proveout.dsl.plan import Host, Ladder, Limits, Plan, Search
+from proveout.dsl.plan import Ladder, Limits, Plan, Ramp, Search
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.proto.events import Metrics, TransactionSummary, ValidityFinding
 from proveout.proto.messages import LoadResult, LoadSecond
 
 COVERAGE_FINE = 0.9
 GAP_PERIODS_MAX = 4.0
-LOCAL = "local"
-OTHER_CPU_MAX = 0.10
-STEAL_MAX = 0.05
+CEILING_MAX = 0.9
 
 RATE_HELD, ERRORS, LOAD = "rate-held", "errors", "load"
 REFUSALS = (RATE_HELD, ERRORS, LOAD)
@@ -90,11 +89,12 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         *_steady(seen),
         *_present(seen),
         *_client(seen),
+        *_client_hosts(seen),
         *_start(seen),
         *_errors(seen),
         *_samples(seen),
         *_captures(seen),
-        *_other_load(seen),
+        *machines.judge(seen),
         *_conformance(seen),
     )
 
@@ -113,8 +113,12 @@ def _steady(seen: Observed) -> Iterator[ValidityFinding]:
     chance alone makes large slopes, in many seconds a trifle is significant. From the variation the noise of counting is taken off: m
     transactions a second vary by 1/√m by themselves.
     """
-    moved = drift(seen.tps_per_second)
     voids = not seen.is_probe
+    if isinstance(seen.stage, Ladder) and isinstance(ramp := seen.stage.arrival, Ramp):
+        text = f"not judged: the plan has the rate go from {number(ramp.rate_from)}/s to {number(ramp.rate_to)}/s"
+        yield _finding("steady-state", True, text, voids=voids)
+        return
+    moved = drift(seen.tps_per_second)
     if moved is None or moved.n < BOUNDED_POINTS_MIN:
         seconds = len(seen.tps_per_second)
         yield _finding(
@@ -152,11 +156,43 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
         if schedule_finding is not None:
             yield schedule_finding
     busy, limit = seen.read("client", "cpu_fraction") or 0.0, seen.limits.client_cpu_fraction_max
-    bottleneck = (not held or late) if seen.rate is not None else not shares_machine(seen.plan, seen.stage)
+    bottleneck = (not held or late) if seen.rate is not None else not machines.shared(seen.plan, seen.stage)
     text = f"busiest load worker used {percent(busy)} of a core (limit {percent(limit)})"
     if busy > limit:
         text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
     yield _finding("client-cpu", busy <= limit, text, voids=bottleneck and not seen.is_probe)
+    yield from _ceiling(seen, bottleneck=bottleneck)
+
+
+def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
+    """Throughput against what the clients do at most with statements that do nothing, where that was measured.
+
+    A transaction is at least one such statement: a mix of longer ones meets its ceiling lower, which the CPU shows first.
+    """
+    most, reached = seen.read("client", "ceiling_per_s"), seen.read("client", "ceiling_fraction")
+    if most is None or reached is None:
+        return
+    text = f"this client can do {number(most)}/s with this driver; the run reached {percent(reached)} (limit {percent(CEILING_MAX)})"
+    ok = reached < CEILING_MAX
+    if not ok:
+        text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
+    yield _finding("client-ceiling", ok, text, voids=bottleneck and not seen.is_probe)
+
+
+def _client_hosts(seen: Observed) -> Iterator[ValidityFinding]:
+    """Are all cores of a client's machine busy, though none of its load workers is? Only where the target is elsewhere."""
+    limit = seen.limits.client_cpu_fraction_max
+    if machines.shared(seen.plan, seen.stage):
+        return
+    for host in seen.loads:
+        busy = seen.read("hosts", host, "cpu", "busy_fraction")
+        if busy is None:
+            continue
+        text = f"all cores of {host} {percent(busy)} busy (limit {percent(limit)})"
+        held = seen.rate is not None and _rate_held(seen, seen.rate).ok
+        if busy > limit:
+            text += ", the rate was held all the same" if held else ", the client may be the bottleneck"
+        yield _finding(f"client-host:{host}", busy <= limit, text, voids=not held and not seen.is_probe)
 
 
 def _excuse(seen: Observed) -> str:
@@ -179,7 +215,7 @@ def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
 
 
 def _is_poisson(stage: Ladder) -> bool:
-    return stage.arrival.kind == "open" and stage.arrival.distribution == "poisson"
+    return stage.arrival.kind != "closed" and stage.arrival.distribution == "poisson"
 
 
 def _schedule(seen: Observed) -> ValidityFinding | None:
@@ -192,16 +228,6 @@ def _schedule(seen: Observed) -> ValidityFinding | None:
     return _finding("schedule", late_us / 1e3 <= limit_ms, text, voids=False)
 
 
-def shares_machine(plan: Plan, stage: Ladder | Search) -> bool:
-    """Whether a client of the stage runs on the machine of its target: the same host, both local, or one address."""
-    target = _machine(plan.host(plan.system(stage.target).host))
-    return any(_machine(plan.host(client)) == target for client in stage.clients)
-
-
-def _machine(host: Host) -> str:
-    return LOCAL if host.is_local else host.address.rpartition(":")[0]
-
-
 def _start(seen: Observed) -> Iterator[ValidityFinding]:
     """How late the load began after T0, with the bound of the clock estimate, and whether the clients began together."""
     late_ms = max(load.start_skew_ns for load in seen.loads.values()) / 1e6
@@ -211,10 +237,11 @@ def _start(seen: Observed) -> Iterator[ValidityFinding]:
     worst, limit = max(late_ms, apart_ms) + uncertain_ms, seen.limits.start_skew_ms_max
     text = f"load began {late_ms:.3g} ms after T0, clients {apart_ms:.3g} ms apart, clock ± {uncertain_ms:.3g} ms (limit {limit:g} ms)"
     yield _finding("start-skew", worst <= limit, text)
-    if min(starts) < seen.t0_ns - uncertain_ms * 1e6:
-        yield _finding(
-            "clock", False, "a measure window began before T0 on the coordinator's clock: the clocks disagree"
-        )
+    early = min(starts) < seen.t0_ns - uncertain_ms * 1e6
+    text = f"offsets of the clients' clocks are known to ± {uncertain_ms:.3g} ms (limit {limit:g} ms)"
+    if early:
+        text = "a measure window began before T0 on the coordinator's clock: the clocks disagree"
+    yield _finding("clock", not early and uncertain_ms <= limit, text)
 
 
 # ---- what was counted --------------------------------------------------------------------------------------------
@@ -254,45 +281,6 @@ def _captures(seen: Observed) -> Iterator[ValidityFinding]:
         fine = covered >= COVERAGE_FINE and gap_s <= GAP_PERIODS_MAX * seen.plan.capture(name).every_s and lost == 0
         text = f"{percent(covered)} of the window covered, longest gap {gap_s:.3g} s, {lost} samples lost"
         yield _finding(f"capture:{name}@{host}", fine, text, voids=False)
-
-
-def _other_load(seen: Observed) -> Iterator[ValidityFinding]:
-    """CPU that is not ours, and CPU taken by the hypervisor, per machine.
-
-    Only where everything that should run there is ours: a server that runs already is no foreign load.
-    """
-    external = {_machine(seen.plan.host(system.host)) for system in seen.plan.systems if system.provision is None}
-    for machine, hosts in _machines(seen.plan).items():
-        trees = [(host, tree) for host in hosts if (tree := seen.metrics.get("hosts", {}).get(host))]
-        complete = len(trees) == len(hosts) or machine == LOCAL
-        if machine in external or not trees or not complete or "cpu" not in trees[0][1]:
-            continue
-        cores = _cores(seen, trees[0][0])
-        used = [float(tree.get("ours", {}).get("cpu_cores", 0.0)) for _, tree in trees]
-        # Local agents are one process tree, which each of them reports whole.
-        ours = max(used) if machine == LOCAL else sum(used)
-        cpu = trees[0][1]["cpu"]
-        other, steal = max(float(cpu["busy_fraction"]) - ours / cores, 0.0), float(cpu.get("steal_fraction", 0.0))
-        text = f"{percent(other)} of the CPU used by others (limit {percent(OTHER_CPU_MAX)}), {percent(steal)} stolen"
-        name = LOCAL if machine == LOCAL else hosts[0]
-        yield _finding(f"other-load:{name}", other <= OTHER_CPU_MAX and steal <= STEAL_MAX, text, voids=False)
-
-
-def _machines(plan: Plan) -> dict[str, list[str]]:
-    machines: dict[str, list[str]] = {}
-    for host in plan.hosts:
-        machines.setdefault(_machine(host), []).append(host.name)
-    return machines
-
-
-def _cores(seen: Observed, host: str) -> float:
-    window = seen.window.shifted(seen.clocks.get(host, (0, 0))[0])
-    counted = [
-        cores
-        for (_, captured), recording in seen.recordings.items()
-        if captured == host and (cores := recording.mean("cpu.cores", window)) is not None
-    ]
-    return max(counted, default=1.0)
 
 
 def _conformance(seen: Observed) -> Iterator[ValidityFinding]:

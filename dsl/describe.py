@@ -23,11 +23,13 @@ from proveout.dsl.plan import (
     Pause,
     Plan,
     Populate,
+    Ramp,
     Reset,
     Search,
     Sql,
     Stage,
     System,
+    Think,
 )
 from proveout.dsl.units import format_duration
 from proveout.dsl.workloads.parameters import expected_rows
@@ -190,6 +192,12 @@ def _host_line(plan: Plan, host: Host) -> HostLine:
     return HostLine(name=host.name, address=host.address, roles=host.roles, privileges=privileges)
 
 
+def _onward(system: System) -> str | None:
+    if system.propagates_to is not None and system.propagates_by_itself:
+        return f"{system.propagates_to} (by its own cache groups; not compared)"
+    return system.propagates_to
+
+
 def _system_line(system: System) -> SystemLine:
     origin = "started by proveout, removed afterwards" if system.provision else "runs already"
     return SystemLine(
@@ -198,7 +206,7 @@ def _system_line(system: System) -> SystemLine:
         host=system.host,
         origin=origin,
         settings=system.settings,
-        propagates_to=system.propagates_to,
+        propagates_to=_onward(system),
     )
 
 
@@ -285,8 +293,12 @@ def _order(plan: Plan, stage: Ladder) -> Iterator[str]:
 
 def _arrival(stage: Ladder) -> str:
     match stage.arrival:
+        case Closed(think=Think(mean_s=mean_s, distribution=distribution)):
+            return f"closed arrival with {distribution} think times of {_seconds(mean_s)}"
         case Closed():
             return "closed arrival"
+        case Ramp(rate_from=low, rate_to=high, distribution=distribution):
+            return f"{distribution} arrival from {_rate(low)} to {_rate(high)} over the measure window"
         case Open(rate=rate, distribution=distribution):
             return f"{distribution} arrival at {_rate(rate)}"
 

@@ -107,7 +107,7 @@ def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: s
     if entry.kind == "waits" and objection is not None:
         scope.problems.add(where, objection[0], key=f"{path}.system", hint=objection[1])
         return None
-    if entry.kind == "waits" and system.engine != "postgres":
+    if entry.kind == "waits" and system.engine not in {"postgres", "oracle"}:
         message = f"wait events of {system.engine} are not captured in this release"
         scope.problems.add(where, message, key=f"{path}.system")
         return None

@@ -60,6 +60,8 @@ LOAD: Tree = {
         "cpu_fraction": "CPU of the busiest worker process, of one core",
         "cpu_s": "CPU of all worker processes in the measure window, s",
         "cpu_us": "client CPU per transaction, µs",
+        "ceiling_per_s": "what the clients do at most with this driver, 1/s; there when `proveout ceiling` has measured all of them",
+        "ceiling_fraction": "throughput over that",
         "start_skew_ms": "latest start of the load after T0, ms",
     },
 }

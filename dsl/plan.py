@@ -100,6 +100,11 @@ class System:
     instances: tuple[str, ...] = ()
     where: Where = NOWHERE
 
+    @property
+    def propagates_by_itself(self) -> bool:
+        """Whether what carries its changes on is its own (a TimesTen's AWT cache groups): not set up, nor compared, by proveout."""
+        return self.engine == "timesten"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
@@ -138,9 +143,21 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Closed:
-    """Closed arrival: each thread fires again when its last transaction has ended."""
+class Think:
+    """The pause of a terminal between two transactions: `mean_s`, always or as the mean of an exponential distribution."""
 
+    mean_s: float
+    distribution: Literal["constant", "exponential"] = "exponential"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """Closed arrival: each thread fires again when its last transaction has ended, and its think time is over.
+
+    `think` takes the place of the think times that the workload's transactions have of their own.
+    """
+
+    think: Think | None = None
     kind: Literal["closed"] = "closed"
 
 
@@ -153,7 +170,22 @@ class Open:
     kind: Literal["open"] = "open"
 
 
-Arrival: TypeAlias = Closed | Open
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ramp:
+    """Open arrival at a rate that goes in a straight line from `rate_from` to `rate_to` over the measure window."""
+
+    rate_from: float
+    rate_to: float
+    distribution: Literal["constant", "poisson"] = "constant"
+    kind: Literal["ramp"] = "ramp"
+
+    @property
+    def mean(self) -> float:
+        """Transactions a second that are intended in the measure window, on average."""
+        return (self.rate_from + self.rate_to) / 2.0
+
+
+Arrival: TypeAlias = Closed | Open | Ramp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

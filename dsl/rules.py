@@ -90,7 +90,9 @@ class _Walk:
                 self.written.pop(source.propagates_to, None)
 
     def sources(self) -> list[System]:
-        return [system for system in self.scope.systems.values() if system.propagates_to is not None]
+        """Those whose propagation proveout sets up and compares."""
+        systems = self.scope.systems.values()
+        return [s for s in systems if s.propagates_to is not None and not s.propagates_by_itself]
 
     def load(self, stage: Ladder | Search) -> None:
         system = self.scope.systems[stage.target]

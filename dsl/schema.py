@@ -15,9 +15,11 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     GetJsonSchemaHandler,
     PlainValidator,
+    Tag,
     WithJsonSchema,
 )
 from pydantic.json_schema import JsonSchemaValue
@@ -312,6 +314,29 @@ class Measured(StageBase):
     limits: LimitsEntry = Field(default_factory=_usual_limits, description="What an iteration may show.")
 
 
+class RateRamp(Strict):
+    """A rate that goes in a straight line over the measure window."""
+
+    from_: Rate = Field(alias="from", description="At the window's start; also the rate that the ramp-up comes to.")
+    to: Rate = Field(description="At the window's end; also the rate of the ramp-down.")
+
+
+def _rate_or_ramp(value: object) -> str:
+    return "ramp" if isinstance(value, dict | RateRamp) else "rate"
+
+
+LadderRate: TypeAlias = Annotated[
+    Annotated[Rate, Tag("rate")] | Annotated[RateRamp, Tag("ramp")], Discriminator(_rate_or_ramp)
+]
+
+
+class ThinkEntry(Strict):
+    """The pause of a thread between two transactions: one of the two."""
+
+    exponential: Duration | None = Field(None, description="Drawn with this mean; none is over ten times that.")
+    constant: Duration | None = Field(None, description="Always this long.")
+
+
 class LadderEntry(Measured):
     """Run the workload with growing numbers of threads, each repeated."""
 
@@ -323,7 +348,12 @@ class LadderEntry(Measured):
     ramp_up: Ramp = Field(1.0, description="Load before the measure window.")
     measure: Duration = Field(description="The window that counts.")
     ramp_down: Ramp = Field(1.0, description="Load after the measure window.")
-    rate: Rate | None = Field(None, description="Open arrival at this rate in total; closed arrival without.")
+    rate: LadderRate | None = Field(
+        None, description="Open arrival at this rate in total, or from one to another; closed arrival without."
+    )
+    think: ThinkEntry | None = Field(
+        None, description="Closed arrival: the pause between transactions, in place of the workload's own think times."
+    )
     arrival: Literal["closed", "constant", "poisson"] | None = Field(
         None, description="`closed` without a rate, `constant` with one."
     )

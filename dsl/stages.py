@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from proveout.dsl import schema
 from proveout.dsl.nodes import Map, Node, Scalar, Seq, did_you_mean
@@ -21,11 +21,13 @@ from proveout.dsl.plan import (
     Pause,
     Pool,
     Populate,
+    Ramp,
     Reset,
     Search,
     Sql,
     Stage,
     System,
+    Think,
     Where,
     Windows,
 )
@@ -320,15 +322,37 @@ class _Stages:
         if entry.rate is None:
             if entry.arrival in ("constant", "poisson"):
                 self.problem(f"arrival {entry.arrival} needs a `rate`", "arrival", hint="rate: 500/s")
-            return Closed()
+            return Closed(think=None if entry.think is None else self.think(entry.think))
         if entry.arrival == "closed":
             self.problem("closed arrival has no rate", "rate", hint="leave `arrival` or `rate` away")
+        if entry.think is not None:
+            self.problem("a schedule of arrivals has no think times", "think", hint="leave `think` or `rate` away")
+        distribution: Literal["constant", "poisson"] = "poisson" if entry.arrival == "poisson" else "constant"
+        if isinstance(entry.rate, schema.RateRamp):
+            return self.ramp(entry.rate, distribution)
         rate = self.rate(entry.rate, "rate")
-        return (
-            None
-            if rate is None
-            else Open(rate=rate, distribution="poisson" if entry.arrival == "poisson" else "constant")
-        )
+        return None if rate is None else Open(rate=rate, distribution=distribution)
+
+    def think(self, entry: schema.ThinkEntry) -> Think | None:
+        """The pauses of closed arrival."""
+        match entry.constant, entry.exponential:
+            case float(mean_s), None:
+                return Think(mean_s=mean_s, distribution="constant")
+            case None, float(mean_s):
+                return Think(mean_s=mean_s, distribution="exponential")
+        self.problem("a think time is either constant or exponential", "think", hint="think: {exponential: 200ms}")
+        return None
+
+    def ramp(self, entry: schema.RateRamp, distribution: Literal["constant", "poisson"]) -> Ramp | None:
+        """A rate that changes in the measure window; its ends are known when the plan is compiled."""
+        ends: list[float] = []
+        for value, path in ((entry.from_, "from"), (entry.to, "to")):
+            if isinstance(value, str):
+                hint = "a rate that stays may be one: rate: ${cap.rate}"
+                self.problem("the ends of a ramp are no expressions", "rate", path, hint=hint)
+            else:
+                ends.append(value)
+        return Ramp(rate_from=ends[0], rate_to=ends[1], distribution=distribution) if len(ends) == 2 else None
 
     def rate(self, value: float | str, *path: str) -> float | Expression | None:
         """A rate that is known, or an expression that waits for a result."""

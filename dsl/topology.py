@@ -38,6 +38,9 @@ SQLITE_SETTINGS = frozenset({"auto_vacuum", "encoding", "page_size"})
 ORACLE_LIKE = frozenset({"oracle", "timesten"})
 """Engines that are reached with `user/password@connect-string`, and never started by proveout."""
 
+PROPAGATIONS = frozenset({("postgres", "postgres"), ("timesten", "oracle")})
+"""Which engine's changes can go on to which."""
+
 _ORACLE_DSN = re.compile(r"[^/@\s]+/.+@\S.*", re.S)
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
@@ -272,10 +275,12 @@ def _check_propagation(scope: Scope, nodes: dict[str, Map]) -> None:
             continue
         if leads_back(scope, system):
             scope.problems.add(where, f"the changes of `{system.name}` would come back to it", key=path)
+        if (system.engine, sink.engine) in PROPAGATIONS:
+            continue
         for end in (system, sink):
             if end.engine not in DRIVERS or end.engine == "postgres":
                 continue
-            message = f"only PostgreSQL propagates to PostgreSQL; `{end.name}` is {end.engine}"
+            message = f"only PostgreSQL propagates to PostgreSQL, and TimesTen to Oracle; `{end.name}` is {end.engine}"
             scope.problems.add(where, message, key=path)
 
 

@@ -93,6 +93,23 @@ DISTRIBUTION_CONSTANT: Distribution.ValueType  # 1
 DISTRIBUTION_POISSON: Distribution.ValueType  # 2
 Global___Distribution: _TypeAlias = Distribution  # noqa: Y015
 
+class _ThinkTime:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ThinkTimeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ThinkTime.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    THINK_TIME_UNSPECIFIED: _ThinkTime.ValueType  # 0
+    THINK_TIME_CONSTANT: _ThinkTime.ValueType  # 1
+    THINK_TIME_EXPONENTIAL: _ThinkTime.ValueType  # 2
+
+class ThinkTime(_ThinkTime, metaclass=_ThinkTimeEnumTypeWrapper): ...
+
+THINK_TIME_UNSPECIFIED: ThinkTime.ValueType  # 0
+THINK_TIME_CONSTANT: ThinkTime.ValueType  # 1
+THINK_TIME_EXPONENTIAL: ThinkTime.ValueType  # 2
+Global___ThinkTime: _TypeAlias = ThinkTime  # noqa: Y015
+
 class _PoolKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -782,11 +799,17 @@ class LoadShare(_message.Message):
     TOTAL_FIELD_NUMBER: _builtins.int
     RATE_FIELD_NUMBER: _builtins.int
     DISTRIBUTION_FIELD_NUMBER: _builtins.int
+    RATE_TO_FIELD_NUMBER: _builtins.int
+    THINK_S_FIELD_NUMBER: _builtins.int
+    THINK_FIELD_NUMBER: _builtins.int
     first: _builtins.int
     count: _builtins.int
     total: _builtins.int
     rate: _builtins.float
     distribution: Global___Distribution.ValueType
+    rate_to: _builtins.float
+    think_s: _builtins.float
+    think: Global___ThinkTime.ValueType
     def __init__(
         self,
         *,
@@ -795,14 +818,26 @@ class LoadShare(_message.Message):
         total: _builtins.int = ...,
         rate: _builtins.float | None = ...,
         distribution: Global___Distribution.ValueType = ...,
+        rate_to: _builtins.float | None = ...,
+        think_s: _builtins.float | None = ...,
+        think: Global___ThinkTime.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "rate", b"rate"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "_rate_to", b"_rate_to", "_think_s", b"_think_s", "rate", b"rate", "rate_to", b"rate_to", "think_s", b"think_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "count", b"count", "distribution", b"distribution", "first", b"first", "rate", b"rate", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "_rate_to", b"_rate_to", "_think_s", b"_think_s", "count", b"count", "distribution", b"distribution", "first", b"first", "rate", b"rate", "rate_to", b"rate_to", "think", b"think", "think_s", b"think_s", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rate: _TypeAlias = _typing.Literal["rate"]  # noqa: Y015
     _WhichOneofArgType__rate: _TypeAlias = _typing.Literal["_rate", b"_rate"]  # noqa: Y015
+    _WhichOneofReturnType__rate_to: _TypeAlias = _typing.Literal["rate_to"]  # noqa: Y015
+    _WhichOneofArgType__rate_to: _TypeAlias = _typing.Literal["_rate_to", b"_rate_to"]  # noqa: Y015
+    _WhichOneofReturnType__think_s: _TypeAlias = _typing.Literal["think_s"]  # noqa: Y015
+    _WhichOneofArgType__think_s: _TypeAlias = _typing.Literal["_think_s", b"_think_s"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rate) -> _WhichOneofReturnType__rate | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rate_to) -> _WhichOneofReturnType__rate_to | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__think_s) -> _WhichOneofReturnType__think_s | None: ...
 
 Global___LoadShare: _TypeAlias = LoadShare  # noqa: Y015
 
@@ -1443,6 +1478,8 @@ class LoadResult(_message.Message):
     SECONDS_PRODUCED_FIELD_NUMBER: _builtins.int
     SAMPLES_LOST_FIELD_NUMBER: _builtins.int
     FIRST_ERRORS_FIELD_NUMBER: _builtins.int
+    CEILING_SHARED_PER_S_FIELD_NUMBER: _builtins.int
+    CEILING_APART_PER_S_FIELD_NUMBER: _builtins.int
     ended_in_window: _builtins.int
     measure_start_ns: _builtins.int
     measure_end_ns: _builtins.int
@@ -1451,6 +1488,8 @@ class LoadResult(_message.Message):
     start_skew_ns: _builtins.int
     seconds_produced: _builtins.int
     samples_lost: _builtins.int
+    ceiling_shared_per_s: _builtins.float
+    ceiling_apart_per_s: _builtins.float
     @_builtins.property
     def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionLoad]: ...
     @_builtins.property
@@ -1468,12 +1507,21 @@ class LoadResult(_message.Message):
         seconds_produced: _builtins.int = ...,
         samples_lost: _builtins.int = ...,
         first_errors: _abc.Iterable[_builtins.str] | None = ...,
+        ceiling_shared_per_s: _builtins.float | None = ...,
+        ceiling_apart_per_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["ceiling_apart_per_s"]  # noqa: Y015
+    _WhichOneofArgType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s"]  # noqa: Y015
+    _WhichOneofReturnType__ceiling_shared_per_s: _TypeAlias = _typing.Literal["ceiling_shared_per_s"]  # noqa: Y015
+    _WhichOneofArgType__ceiling_shared_per_s: _TypeAlias = _typing.Literal["_ceiling_shared_per_s", b"_ceiling_shared_per_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ceiling_apart_per_s) -> _WhichOneofReturnType__ceiling_apart_per_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ceiling_shared_per_s) -> _WhichOneofReturnType__ceiling_shared_per_s | None: ...
 
 Global___LoadResult: _TypeAlias = LoadResult  # noqa: Y015
 

@@ -137,7 +137,9 @@ class LoadShare:
     """This agent's part of the load: terminals `first` … `first + count - 1` of `total`, over all agents.
 
     With `rate` (transactions a second, all agents together) arrival is open: terminal k fires the schedule's arrivals
-    k, k + total, k + 2 total … (constant), or its own Poisson process of rate/total. Without, it is closed.
+    k, k + total, k + 2 total … (constant), or its own Poisson process of rate/total. `rate_to` is what the rate has become by
+    the end of the measure window, in a straight line. Without `rate`, arrival is closed; `think_s` is then the pause between
+    two transactions, or its mean, in place of the workload's own think times.
     """
 
     first: int
@@ -145,6 +147,9 @@ class LoadShare:
     total: int
     rate: float | None = None
     distribution: Literal["constant", "poisson"] = "constant"
+    rate_to: float | None = None
+    think_s: float | None = None
+    think: Literal["constant", "exponential"] = "exponential"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,7 +398,8 @@ class LoadResult:
     `transactions` classifies by intended time under open arrival (so that a stall cannot drop its own victims) and by
     end time under closed. `missed`: intended in the window and never finished. `client_cpu_fraction`: CPU of the busiest
     worker process over the window, 1.0 = a whole core. `start_skew_ns`: how late after T0 the load really began.
-    `seconds_produced` counts the `LoadSecond`s sent before this.
+    `seconds_produced` counts the `LoadSecond`s sent before this. `ceiling_…_per_s` is what this host was measured to do at most with
+    this driver (`proveout ceiling`), with the server on the same machine and on another; None when it was not measured.
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -406,6 +412,8 @@ class LoadResult:
     seconds_produced: int
     samples_lost: int = 0
     first_errors: tuple[str, ...] = ()
+    ceiling_shared_per_s: float | None = None
+    ceiling_apart_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -13,10 +15,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from proveout.agent.provision import embedded_mysql, mysql_statements
 from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.tasks import Resource
 from proveout.dsl.plan import System
-from proveout.proto.messages import CaptureSample, LoadSecond
+from proveout.proto.messages import CaptureSample, Endpoint, LoadSecond
 
 
 @pytest.fixture(scope="session")
@@ -86,6 +89,32 @@ def oracle(tns_database: str) -> Iterator[str]:
         yield dsn
         server.stdin.close()
         server.wait(20)
+
+
+@pytest.fixture(scope="session")
+def mysql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_mysql.Server]:
+    """A fresh embedded MariaDB, commits not waiting for the disk; shared. Skips where the host has none."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), *embedded_mysql.FOLDERS))
+    if shutil.which("mariadbd", path=path) is None or shutil.which("mariadb-install-db", path=path) is None:
+        pytest.skip("this host has no MariaDB server (Debian: apt-get install mariadb-server)")
+    settings = (("innodb_flush_log_at_trx_commit", "0"), ("innodb_lock_wait_timeout", "5"))
+    system = System(name="shared", engine="mysql", host="local", provision="embedded", settings=settings)
+    server = embedded_mysql.Server(system, tmp_path_factory.mktemp("mysql"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close(keep_data=False)
+
+
+@pytest.fixture
+def mysql_database(mysql_server: embedded_mysql.Server) -> Iterator[str]:
+    """The dsn of an empty MySQL database of one's own, dropped after the test."""
+    name = f"test_{secrets.token_hex(6)}"
+    endpoint = Endpoint(system="shared", engine="mysql", dsn=mysql_server.dsn)
+    mysql_statements.run_all(endpoint, (f"CREATE DATABASE {name}",))
+    yield mysql_server.dsn.replace(f"/{embedded_mysql.DATABASE}?", f"/{name}?")
+    mysql_statements.run_all(endpoint, (f"DROP DATABASE {name}",))
 
 
 class RecordingContext:

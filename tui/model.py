@@ -144,13 +144,12 @@ class RunView:
 
     @property
     def remaining_s(self) -> float:
-        """What the estimate leaves, s: known stages at their own estimate, the current one by the iterations it has done."""
+        """What the estimate leaves, s: known stages at their own estimate, those under way by the iterations they have done."""
         if self.ended is not None:
             return 0.0
         done = sum(stage.estimate_s for stage in self.stages if stage.state in ("ok", "failed"))
-        running = self.stage(self.current)
-        if running is not None and running.state == "running":
-            done += running.estimate_s * _share_done(running, self.now_unix_s)
+        running = [stage for stage in self.stages if stage.state == "running"]  # ladders that take turns: more than one
+        done += sum(stage.estimate_s * _share_done(stage, self.now_unix_s) for stage in running)
         return max(self.estimate_s - done, 0.0)
 
 

@@ -141,6 +141,10 @@ class LagObserver:
 
 async def run(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """Look until finished. TaskFault when an end cannot be reached at the start; later losses are counted only."""
+    if [endpoint.engine for endpoint in spec.endpoints] == ["timesten", "oracle"]:
+        from proveout.agent.capture.lag_timesten import observer  # noqa: PLC0415 - only where its client is needed
+
+        return await observe(context, spec, lambda: observer(*spec.endpoints), poll_s=POLL_S)
     if len(spec.endpoints) != 2 or any(endpoint.engine != "postgres" for endpoint in spec.endpoints):
         raise TaskFault(
             "invalid",

@@ -146,8 +146,13 @@ def _named(group: str, metrics: Sequence[str], rows: Any, label: str = "") -> It
 async def run(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """Look until finished. TaskFault when the system cannot be reached at the start; later losses are counted only."""
     endpoint = spec.endpoints[0]
+    if endpoint.engine == "oracle":
+        from proveout.agent.capture.waits_oracle import OracleObserver  # noqa: PLC0415 - only where its client is needed
+
+        return await observe(context, spec, lambda: OracleObserver(endpoint))
     if endpoint.engine != "postgres":
         raise TaskFault(
-            "invalid", f"capture {spec.capture.name!r}: waits are captured from postgres, not from {endpoint.engine}"
+            "invalid",
+            f"capture {spec.capture.name!r}: waits are captured from postgres and oracle, not from {endpoint.engine}",
         )
     return await observe(context, spec, lambda: WaitObserver(endpoint), poll_s=POLL_S)

@@ -23,7 +23,7 @@ cdef enum:
     OUT_BYTES = 512
     IN_BYTES = 4096
     MESSAGE_MAX = 1 << 30  # the server's own limit
-    PARAMETERS_MAX = 64
+    PARAMETERS_MAX = 160  # an INSERT of fifteen order lines has 135
 
 
 cdef inline void put32(uint8_t* at, uint32_t value) noexcept:

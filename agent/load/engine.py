@@ -16,7 +16,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Protocol
 
 from proveout.agent.drivers.base import BlockingSession, FailureKind, PolledSession, StatementFailure
@@ -109,8 +108,7 @@ class PolledLoop:
 
     def missed(self) -> dict[int, int]:
         """Per transaction number: intended in the measure window and not finished. Call it once, when `run` has ended."""
-        numbers = chain(self._late, *(unfinished(terminal, self._timeline) for terminal in self._all))
-        return dict(Counter(numbers))
+        return dict(Counter(self._late) + unfinished(self._all, self._pacing, self._timeline))
 
     def close(self) -> None:
         """Let statements under way end for a moment, cancel those that do not, and close every connection."""
@@ -145,8 +143,7 @@ class PolledLoop:
     def _plan_starts(self) -> None:
         t0_ns = self._timeline.t0_ns
         for terminal in self._all:
-            first = self._pacing.start_ns(terminal.number) if terminal.fires is None else terminal.fires()
-            terminal.pending_ns = t0_ns + first
+            terminal.pending_ns = t0_ns + terminal.begins_ns(self._pacing)
             self._wait(terminal, terminal.pending_ns)
 
     def _wait(self, terminal: Terminal, until_ns: int) -> None:
@@ -186,6 +183,9 @@ class PolledLoop:
         """Go on after a transaction; False when the next one has to be waited for."""
         if terminal.fires is not None:
             terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
+        elif terminal.pauses is not None:
+            self._wait(terminal, now + terminal.pauses.next_ns(terminal.kind))
+            return False
         return self._go(terminal, now)
 
     def _go(self, terminal: Terminal, now: int) -> bool:
@@ -290,6 +290,7 @@ class PolledLoop:
         try:
             if outcome == RETRY:
                 terminal.attempts += 1
+                terminal.rewind()
                 self._first_step(terminal)
             else:
                 self._next(terminal, now)
@@ -346,17 +347,19 @@ def cancel(sessions: Sequence[PolledSession | BlockingSession]) -> None:
         thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def unfinished(terminal: Terminal, timeline: Timeline) -> Iterator[int]:
-    """The transactions (numbers) of a terminal that were intended in the measure window and have not ended.
+def unfinished(terminals: Sequence[Terminal], pacing: Pacing, timeline: Timeline) -> Counter[int]:
+    """The transactions (numbers) that were intended in the measure window and have not ended; when the load is over.
 
-    Uses up the terminal's schedule as far as the window's end.
+    Most of a schedule may be left when the system was far below its rate: those arrivals are counted in bulk.
     """
-    if terminal.busy and timeline.measures(terminal.intended_ns):
-        yield terminal.kind.number
-    if terminal.fires is None:
-        return
-    due = timeline.t0_ns + terminal.fires() if terminal.busy else terminal.pending_ns
-    while due < timeline.measure_end_ns:
-        if due >= timeline.measure_start_ns:
-            yield terminal.next_kind().number
-        due = timeline.t0_ns + terminal.fires()
+    missed: Counter[int] = Counter()
+    for terminal in terminals:
+        if terminal.busy and timeline.measures(terminal.intended_ns):
+            missed[terminal.kind.number] += 1
+        if terminal.fires is None:
+            continue
+        due_ns = terminal.fires() if terminal.busy else terminal.pending_ns - timeline.t0_ns
+        first_ns = max(due_ns, timeline.measure_start_ns - timeline.t0_ns)
+        count = pacing.count(terminal.number, first_ns, timeline.measure_end_ns - timeline.t0_ns)
+        missed.update(terminal.never_drawn(count))
+    return missed

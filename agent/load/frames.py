@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from proveout.agent.load.pacing import Pacing
 from proveout.agent.load.recorder import Incident
 from proveout.dsl.plan import Value, Windows, Workload
-from proveout.proto.messages import Endpoint, RunLoad
+from proveout.proto.messages import Endpoint, LoadShare, RunLoad
 
 _HEAD = struct.Struct("!II")
 
@@ -34,9 +34,7 @@ class Arm:
     dsn: str = field(repr=False)
     numbers: tuple[int, ...]
     windows: tuple[float, float, float]
-    total: int
-    rate: float | None
-    distribution: Any
+    share: Any
     seed: int
     instances: tuple[str, ...] = field(default=(), repr=False)
     run: str = ""
@@ -54,9 +52,7 @@ class Arm:
             dsn=spec.endpoint.dsn,
             numbers=numbers,
             windows=(windows.ramp_up_s, windows.measure_s, windows.ramp_down_s),
-            total=spec.share.total,
-            rate=spec.share.rate,
-            distribution=spec.share.distribution,
+            share=dataclasses.asdict(spec.share),
             seed=spec.seed,
             instances=spec.endpoint.instances,
             run=run,
@@ -79,13 +75,7 @@ class Arm:
 
     def pacing(self) -> Pacing:
         """Arrival."""
-        return Pacing(
-            total=self.total,
-            ramp_s=self.windows[0] / 2,
-            rate=self.rate,
-            distribution=self.distribution,
-            seed=self.seed,
-        )
+        return Pacing.of(LoadShare(**self.share), self.plan_windows(), self.seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,16 +1,24 @@
-"""When transactions are due: closed, constant and Poisson arrival as pure functions of (terminal, total, rate, seed).
+"""When transactions are due: closed, constant and Poisson arrival and ramps as pure functions of (terminal, total, rate, seed).
 
 Flow: `messages.LoadShare` + `plan.Windows` -> `Pacing` -> `fire_times(terminal)`, an endless iterator of nanoseconds
 after T0, drawn in batches with numpy so that the hot loop only takes the next one. No clock is read here.
 
-**Closed.** A terminal fires again when its transaction has ended, so only its start is planned: terminal k of N starts
-at `k/N · R`, where R is half of the ramp-up.
+**Closed.** A terminal fires again when its transaction has ended (and its pauses are over, see `pauses`), so only its start
+is planned: terminal k of N starts at `k/N · R`, where R is half of the ramp-up.
 
 **Open.** All agents together follow one cumulative arrival function Λ(t), the number of arrivals due by t seconds after
 T0. The rate grows linearly over the first half of the ramp-up, R, and stays at λ from there on:
 
     Λ(t) = λ t² / (2 R)        for t <= R          Λ⁻¹(n) = √(2 R n / λ)     for n <= λ R / 2
     Λ(t) = λ (t - R / 2)       for t >= R          Λ⁻¹(n) = n / λ + R / 2    for n >= λ R / 2
+
+A rate that goes from λ to μ over the measure window, which begins at W = ramp-up and is M long, adds the rate's integral
+there and stays at μ after it. With n₁ = Λ(W), x = t - W, n' = n - n₁ and a = (μ - λ) / M:
+
+    Λ(t) = n₁ + λ x + a x² / 2               for W <= t <= W + M     x = 2 n' / (λ + √(λ² + 2 a n'))
+    Λ(t) = n₁ + M (λ + μ) / 2 + μ (x - M)    for t >= W + M
+
+The root is taken in the form that does not cancel when a is small, falling rates included.
 
 *Constant*: arrival n is due at Λ⁻¹(n), n = 0, 1, 2 …; terminal k of N fires the arrivals k, k + N, k + 2N … These are
 integers, so the shares are exact, add up to the whole whatever the agents, and are staggered by 1/λ between terminals;
@@ -30,7 +38,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from proveout.dsl.plan import Windows
+from proveout.dsl.plan import Think, Windows
 from proveout.proto.messages import LoadShare
 
 BATCH_MIN, BATCH_MAX = 16, 1024
@@ -62,13 +70,20 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pacing:
-    """Arrival of a load: `rate` in 1/s over all `total` terminals (None = closed), growing over `ramp_s` seconds."""
+    """Arrival of a load: `rate` in 1/s over all `total` terminals (None = closed), growing over `ramp_s` seconds.
+
+    With `rate_to` the rate goes there in a straight line over the window (first, length) `changing_s`, seconds after T0.
+    `think` is for closed arrival.
+    """
 
     total: int
     ramp_s: float
     rate: float | None = None
     distribution: Literal["constant", "poisson"] = "constant"
     seed: int = 0
+    rate_to: float | None = None
+    changing_s: tuple[float, float] = (0.0, 0.0)
+    think: Think | None = None
 
     @classmethod
     def of(cls, share: LoadShare, windows: Windows, seed: int) -> Pacing:
@@ -79,6 +94,9 @@ class Pacing:
             rate=share.rate,
             distribution=share.distribution,
             seed=seed,
+            rate_to=share.rate_to,
+            changing_s=(windows.ramp_up_s, windows.measure_s),
+            think=None if share.think_s is None else Think(mean_s=share.think_s, distribution=share.think),
         )
 
     @property
@@ -95,16 +113,43 @@ class Pacing:
         assert self.rate is not None  # noqa: S101 - the caller asked `is_open`
         ramp = np.sqrt(2.0 * self.ramp_s * arrivals / self.rate)
         steady = arrivals / self.rate + self.ramp_s / 2
-        return np.where(arrivals < self.rate * self.ramp_s / 2, ramp, steady)
+        due = np.where(arrivals < self.rate * self.ramp_s / 2, ramp, steady)
+        return due if self.rate_to is None else self._changed(due, arrivals, self.rate, self.rate_to)
+
+    def _changed(self, due: Floats, arrivals: Floats, low: float, high: float) -> Floats:
+        """`due` with the arrivals from the changing window on moved to where the changing rate has them."""
+        first_s, length_s = self.changing_s
+        beyond = arrivals - low * (first_s - self.ramp_s / 2)
+        within = np.clip(beyond, 0.0, length_s * (low + high) / 2)
+        slope = (high - low) / length_s
+        # Never below the lower end's square, but for what rounding takes off.
+        root = np.sqrt(np.maximum(low * low + 2 * slope * within, min(low, high) ** 2))
+        changing = first_s + 2 * within / (low + root) + (beyond - within) / high
+        return np.where(beyond > 0.0, changing, due)
 
     def fire_times(self, terminal: int) -> Iterator[int]:
         """The due times of one terminal, ns after T0, ascending, without end; open arrival only."""
         return chain.from_iterable(self._batches(terminal))
 
+    def count(self, terminal: int, first_ns: int, end_ns: int) -> int:
+        """How many arrivals of a terminal are due from `first_ns` on and before `end_ns`, ns after T0; ten million a second."""
+        counted = 0
+        for batch in self._due_ns(terminal):
+            if batch[-1] >= first_ns:
+                counted += (
+                    int(np.searchsorted(batch, end_ns) - np.searchsorted(batch, first_ns)) if end_ns > first_ns else 0
+                )
+            if batch[-1] >= end_ns:
+                break
+        return counted
+
     def _batches(self, terminal: int) -> Iterator[list[int]]:
+        return (batch.tolist() for batch in self._due_ns(terminal))
+
+    def _due_ns(self, terminal: int) -> Iterator[npt.NDArray[np.int64]]:
         numbers = self._constant(terminal) if self.distribution == "constant" else self._poisson(terminal)
         for batch in numbers:
-            yield np.rint(self.due_s(batch) * 1e9).astype(np.int64).tolist()
+            yield np.rint(self.due_s(batch) * 1e9).astype(np.int64)
 
     def _constant(self, terminal: int) -> Iterator[Floats]:
         first = 0

@@ -1,9 +1,9 @@
 """Rows of a population as PostgreSQL's COPY formats: binary, made in numpy, or text where the server is to convert.
 
-Binary is one memory image per slice, without a loop over rows.
-Every column of a population has a fixed width (`populate` would refuse one that has not), so a row of COPY BINARY is a
-packed record: `int16` number of fields, then for each field an `int32` length and the value, big-endian. A slice is one
-array of such records; its bytes are the message. Source: PostgreSQL documentation, COPY, "Binary Format".
+A row of COPY BINARY is `int16` number of fields, then for each field an `int32` length and the value, big-endian. Every
+value gets as much room as its kind may need, so a slice is one array of packed records; where values are shorter (`text(n)`)
+or NULL, the room that is left over is cut out of the image afterwards, in one pass. Sources: PostgreSQL documentation,
+COPY, "Binary Format"; `numeric_recv` in its source for the digits of a numeric, base 10,000, of which zeros may lead.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,21 +21,81 @@ ANY = "any"  # the kind of a column that the server converts to (see `workloads.
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(4) + bytes(4)  # signature, flags, length of the header's extension
 TRAILER = b"\xff\xff"
 _INTEGERS = {"int2": ">i2", "int4": ">i4", "int8": ">i8"}
-_TEXT = re.compile(r"(?:var)?char\((\d+)\)")
+_TEXT = re.compile(r"(?:(?:var)?char|text)\((\d+)\)")
+_NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
+_NUMERIC_HEAD = 4  # number of digits, weight, sign, scale
+_NEGATIVE = 0x4000
+_EPOCH = np.datetime64("2000-01-01", "us")
+_NULL = -1
 
 Columns = tuple[tuple[str, str], ...]
+Array = npt.NDArray[np.generic]
 
 
-def encode(columns: Columns, rows: Sequence[npt.NDArray[np.generic]]) -> bytes:
+def encode(columns: Columns, rows: Sequence[Array]) -> bytes:
     """The rows as they stand between HEADER and TRAILER; `rows` is one array per column. ValueError for an unknown kind."""
     template = _template(columns)
     # As bytes, because numpy copies a record field by field
     image = np.empty((len(rows[0]), template.dtype.itemsize), dtype=np.uint8)
     image[:] = template.reshape(1).view(np.uint8)
     records = image.view(template.dtype)[:, 0]
-    for index, values in enumerate(rows):
-        records[f"value{index}"] = values
-    return records.tobytes()
+    kept = None
+    for index, ((_, kind), values) in enumerate(zip(columns, rows, strict=True)):
+        records[f"value{index}"] = _values(kind, values)
+        sizes = _sizes(kind, values, template.dtype[f"value{index}"].itemsize)
+        if sizes is None:
+            continue
+        records[f"length{index}"] = sizes
+        kept = np.ones(image.shape, dtype=np.bool_) if kept is None else kept
+        _cut(kept, template.dtype, f"value{index}", sizes)
+    return records.tobytes() if kept is None else image[kept].tobytes()
+
+
+def _values(kind: str, values: Array) -> Array:
+    """What goes into the record's field: numbers as they are, timestamps from 2000 on, numerics as header and digits."""
+    plain = values.data if isinstance(values, np.ma.MaskedArray) else values
+    if kind == "timestamp":
+        return (plain - _EPOCH).astype(np.int64)  # type: ignore[operator]  # it is of datetime64
+    numeric = _NUMERIC.fullmatch(kind)
+    return plain if numeric is None else _numeric(plain.astype(np.int64), int(numeric[1]), int(numeric[2]))
+
+
+def _numeric(values: npt.NDArray[np.int64], precision: int, scale: int) -> Array:
+    """Shape (rows, 4 + digits): number of digits, weight, sign, scale, then digits of base 10,000, the last after the point."""
+    digits = _digits(precision, scale)
+    out = np.empty((len(values), _NUMERIC_HEAD + digits), dtype=np.int16)
+    out[:, 0], out[:, 1], out[:, 3] = digits, digits - 2, scale
+    out[:, 2] = np.where(values < 0, _NEGATIVE, 0)
+    rest, fraction = np.divmod(np.abs(values), 10**scale)
+    out[:, -1] = fraction * 10 ** (4 - scale)
+    for place in range(_NUMERIC_HEAD + digits - 2, _NUMERIC_HEAD - 1, -1):
+        rest, out[:, place] = np.divmod(rest, 10_000)
+    return out
+
+
+def _digits(precision: int, scale: int) -> int:
+    """Digits of base 10,000 before the point, and one after it."""
+    return max(1, -(-(precision - scale) // 4)) + 1
+
+
+def _sizes(kind: str, values: Array, room: int) -> npt.NDArray[np.int32] | None:
+    """The length of each value where they differ, -1 for NULL; None where all fill their room."""
+    sizes: npt.NDArray[np.int32] | None = None
+    if kind.startswith("text"):
+        octets = values.view(np.uint8).reshape(len(values), -1)
+        sizes = np.count_nonzero(octets, axis=1).astype(np.int32)
+    if isinstance(values, np.ma.MaskedArray):
+        known = sizes if sizes is not None else np.full(len(values), room, dtype=np.int32)
+        sizes = np.where(np.ma.getmaskarray(values), _NULL, known).astype(np.int32)
+    return sizes
+
+
+def _cut(kept: npt.NDArray[np.bool_], record: np.dtype[np.void], field: str, sizes: npt.NDArray[np.int32]) -> None:
+    """Leave out the room that a field's values do not fill."""
+    fields = record.fields
+    assert fields is not None  # noqa: S101 - it is a record
+    start, width = fields[field][1], fields[field][0].itemsize
+    kept[:, start : start + width] = np.arange(width) < sizes[:, None]
 
 
 def encode_text(_: Columns, rows: Sequence[npt.NDArray[np.generic]]) -> bytes:
@@ -69,9 +130,9 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 @cache
 def _template(columns: Columns) -> npt.NDArray[np.void]:
     """A record of these columns with field count and lengths filled in, shape ()."""
-    fields: list[tuple[str, str]] = [("fields", ">i2")]
+    fields: list[Any] = [("fields", ">i2")]
     for index, (_, kind) in enumerate(columns):
-        fields += [(f"length{index}", ">i4"), (f"value{index}", _type(kind))]
+        fields += [(f"length{index}", ">i4"), (f"value{index}", *_type(kind))]
     template = np.zeros((), dtype=np.dtype(fields))
     template["fields"] = len(columns)
     for index in range(len(columns)):
@@ -79,10 +140,15 @@ def _template(columns: Columns) -> npt.NDArray[np.void]:
     return template
 
 
-def _type(kind: str) -> str:
+def _type(kind: str) -> tuple[Any, ...]:
+    """A field's numpy type, and its shape where it is an array."""
     if kind in _INTEGERS:
-        return _INTEGERS[kind]
+        return (_INTEGERS[kind],)
+    if kind == "timestamp":
+        return (">i8",)
+    if (numeric := _NUMERIC.fullmatch(kind)) is not None:
+        return (">i2", (_NUMERIC_HEAD + _digits(int(numeric[1]), int(numeric[2])),))
     text = _TEXT.fullmatch(kind)
     if text is None:
         raise ValueError(f"a population cannot have a column of kind {kind!r}")
-    return f"S{text[1]}"
+    return (f"S{text[1]}",)

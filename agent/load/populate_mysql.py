@@ -22,6 +22,7 @@ from pymysql.connections import Connection
 from pymysql.constants import CLIENT, COMMAND
 
 from proveout.agent.drivers.mysql_dsn import MalformedDsn, connect, one_line, parse
+from proveout.agent.load.populate_plain import plain, scaled
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads.base import Population, Table
 
@@ -100,8 +101,9 @@ class MysqlLoader:
             self._connection.begin()
             for start in range(first, first + count, CHUNK_UNITS):
                 rows = table.rows(start, min(CHUNK_UNITS, first + count - start))
-                taken += send(table, rows)
-                progress(len(rows[0]))
+                if len(rows[0]):  # a small table has none in most of its slices
+                    taken += send(table, rows)
+                    progress(len(rows[0]))
             self._connection.commit()
         except pymysql.err.MySQLError as error:
             raise fault(f"load table {table.name}", error) from None
@@ -143,20 +145,26 @@ class MysqlLoader:
                 raise
 
     def _streamed(self, table: Table, rows: Columns) -> int:
+        nullable = [
+            name for name, values in zip(_names(table), rows, strict=True) if isinstance(values, np.ma.MaskedArray)
+        ]
+        places = ", ".join(f"@{name}" if name in nullable else name for name in _names(table))
+        setting = ", ".join(f"{name} = NULLIF(@{name}, '')" for name in nullable)  # CSV has no NULL
         statement = (
             f"LOAD DATA LOCAL INFILE 'rows' INTO TABLE {table.name} CHARACTER SET utf8mb4"
-            f" FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' ESCAPED BY '' ({', '.join(_names(table))})"
+            f" FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' ESCAPED BY '' ({places})"
+            + (f" SET {setting}" if setting else "")
         )
-        return int(self._connection.load(statement, _csv(rows, _names(table))))
+        return int(self._connection.load(statement, _csv(table.columns, rows)))
 
     def _inserted(self, table: Table, rows: Columns) -> int:
         """As many rows to a statement as PyMySQL puts into one, about 1 MB."""
         names = ", ".join(_names(table))
         marks = ", ".join("%s" for _ in table.columns)
-        plain = ((values.astype(str) if values.dtype.kind == "S" else values).tolist() for values in rows)
+        bound = (plain(kind, values) for (_, kind), values in zip(table.columns, rows, strict=True))
         with self._connection.cursor() as cursor:
             text = f"INSERT INTO {table.name} ({names}) VALUES ({marks})"  # noqa: S608 - names of ours
-            return int(cursor.executemany(text, list(zip(*plain, strict=True))) or 0)
+            return int(cursor.executemany(text, list(zip(*bound, strict=True))) or 0)
 
     def _refuse_foreign_tables(self) -> None:
         for table in self._population.tables:
@@ -184,10 +192,11 @@ def _names(table: Table) -> list[str]:
     return [name for name, _ in table.columns]
 
 
-def _csv(rows: Columns, names: list[str]) -> bytes:
-    """Rows as text: numbers bare, texts in double quotes, which stand twice inside one."""
+def _csv(columns: tuple[tuple[str, str], ...], rows: Columns) -> bytes:
+    """Rows as text: numbers bare, texts in double quotes, which stand twice inside one, nothing at all for NULL."""
     out = io.BytesIO()
-    table = pa.table([pa.array(values) for values in rows], names=names)
+    arrays = [pa.array(scaled(kind, values)) for (_, kind), values in zip(columns, rows, strict=True)]
+    table = pa.table(arrays, names=[name for name, _ in columns])
     arrow_csv.write_csv(table, out, arrow_csv.WriteOptions(include_header=False))
     return out.getvalue()
 

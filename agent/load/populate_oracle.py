@@ -9,7 +9,7 @@ ever dropped.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import oracledb
@@ -17,6 +17,7 @@ import oracledb
 from proveout.agent.drivers.base import StatementFailure
 from proveout.agent.drivers.oracle import open_connection
 from proveout.agent.drivers.oracle_errors import NO_TABLE, said, words
+from proveout.agent.load.populate_plain import plain_rows
 from proveout.agent.provision.oracle import connect_fault, statement_fault
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads.base import Population, Table
@@ -57,7 +58,7 @@ class OracleLoader:
         loaded = 0
         try:
             for start in range(first, first + count, CHUNK_UNITS):
-                rows = list(_plain(table, start, min(CHUNK_UNITS, first + count - start)))
+                rows = list(plain_rows(table, start, min(CHUNK_UNITS, first + count - start), dated=True))
                 if rows:
                     self._send(table, rows)
                 loaded += len(rows)
@@ -116,16 +117,22 @@ class OracleLoader:
         self._connection.direct_path_load(schema, table.name.upper(), names, rows)
 
     def _array(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
-        """One call for all rows; each row that the server refuses is known by its place."""
+        """One call for all rows; when the server refuses some, a second one finds out which, and nothing stays."""
         names = ", ".join(name for name, _ in table.columns)
         marks = ", ".join(f":p{place}" for place in range(1, len(table.columns) + 1))
+        insert = f"INSERT INTO {table.name} ({names}) VALUES ({marks})"  # noqa: S608 - our own table's names
         with self._connection.cursor() as cursor:
-            cursor.executemany(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows, batcherrors=True)  # noqa: S608
-            errors = cursor.getbatcherrors()
-        if errors:
-            self._connection.rollback()
-            shown = "; ".join(f"row {error.offset}: {words(error.message)}" for error in errors[:ERRORS_SHOWN])
-            raise TaskFault("fault", f"cannot load table {table.name}: {len(errors)} rows were refused: {shown}")
+            try:
+                cursor.executemany(insert, rows)
+            except oracledb.IntegrityError:
+                self._connection.rollback()
+                cursor.executemany(insert, rows, batcherrors=True)
+                errors = cursor.getbatcherrors()
+                self._connection.rollback()
+                shown = "; ".join(f"row {error.offset}: {words(error.message)}" for error in errors[:ERRORS_SHOWN])
+                raise TaskFault(
+                    "fault", f"cannot load table {table.name}: {len(errors)} rows were refused: {shown}"
+                ) from None
 
     def _refuse_foreign_tables(self) -> None:
         for table in self._population.tables:
@@ -146,11 +153,3 @@ class OracleLoader:
                 return rows
         except oracledb.Error as error:
             raise statement_fault("cannot read the dictionary or count rows", said(error)) from None
-
-
-def _plain(table: Table, first: int, count: int) -> Iterator[tuple[Any, ...]]:
-    """Rows as Python values: numpy's bytes become text."""
-    columns = (
-        array.astype(str).tolist() if array.dtype.kind == "S" else array.tolist() for array in table.rows(first, count)
-    )
-    return zip(*columns, strict=True)

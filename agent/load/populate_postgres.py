@@ -68,8 +68,9 @@ class PostgresLoader:
                     stream.write(wire.header)
                     for start in range(first, first + count, CHUNK_UNITS):
                         rows = table.rows(start, min(CHUNK_UNITS, first + count - start))
-                        stream.write(wire.encode(table.columns, rows))
-                        progress(len(rows[0]))
+                        if len(rows[0]):  # a small table has none in most of its slices
+                            stream.write(wire.encode(table.columns, rows))
+                            progress(len(rows[0]))
                     stream.write(wire.trailer)
                 return cursor.rowcount
         except psycopg.Error as error:

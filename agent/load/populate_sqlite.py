@@ -6,11 +6,11 @@ and puts the connection's setting back. A file that is half loaded when the host
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import apsw
 
+from proveout.agent.load.populate_plain import plain_rows
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads.base import Population, Table
 
@@ -42,7 +42,7 @@ class SqliteLoader:
         try:
             with self._connection:
                 for start in range(first, first + count, CHUNK_UNITS):
-                    rows = list(_plain(table, start, min(CHUNK_UNITS, first + count - start)))
+                    rows = list(plain_rows(table, start, min(CHUNK_UNITS, first + count - start)))
                     self._connection.executemany(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows)  # noqa: S608
                     loaded += len(rows)
                     progress(len(rows))
@@ -80,14 +80,6 @@ class SqliteLoader:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
-
-
-def _plain(table: Table, first: int, count: int) -> Iterator[tuple[Any, ...]]:
-    """Rows as Python values: numpy's bytes become text."""
-    columns = (
-        array.astype(str).tolist() if array.dtype.kind == "S" else array.tolist() for array in table.rows(first, count)
-    )
-    return zip(*columns, strict=True)
 
 
 def fault(doing: str, error: apsw.Error) -> TaskFault:

@@ -11,9 +11,11 @@ import asyncio
 import os
 import time
 from collections.abc import Coroutine, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from proveout.agent.load import frames
+from proveout.agent.load.ceilings import known
 from proveout.agent.load.merge import Merger
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.pool import Pool, WorkerProcess
@@ -112,7 +114,12 @@ class _Run:
         )
         finished = await _together(self._follow(number, worker, merger) for number, worker in enumerate(self._workers))
         self._tell(merger, over=True)
-        return merger.result(finished)
+        ceilings = known(self._spec.endpoint.engine)
+        return replace(
+            merger.result(finished),
+            ceiling_shared_per_s=ceilings.shared_per_s,
+            ceiling_apart_per_s=ceilings.apart_per_s,
+        )
 
     async def _follow(self, number: int, worker: WorkerProcess, merger: Merger) -> frames.Finished:
         """Take one worker's chunks until it has finished."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from proveout.agent.load.pacing import Pacing
+from proveout.agent.load.pauses import Pauses
 from proveout.agent.load.recorder import Recorder
 from proveout.agent.load.transaction import Kind, kinds, mix
 from proveout.agent.load.turns import TerminalState
@@ -21,14 +24,16 @@ RETRIES_MAX = 10
 class Terminal(TerminalState):
     """State of one terminal; the hot loop reads and writes what is in `TerminalState`.
 
-    `body` is the generator of the transaction under way (None: its one statement was sent bare); `restless` terminals begin
-    the next transaction when one has ended; `pending_ns` is
+    `body` is the generator of the transaction under way (None: its one statement was sent bare); `pending_ns` is
     the intended time of the next one while the terminal waits for it; `busy` is whether a transaction is under way.
-    `attempts` were made at the transaction that started at `failing_ns`.
+    `attempts` were made at the transaction that started at `failing_ns`. `rewind`, called before a retry, has it do the same
+    again; the keys of a workload may be without, then a retry draws others. A `restless` terminal begins the
+    next transaction as soon as one has ended; others follow a schedule (`fires`) or have `pauses`.
     """
 
     __slots__ = (
         "_kinds",
+        "_weights",
         "attempts",
         "busy",
         "connects",
@@ -37,7 +42,9 @@ class Terminal(TerminalState):
         "fires",
         "next_kind",
         "number",
+        "pauses",
         "pending_ns",
+        "rewind",
         "rolling_back",
     )
 
@@ -55,17 +62,37 @@ class Terminal(TerminalState):
         super().__init__()
         stream = stream_of(seed, number)
         self.number = number
-        self._kinds = kinds(workload, workload.keys(stream), recorder.times)
+        self._weights = [kind.weight for kind in workload.transactions]
+        keys = workload.keys(stream)
+        self._kinds = kinds(workload, keys, recorder.times)
+        self.rewind: Callable[[], None] = getattr(keys, "rewind", _keep)
         self.draw = mix(self._kinds, workload, stream)
         self.next_kind: Callable[[], Kind] = self.draw.__next__
         self.kind = self._kinds[0]
         self.fires: Callable[[], int] | None = pacing.fire_times(number).__next__ if pacing.is_open else None
-        self.restless = self.fires is None
+        self.pauses: Pauses | None = None
+        if self.fires is None and Pauses.are_wanted(workload.transactions, pacing.think):
+            self.pauses = Pauses(workload.transactions, pacing.think, stream, self.next_kind)
+            self.next_kind = self.pauses.next_kind
+        self.restless = self.fires is None and self.pauses is None
         self.pending_ns = self.failing_ns = 0
         self.attempts = self.connects = 0
         self.busy = self.rolling_back = False
         self.fd = -1
         self.bind(session, prepared)
+
+    def begins_ns(self, pacing: Pacing) -> int:
+        """When its first transaction is due, ns after T0."""
+        if self.fires is not None:
+            return self.fires()
+        return pacing.start_ns(self.number) + (self.pauses.first_ns() if self.pauses else 0)
+
+    def never_drawn(self, count: int) -> dict[int, int]:
+        """So many transactions that were due and never begun, per number: dealt by the weights, for none was drawn."""
+        weights = np.array([self._weights[kind.number] for kind in self._kinds])
+        random = np.random.Generator(np.random.Philox(self.number))
+        dealt = random.multinomial(count, weights / weights.sum())
+        return {kind.number: int(share) for kind, share in zip(self._kinds, dealt, strict=True) if share}
 
     def bind(self, session: Any, prepared: dict[str, Any]) -> None:
         """Give the terminal a session with its prepared statements, by name."""
@@ -73,6 +100,10 @@ class Terminal(TerminalState):
         self.prepared = prepared
         for kind in self._kinds:
             kind.bind(prepared)
+
+
+def _keep() -> None:
+    """Keys that cannot be drawn again."""
 
 
 def stream_of(seed: int, number: int) -> int:

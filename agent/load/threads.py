@@ -11,9 +11,7 @@ import contextlib
 import select
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any
 
 from proveout.agent.drivers.base import FailureKind, StatementFailure
@@ -54,8 +52,7 @@ class ThreadedLoop:
     def run(self) -> None:
         """Run the windows; returns when the ticker says that the load is over."""
         for terminal in self._all:
-            first = terminal.fires() if terminal.fires else self._pacing.start_ns(terminal.number)
-            terminal.pending_ns = self._timeline.t0_ns + first
+            terminal.pending_ns = self._timeline.t0_ns + terminal.begins_ns(self._pacing)
         for thread in self._threads:
             thread.start()
         control = select.poll()
@@ -70,7 +67,7 @@ class ThreadedLoop:
 
     def missed(self) -> dict[int, int]:
         """Per transaction number: intended in the measure window and not finished. Call it once, after `close`."""
-        return dict(Counter(chain(*(unfinished(terminal, self._timeline) for terminal in self._all))))
+        return dict(unfinished(self._all, self._pacing, self._timeline))
 
     def close(self) -> None:
         """Let statements under way end for a moment, interrupt those that do not, and close."""
@@ -99,9 +96,15 @@ class ThreadedLoop:
                 self._transact(terminal, terminal.pending_ns if terminal.fires else now, now)
                 if terminal.busy:  # given up at the end
                     return
-                terminal.pending_ns = self._timeline.t0_ns + terminal.fires() if terminal.fires else 0
+                terminal.pending_ns = self._next_ns(terminal)
         except BaseException as bug:  # noqa: BLE001 - it ends the load, in the main thread
             self._bugs.append(bug)
+
+    def _next_ns(self, terminal: Terminal) -> int:
+        """When the terminal's next transaction is due; 0 = at once."""
+        if terminal.fires is not None:
+            return self._timeline.t0_ns + terminal.fires()
+        return 0 if terminal.pauses is None else time.monotonic_ns() + terminal.pauses.next_ns(terminal.kind)
 
     def _await(self, due_ns: int) -> bool:
         """Wait until then; False when the load is over."""
@@ -123,6 +126,7 @@ class ThreadedLoop:
                 break
             if self._over.is_set():
                 return
+            terminal.rewind()
         now = time.monotonic_ns()
         if now >= self._timeline.end_ns:
             return

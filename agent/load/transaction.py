@@ -51,7 +51,7 @@ class Kind(KindState):
         self._statement = kind.statements[0].name
         if kind.single and kind.requests is not None:
             self.requests = kind.requests(keys)
-        body = kind.body if kind.single else in_transaction(kind)
+        body = kind.body if kind.single else in_transaction(kind, draw_first=hasattr(keys, "rewind"))
         self.start = lambda: body(keys)
 
     def bind(self, prepared: dict[str, Any]) -> None:
@@ -59,8 +59,12 @@ class Kind(KindState):
         self.prepared = prepared[self._statement]
 
 
-def in_transaction(kind: TransactionType) -> Callable[[Any], Body]:
-    """The kind's body between BEGIN and COMMIT; ROLLBACK after a logical failure."""
+def in_transaction(kind: TransactionType, *, draw_first: bool = False) -> Callable[[Any], Body]:
+    """The kind's body between BEGIN and COMMIT; ROLLBACK after a logical failure.
+
+    `draw_first`, for keys that can be rewound: the body runs up to its first request before BEGIN is sent, so that whatever
+    fails, BEGIN too, its inputs have been drawn and a retry can have them again. It costs a call for each statement.
+    """
     begin: Request = (BEGIN_WRITE if any(s.changes for s in kind.statements) else BEGIN_READ, ())
     commit: Request = (COMMIT, ())
     rollback: Request = (ROLLBACK, ())
@@ -72,7 +76,19 @@ def in_transaction(kind: TransactionType) -> Callable[[Any], Body]:
         yield commit if outcome is Outcome.COMMIT else rollback
         return outcome
 
-    return bracketed
+    def drawn(keys: Any) -> Body:
+        running = body(keys)
+        request = next(running)
+        yield begin
+        try:
+            while True:
+                request = running.send((yield request))
+        except StopIteration as stop:
+            outcome: Outcome = stop.value
+        yield commit if outcome is Outcome.COMMIT else rollback
+        return outcome
+
+    return drawn if draw_first else bracketed
 
 
 def rolled_back(outcome: int) -> Body:

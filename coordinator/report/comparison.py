@@ -15,6 +15,7 @@ from typing import Any
 from proveout.coordinator import stats
 from proveout.coordinator.report.tables import ladders, read
 from proveout.coordinator.results import RungResult, RunResults, StageResult
+from proveout.coordinator.wording import level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,11 @@ class Comparison:
     other: str
     threads: int
     rows: tuple[ComparisonRow, ...]
+
+    @property
+    def level(self) -> str:
+        """The confidence of the factors' intervals: 95 %, or what bought repeats pay for."""
+        return level(self.rows[0].factor if self.rows else {})
 
 
 def comparisons(results: RunResults) -> list[Comparison]:
@@ -66,11 +72,12 @@ def _pairs(results: RunResults) -> Iterator[tuple[StageResult, StageResult]]:
         earlier.append(stage)
 
 
-def _arrival(plan: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Closed, or open with its rate: a number, or the text of the expression that gave it."""
-    arrival = plan.get("arrival") or {}
-    rate = arrival.get("rate")
-    return arrival.get("kind"), rate.get("text") if isinstance(rate, Mapping) else rate
+def _arrival(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Closed with its think times, or open with its rate: a number, or the text of the expression that gave it."""
+    arrival = dict(plan.get("arrival") or {})
+    if isinstance(rate := arrival.get("rate"), Mapping):
+        arrival["rate"] = rate.get("text")
+    return arrival
 
 
 def _compare(base: str, other: str, left: RungResult, right: RungResult) -> Comparison:

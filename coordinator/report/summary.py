@@ -15,6 +15,7 @@ from proveout.coordinator.report.result import timestamp
 from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
+    client_ceiling,
     host_rows,
     knee_line,
     ladders,
@@ -96,7 +97,7 @@ def _comparison(comparison: Comparison) -> Iterator[str]:
         )
         for row in comparison.rows
     ]
-    yield _table(("", base, other, "factor", "95 % CI"), rows)
+    yield _table(("", base, other, "factor", f"{comparison.level} CI"), rows)
 
 
 def _bounds(lower: float | None, upper: float | None) -> str:
@@ -107,17 +108,19 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[str]:
     top = peak(stage)
     assert top is not None  # noqa: S101 - `ladders` gives only those with one
     yield f"## {escape(stage.id)} on {escape(str(results.plan_stage(stage.id).get('target', '?')))}"
-    yield _loads("threads", load_rows(stage))
+    yield _loads("threads", load_rows(stage), stage.confidence)
     if line := knee_line(stage):
         yield escape(line[0].upper() + line[1:]) + "."
     yield f"By transaction, {threads(top.threads)} (response time):"
-    yield _loads("transaction", transaction_rows(top))
+    yield _loads("transaction", transaction_rows(top), stage.confidence)
     yield from _system(results, top)
+    if reached := client_ceiling(top):
+        yield f"{reached}."
     if stage.cut:
         yield f"Stopped at {threads(stage.cut.at_rung)}: {escape(stage.cut.evidence)}"
 
 
-def _loads(first: str, rows: Sequence[LoadRow]) -> str:
+def _loads(first: str, rows: Sequence[LoadRow], confidence: float) -> str:
     latencies = tuple(name.removesuffix("_us") for name in LATENCIES)
     cells = [
         (
@@ -130,7 +133,8 @@ def _loads(first: str, rows: Sequence[LoadRow]) -> str:
         )
         for row in rows
     ]
-    return _table((first, "TPS", "95 % CI", "relative" if first == "threads" else "share", *latencies, "n"), cells)
+    interval_head = f"{percent(confidence)} CI"
+    return _table((first, "TPS", interval_head, "relative" if first == "threads" else "share", *latencies, "n"), cells)
 
 
 def _system(results: RunResults, rung: RungResult) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 from proveout.coordinator.knee import RUNGS_MIN, NoKnee
 from proveout.coordinator.results import RungResult, RunResults, StageResult
 from proveout.coordinator.results import peak as results_peak
-from proveout.coordinator.wording import percent, threads
+from proveout.coordinator.wording import number, percent, threads
 from proveout.proto.events import IterationFinished, WaitLine
 
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
@@ -198,3 +198,11 @@ def _flagged(stage: StageResult) -> list[str]:
         f"{stage.id}: {check} noted in {len(texts)} of {count} iterations, first in {texts[0]}"
         for check, texts in flagged.items()
     ]
+
+
+def client_ceiling(rung: RungResult) -> str | None:
+    """How near a rung came to what the clients do at most; None where that was not measured."""
+    most, reached = read(rung.tree, "client", "ceiling_per_s"), read(rung.tree, "client", "ceiling_fraction")
+    if most is None or reached is None:
+        return None
+    return f"this client can do {number(most)}/s with this driver; the run reached {percent(reached)}"

@@ -22,6 +22,7 @@ from proveout.coordinator.report.comparison import Comparison, comparisons
 from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
+    client_ceiling,
     host_rows,
     knee_line,
     ladders,
@@ -117,7 +118,7 @@ def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
         style = "green" if lower is not None and lower > 1.0 else "red" if upper is not None and upper < 1.0 else ""
         factor = _text(f"{number(row.factor.get('mean'))} ×", style)
         rows.append((row.label, quantity(row.base, row.metric), quantity(row.other, row.metric), factor, bounds))
-    yield _grid(("", comparison.base, comparison.other, "factor", "95 % CI"), rows)
+    yield _grid(("", comparison.base, comparison.other, "factor", f"{comparison.level} CI"), rows)
 
 
 # ---- ladders -----------------------------------------------------------------------------------------------------
@@ -139,6 +140,8 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[RenderableType]
         )
     if line := knee_line(stage):
         yield _text(line)
+    if reached := client_ceiling(top):
+        yield _text(reached)
     if stage.cut:
         yield _text(f"stopped at {threads(stage.cut.at_rung)}: {stage.cut.evidence}", "yellow")
     yield _heading(f"{stage.id}, {threads(top.threads)}, by transaction")

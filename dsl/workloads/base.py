@@ -89,6 +89,9 @@ class TransactionType:
     source of its requests. The load engine then calls that source and never drives `body`, which does the same: it
     saves the generator's third of a microsecond. `logical_failure` is (fresh, steady) expected fractions, None where
     nothing is expected.
+
+    Under closed arrival a user waits `keying_s` before the transaction, and after it a think time drawn from an exponential
+    distribution of mean `thinking_s`; 0 is not at all. Neither is part of the response time.
     """
 
     name: str
@@ -98,14 +101,18 @@ class TransactionType:
     single: bool = False
     requests: Callable[[Any], Callable[[], Request]] | None = None
     logical_failure: tuple[float, float] | None = None
+    keying_s: float = 0.0
+    thinking_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table of the population: columns in COPY order with their numpy/SQL kind, rows made slice by slice.
 
-    Kinds are `int2 int4 int8 char(n) varchar(n)`, of fixed width and exactly what the column is; or `any`, whole numbers,
-    fractions or text that the database converts to whatever its column is, at the cost of a slower load.
+    Kinds are `int2 int4 int8 char(n) varchar(n)`, of fixed width and exactly what the column is; `text(n)`, bytes of any
+    length up to n; `numeric(p,s)`, whole numbers of 10^-s with s <= 4; `timestamp`, datetime64[us]; or `any`, whole
+    numbers, fractions or text that the database converts to whatever its column is, at the cost of a slower load. A
+    masked array has NULLs where it is masked.
 
     `rows(first, count)` makes the rows that belong to subscribers (or whatever the workload's unit is) `first` …
     `first + count - 1`, as one numpy array per column, deterministic in (seed, unit) and independent of the slicing.
@@ -168,5 +175,8 @@ class WorkloadKind(Protocol):
         ...
 
     def keys(self, stream: int) -> Any:
-        """A source of random arguments for one terminal, seeded by (seed, stream)."""
+        """A source of random arguments for one terminal, seeded by (seed, stream).
+
+        Where it has a method `rewind`, the engine calls it before a retry: the next draw is the last one again.
+        """
         ...

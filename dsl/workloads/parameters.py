@@ -21,6 +21,7 @@ from proveout.dsl.workloads import sql_text, weights
 from proveout.dsl.workloads.parameters_prepaid import PREPAID_TRANSACTIONS, PREPAID_WRITERS, Prepaid
 from proveout.dsl.workloads.parameters_tptbm import TPTBM_TRANSACTIONS, TPTBM_WRITERS, Tptbm
 from proveout.dsl.workloads.sql_parameters import Custom, missing_table, missing_text
+from proveout.dsl.workloads.tprocc_parameters import TPROCC_TRANSACTIONS, TPROCC_WRITERS, Tprocc
 
 HLR_TRANSACTIONS: tuple[str, ...] = (
     "GetBasicSubscriberData",
@@ -96,20 +97,26 @@ class Hlr(BaseModel):
         return self.range[1] if self.range else self.population
 
 
-KINDS: Mapping[str, type[BaseModel]] = {"hlr": Hlr, "prepaid": Prepaid, "sql": Custom, "tptbm": Tptbm}
+KINDS: Mapping[str, type[BaseModel]] = {"hlr": Hlr, "prepaid": Prepaid, "sql": Custom, "tprocc": Tprocc, "tptbm": Tptbm}
 TRANSACTIONS: Mapping[str, tuple[str, ...]] = {
     "hlr": HLR_TRANSACTIONS,
     "prepaid": PREPAID_TRANSACTIONS,
+    "tprocc": TPROCC_TRANSACTIONS,
     "tptbm": TPTBM_TRANSACTIONS,
 }
 """Names of the transactions of kinds where the plan does not give them."""
-WRITERS: Mapping[str, frozenset[str]] = {"hlr": HLR_WRITERS, "prepaid": PREPAID_WRITERS, "tptbm": TPTBM_WRITERS}
+WRITERS: Mapping[str, frozenset[str]] = {
+    "hlr": HLR_WRITERS,
+    "prepaid": PREPAID_WRITERS,
+    "tprocc": TPROCC_WRITERS,
+    "tptbm": TPTBM_WRITERS,
+}
 DIALECT_OF_ENGINE: Mapping[str, str] = {
     "postgres": "postgres", "sqlite": "sqlite", "oracle": "oracle", "timesten": "oracle", "mysql": "mysql",
     "duckdb": "duckdb",
 }  # fmt: skip
 """In which dialect an engine is spoken to; that of an engine of another package its driver says, when a load is armed."""
-CHECKED_AFTER: Mapping[str, Literal["iteration", "stage"]] = {"prepaid": "iteration"}
+CHECKED_AFTER: Mapping[str, Literal["iteration", "stage"]] = {"prepaid": "iteration", "tprocc": "stage"}
 """Kinds that have invariants (`base.Invariant`): looked at after the population, and then after every iteration, or where that
 costs too much, at the end of every stage that ran a load."""
 OF_OUR_ROWS: frozenset[str] = frozenset({"prepaid"})
@@ -246,6 +253,8 @@ def engine_problem(model: BaseModel, engine: str) -> str | None:
             "MySQL's partitioned tables have no foreign keys, by which this workload's inserts fail where they should; "
             f"the workload asks for {model.partitions} partitions"
         )
+    if isinstance(model, Tprocc) and model.procedures and engine not in {"postgres", "oracle"}:
+        return f"TPROC-C's procedures are written for PostgreSQL and Oracle, not for {engine}; leave `procedures` out"
     return None
 
 

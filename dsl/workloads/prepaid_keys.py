@@ -19,12 +19,11 @@ import numpy as np
 
 from proveout.dsl.workloads.base import Request
 from proveout.dsl.workloads.parameters_prepaid import PREPAID_TRANSACTIONS, Prepaid
-from proveout.dsl.workloads.prepaid_statements import AUTHORIZE, BALANCE, CHANGE, LOW, PROFILE, RECORD
+from proveout.dsl.workloads.prepaid_statements import AUTHORIZE, BALANCE, CHANGE, LOW, PROFILE, RECORD, SEARCHED
 from proveout.dsl.workloads.streams import Ints, batch_of, endless
 from proveout.dsl.workloads.tptbm_keys import stripe
 
 PURPOSE = 200  # of the first transaction; other workloads' keys have others
-SEARCHED = 100  # accounts that one search looks at
 LOW_BALANCE = 1_000  # cents
 
 

@@ -12,6 +12,8 @@ from proveout.dsl.workloads.base import Dialect, Statement
 from proveout.dsl.workloads.prepaid_tables import ACTIVE
 from proveout.dsl.workloads.tptbm_statements import everywhere
 
+SEARCHED = 100  # accounts that one search looks at
+
 AUTHORIZE = Statement(
     name="authorize",
     text=everywhere(
@@ -21,12 +23,14 @@ AUTHORIZE = Statement(
     ),
     arguments=(int,),
     columns=(int, str, str, str),
+    rows_max=1,
 )
 BALANCE = Statement(
     name="balance",
     text=everywhere("SELECT current_balance, prev_balance FROM accounts WHERE account_id = $1"),
     arguments=(int,),
     columns=(int, int),
+    rows_max=1,
 )
 PROFILE = Statement(
     name="profile",
@@ -59,6 +63,7 @@ LOW = Statement(
     ),
     arguments=(int, int, int),
     columns=(int, int, str, int),
+    rows_max=SEARCHED,
 )
 
 
@@ -82,6 +87,7 @@ _MOVED = "(SELECT coalesce(sum(amount), 0) FROM transactions)"
 
 TOTALS = Statement(
     name="totals",
+    rows_max=1,
     text=_two({d: (_whole(d, _BALANCES), f"{_whole(d, '$1')} + {_whole(d, _MOVED)}") for d in _DIALECTS}),
     arguments=(int,),
     columns=(int, int),
@@ -91,4 +97,5 @@ OVERDRAWN = Statement(
     text=everywhere("SELECT count(CASE WHEN current_balance >= 0 THEN 1 END), count(*) FROM accounts"),
     arguments=(),
     columns=(int, int),
+    rows_max=1,
 )

@@ -11,11 +11,13 @@ from typing import Any
 from proveout.dsl import extensions
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Workload
+from proveout.dsl.workloads import noop
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.parameters import of_workload
 
 _BUILDERS: dict[str, tuple[str, str]] = {
     "hlr": ("proveout.dsl.workloads.hlr", "build"),
+    "tprocc": ("proveout.dsl.workloads.tprocc", "build"),
     "sql": ("proveout.dsl.workloads.sql", "build"),
     "prepaid": ("proveout.dsl.workloads.prepaid", "build"),
     "tptbm": ("proveout.dsl.workloads.tptbm", "build"),
@@ -24,6 +26,8 @@ _BUILDERS: dict[str, tuple[str, str]] = {
 
 def build(workload: Workload) -> WorkloadKind:
     """The transactions, keys and population of a compiled workload. Raises ProveoutError for a kind that nobody has."""
+    if workload.kind == noop.KIND:
+        return noop.Noop()
     parameters = of_workload(workload)
     module, function = _BUILDERS.get(workload.kind) or _announced(workload)
     make: Any = getattr(import_module(module), function)

@@ -20,6 +20,7 @@ READ = Statement(
     text=everywhere("SELECT directory_nb, last_calling_party, descr FROM vpn_users WHERE vpn_id = $1 AND vpn_nb = $2"),
     arguments=(int, int),
     columns=(str, str, str),
+    rows_max=1,
 )
 UPDATE = Statement(
     name="update",

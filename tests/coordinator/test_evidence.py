@@ -83,6 +83,8 @@ def load(host: str, transactions: tuple[TransactionLoad, ...], **changes: Any) -
         "client_cpu_s": 2.0,
         "start_skew_ns": 2 * MS,
         "seconds_produced": MEASURE_S,
+        "ceiling_shared_per_s": 10_000.0,
+        "ceiling_apart_per_s": 20_000.0,
     }
     return LoadResult(**(fields | changes))
 

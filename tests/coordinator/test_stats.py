@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as reference
 
-from proveout.coordinator.stats import drift, estimate, ratio, t_quantile, theil_sen
+from proveout.coordinator.stats import (
+    CONFIDENCE,
+    confidence_after,
+    drift,
+    estimate,
+    ratio,
+    t_quantile,
+    theil_sen,
+)
 
 REPEATS = [
     [100.0, 110.0, 105.0],
@@ -197,3 +205,33 @@ def test_drift_rarely_calls_noise_significant() -> None:
     generator = np.random.default_rng(3)
     moved = [drift(list(generator.normal(1000.0, 50.0, 5))) for _ in range(400)]
     assert sum(found is not None and found.significant for found in moved) <= 40
+
+
+def decided_wrongly(confidence: float, runs: int = 1500) -> float:
+    """How often one of the looks after 3, 4 … 10 repeats finds a difference where there is none."""
+    generator = np.random.default_rng(1)
+    wrong = 0
+    for values in generator.standard_normal((runs, 10)):
+        looks = (estimate(list(values[:n]), confidence=confidence) for n in range(3, 11))
+        wrong += any(look["lower"] > 0.0 or look["upper"] < 0.0 for look in looks)
+    return wrong / runs
+
+
+def test_looks_that_are_paid_for_keep_the_promise_of_95_percent() -> None:
+    """The bound is 5 % plus 3 sigma of 1500 runs; looking at plain 95 % intervals breaks it threefold."""
+    assert decided_wrongly(confidence_after(8)) <= 0.05 + 3.0 * (0.05 * 0.95 / 1500) ** 0.5
+    assert decided_wrongly(CONFIDENCE) > 0.10
+
+
+def test_a_level_of_its_own_goes_through_a_ratio() -> None:
+    level = confidence_after(4)
+    wide, plain = estimate([10.0, 11.0, 12.0], confidence=level), estimate([10.0, 11.0, 12.0])
+    both = ratio(wide, plain)
+    assert both["confidence"] == level
+    assert both["lower"] < ratio(plain, plain)["lower"]
+    assert "confidence" not in ratio(plain, plain)
+    two = estimate([10.0, 11.0], confidence=level)
+    spread = ratio(estimate([10.0, 11.0]), 1.0)["cv"]
+    assert ratio(two, 1.0)["cv"] == pytest.approx(spread), (
+        "the spread does not depend on the level that it was shown at"
+    )

@@ -19,6 +19,7 @@ from proveout.dsl.plan import (
     Limits,
     Open,
     Plan,
+    Ramp,
     Search,
     System,
     Windows,
@@ -185,6 +186,8 @@ def test_a_good_iteration_is_valid_and_every_finding_has_evidence() -> None:
         "variation",
         "client-cpu",
         "start-skew",
+        "clock",
+        "other-load",
         "errors",
         "samples",
         "mix",
@@ -236,6 +239,43 @@ def test_a_busy_closed_client_on_the_servers_machine_is_a_warning(client: str) -
     assert "share a machine" in of(found, "client-cpu").evidence
 
 
+@pytest.mark.parametrize(
+    ("per_s", "client", "ok", "valid"),
+    [
+        (2000.0, "client:7700", True, True),
+        (1050.0, "client:7700", False, False),
+        (1050.0, "server:7700", False, True),
+        (None, "client:7700", None, True),
+    ],
+)
+def test_a_run_near_the_client_s_ceiling_is_the_client_s(
+    per_s: float | None, client: str, ok: bool | None, valid: bool
+) -> None:
+    """1,000/s were reached. Beside the server the two share the cores, so nearness is a warning there."""
+    which = "ceiling_shared_per_s" if client.startswith("server") else "ceiling_apart_per_s"
+    found = judged(load={which: per_s}, client=client)
+    assert found.valid is valid
+    assert [finding.ok for finding in found.findings if finding.check == "client-ceiling"] == (
+        [] if ok is None else [ok]
+    )
+    if per_s:
+        assert f"the run reached {1000.0 / per_s * 100:.3g} %" in of(found, "client-ceiling").evidence
+        assert found.metrics["client"]["ceiling_per_s"] == per_s
+
+
+def test_a_ceiling_of_the_other_kind_says_nothing() -> None:
+    found = judged(load={"ceiling_shared_per_s": 1001.0})
+    assert not [finding for finding in found.findings if finding.check == "client-ceiling"]
+
+
+def test_a_ramp_is_not_judged_for_steady_state() -> None:
+    stage = ladder(arrival=Ramp(rate_from=100.0, rate_to=1900.0))
+    found = judged(stage, rate=1000.0, per_second=(200, 400, 600, 800, 1000, 1000, 1200, 1400, 1600, 1800))
+    assert found.valid
+    assert "100/s to 1,900/s" in of(found, "steady-state").evidence
+    assert of(found, "rate-held").ok
+
+
 def test_a_busy_open_client_voids_only_when_the_schedule_was_not_held() -> None:
     stage = ladder(arrival=Open(rate=1000.0))
     held = judged(stage, rate=1000.0, load={"client_cpu_fraction": 0.97})
@@ -268,6 +308,11 @@ def test_a_late_start_voids_and_the_clock_counts_into_it() -> None:
     assert not judged(load={"start_skew_ns": 60 * MS}).valid
     assert judged(load={"start_skew_ns": 30 * MS}).valid
     assert not judged(load={"start_skew_ns": 30 * MS}, clocks={"c1": (0, 25 * MS)}).valid
+
+
+def test_a_clock_that_is_not_known_voids() -> None:
+    assert not of(judged(clocks={"c1": (0, 51 * MS)}), "clock").ok
+    assert of(judged(clocks={"c1": (0, 49 * MS)}), "clock").ok
 
 
 def test_a_window_before_t0_shows_that_the_clocks_disagree() -> None:
@@ -333,7 +378,9 @@ def test_nothing_ended_voids_a_ladder_but_answers_a_probe() -> None:
     assert judged(search(), rate=1000.0, **nothing).valid
 
 
-def os_capture(*, busy_cores: float, ours_cores: float, steal_cores: float = 0.0) -> list[CaptureSample]:
+def os_capture(
+    *, busy_cores: float, ours_cores: float, steal_cores: float = 0.0, stalled: dict[str, float] | None = None
+) -> list[CaptureSample]:
     cores, samples = 4, []
     for second in range(-1, 14):
         values = {
@@ -345,6 +392,7 @@ def os_capture(*, busy_cores: float, ours_cores: float, steal_cores: float = 0.0
             "cpu.steal_s_total": steal_cores * (second + 1),
             "ours.cpu_s_total": ours_cores * (second + 1),
         }
+        values |= {f"pressure.{kind}_us_total": 1e6 * share * (second + 1) for kind, share in (stalled or {}).items()}
         readings = tuple(Reading(metric=metric, value=value) for metric, value in values.items())
         samples.append(CaptureSample(capture="host", at_ns=T0 + second * S, readings=readings))
     return samples
@@ -363,7 +411,45 @@ def test_other_load_on_a_machine_is_a_warning() -> None:
 
 def test_stolen_cpu_is_other_load() -> None:
     found = judged(captures={("host", "c1"): os_capture(busy_cores=1.0, ours_cores=1.0, steal_cores=0.5)})
-    assert not of(found, "other-load:c1").ok
+    assert not of(found, "steal:c1").ok
+    found = judged(
+        dsn="host=server", captures={("host", "s1"): os_capture(busy_cores=1.0, ours_cores=1.0, steal_cores=0.5)}
+    )
+    assert not of(found, "steal:s1").ok, "whoever runs there"
+    assert found.valid
+
+
+@pytest.mark.parametrize(
+    ("host", "stalled", "ok"),
+    [
+        ("c1", {"cpu": 0.19, "memory": 0.04, "io": 0.9}, True),
+        ("c1", {"cpu": 0.21, "memory": 0.0}, False),
+        ("c1", {"memory": 0.06}, False),
+        ("s1", {"cpu": 0.9, "memory": 0.04, "io": 0.9}, True),
+        ("s1", {"memory": 0.06}, False),
+    ],
+)
+def test_stalls_are_a_warning_where_they_are_no_answer_to_the_load(
+    host: str, stalled: dict[str, float], ok: bool
+) -> None:
+    found = judged(captures={("host", host): os_capture(busy_cores=1.0, ours_cores=1.0, stalled=stalled)})
+    assert of(found, f"pressure:{host}").ok is ok
+    assert found.valid
+
+
+def test_without_an_os_capture_other_load_is_not_judged_and_says_so() -> None:
+    assert of(judged(), "other-load").evidence == "not judged: no os capture"
+
+
+def test_a_client_whose_cores_are_all_busy_is_the_bottleneck_though_no_worker_is() -> None:
+    busy = {("host", "c1"): os_capture(busy_cores=3.6, ours_cores=3.6)}
+    assert not judged(captures=busy).valid
+    assert not of(judged(captures=busy), "client-host:c1").ok
+    assert judged(captures={("host", "c1"): os_capture(busy_cores=3.3, ours_cores=3.3)}).valid
+    held = judged(ladder(arrival=Open(rate=1000.0)), rate=1000.0, captures=busy)
+    assert held.valid, "an open rate that was held shows that it was not"
+    assert not of(held, "client-host:c1").ok
+    assert judged(search(), rate=2000.0, captures=busy).valid
 
 
 def test_a_server_that_runs_already_is_no_other_load() -> None:

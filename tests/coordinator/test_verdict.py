@@ -587,5 +587,7 @@ def test_undecided_says_what_to_do() -> None:
     assert verdict("base.at(4).tps >= 270", spoilt).evidence.endswith(
         "what to do: lengthen `ramp_up` until throughput has settled, and `measure`"
     )
+    missing = verdict("base.at(4).lag.avg_s.mean <= 1.0", BASE).evidence
+    assert "what to do: see the run's notices and its `capture:…` findings" in missing
     assert "what to do" not in verdict("base.at(4).tps >= 270", BASE).evidence
     assert "what to do" not in verdict("base.at(4).tps >= 330", BASE).evidence

@@ -27,7 +27,6 @@ UPDATE = bool(os.environ.get("PROVEOUT_UPDATE_GOLDEN"))
 BAD = sorted(path.stem for path in (GOLDEN / "bad").glob("*.yaml"))
 GOOD = sorted(path.stem for path in (GOLDEN / "good").glob("*.yaml"))
 PLANS = sorted(path.stem for path in (ROOT / "plans").glob("*.yaml"))
-LAB = {"hlr-cache-lab"}
 
 
 def check_golden(path: Path, text: str) -> None:
@@ -61,22 +60,12 @@ def test_good_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check_golden(GOLDEN / "good" / f"{name}.json", json.dumps(json.loads(canonical_json(plan)), indent=1) + "\n")
 
 
-@pytest.mark.parametrize("name", [name for name in PLANS if name not in LAB])
+@pytest.mark.parametrize("name", PLANS)
 def test_shipped_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     plan = compile_plan(Path("plans") / f"{name}.yaml")
     check_golden(GOLDEN / "plans" / f"{name}.json", json.dumps(json.loads(canonical_json(plan)), indent=1) + "\n")
     check_golden(GOLDEN / "explain" / f"{name}.txt", render(timetable(plan)) + "\n")
-
-
-@pytest.mark.parametrize("name", sorted(LAB))
-def test_lab_plan_says_exactly_what_this_release_lacks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    with pytest.raises(PlanError) as caught:
-        compile_plan(Path("plans") / f"{name}.yaml")
-    lacks = ("is not built in yet", "only PostgreSQL propagates", "are not captured")
-    assert all(any(lack in problem.message for lack in lacks) for problem in caught.value.problems)
-    check_golden(GOLDEN / "plans" / f"{name}.txt", messages(caught.value))
 
 
 def test_committed_schema_is_the_one_the_models_give() -> None:

@@ -147,6 +147,13 @@ def test_remaining_time_goes_down_by_stages_and_by_iterations() -> None:
     assert left(*over) == pytest.approx(80.0), "a stage that takes longer than estimated does not eat the others' time"
     loaded = (*populate, (1010.0, done("load")), (1010.0, stage("base", "ladder", 40.0, 4)))
     assert left(*loaded) == pytest.approx(80.0)
+    turns = (
+        *loaded,
+        (1010.0, stage("cap", "ladder", 40.0, 4)),
+        (1011.0, ended(rung=1)),
+        (1012.0, ended(stage="cap", rung=1)),
+    )
+    assert left(*turns) == pytest.approx(60.0), "ladders that take turns are both under way"
     assert left(*loaded, (1011.0, ended(rung=1))) == pytest.approx(70.0)
     assert left(*loaded, (1039.0, ended(rung=1))) == pytest.approx(60.0), "time alone does not finish iterations"
     assert left(*loaded, (1011.0, ended(rung=1, valid=False))) == pytest.approx(79.0), (

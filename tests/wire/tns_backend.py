@@ -19,6 +19,7 @@ from typing import Any
 import psycopg
 import sqlglot
 from psycopg import rows
+from psycopg.conninfo import make_conninfo
 from seerdb.common.tns import ColumnMeta
 from seerdb.common.tns_consts import TNS_TYPE_CHAR, TNS_TYPE_NUMBER, TNS_TYPE_VARCHAR
 from seerdb.server import BackendError, BindVar, Capability, Result
@@ -61,8 +62,15 @@ CREATE OR REPLACE VIEW oracle.product_component_version AS
 CREATE OR REPLACE VIEW oracle.v$parameter AS
   SELECT name::varchar(80), value::varchar(4000), isdefault::varchar(9)
   FROM (VALUES ('commit_wait', 'WAIT', 'TRUE'), ('nls_sort', 'BINARY', 'TRUE')) AS p (name, value, isdefault);
+CREATE OR REPLACE FUNCTION oracle.sys_context(text, text) RETURNS varchar(80) LANGUAGE sql AS $$ SELECT '1' $$;
+CREATE TABLE IF NOT EXISTS oracle.gv$instance (inst_id int, startup_time timestamp);
+CREATE TABLE IF NOT EXISTS oracle.gv$system_event
+  (inst_id int, wait_class varchar(64), event varchar(64), total_waits_fg bigint, time_waited_micro_fg bigint);
+CREATE TABLE IF NOT EXISTS oracle.gv$sys_time_model (inst_id int, stat_name varchar(64), value bigint);
+CREATE TABLE IF NOT EXISTS oracle.gv$osstat (inst_id int, stat_name varchar(64), value bigint, cumulative varchar(3));
+CREATE TABLE IF NOT EXISTS oracle.gv$sysstat (inst_id int, name varchar(64), value bigint);
 """
-"""The few views of Oracle's dictionary that the product asks; tests add tables to the schema `oracle`."""
+"""The few views of Oracle's dictionary that the product asks. The gv$ ones are tables, which tests fill as they need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +111,30 @@ def _without_literals(text: str) -> str:
 
 
 class PostgresBackend:
-    """One Oracle session on one PostgreSQL connection. `passwords` by user name, upper case."""
+    """One Oracle session on one PostgreSQL connection. `passwords` by user name, upper case.
+
+    A service is a database of the server at `conninfo`, or the one that `conninfo` names, for `default_service`.
+    """
 
     capabilities = frozenset({Capability.TRANSACTIONS})
     field_version = FIELD_VERSION_19
 
-    def __init__(self, conninfo: str, passwords: dict[str, str]) -> None:
-        self._passwords = passwords
-        self._connection = psycopg.connect(conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
-        self._connection.execute("SET search_path = public, oracle")
+    def __init__(self, conninfo: str, passwords: dict[str, str], default_service: str) -> None:
+        self._conninfo, self._passwords, self._default = conninfo, passwords, default_service
+        self._connection: Any = None
         self._in_transaction = False
         self.tracing: dict[str, Any] = {}
+
+    def open_session(self, attributes: dict[str, Any]) -> None:
+        service = str(attributes.get("service_name") or self._default)
+        other = {} if service.upper() == self._default.upper() else {"dbname": service}
+        try:
+            self._connection = psycopg.connect(
+                make_conninfo(self._conninfo, **other), autocommit=True, cursor_factory=psycopg.RawCursor
+            )
+        except psycopg.OperationalError as error:
+            raise BackendError(f"the service is not there ({error})", ora_code=12514) from None
+        self._connection.execute("SET search_path = public, oracle")
 
     def authenticate(self, username: str) -> str | None:
         return self._passwords.get(username.upper())
@@ -152,6 +173,15 @@ class PostgresBackend:
         except psycopg.Error as error:
             raise self._as_oracle(error) from None
 
+    def describe(self, sql: str) -> list[ColumnMeta]:
+        """The columns of a query that is not run."""
+        statement = translate(sql)
+        values = [None] * len(statement.places)
+        try:
+            return self._query(f"SELECT * FROM ({statement.text}) AS described LIMIT 0", values).columns
+        except psycopg.Error as error:
+            raise self._as_oracle(error) from None
+
     def set_end_to_end(self, attributes: dict[str, Any]) -> None:
         """Keep module, action and client identifier where a test can see them: in the application name, as JSON-like text."""
         self.tracing.update({name: value for name, value in attributes.items() if value is not None})
@@ -165,7 +195,8 @@ class PostgresBackend:
         self._end("ROLLBACK")
 
     def close(self) -> None:
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def _query(self, text: str, values: Sequence[Any]) -> Result:
         cursor = self._connection.cursor(row_factory=rows.tuple_row)

@@ -59,7 +59,9 @@ def main() -> None:
     with postgres(arguments.postgres) as conninfo:
         with psycopg.connect(conninfo, autocommit=True) as connection:
             connection.execute(DICTIONARY)
-        server = TnsServer(port=arguments.port, backend_factory=lambda: PostgresBackend(conninfo, {USER.upper(): USER}))
+        server = TnsServer(
+            port=arguments.port, backend_factory=lambda: PostgresBackend(conninfo, {USER.upper(): USER}, SERVICE)
+        )
         threading.Thread(target=server.serve_forever, daemon=True).start()
         print(f"dsn {USER}/{USER}@//127.0.0.1:{server.port}/{SERVICE}", flush=True)
         try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice, pairwise
+import dataclasses
+from itertools import islice, pairwise, takewhile
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proveout.agent.load.pacing import Pacing, Timeline
+from proveout.agent.load.terminal import dealt
+from proveout.coordinator.dag import shares
 from proveout.dsl.plan import Windows
 from proveout.proto.messages import LoadShare
 
@@ -102,3 +105,114 @@ def test_windows_on_the_clock_hold_their_first_instant_and_not_their_last() -> N
         True,
         False,
     ]
+
+
+# ---- rates that change over the measure window ----------------------------------------------------------------------
+
+RATES = st.floats(1.0, 20_000.0)
+SECONDS = st.floats(0.5, 20.0)
+
+
+def ramping(
+    total: int, low: float, high: float, up_s: float, measure_s: float, distribution: str = "constant"
+) -> Pacing:
+    share = LoadShare(first=0, count=total, total=total, rate=low, rate_to=high, distribution=distribution)  # type: ignore[arg-type]
+    return Pacing.of(share, Windows(ramp_up_s=up_s, measure_s=measure_s, ramp_down_s=1.0), seed=9)
+
+
+def arrived(low: float, high: float, up_s: float, measure_s: float, until_s: float) -> float:
+    """The rate's integral from T0, the trapezoids of its corners: 0, `low` from half of the ramp-up, `high` after the window."""
+    corners = [(0.0, 0.0), (up_s / 2, low), (up_s, low), (up_s + measure_s, high), (1e9, high)]
+    area = 0.0
+    for (begin, rate), (end, rate_then) in pairwise(corners):
+        stop = min(end, until_s)
+        if stop > begin:
+            rate_at_stop = rate + (rate_then - rate) * (stop - begin) / (end - begin)
+            area += (stop - begin) * (rate + rate_at_stop) / 2
+    return area
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected_ms"),
+    [
+        # x = 2n / (1 + sqrt(1 + n)): from 1/s to 5/s over 8 s, arrivals by t: t + t²/4
+        (1.0, 5.0, [0, 828.427, 1464.102, 2000, 2472.136]),
+        # falling from 4/s to 2/s over 4 s: 4t - t²/4, so arrival n at 8 - sqrt(64 - 4n) s
+        (4.0, 2.0, [0, 254.033, 516.685, 788.897, 1071.797]),
+        (2.0, 2.0, [0, 500, 1000, 1500, 2000]),
+    ],
+)
+def test_ramps_have_the_rate_s_integral(low: float, high: float, expected_ms: list[float]) -> None:
+    pacing = ramping(1, low, high, 0.0, 8.0 if high > low else 4.0)
+    got = [ns / MS for ns in due(pacing, 0, len(expected_ms))]
+    assert got == pytest.approx(expected_ms, abs=0.001)
+
+
+@given(RATES, RATES, st.floats(0.0, 10.0), SECONDS, st.integers(0, 200_000))
+@settings(max_examples=200)
+def test_every_arrival_of_a_ramp_is_due_when_that_many_have_arrived(
+    low: float, high: float, up_s: float, measure_s: float, arrival: int
+) -> None:
+    pacing = ramping(1, low, high, up_s, measure_s)
+    due_s = float(pacing.due_s(np.array([float(arrival)]))[0])
+    assert arrived(low, high, up_s, measure_s, due_s) == pytest.approx(arrival, rel=1e-9, abs=1e-6)
+
+
+@given(
+    st.integers(1, 40),
+    st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    RATES,
+    st.none() | RATES,
+    st.floats(0.0, 5.0),
+    st.sampled_from(["constant", "poisson"]),
+)
+@settings(max_examples=100)
+def test_any_split_into_agents_and_workers_fires_exactly_the_schedule(
+    total: int, workers: list[int], low: float, high: float | None, up_s: float, distribution: str
+) -> None:
+    """The union over agents, workers and terminals is the schedule of one agent with one worker, each arrival once."""
+    share = LoadShare(first=0, count=total, total=total, rate=low, rate_to=high, distribution=distribution)  # type: ignore[arg-type]
+    windows = Windows(ramp_up_s=up_s, measure_s=2.0, ramp_down_s=0.0)
+    pacing = Pacing.of(share, windows, seed=4)
+    whole = sorted(ns for terminal in range(total) for ns in due(pacing, terminal, 6))
+    clients = [f"client{number}" for number in range(len(workers))]
+    split = [
+        ns
+        for host, part in shares(clients, total, low).items()
+        for hand in dealt(part.first, part.count, workers[clients.index(host)])
+        for terminal in hand
+        for ns in due(pacing, terminal, 6)
+    ]
+    assert sorted(split) == whole
+    if distribution == "constant":
+        single = Pacing.of(dataclasses.replace(share, total=1, count=1), windows, seed=4)
+        assert whole == due(single, 0, 6 * total)
+
+
+def test_a_poisson_ramp_brings_as_many_as_its_rate_s_integral() -> None:
+    pacing = ramping(4, 100.0, 1900.0, 0.0, 4.0, "poisson")
+    times = np.concatenate([np.array(due(pacing, terminal, 4000)) for terminal in range(4)])
+    for begin, end in pairwise(range(5)):
+        expected = arrived(100.0, 1900.0, 0.0, 4.0, end) - arrived(100.0, 1900.0, 0.0, 4.0, begin)
+        counted = np.count_nonzero((times >= begin * 10**9) & (times < end * 10**9))
+        assert counted == pytest.approx(expected, abs=5 * expected**0.5)
+
+
+@given(
+    st.integers(1, 9),
+    RATES,
+    st.none() | RATES,
+    st.sampled_from(["constant", "poisson"]),
+    st.floats(0.0, 2.0),
+    st.floats(0.0, 2.0),
+)
+@settings(max_examples=60)
+def test_arrivals_that_were_never_begun_are_counted_as_they_would_have_fired(
+    total: int, low: float, high: float | None, distribution: str, begin_s: float, end_s: float
+) -> None:
+    share = LoadShare(first=0, count=total, total=total, rate=low, rate_to=high, distribution=distribution)  # type: ignore[arg-type]
+    pacing = Pacing.of(share, Windows(ramp_up_s=0.5, measure_s=1.0, ramp_down_s=0.5), seed=4)
+    first_ns, end_ns = round(begin_s * 1e9), round(end_s * 1e9)
+    for terminal in (0, total - 1):
+        fired = takewhile(lambda ns: ns < end_ns, pacing.fire_times(terminal))
+        assert pacing.count(terminal, first_ns, end_ns) == sum(ns >= first_ns for ns in fired)

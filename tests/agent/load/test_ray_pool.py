@@ -68,6 +68,16 @@ async def on_ray(context: Context) -> AsyncIterator[Context]:
     context.resources.clear()
 
 
+async def under_way(context: Context, running: asyncio.Task[LoadResult]) -> None:
+    """Wait until the load has told a second; raise its failure when it has none to tell."""
+    first = asyncio.create_task(context.first_second.wait())
+    async with asyncio.timeout(60):
+        await asyncio.wait((first, running), return_when=asyncio.FIRST_COMPLETED)
+    if not first.done():
+        first.cancel()
+        await running
+
+
 def ok(result: LoadResult) -> dict[str, int]:
     return {load.counts.name: load.counts.ok + load.counts.logical_failures for load in result.transactions}
 
@@ -98,8 +108,7 @@ async def test_an_actor_that_is_killed_voids_the_load_and_the_next_one_runs(
 ) -> None:
     asked: RunLoad = spec(hlr_database, windows=(0.3, 30.0, 0.0))  # type: ignore[operator]
     running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
-    async with asyncio.timeout(60):
-        await on_ray.first_second.wait()
+    await under_way(on_ray, running)
     found = actors()
     assert len(found) == 2
     found[0].kill()
@@ -117,8 +126,7 @@ async def test_an_actor_that_is_silent_is_lost_within_the_lease(
 ) -> None:
     asked: RunLoad = spec(hlr_database, windows=(0.3, 60.0, 0.0))  # type: ignore[operator]
     running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
-    async with asyncio.timeout(60):
-        await on_ray.first_second.wait()
+    await under_way(on_ray, running)
     actors()[0].suspend()
     async with asyncio.timeout(25):
         with pytest.raises(TaskFault, match="was silent for 10 s"):
@@ -128,8 +136,7 @@ async def test_an_actor_that_is_silent_is_lost_within_the_lease(
 async def test_a_cancelled_load_leaves_nothing(on_ray: Context, hlr_database: str, spec: object) -> None:
     asked: RunLoad = spec(hlr_database, windows=(0.3, 30.0, 0.0))  # type: ignore[operator]
     running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
-    async with asyncio.timeout(60):
-        await on_ray.first_second.wait()
+    await under_way(on_ray, running)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

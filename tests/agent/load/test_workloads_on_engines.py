@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from proveout.agent.drivers.table import driver
 from proveout.agent.load.invariants import check_invariants
 from proveout.agent.load.populate import populate
 from proveout.agent.load.task import run_load
-from proveout.dsl.plan import Workload
+from proveout.agent.provision import embedded_mysql
+from proveout.agent.tasks import TaskFault
+from proveout.dsl.plan import System, Workload
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import KINDS, to_values
@@ -22,13 +25,32 @@ from .conftest import LoadContext, Spec
 
 pytestmark = pytest.mark.slow
 
-ENGINES = ("postgres", "sqlite")
+ENGINES = ("postgres", "sqlite", "mysql", "oracle")
+"""Oracle is a TNS server with PostgreSQL behind it (tests/wire): that shows the driver and our texts as it reads them, not Oracle."""
+
+
+@pytest.fixture(scope="module")
+def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The dsn of an embedded MariaDB for the tests of this file; each makes its tables anew."""
+    system = System(name="own", engine="mysql", host="local", provision="embedded", settings=())
+    try:
+        server = embedded_mysql.Server(system, tmp_path_factory.mktemp("mysql"))
+        dsn = server.start().dsn
+    except TaskFault as fault:
+        if fault.code != "missing":
+            raise
+        pytest.skip(fault.what)
+    try:
+        yield dsn
+    finally:
+        server.close(keep_data=False)
 
 
 @pytest.fixture(params=ENGINES)
 def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Endpoint:
     engine: str = request.param
-    dsn = request.getfixturevalue("database") if engine == "postgres" else str(tmp_path / "file.db")
+    fixtures = {"postgres": "database", "mysql": "mysql", "oracle": "oracle"}
+    dsn = request.getfixturevalue(fixtures[engine]) if engine in fixtures else str(tmp_path / "file.db")
     return Endpoint(system="backend", engine=engine, dsn=dsn)
 
 

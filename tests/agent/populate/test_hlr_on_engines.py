@@ -11,8 +11,11 @@ from typing import Any, Protocol
 
 import apsw
 import psycopg
+import pymysql
 import pytest
 
+from proveout.agent.drivers import mysql_dsn
+from proveout.agent.drivers.mysql_values import placeholders
 from proveout.agent.load.populate import populate
 from proveout.dsl.workloads.base import Outcome, Statement, TransactionType
 from proveout.dsl.workloads.conformance import Seen, conform
@@ -60,6 +63,39 @@ class Postgres:
         return Given(cursor.rowcount, cursor.fetchall() if statement.reads else [])
 
 
+class Mysql:
+    def __init__(self, dsn: str) -> None:
+        self.connection = Asked(mysql_dsn.connect(mysql_dsn.parse(dsn)))
+
+    def begin(self) -> None:
+        self.connection.execute("BEGIN")
+
+    def end(self, commit: bool) -> None:
+        self.connection.execute("COMMIT" if commit else "ROLLBACK")
+
+    def run(self, statement: Statement, arguments: tuple[Any, ...]) -> Given | None:
+        text, order = placeholders(statement.text["mysql"])
+        try:
+            cursor = self.connection.execute(text.replace("?", "%s"), [arguments[number] for number in order])
+        except pymysql.err.IntegrityError as error:
+            assert str(error.args[0]) in statement.logical_errors
+            return None
+        return Given(cursor.rowcount, cursor.fetchall() if statement.reads else [])
+
+
+class Asked:
+    """A PyMySQL connection that is asked as the others are."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.close = connection.close
+
+    def execute(self, query: str, arguments: Any = None) -> Any:
+        cursor = self._connection.cursor()
+        cursor.execute(query, arguments)
+        return cursor
+
+
 class Sqlite:
     def __init__(self, path: Path) -> None:
         self.connection = apsw.Connection(str(path))
@@ -100,18 +136,20 @@ def seen(driver: Driver, transaction: TransactionType, keys: Any, rounds: int, *
     return Seen(name=transaction.name, ok=ok, logical_failures=rounds - ok)
 
 
-@pytest.fixture(params=["postgres", "sqlite"])
+@pytest.fixture(params=["postgres", "sqlite", "mysql"])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture
 def place(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    yield request.getfixturevalue("database") if engine == "postgres" else str(tmp_path / "hlr.db")
+    servers = {"postgres": "database", "mysql": "mysql_database"}
+    yield request.getfixturevalue(servers[engine]) if engine in servers else str(tmp_path / "hlr.db")
 
 
 def connect(engine: str, place: str) -> tuple[Driver, Any]:
-    driver: Any = Postgres(place) if engine == "postgres" else Sqlite(Path(place))
+    drivers: dict[str, Any] = {"postgres": Postgres, "sqlite": lambda path: Sqlite(Path(path)), "mysql": Mysql}
+    driver = drivers[engine](place)
     return driver, driver.connection
 
 
@@ -127,6 +165,8 @@ async def loaded(context: Any, task: Any) -> HlrWorkload:
     [
         ("postgres", {}),
         ("postgres", {"cardinality": "lab"}),
+        ("mysql", {}),
+        ("mysql", {"cardinality": "lab"}),
         ("sqlite", {}),
         ("sqlite", {"cardinality": "lab"}),
         ("sqlite", {"keys": "nurand"}),

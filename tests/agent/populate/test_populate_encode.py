@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from proveout.agent.load.populate_encode import HEADER, TEXT, TRAILER, encode
+from proveout.agent.load.populate_plain import plain
 
 COLUMNS = (("a", "int2"), ("b", "int4"), ("c", "int8"), ("d", "char(3)"), ("e", "varchar(15)"))
 ROWS = [
@@ -33,6 +34,36 @@ def test_postgres_reads_it_back(database: str) -> None:
         stored = connection.execute("SELECT * FROM t ORDER BY c").fetchall()
     expected = zip(*(c.astype(str).tolist() if c.dtype.kind == "S" else c.tolist() for c in ROWS), strict=True)
     assert stored == sorted(expected, key=lambda row: row[2])
+
+
+def test_postgres_reads_back_what_varies_or_is_null(database: str) -> None:
+    columns = (("a", "text(5)"), ("b", "numeric(12,2)"), ("c", "numeric(4,4)"), ("d", "timestamp"), ("e", "int2"))
+    since = np.array(["1999-12-31T23:59:59.5", "2021-07-01", "2000-01-01"], dtype="datetime64[us]")
+    rows = [
+        np.array([b"", b"abc", b"abcde"], dtype="S5"),
+        np.array([-1_000, 0, 999_999_999_999]),
+        np.array([0, 5, 9_999]),
+        np.ma.masked_array(since, mask=[False, True, False]),
+        np.ma.masked_array(np.array([1, 2, 3]), mask=[True, False, False]),
+    ]
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (a varchar(5), b numeric(12,2), c numeric(4,4), d timestamp, e smallint)")
+        with connection.cursor().copy("COPY t FROM STDIN (FORMAT BINARY)") as copy:
+            copy.write(HEADER + encode(columns, rows) + TRAILER)
+        stored = connection.execute("SELECT a, b::text, c::text, d::text, e FROM t ORDER BY c").fetchall()
+    assert stored == [
+        ("", "-10.00", "0.0000", "1999-12-31 23:59:59.5", None),
+        ("abc", "0.00", "0.0005", None, 2),
+        ("abcde", "9999999999.99", "0.9999", "2000-01-01 00:00:00", 3),
+    ]
+
+
+def test_plain_values_for_loaders_that_bind() -> None:
+    assert plain("numeric(12,2)", np.array([-1_000, 1_234])) == [-10.0, 12.34]
+    since = np.ma.masked_array(np.array(["2021-07-01", "2000-01-01"], dtype="datetime64[us]"), mask=[False, True])
+    assert plain("timestamp", since) == ["2021-07-01 00:00:00", None]
+    assert plain("text(5)", np.array([b"abc", b""], dtype="S5")) == ["abc", ""]
+    assert plain("int2", np.ma.masked_array(np.array([1, 2]), mask=[True, False])) == [None, 2]
 
 
 def test_no_rows_are_no_bytes() -> None:

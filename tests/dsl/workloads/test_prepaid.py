@@ -16,9 +16,10 @@ from proveout.dsl.workloads.conformance import Finding, Seen, chi2_survival, con
 from proveout.dsl.workloads.parameters import of_workload, to_values
 from proveout.dsl.workloads.parameters_prepaid import PREPAID_TRANSACTIONS, PROFILES, Prepaid
 from proveout.dsl.workloads.prepaid import build, change_balance
-from proveout.dsl.workloads.prepaid_keys import AMOUNTS, LOW_BALANCE, SEARCHED, Keys, amounts
+from proveout.dsl.workloads.prepaid_keys import AMOUNTS, LOW_BALANCE, Keys, amounts
 from proveout.dsl.workloads.prepaid_rows import OPENING_MAX, opening_total
 from proveout.dsl.workloads.prepaid_shares import expected, fresh_change
+from proveout.dsl.workloads.prepaid_statements import SEARCHED
 from proveout.dsl.workloads.prepaid_tables import SHAPES, STATUSES, TYPES
 
 SMALL = Prepaid(population=500, accounts_per_customer=2, seed=3)

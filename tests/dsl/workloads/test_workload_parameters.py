@@ -128,8 +128,8 @@ def test_sqlite_has_no_partitions() -> None:
 
 
 def test_an_unknown_kind_is_an_error_for_people() -> None:
-    with pytest.raises(ProveoutError, match="no workload kind is called 'tprocc'"):
-        build(Workload(name="x", kind="tprocc", parameters=()))
+    with pytest.raises(ProveoutError, match="no workload kind is called 'ycsb'"):
+        build(Workload(name="x", kind="ycsb", parameters=()))
 
 
 def test_parameters_import_nothing_heavy() -> None:

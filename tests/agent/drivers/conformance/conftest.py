@@ -7,10 +7,11 @@ subject; what is behind the `yield` takes the server down. Servers are shared by
 from __future__ import annotations
 
 import contextlib
-import os
+import runpy
 import secrets
 import select
-import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,11 +23,12 @@ import psycopg
 import pymysql
 import pytest
 from psycopg import pq
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.drivers import mysql_dsn
 from proveout.agent.drivers.base import Driver
 from proveout.agent.drivers.mysql import MysqlDriver
+from proveout.agent.drivers.oracle import OracleDriver
 from proveout.agent.drivers.postgres import PostgresDriver, PostgresSession, WireSession
 from proveout.agent.drivers.sqlite import SqliteDriver
 from proveout.agent.provision import embedded_mysql, embedded_postgres
@@ -34,6 +36,7 @@ from proveout.dsl.plan import System
 from proveout.dsl.workloads.base import Statement
 
 PATIENCE_S = 30.0
+TNS_SERVER = Path(__file__).parents[3] / "wire" / "tns_server.py"
 
 
 @dataclass(kw_only=True)
@@ -45,7 +48,7 @@ class Subject:
     Of `restart` (stop the server, call what is given, start it again), `end_session` (by other means) and `conflict` (how
     two transactions get in each other's way: "deadlock", or "lock" where a writer shuts out all others), None says that
     there is no such thing, and `not_applicable` why. `connect` replaces the driver's own. After `cancel`, a session may be
-    lost where the engine's client makes it so: `cancel_keeps_session`.
+    lost where the engine's client makes it so: `cancel_keeps_session`. `deaf` says why a server hears no cancel at all.
     """
 
     engine: str
@@ -61,6 +64,7 @@ class Subject:
     end_session: Callable[[Any], None] | None = None
     conflict: str = "deadlock"
     cancel_keeps_session: bool = True
+    deaf: str = ""
     types: dict[str, str] = field(default_factory=dict)
     begin: str = "BEGIN"
     table_ending: str = ""
@@ -221,29 +225,12 @@ def sqlite(request: pytest.FixtureRequest) -> Iterator[Subject]:
 # ---- MySQL ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
-def own_mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_mysql.Server]:
-    """A MariaDB that tests may stop and start; skips where the host has none."""
-    path = os.pathsep.join((os.environ.get("PATH", ""), *embedded_mysql.FOLDERS))
-    if shutil.which("mariadbd", path=path) is None or shutil.which("mariadb-install-db", path=path) is None:
-        pytest.skip("this host has no MariaDB server (Debian: apt-get install mariadb-server)")
-    settings = (("innodb_flush_log_at_trx_commit", "0"), ("innodb_lock_wait_timeout", "5"))
-    system = System(name="own", engine="mysql", host="local", provision="embedded", settings=settings)
-    server = embedded_mysql.Server(system, tmp_path_factory.mktemp("own-mysql"))
-    try:
-        server.start()
-        yield server
-    finally:
-        server.close(keep_data=False)
-
-
 def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
     """MariaDB, statements by our own end of the wire."""
-    server: embedded_mysql.Server = request.getfixturevalue("own_mysql")
-    name = f"test_{secrets.token_hex(6)}"
-    dsn = server.dsn.replace(f"/{embedded_mysql.DATABASE}?", f"/{name}?")
+    server: embedded_mysql.Server = request.getfixturevalue("mysql_server")
+    dsn: str = request.getfixturevalue("mysql_database")
 
-    def asked(dsn: str, text: str) -> list[tuple[Any, ...]]:
+    def administer(text: str) -> list[tuple[Any, ...]]:
         connection = mysql_dsn.connect(mysql_dsn.parse(dsn))
         with contextlib.closing(connection), connection.cursor() as cursor:
             cursor.execute(text)
@@ -251,7 +238,7 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
 
     def end_session(session: Any) -> None:
         with contextlib.suppress(pymysql.err.MySQLError):
-            asked(dsn, f"KILL CONNECTION {session._thread}")
+            administer(f"KILL CONNECTION {session._thread}")
 
     def restart(meanwhile: Callable[[], None]) -> None:
         server.stop()
@@ -260,12 +247,11 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
         finally:
             server.start()
 
-    asked(server.dsn, f"CREATE DATABASE {name}")
     yield Subject(
         engine="mysql",
         driver=MysqlDriver(),
         dsn=dsn,
-        administer=lambda text: asked(dsn, text),
+        administer=administer,
         endless="SELECT sleep(60) FROM item WHERE id = 1",
         duplicate="1062",
         foreign="1452",
@@ -274,7 +260,76 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
         end_session=end_session,
         table_ending=" ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4",
     )
-    asked(server.dsn, f"DROP DATABASE {name}")
+
+
+# ---- Oracle, over its protocol --------------------------------------------------------------------------------------
+
+
+class TnsServer:
+    """The TNS server of tests/wire on a port that stays the same, stopped and started as a database is."""
+
+    def __init__(self, conninfo: str) -> None:
+        self._argv = [sys.executable, str(TNS_SERVER), "--postgres", conninfo]
+        self._process: subprocess.Popen[str] | None = None
+        self.dsn = ""
+
+    def start(self) -> None:
+        port = ["--port", self.dsn.rpartition(":")[2].partition("/")[0]] if self.dsn else []
+        process = subprocess.Popen([*self._argv, *port], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        self._process, self.dsn = process, process.stdout.readline().split()[1]
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.communicate(timeout=PATIENCE_S)
+            self._process = None
+
+
+@pytest.fixture(scope="session")
+def own_tns(postgres_server: str) -> Iterator[TnsServer]:
+    """A TNS server that tests may stop and start; its services are databases of the shared PostgreSQL."""
+    server = TnsServer(postgres_server)
+    server.start()
+    yield server
+    server.stop()
+
+
+def oracle_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """Oracle's protocol, PostgreSQL behind it: what python-oracledb is asked for, not what an Oracle answers."""
+    server: TnsServer = request.getfixturevalue("own_tns")
+    behind: str = request.getfixturevalue("database")
+    name = conninfo_to_dict(behind)["dbname"]
+
+    def administer(text: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(behind, autocommit=True) as connection:
+            cursor = connection.execute(text.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def restart(meanwhile: Callable[[], None]) -> None:
+        server.stop()
+        try:
+            meanwhile()
+        finally:
+            server.start()
+
+    script = runpy.run_path(str(TNS_SERVER.with_name("tns_backend.py")))
+    administer(script["DICTIONARY"])
+    yield Subject(
+        engine="oracle",
+        driver=OracleDriver(),
+        dsn=server.dsn.replace("/HLR", f"/{name}"),
+        administer=administer,
+        endless="SELECT count(*) FROM pg_sleep(60)",
+        duplicate="ORA-00001",
+        foreign="ORA-02291",
+        unreachable_dsn="nobody/none@//127.0.0.1:1/HLR",
+        restart=restart,
+        end_session=lambda _: administer(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        ),
+        deaf="seerdb reads no break while a statement runs",
+    )
 
 
 # ---- the table ------------------------------------------------------------------------------------------------------
@@ -284,6 +339,7 @@ SUBJECTS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Subject]]] = {
     "postgres-wire": postgres_wire,
     "sqlite": sqlite,
     "mysql": mysql,
+    "oracle-wire": oracle_wire,
 }
 
 

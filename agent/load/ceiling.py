@@ -1,0 +1,155 @@
+"""How fast this host's load generator goes at most: loads of a no-op statement at growing numbers of connections.
+
+Flow: `Target` (an endpoint, or a system to provision for it) -> per number of connections one closed `RunLoad` of the agent's own
+path, workers, merging and all -> `Step`s -> `ceiling`, the fastest of them. Nothing is written to the target.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from proveout.agent.load.ceilings import Ceiling
+from proveout.agent.load.task import run_load
+from proveout.agent.provision.handlers import start_system
+from proveout.agent.tasks import Resource
+from proveout.dsl.errors import ProveoutError
+from proveout.dsl.plan import System, Windows, Workload
+from proveout.dsl.workloads.noop import KIND
+from proveout.proto import histogram
+from proveout.proto.messages import CaptureSample, Endpoint, LoadResult, LoadSecond, LoadShare, RunLoad, StartSystem
+
+RAMP_S = 0.5
+T0_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One load: no-op transactions a second, client CPU for each, and response times, µs."""
+
+    connections: int
+    per_s: float
+    cpu_us: float
+    p50_us: float
+    p99_us: float
+
+
+class Alone:
+    """A task context without a coordinator: the load starts as soon as it is armed."""
+
+    key = "ceiling"
+    host = "here"
+
+    def __init__(self, work_dir: Path) -> None:
+        self.work_dir = work_dir
+        self.resources: dict[str, Resource] = {}
+
+    def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
+        """Nobody asks."""
+
+    def sample(self, sample: LoadSecond | CaptureSample) -> None:
+        """The totals are enough."""
+
+    def log(self, level: str, text: str) -> None:
+        """Nobody asks."""
+
+    def armed(self) -> None:
+        """Nobody waits for the others."""
+
+    async def started(self) -> int:
+        """Soon."""
+        return time.monotonic_ns() + round(T0_S * 1e9)
+
+    async def finished(self) -> None:
+        """A load ends by itself."""
+
+    async def close(self) -> None:
+        """End workers and servers."""
+        for resource in reversed(list(self.resources.values())):
+            await resource.close(keep_data=False)
+
+
+@asynccontextmanager
+async def reached(target: Endpoint | System) -> AsyncIterator[tuple[Alone, Endpoint]]:
+    """A context, and the endpoint: as given, or of a throw-away server that is started for it. Both end here."""
+    with tempfile.TemporaryDirectory(prefix="proveout-ceiling-") as folder:
+        context = Alone(Path(folder))
+        try:
+            if isinstance(target, System):
+                yield (
+                    context,
+                    (await start_system(context, StartSystem(system=target, data_root=f"{folder}/data"))).endpoint,
+                )
+            else:
+                yield context, target
+        finally:
+            await asyncio.shield(context.close())
+
+
+async def measure(
+    target: Endpoint | System,
+    connections: Sequence[int],
+    *,
+    seconds: float,
+    workers: int | None,
+    tell: Callable[[Step], None],
+) -> list[Step]:
+    """A step for each number of connections, told as it ends. Raises TaskFault, and ProveoutError when a load had errors."""
+    steps: list[Step] = []
+    async with reached(target) as (context, endpoint):
+        for count in connections:
+            spec = RunLoad(
+                workload=Workload(name=KIND, kind=KIND, parameters=()),
+                endpoint=endpoint,
+                share=LoadShare(first=0, count=count, total=count),
+                windows=Windows(ramp_up_s=RAMP_S, measure_s=seconds, ramp_down_s=0.0),
+                workers=min(count, workers or cores()),
+                seed=1,
+                label=f"ceiling {count}",
+            )
+            steps.append(_step(count, seconds, await run_load(context, spec)))
+            tell(steps[-1])
+    return steps
+
+
+def ceiling(engine: str, steps: Sequence[Step], *, shared: bool, workers: int) -> Ceiling:
+    """The fastest step."""
+    best = max(steps, key=lambda step: step.per_s)
+    return Ceiling(
+        engine=engine,
+        shared=shared,
+        per_s=best.per_s,
+        connections=best.connections,
+        cpu_us=best.cpu_us,
+        workers=workers,
+        measured_unix_s=time.time(),
+    )
+
+
+def cores() -> int:
+    """Load workers that a load has by default."""
+    return len(os.sched_getaffinity(0))
+
+
+def _step(connections: int, seconds: float, result: LoadResult) -> Step:
+    load = result.transactions[0]
+    if load.counts.error_count or not result.ended_in_window:
+        first = result.first_errors[0] if result.first_errors else "no transaction ended"
+        raise ProveoutError(
+            f"the load of {connections} connections had errors: {first}",
+            way_out="see that the server takes that many connections, or ask for fewer with --connections",
+        )
+    p50_ns, p99_ns = histogram.percentiles_ns(load.response, (50.0, 99.0))
+    return Step(
+        connections=connections,
+        per_s=result.ended_in_window / seconds,
+        cpu_us=result.client_cpu_s / result.ended_in_window * 1e6,
+        p50_us=p50_ns / 1e3,
+        p99_us=p99_ns / 1e3,
+    )

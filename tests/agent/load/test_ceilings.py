@@ -1,0 +1,66 @@
+"""Ceilings: kept for the machine as it is, and told with every load's result."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proveout.agent.load import ceilings
+from proveout.agent.load.ceilings import FILE, Ceiling, Known, keep, known
+from proveout.agent.load.populate import populate
+from proveout.agent.load.task import run_load
+from proveout.dsl.plan import Workload
+from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.proto.messages import Endpoint, PopulateSystem
+
+MEASURED = Ceiling(
+    engine="sqlite", shared=True, per_s=1234.5, connections=4, cpu_us=10.0, workers=2, measured_unix_s=1.0
+)
+
+
+def test_a_ceiling_that_is_kept_is_known(tmp_path: Path) -> None:
+    keep(MEASURED, tmp_path)
+    keep(dataclasses.replace(MEASURED, shared=False, per_s=2000.0), tmp_path)
+    keep(dataclasses.replace(MEASURED, per_s=1300.0), tmp_path)
+    assert known("sqlite", tmp_path) == Known(shared_per_s=1300.0, apart_per_s=2000.0)
+    assert known("postgres", tmp_path) == Known()
+
+
+def test_a_ceiling_of_another_machine_is_not_known_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(ceilings, "fingerprint", lambda: "another machine")
+        keep(MEASURED, tmp_path)
+        assert known("sqlite", tmp_path).shared_per_s == 1234.5
+    assert known("sqlite", tmp_path) == Known()
+    keep(dataclasses.replace(MEASURED, engine="postgres"), tmp_path)
+    assert list(json.loads((tmp_path / FILE).read_text())) == ["postgres/shared"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"sqlite/shared": 5}', '{"sqlite/shared": {"per_s": 5}}'])
+def test_a_file_that_cannot_be_read_knows_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    assert known("sqlite", tmp_path) == Known()
+    keep(MEASURED, tmp_path)
+    assert known("sqlite", tmp_path).shared_per_s == 1234.5
+
+
+async def test_a_load_tells_the_ceiling_of_its_driver(
+    context: Any, spec: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    read = Workload(
+        name="hlr", kind="hlr", parameters=to_values(Hlr(population=50, weights={"GetBasicSubscriberData": 1.0}))
+    )
+    endpoint = Endpoint(system="file", engine="sqlite", dsn=str(tmp_path / "load.db"))
+    await populate(context, PopulateSystem(workload=read, endpoint=endpoint, workers=1))
+    asked = spec(endpoint.dsn, engine="sqlite", terminals=1, workload=read, windows=(0.0, 0.2, 0.0))
+    assert (await run_load(context, asked)).ceiling_shared_per_s is None
+    keep(MEASURED)
+    result = await run_load(context, asked)
+    assert (result.ceiling_shared_per_s, result.ceiling_apart_per_s) == (1234.5, None)

@@ -1,0 +1,122 @@
+"""No coordinated omission: a server that stalls for a second, and what the measured response times must then be.
+
+A lock that another session holds stops every transaction; when it was taken and let go is measured, so the exact response times
+are known: an arrival that was due at t within the stall [a, b] waits b - t, every other one waits for nothing. A test machine that is
+slow adds to that and never takes away: responses must not be below the theory at all, and must be within 2 % of it in one of three
+tries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+import time
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import psycopg
+
+from proveout.agent.load.pacing import Pacing
+from proveout.agent.load.populate import populate
+from proveout.agent.load.task import run_load
+from proveout.dsl.plan import Workload
+from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.proto import histogram
+from proveout.proto.messages import Endpoint, LoadResult, PopulateSystem, RunLoad
+
+STALL_S = 1.0
+RATE = 60.0
+TERMINALS = 8
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+"""A third of the arrivals are due in the stall, so that from the 67th percentile on the stall is what is measured."""
+WINDOWS = (0.4, 3.0, 0.3)
+TRIES = 3
+READ = Workload(
+    name="hlr", kind="hlr", parameters=to_values(Hlr(population=200, weights={"GetBasicSubscriberData": 1.0}))
+)
+
+Stall = tuple[int, int]
+
+
+def hold(dsn: str) -> Stall:
+    """Lock the table for a second; when it was surely held, monotonic ns."""
+    with psycopg.connect(dsn) as connection:
+        connection.execute("LOCK TABLE subscriber IN ACCESS EXCLUSIVE MODE")
+        began = time.monotonic_ns()
+        threading.Event().wait(STALL_S)
+        return began, time.monotonic_ns()
+
+
+async def stalled(context: Any, spec: RunLoad) -> tuple[LoadResult, Stall]:
+    """A load, and the stall that began in its second second."""
+    context.first_second.clear()
+    load = asyncio.create_task(run_load(context, spec))
+    await context.first_second.wait()
+    stall = await asyncio.to_thread(hold, spec.endpoint.dsn)
+    return await load, stall
+
+
+def waits_ns(spec: RunLoad, result: LoadResult, stall: Stall) -> npt.NDArray[np.int64]:
+    """What every arrival of the measure window has to wait, by its intended time alone; sorted."""
+    pacing = Pacing.of(spec.share, spec.windows, spec.seed)
+    t0_ns = result.measure_start_ns - round(spec.windows.ramp_up_s * 1e9)
+    end_ns = result.measure_end_ns - t0_ns
+    due = [ns for k in range(TERMINALS) for ns in takewhile(lambda ns: ns < end_ns, pacing.fire_times(k))]
+    at = t0_ns + np.array(due, dtype=np.int64)
+    at = at[at >= result.measure_start_ns]
+    return np.sort(np.where((at >= stall[0]) & (at < stall[1]), stall[1] - at, 0))
+
+
+def at_percentiles(values: npt.NDArray[np.int64]) -> list[int]:
+    return [int(values[max(1, int(np.ceil(p / 100.0 * len(values)))) - 1]) for p in PERCENTILES]
+
+
+async def loaded(context: Any, dsn: str) -> None:
+    endpoint = Endpoint(system="backend", engine="postgres", dsn=dsn)
+    await populate(context, PopulateSystem(workload=READ, endpoint=endpoint, workers=1))
+
+
+async def test_response_times_of_a_stalled_server_are_the_theoretical_ones(
+    database: str, context: Any, spec: Any
+) -> None:
+    await loaded(context, database)
+    gaps: list[float] = []
+    for _ in range(TRIES):
+        asked = spec(database, terminals=TERMINALS, rate=RATE, windows=WINDOWS, workload=READ)
+        result, stall = await stalled(context, asked)
+        load, theory = result.transactions[0], waits_ns(asked, result, stall)
+        assert load.counts.ok == len(theory), "every arrival of the window was made, and none was missed"
+        assert load.counts.missed == 0
+        expected = at_percentiles(theory)
+        measured = histogram.percentiles_ns(load.response, PERCENTILES)
+        assert all(got >= 0.998 * least for got, least in zip(measured, expected, strict=True))
+        gaps.append(max(got / want - 1.0 for got, want in zip(measured, expected, strict=True) if want))
+        if gaps[-1] <= 0.02:
+            break
+    assert min(gaps) <= 0.02, f"percentiles beyond the theory by {gaps}; last: {measured} for {expected} ns"
+
+
+async def test_service_time_and_closed_arrival_do_not_show_the_stall(database: str, context: Any, spec: Any) -> None:
+    """Why the open schedule's response time is the one to judge by: the other views have one slow transaction per terminal."""
+    await loaded(context, database)
+    asked = spec(database, terminals=TERMINALS, rate=RATE, windows=WINDOWS, workload=READ)
+    result, (began, ended) = await stalled(context, asked)
+    load = result.transactions[0]
+    slow_ns = (ended - began) // 2
+    assert at_least(load.service, slow_ns) <= TERMINALS
+    assert at_least(load.response, slow_ns) >= 0.4 * RATE * STALL_S
+    closed = dataclasses.replace(asked, share=dataclasses.replace(asked.share, rate=None))
+    result, (began, ended) = await stalled(context, closed)
+    assert 1 <= at_least(result.transactions[0].response, (ended - began) // 2) <= TERMINALS
+
+
+def at_least(values: Any, ns: int) -> int:
+    """How many values are that or more."""
+    return sum(
+        count
+        for index, count in zip(values.indices, values.counts, strict=True)
+        if int(histogram.highest_ns(np.array([index]))[0]) >= ns
+    )

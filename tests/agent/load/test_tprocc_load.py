@@ -1,0 +1,94 @@
+"""TPROC-C on real engines: populated, loaded by several terminals at once, and consistent afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import psycopg
+import pytest
+
+from proveout.agent.load.invariants import check_invariants
+from proveout.agent.load.populate import populate
+from proveout.agent.load.task import run_load
+from proveout.dsl.plan import Workload
+from proveout.dsl.workloads.conformance import Seen, conform
+from proveout.dsl.workloads.parameters import to_values
+from proveout.dsl.workloads.tprocc_parameters import Tprocc
+from proveout.proto.messages import CheckInvariants, Endpoint, InvariantCheck, LoadResult, PopulateSystem
+
+from .conftest import LoadContext, Spec
+
+pytestmark = pytest.mark.slow
+TERMINALS = 4
+LOADED_NEXT = 10 * 3_001
+
+
+def orders(*, procedures: bool = False) -> Workload:
+    return Workload(name="orders", kind="tprocc", parameters=to_values(Tprocc(warehouses=1, procedures=procedures)))
+
+
+async def load(context: LoadContext, spec: Spec, endpoint: Endpoint, workload: Workload) -> tuple[LoadResult, int]:
+    """A load of all terminals: its result, and the new orders that it saw committed, ramps included."""
+    context.seconds.clear()
+    made = spec(endpoint.dsn, engine=endpoint.engine, terminals=TERMINALS, workload=workload, windows=(0.3, 2.0, 0.3))
+    result = await run_load(context, made)
+    counts = [t.counts for second in context.seconds for t in second.transactions]
+    return result, sum(one.ok for one in counts if one.name == "NewOrder")
+
+
+async def broken(context: LoadContext, endpoint: Endpoint) -> list[InvariantCheck]:
+    checked = await check_invariants(context, CheckInvariants(workload=orders(), endpoint=endpoint))  # type: ignore[arg-type]
+    assert len(checked.checks) == 4
+    return [check for check in checked.checks if not check.holds]
+
+
+def judged(result: LoadResult) -> list[str]:
+    seen = [
+        Seen(name=t.counts.name, ok=t.counts.ok, logical_failures=t.counts.logical_failures)
+        for t in result.transactions
+    ]
+    return [finding.evidence for finding in conform(orders(), seen) if not finding.ok]
+
+
+async def test_on_postgres(context: LoadContext, spec: Spec, database: str) -> None:
+    endpoint = Endpoint(system="db", engine="postgres", dsn=database)
+    workload = orders(procedures=True)  # which also has all that SQL from the client needs
+    await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=2))  # type: ignore[arg-type]
+    assert await broken(context, endpoint) == []
+    following = LOADED_NEXT
+    with psycopg.connect(database, autocommit=True) as connection:
+        for procedures in (False, True):
+            result, committed = await load(context, spec, endpoint, orders(procedures=procedures))
+            assert {t.counts.name: t.counts.error_count for t in result.transactions if t.counts.error_count} == {}
+            assert committed > 50
+            assert judged(result) == []
+            row = connection.execute("SELECT sum(d_next_o_id) FROM district").fetchone()
+            assert row is not None
+            assert 0 <= row[0] - following - committed <= TERMINALS  # the rest was under way when the load was over
+            following = int(row[0])
+            assert await broken(context, endpoint) == []
+        for statement, condition in (
+            ("UPDATE district SET d_ytd = d_ytd + 0.01 WHERE d_id = 3", "consistency-1"),
+            ("UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_id = 3", "consistency-2"),
+            ("DELETE FROM new_order WHERE no_d_id = 4 AND no_o_id = 2900", "consistency-3"),
+            ("DELETE FROM order_line WHERE ol_d_id = 5 AND ol_o_id = 7 AND ol_number = 1", "consistency-4"),
+        ):
+            assert connection.execute(statement).rowcount == 1
+            assert condition in [check.name for check in await broken(context, endpoint)]
+
+
+async def test_on_sqlite(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
+    path = tmp_path / "orders.db"
+    apsw.Connection(str(path)).close()
+    endpoint = Endpoint(system="db", engine="sqlite", dsn=str(path))
+    await populate(context, PopulateSystem(workload=orders(), endpoint=endpoint, workers=1))  # type: ignore[arg-type]
+    result, committed = await load(context, spec, endpoint, orders())
+    assert {t.counts.name: t.counts.error_count for t in result.transactions if t.counts.error_count} == {}
+    assert judged(result) == []
+    file = apsw.Connection(str(path))
+    following = file.execute("SELECT sum(d_next_o_id) FROM district").get
+    assert 0 <= following - LOADED_NEXT - committed <= TERMINALS
+    assert file.execute("SELECT count(*) FROM orders WHERE o_carrier_id IS NULL").get >= 900
+    file.close()
+    assert await broken(context, endpoint) == []

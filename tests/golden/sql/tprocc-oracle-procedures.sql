@@ -1,0 +1,210 @@
+DROP TABLE order_line CASCADE CONSTRAINTS PURGE;
+
+DROP TABLE new_order CASCADE CONSTRAINTS PURGE;
+
+DROP TABLE orders CASCADE CONSTRAINTS PURGE;
+
+DROP TABLE history CASCADE CONSTRAINTS PURGE;
+
+DROP TABLE customer CASCADE CONSTRAINTS PURGE;
+
+DROP TABLE district CASCADE CONSTRAINTS PURGE;
+
+DROP TABLE stock CASCADE CONSTRAINTS PURGE;
+
+DROP TABLE warehouse CASCADE CONSTRAINTS PURGE;
+
+DROP TABLE item CASCADE CONSTRAINTS PURGE;
+
+BEGIN EXECUTE IMMEDIATE 'DROP PROCEDURE tprocc_neword'; EXCEPTION WHEN OTHERS THEN IF SQLCODE != -4043 THEN RAISE; END IF; END;;
+
+BEGIN EXECUTE IMMEDIATE 'DROP PROCEDURE tprocc_payment'; EXCEPTION WHEN OTHERS THEN IF SQLCODE != -4043 THEN RAISE; END IF; END;;
+
+BEGIN EXECUTE IMMEDIATE 'DROP PROCEDURE tprocc_ostat'; EXCEPTION WHEN OTHERS THEN IF SQLCODE != -4043 THEN RAISE; END IF; END;;
+
+BEGIN EXECUTE IMMEDIATE 'DROP PROCEDURE tprocc_delivery'; EXCEPTION WHEN OTHERS THEN IF SQLCODE != -4043 THEN RAISE; END IF; END;;
+
+BEGIN EXECUTE IMMEDIATE 'DROP PROCEDURE tprocc_slev'; EXCEPTION WHEN OTHERS THEN IF SQLCODE != -4043 THEN RAISE; END IF; END;;
+
+CREATE TABLE item (i_id NUMBER(10) NOT NULL, i_im_id NUMBER(10) NOT NULL, i_name VARCHAR2(24) NOT NULL, i_price NUMBER(5,2) NOT NULL, i_data VARCHAR2(50) NOT NULL);
+
+CREATE TABLE warehouse (w_id NUMBER(10) NOT NULL, w_name VARCHAR2(10) NOT NULL, w_street_1 VARCHAR2(20) NOT NULL, w_street_2 VARCHAR2(20) NOT NULL, w_city VARCHAR2(20) NOT NULL, w_state char(2) NOT NULL, w_zip char(9) NOT NULL, w_tax NUMBER(4,4) NOT NULL, w_ytd NUMBER(12,2) NOT NULL);
+
+CREATE TABLE stock (s_i_id NUMBER(10) NOT NULL, s_w_id NUMBER(10) NOT NULL, s_quantity NUMBER(10) NOT NULL, s_dist_01 char(24) NOT NULL, s_dist_02 char(24) NOT NULL, s_dist_03 char(24) NOT NULL, s_dist_04 char(24) NOT NULL, s_dist_05 char(24) NOT NULL, s_dist_06 char(24) NOT NULL, s_dist_07 char(24) NOT NULL, s_dist_08 char(24) NOT NULL, s_dist_09 char(24) NOT NULL, s_dist_10 char(24) NOT NULL, s_ytd NUMBER(19) NOT NULL, s_order_cnt NUMBER(10) NOT NULL, s_remote_cnt NUMBER(10) NOT NULL, s_data VARCHAR2(50) NOT NULL);
+
+CREATE TABLE district (d_id NUMBER(5) NOT NULL, d_w_id NUMBER(10) NOT NULL, d_name VARCHAR2(10) NOT NULL, d_street_1 VARCHAR2(20) NOT NULL, d_street_2 VARCHAR2(20) NOT NULL, d_city VARCHAR2(20) NOT NULL, d_state char(2) NOT NULL, d_zip char(9) NOT NULL, d_tax NUMBER(4,4) NOT NULL, d_ytd NUMBER(12,2) NOT NULL, d_next_o_id NUMBER(10) NOT NULL);
+
+CREATE TABLE customer (c_id NUMBER(10) NOT NULL, c_d_id NUMBER(5) NOT NULL, c_w_id NUMBER(10) NOT NULL, c_first VARCHAR2(16) NOT NULL, c_middle char(2) NOT NULL, c_last VARCHAR2(16) NOT NULL, c_street_1 VARCHAR2(20) NOT NULL, c_street_2 VARCHAR2(20) NOT NULL, c_city VARCHAR2(20) NOT NULL, c_state char(2) NOT NULL, c_zip char(9) NOT NULL, c_phone char(16) NOT NULL, c_since DATE NOT NULL, c_credit char(2) NOT NULL, c_credit_lim NUMBER(12,2) NOT NULL, c_discount NUMBER(4,4) NOT NULL, c_balance NUMBER(12,2) NOT NULL, c_ytd_payment NUMBER(12,2) NOT NULL, c_payment_cnt NUMBER(10) NOT NULL, c_delivery_cnt NUMBER(10) NOT NULL, c_data VARCHAR2(500) NOT NULL);
+
+CREATE TABLE history (h_c_id NUMBER(10) NOT NULL, h_c_d_id NUMBER(5) NOT NULL, h_c_w_id NUMBER(10) NOT NULL, h_d_id NUMBER(5) NOT NULL, h_w_id NUMBER(10) NOT NULL, h_date DATE NOT NULL, h_amount NUMBER(6,2) NOT NULL, h_data VARCHAR2(24) NOT NULL);
+
+CREATE TABLE orders (o_id NUMBER(10) NOT NULL, o_d_id NUMBER(5) NOT NULL, o_w_id NUMBER(10) NOT NULL, o_c_id NUMBER(10) NOT NULL, o_entry_d DATE NOT NULL, o_carrier_id NUMBER(5), o_ol_cnt NUMBER(5) NOT NULL, o_all_local NUMBER(5) NOT NULL);
+
+CREATE TABLE new_order (no_o_id NUMBER(10) NOT NULL, no_d_id NUMBER(5) NOT NULL, no_w_id NUMBER(10) NOT NULL);
+
+CREATE TABLE order_line (ol_o_id NUMBER(10) NOT NULL, ol_d_id NUMBER(5) NOT NULL, ol_w_id NUMBER(10) NOT NULL, ol_number NUMBER(5) NOT NULL, ol_i_id NUMBER(10) NOT NULL, ol_supply_w_id NUMBER(10) NOT NULL, ol_delivery_d DATE, ol_quantity NUMBER(5) NOT NULL, ol_amount NUMBER(6,2) NOT NULL, ol_dist_info char(24) NOT NULL);
+
+CREATE OR REPLACE PROCEDURE tprocc_neword(p_w NUMBER, p_d NUMBER, p_c NUMBER, p_local NUMBER, p_items VARCHAR2, p_supply VARCHAR2, p_quantity VARCHAR2) AS
+  lines PLS_INTEGER := REGEXP_COUNT(p_items, ',') + 1;
+  v_discount NUMBER; v_last VARCHAR2(16); v_credit CHAR(2); v_w_tax NUMBER; v_d_tax NUMBER;
+  v_o NUMBER; v_item NUMBER; v_supply NUMBER; v_quantity NUMBER; v_price NUMBER; v_name VARCHAR2(24); v_data VARCHAR2(50);
+  v_dist CHAR(24);
+BEGIN
+  SELECT c_discount, c_last, c_credit, w_tax INTO v_discount, v_last, v_credit, v_w_tax FROM customer, warehouse
+    WHERE w_id = p_w AND c_w_id = w_id AND c_d_id = p_d AND c_id = p_c;
+  UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = p_w AND d_id = p_d
+    RETURNING d_next_o_id - 1, d_tax INTO v_o, v_d_tax;
+  INSERT INTO orders (o_id, o_d_id, o_w_id, o_c_id, o_entry_d, o_ol_cnt, o_all_local)
+    VALUES (v_o, p_d, p_w, p_c, SYSDATE, lines, p_local);
+  INSERT INTO new_order (no_o_id, no_d_id, no_w_id) VALUES (v_o, p_d, p_w);
+  FOR i IN 1 .. lines LOOP
+    v_item := TO_NUMBER(REGEXP_SUBSTR(p_items, '[0-9]+', 1, i));
+    v_supply := TO_NUMBER(REGEXP_SUBSTR(p_supply, '[0-9]+', 1, i));
+    v_quantity := TO_NUMBER(REGEXP_SUBSTR(p_quantity, '[0-9]+', 1, i));
+    BEGIN
+      SELECT i_price, i_name, i_data INTO v_price, v_name, v_data FROM item WHERE i_id = v_item;
+    EXCEPTION WHEN NO_DATA_FOUND THEN
+      ROLLBACK;
+      RAISE_APPLICATION_ERROR(-20001, 'item ' || v_item || ' does not exist');
+    END;
+    UPDATE stock SET s_quantity = s_quantity - v_quantity + CASE WHEN s_quantity - v_quantity < 10 THEN 91 ELSE 0 END,
+      s_ytd = s_ytd + v_quantity, s_order_cnt = s_order_cnt + 1,
+      s_remote_cnt = s_remote_cnt + CASE WHEN v_supply <> p_w THEN 1 ELSE 0 END
+      WHERE s_w_id = v_supply AND s_i_id = v_item
+      RETURNING CASE p_d WHEN 1 THEN s_dist_01 WHEN 2 THEN s_dist_02 WHEN 3 THEN s_dist_03 WHEN 4 THEN s_dist_04 WHEN 5 THEN s_dist_05 WHEN 6 THEN s_dist_06 WHEN 7 THEN s_dist_07 WHEN 8 THEN s_dist_08 WHEN 9 THEN s_dist_09 WHEN 10 THEN s_dist_10 END INTO v_dist;
+    INSERT INTO order_line (ol_o_id, ol_d_id, ol_w_id, ol_number, ol_i_id, ol_supply_w_id, ol_quantity, ol_amount,
+      ol_dist_info) VALUES (v_o, p_d, p_w, i, v_item, v_supply, v_quantity, v_quantity * v_price, v_dist);
+  END LOOP;
+  COMMIT;
+END;;
+
+CREATE OR REPLACE PROCEDURE tprocc_payment(p_w NUMBER, p_d NUMBER, p_c_w NUMBER, p_c_d NUMBER, p_c NUMBER, p_last VARCHAR2, p_amount VARCHAR2) AS
+  v_c NUMBER := p_c; v_amount NUMBER := TO_NUMBER(p_amount, '9999D99', 'NLS_NUMERIC_CHARACTERS=''.,''');
+  v_w_name VARCHAR2(10); v_d_name VARCHAR2(10); v_credit CHAR(2); v_balance NUMBER;
+BEGIN
+  UPDATE warehouse SET w_ytd = w_ytd + v_amount WHERE w_id = p_w RETURNING w_name INTO v_w_name;
+  UPDATE district SET d_ytd = d_ytd + v_amount WHERE d_w_id = p_w AND d_id = p_d RETURNING d_name INTO v_d_name;
+  IF v_c = 0 THEN
+    SELECT c_id INTO v_c FROM (SELECT c_id, ROW_NUMBER() OVER (ORDER BY c_first) place, COUNT(*) OVER () namesakes
+      FROM customer WHERE c_w_id = p_c_w AND c_d_id = p_c_d AND c_last = p_last)
+      WHERE place = TRUNC((namesakes + 1) / 2);
+  END IF;
+  UPDATE customer SET c_balance = c_balance - v_amount, c_ytd_payment = c_ytd_payment + v_amount,
+    c_payment_cnt = c_payment_cnt + 1,
+    c_data = CASE WHEN c_credit = 'BC' THEN SUBSTR(v_c || ' ' || p_c_d || ' ' || p_c_w || ' ' || p_d || ' ' || p_w
+      || ' ' || p_amount || '|' || c_data, 1, 500) ELSE c_data END
+    WHERE c_w_id = p_c_w AND c_d_id = p_c_d AND c_id = v_c RETURNING c_credit, c_balance INTO v_credit, v_balance;
+  INSERT INTO history (h_c_id, h_c_d_id, h_c_w_id, h_d_id, h_w_id, h_date, h_amount, h_data)
+    VALUES (v_c, p_c_d, p_c_w, p_d, p_w, SYSDATE, v_amount, v_w_name || '    ' || v_d_name);
+  COMMIT;
+END;;
+
+CREATE OR REPLACE PROCEDURE tprocc_ostat(p_w NUMBER, p_d NUMBER, p_c NUMBER, p_last VARCHAR2) AS
+  v_c NUMBER := p_c; v_balance NUMBER; v_o NUMBER; v_entered DATE; v_carrier NUMBER; lines NUMBER := 0;
+BEGIN
+  IF v_c = 0 THEN
+    SELECT c_id INTO v_c FROM (SELECT c_id, ROW_NUMBER() OVER (ORDER BY c_first) place, COUNT(*) OVER () namesakes
+      FROM customer WHERE c_w_id = p_w AND c_d_id = p_d AND c_last = p_last)
+      WHERE place = TRUNC((namesakes + 1) / 2);
+  END IF;
+  SELECT c_balance INTO v_balance FROM customer WHERE c_w_id = p_w AND c_d_id = p_d AND c_id = v_c;
+  SELECT o_id, o_entry_d, o_carrier_id INTO v_o, v_entered, v_carrier FROM (SELECT o_id, o_entry_d, o_carrier_id
+    FROM orders WHERE o_w_id = p_w AND o_d_id = p_d AND o_c_id = v_c ORDER BY o_id DESC) WHERE ROWNUM = 1;
+  FOR line IN (SELECT ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_delivery_d FROM order_line
+    WHERE ol_w_id = p_w AND ol_d_id = p_d AND ol_o_id = v_o) LOOP
+    lines := lines + 1;
+  END LOOP;
+END;;
+
+CREATE OR REPLACE PROCEDURE tprocc_delivery(p_w NUMBER, p_carrier NUMBER) AS
+  v_o NUMBER; v_c NUMBER; v_total NUMBER;
+BEGIN
+  FOR d IN 1 .. 10 LOOP
+    SELECT MIN(no_o_id) INTO v_o FROM new_order WHERE no_w_id = p_w AND no_d_id = d;
+    DELETE FROM new_order WHERE no_w_id = p_w AND no_d_id = d AND no_o_id = v_o;
+    IF SQL%ROWCOUNT = 0 THEN
+      CONTINUE;
+    END IF;
+    UPDATE orders SET o_carrier_id = p_carrier WHERE o_w_id = p_w AND o_d_id = d AND o_id = v_o
+      RETURNING o_c_id INTO v_c;
+    UPDATE order_line SET ol_delivery_d = SYSDATE WHERE ol_w_id = p_w AND ol_d_id = d AND ol_o_id = v_o;
+    SELECT SUM(ol_amount) INTO v_total FROM order_line WHERE ol_w_id = p_w AND ol_d_id = d AND ol_o_id = v_o;
+    UPDATE customer SET c_balance = c_balance + v_total, c_delivery_cnt = c_delivery_cnt + 1
+      WHERE c_w_id = p_w AND c_d_id = d AND c_id = v_c;
+  END LOOP;
+  COMMIT;
+END;;
+
+CREATE OR REPLACE PROCEDURE tprocc_slev(p_w NUMBER, p_d NUMBER, p_threshold NUMBER) AS
+  v_next NUMBER; v_low NUMBER;
+BEGIN
+  SELECT d_next_o_id INTO v_next FROM district WHERE d_w_id = p_w AND d_id = p_d;
+  SELECT COUNT(DISTINCT s_i_id) INTO v_low FROM order_line, stock
+    WHERE ol_w_id = p_w AND ol_d_id = p_d AND ol_o_id >= v_next - 20 AND ol_o_id < v_next
+    AND s_w_id = p_w AND s_i_id = ol_i_id AND s_quantity < p_threshold;
+END;;
+
+ALTER TABLE item ADD CONSTRAINT item_i1 PRIMARY KEY (i_id);
+
+ALTER TABLE warehouse ADD CONSTRAINT warehouse_i1 PRIMARY KEY (w_id);
+
+ALTER TABLE stock ADD CONSTRAINT stock_i1 PRIMARY KEY (s_w_id, s_i_id);
+
+ALTER TABLE district ADD CONSTRAINT district_i1 PRIMARY KEY (d_w_id, d_id);
+
+ALTER TABLE customer ADD CONSTRAINT customer_i1 PRIMARY KEY (c_w_id, c_d_id, c_id);
+
+ALTER TABLE orders ADD CONSTRAINT orders_i1 PRIMARY KEY (o_w_id, o_d_id, o_id);
+
+ALTER TABLE new_order ADD CONSTRAINT new_order_i1 PRIMARY KEY (no_w_id, no_d_id, no_o_id);
+
+ALTER TABLE order_line ADD CONSTRAINT order_line_i1 PRIMARY KEY (ol_w_id, ol_d_id, ol_o_id, ol_number);
+
+CREATE UNIQUE INDEX customer_i2 ON customer (c_w_id, c_d_id, c_last, c_first, c_id);
+
+CREATE UNIQUE INDEX orders_i2 ON orders (o_w_id, o_d_id, o_c_id, o_id);
+
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'ITEM'); END;;
+
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'WAREHOUSE'); END;;
+
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'STOCK'); END;;
+
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'DISTRICT'); END;;
+
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'CUSTOMER'); END;;
+
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'HISTORY'); END;;
+
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'ORDERS'); END;;
+
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'NEW_ORDER'); END;;
+
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'ORDER_LINE'); END;;
+
+-- call_tprocc_neword
+BEGIN tprocc_neword($1, $2, $3, $4, $5, $6, $7); END;;
+
+-- call_tprocc_payment
+BEGIN tprocc_payment($1, $2, $3, $4, $5, $6, $7); END;;
+
+-- call_tprocc_ostat
+BEGIN tprocc_ostat($1, $2, $3, $4); END;;
+
+-- call_tprocc_delivery
+BEGIN tprocc_delivery($1, $2); END;;
+
+-- call_tprocc_slev
+BEGIN tprocc_slev($1, $2, $3); END;;
+
+-- consistency-1
+SELECT COUNT(CASE WHEN ROUND(w_ytd * 100) = ROUND(d.ytd * 100) THEN 1 END), COUNT(*) FROM warehouse LEFT JOIN (SELECT d_w_id, SUM(d_ytd) AS ytd FROM district GROUP BY d_w_id) d ON d.d_w_id = w_id;
+
+-- consistency-2
+SELECT COUNT(CASE WHEN d_next_o_id - 1 = o.newest AND (n.newest IS NULL OR n.newest = o.newest) THEN 1 END), COUNT(*) FROM district LEFT JOIN (SELECT o_w_id, o_d_id, MAX(o_id) AS newest FROM orders GROUP BY o_w_id, o_d_id) o ON o.o_w_id = d_w_id AND o.o_d_id = d_id LEFT JOIN (SELECT no_w_id, no_d_id, MAX(no_o_id) AS newest FROM new_order GROUP BY no_w_id, no_d_id) n ON n.no_w_id = d_w_id AND n.no_d_id = d_id;
+
+-- consistency-3
+SELECT COUNT(CASE WHEN n.waiting IS NULL OR n.newest - n.oldest + 1 = n.waiting THEN 1 END), COUNT(*) FROM district LEFT JOIN (SELECT no_w_id, no_d_id, MAX(no_o_id) AS newest, MIN(no_o_id) AS oldest, COUNT(*) AS waiting FROM new_order GROUP BY no_w_id, no_d_id) n ON n.no_w_id = d_w_id AND n.no_d_id = d_id;
+
+-- consistency-4
+SELECT COUNT(CASE WHEN o.line_count = l.line_count THEN 1 END), COUNT(*) FROM district LEFT JOIN (SELECT o_w_id, o_d_id, SUM(o_ol_cnt) AS line_count FROM orders GROUP BY o_w_id, o_d_id) o ON o.o_w_id = d_w_id AND o.o_d_id = d_id LEFT JOIN (SELECT ol_w_id, ol_d_id, COUNT(*) AS line_count FROM order_line GROUP BY ol_w_id, ol_d_id) l ON l.ol_w_id = d_w_id AND l.ol_d_id = d_id;
