@@ -100,8 +100,9 @@ def _tell_repeats(turn: Turn, ladders: tuple[Ladder, ...]) -> None:
         return
     left = turn.judgement.undecided(ladders, turn.state.facts, ran)
     names, level = ", ".join(sorted(ids)), percent(confidence_after(ladders[0].looks))
-    said = f"{names}: {ran} repeats" + (
-        f" did not decide {', '.join(left)}" if left else " were enough, more would decide nothing"
+    most = ladders[0].repeat
+    said = f"{names}: {ran} of at most {most} repeats, " + (
+        f"which did not decide {', '.join(left)}" if left else "more would decide no verdict"
     )
     turn.notice("warning" if left else "info", f"{said} (intervals at {level}, for {ladders[0].looks} looks)")
 

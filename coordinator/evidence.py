@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from proveout.coordinator import machines, validity
 from proveout.coordinator.observed import lag_metrics, os_metrics, prune, waits_metrics
+from proveout.coordinator.orders import order_metrics
 from proveout.coordinator.series import Recording, Window
 from proveout.dsl.plan import Capture, Ladder, Plan, Search
 from proveout.proto import histogram
@@ -59,6 +60,7 @@ def summarise(
         {"transactions": {item.name: _transaction_metrics(item) for item in summaries}, "waits": waits_tree}
         | cut.hosts()
         | {"lag": cut.lag()}
+        | order_metrics(plan.workload(stage.workload).kind, summaries, cut.counters())
     )
     series = per_second(loads, seconds)
     findings = validity.judge(
@@ -310,6 +312,13 @@ class _Cut:
         for _, host, recording in self._of("waits"):
             return waits_metrics(recording, self._on(host))
         return {}, ()
+
+    def counters(self) -> tuple[Recording, Window] | None:
+        """What was captured of the target system's own counters."""
+        for capture, host, recording in self._of("waits"):
+            if capture.system == self.stage.target:
+                return recording, self._on(host)
+        return None
 
     def lag(self) -> Metrics:
         """Lag of the target system, or of the first one captured."""

@@ -25,6 +25,7 @@ TREES = {
     "Load (always there)": metrics.LOAD,
     "Per transaction: `transactions.NAME.…`": metrics.TRANSACTION,
     "Host: `cpu` is the target's host, `hosts.NAME.…` each captured host (capture `os`)": metrics.OS_HOST,
+    "Orders (workload `tprocc`)": metrics.ORDERS,
     "Waits: `waits.…` (capture `waits`)": metrics.WAITS,
     "Replication lag: `lag.…` (capture `lag`)": metrics.LAG,
     "Estimate: what a number of a rung carries over its repeats": metrics.ESTIMATE,

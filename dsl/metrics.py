@@ -89,6 +89,11 @@ OS_HOST: Tree = {
     },
 }
 
+ORDERS: Tree = {
+    "nopm": "new orders committed per minute, counted by the client (TPROC-C)",
+    "tpm": "commits and rollbacks per minute, by the database's own counters (TPROC-C with a waits capture of the target)",
+}
+
 WAITS: Tree = {
     "db_time_s": "time sessions spent in calls (on CPU or waiting), s",
     "cpu_fraction": "share of DB time with no wait event",

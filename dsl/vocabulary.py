@@ -130,6 +130,11 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
     members["transactions"] = Group(what=f"the transactions of `{workload.kind}`", members=transaction)
     absent: dict[str, tuple[str, str]] = {}
     captures = [plan.capture(name) for name in stage.captures]
+    if workload.kind == "tprocc":
+        members |= _group(metrics.ORDERS, leaf, what).members
+        if not any(capture.kind == "waits" and capture.system == stage.target for capture in captures):
+            del members["tpm"]
+            absent["tpm"] = (f"stage `{stage.id}` has no capture of kind waits of `{stage.target}`", _ADD)
     hosts, missing = _hosts(plan, stage, captures, leaf)
     members |= hosts
     absent |= missing

@@ -146,20 +146,20 @@ class MysqlLoader:
 
     def _streamed(self, table: Table, rows: Columns) -> int:
         nullable = [
-            name for name, values in zip(_names(table), rows, strict=True) if isinstance(values, np.ma.MaskedArray)
+            name for name, values in zip(names_of(table), rows, strict=True) if isinstance(values, np.ma.MaskedArray)
         ]
-        places = ", ".join(f"@{name}" if name in nullable else name for name in _names(table))
+        places = ", ".join(f"@{name}" if name in nullable else name for name in names_of(table))
         setting = ", ".join(f"{name} = NULLIF(@{name}, '')" for name in nullable)  # CSV has no NULL
         statement = (
             f"LOAD DATA LOCAL INFILE 'rows' INTO TABLE {table.name} CHARACTER SET utf8mb4"
             f" FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' ESCAPED BY '' ({places})"
             + (f" SET {setting}" if setting else "")
         )
-        return int(self._connection.load(statement, _csv(table.columns, rows)))
+        return int(self._connection.load(statement, as_csv(table.columns, rows)))
 
     def _inserted(self, table: Table, rows: Columns) -> int:
         """As many rows to a statement as PyMySQL puts into one, about 1 MB."""
-        names = ", ".join(_names(table))
+        names = ", ".join(names_of(table))
         marks = ", ".join("%s" for _ in table.columns)
         bound = (plain(kind, values) for (_, kind), values in zip(table.columns, rows, strict=True))
         with self._connection.cursor() as cursor:
@@ -188,11 +188,12 @@ class MysqlLoader:
             raise fault("read the catalogue or count rows", error) from None
 
 
-def _names(table: Table) -> list[str]:
+def names_of(table: Table) -> list[str]:
+    """Its columns' names, in the order of the rows."""
     return [name for name, _ in table.columns]
 
 
-def _csv(columns: tuple[tuple[str, str], ...], rows: Columns) -> bytes:
+def as_csv(columns: tuple[tuple[str, str], ...], rows: Columns) -> bytes:
     """Rows as text: numbers bare, texts in double quotes, which stand twice inside one, nothing at all for NULL."""
     out = io.BytesIO()
     arrays = [pa.array(scaled(kind, values)) for (_, kind), values in zip(columns, rows, strict=True)]

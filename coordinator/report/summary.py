@@ -20,6 +20,7 @@ from proveout.coordinator.report.tables import (
     knee_line,
     ladders,
     load_rows,
+    order_rows,
     peak,
     read,
     transaction_rows,
@@ -111,6 +112,9 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[str]:
     yield _loads("threads", load_rows(stage), stage.confidence)
     if line := knee_line(stage):
         yield escape(line[0].upper() + line[1:]) + "."
+    if orders := order_rows(stage):
+        cells = [(row.label, number(row.nopm), number(row.tpm), microseconds(row.art_us)) for row in orders]
+        yield _table(("threads", "NOPM", "TPM", "ART"), cells)
     yield f"By transaction, {threads(top.threads)} (response time):"
     yield _loads("transaction", transaction_rows(top), stage.confidence)
     yield from _system(results, top)

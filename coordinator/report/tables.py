@@ -32,6 +32,16 @@ class LoadRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrderRow:
+    """A rung of TPROC-C: new orders a minute, the database's transactions a minute, mean response time of all transactions."""
+
+    label: str
+    nopm: float | None
+    tpm: float | None
+    art_us: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostRow:
     """CPU of one machine in the measure window, as fractions; in cores what proveout's servers, load and all of it used."""
 
@@ -82,6 +92,15 @@ def load_rows(stage: StageResult) -> list[LoadRow]:
     return [
         _load_row(str(rung.threads), rung.tree, first, repeats=len(rung.iterations), excluded=len(rung.excluded))
         for rung in rungs
+    ]
+
+
+def order_rows(stage: StageResult) -> list[OrderRow]:
+    """HammerDB's numbers of a TPROC-C ladder, one row a rung; none of another workload."""
+    found = [(str(rung.threads), rung.tree) for rung in stage.rungs if "nopm" in rung.tree]
+    return [
+        OrderRow(label=label, nopm=read(tree, "nopm"), tpm=read(tree, "tpm"), art_us=read(tree, "response", "avg_us"))
+        for label, tree in found
     ]
 
 

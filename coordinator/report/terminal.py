@@ -27,6 +27,7 @@ from proveout.coordinator.report.tables import (
     knee_line,
     ladders,
     load_rows,
+    order_rows,
     peak,
     read,
     transaction_rows,
@@ -144,6 +145,10 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[RenderableType]
         yield _text(reached)
     if stage.cut:
         yield _text(f"stopped at {threads(stage.cut.at_rung)}: {stage.cut.evidence}", "yellow")
+    if orders := order_rows(stage):
+        yield _heading(f"{stage.id}: new orders and transactions a minute, mean response time")
+        cells = [(row.label, number(row.nopm), number(row.tpm), quantity(row.art_us, "avg_us")) for row in orders]
+        yield _grid(("thr", "NOPM", "TPM", "ART"), cells)
     yield _heading(f"{stage.id}, {threads(top.threads)}, by transaction")
     yield _grid(
         ("transaction", "TPS", *_latency_heads()), [_transaction_cells(row, factor) for row in transaction_rows(top)]

@@ -215,11 +215,20 @@ def division_problem(model: BaseModel, kind: str, instances: int) -> str | None:
     """Why a workload cannot be run on a system of so many instances, or None when it can."""
     if instances < 2:
         return None
+    if isinstance(model, Tprocc):
+        return _warehouses_problem(model, instances)
     if not isinstance(model, Hlr):
-        return f"workload kind `{kind}` cannot give each instance its own keys; hlr can"
+        return f"workload kind `{kind}` cannot give each instance its own keys; hlr and tprocc can"
     if model.last - model.first + 1 < instances:
         return f"{model.last - model.first + 1} subscribers cannot be divided over {instances} instances"
     return None
+
+
+def _warehouses_problem(model: Tprocc, instances: int) -> str | None:
+    """Terminal n works at warehouse n mod warehouses and on instance n mod instances: each instance has warehouses of its own."""
+    if model.home == "fixed" and model.warehouses % instances == 0:
+        return None
+    return f"{instances} instances need `home: fixed` and a number of warehouses that {instances} divides"
 
 
 def has_tables(workload: Workload) -> bool:

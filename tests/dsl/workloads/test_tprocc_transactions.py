@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.base import Outcome, Statement
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.parameters import engine_problem, to_values, writes
+from proveout.dsl.workloads.parameters import division_problem, engine_problem, to_values, writes
 from proveout.dsl.workloads.tprocc import build
 from proveout.dsl.workloads.tprocc_invariants import INVARIANTS
 from proveout.dsl.workloads.tprocc_parameters import TPROCC_TRANSACTIONS, Tprocc
@@ -159,6 +159,15 @@ def test_procedures_are_not_there_for_every_engine() -> None:
     assert engine_problem(with_procedures, "postgres") is None
     assert "not for sqlite" in (engine_problem(with_procedures, "sqlite") or "")
     assert engine_problem(TWO, "sqlite") is None
+
+
+def test_each_instance_of_a_cluster_has_warehouses_of_its_own() -> None:
+    assert division_problem(Tprocc(warehouses=8), "tprocc", 4) is None
+    assert "that 4 divides" in (division_problem(Tprocc(warehouses=6), "tprocc", 4) or "")
+    assert "home: fixed" in (division_problem(Tprocc(warehouses=8, home="all"), "tprocc", 4) or "")
+    workload = build(Tprocc(warehouses=8))
+    homes = {terminal % 4: {workload.keys(terminal + 4 * k).delivery()[0] for k in range(6)} for terminal in range(4)}
+    assert homes == {0: {1, 5}, 1: {2, 6}, 2: {3, 7}, 3: {4, 8}}
 
 
 def test_what_the_plan_may_not_say() -> None:
