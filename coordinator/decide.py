@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from proveout.coordinator import dag, ending, iteration
 from proveout.coordinator.climbing import finish_stage, ladder_part, search_part
+from proveout.coordinator.conditions import SKIPPED, leave_out
 from proveout.coordinator.exchange import Dial
 from proveout.coordinator.facts import Facts
 from proveout.coordinator.preparing import (
@@ -65,6 +66,11 @@ def _work_remains(plan: Plan, facts: Facts) -> bool:
     return any(source.name not in facts.compared for source in _carried(plan, facts))
 
 
+def _ran(facts: Facts, stage: Stage) -> bool:
+    ended = facts.stages_finished.get(stage.id)
+    return ended is not None and ended.outcome != SKIPPED
+
+
 def _carried(plan: Plan, facts: Facts) -> list[System]:
     populated = {system for _, system in facts.populated}
     return [source for source, _ in dag.propagations(plan) if source.name in populated]
@@ -116,7 +122,7 @@ def _links(turn: Turn) -> bool:
     state = turn.state
     for source, sink in dag.propagations(state.plan):
         made = any(
-            stage.id in state.facts.stages_finished or part_of(stage, f"link:{source.name}") in state.progress
+            _ran(state.facts, stage) or part_of(stage, f"link:{source.name}") in state.progress
             for stage in dag.populating(state.plan, source.name)
         )
         if made and source.name not in state.linked:
@@ -130,6 +136,8 @@ def _links(turn: Turn) -> bool:
 
 def _stage(turn: Turn, stage: Stage) -> None:
     if turn.state.stage != stage.id:
+        if leave_out(turn, stage):
+            return
         _enter(turn, stage)
         return
     match stage:

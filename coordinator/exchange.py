@@ -16,6 +16,14 @@ from proveout.proto.messages import AgentMessage, Cancel, Finish, Task, TaskResu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """How a condition came out, and on what numbers."""
+
+    holds: bool
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unresolved:
     """Why a deferred value has none: an earlier stage gave no answer."""
 

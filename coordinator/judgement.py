@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from proveout.coordinator import results, search, verdict
-from proveout.coordinator.exchange import ProbeDue, SearchReplayed, Unresolved
+from proveout.coordinator.exchange import Held, ProbeDue, SearchReplayed, Unresolved
 from proveout.coordinator.facts import Facts
 from proveout.dsl.expressions import ExpressionFault
 from proveout.dsl.plan import Expression, Ladder, Plan, Search, Stage
@@ -28,6 +28,11 @@ class PlanJudgement:
         except ExpressionFault as fault:
             return Unresolved(reason=str(fault))
         return number if number > 0.0 else Unresolved(reason=f"its rate would be {number:g}/s")
+
+    def condition(self, when: Expression, facts: Facts) -> Held | Unresolved:
+        """Whether it holds, bounds taken as written; Unresolved when it reads what is not there."""
+        held, evidence = verdict.holds(when.text, results.environment(results.load_results(facts.history)))
+        return Unresolved(reason=evidence) if held is None else Held(holds=held, evidence=evidence)
 
     def stops(self, stage: Ladder, iteration: IterationFinished) -> str | None:
         """The evidence, when the ladder's `stop_when` holds for the iteration."""

@@ -164,6 +164,11 @@ def _fold_stage(results: RunResults, event: Event) -> RunResults:
         stages = {**results.stages, event.stage: begun}
         return results if event.stage in results.stages else replace(results, stages=stages)
     known = results.stages.get(_stage_of(event))
+    if known is None and isinstance(event, StageFinished) and event.outcome == "skipped":
+        kind = str(results.plan_stage(event.stage).get("kind", ""))
+        nothing = StageStarted(stage=event.stage, kind=kind, iterations=0, estimate_s=0.0)
+        stages = {**results.stages, event.stage: StageResult(id=event.stage, started=nothing, finished=event)}
+        return replace(results, stages=stages)
     if known is None:
         return results
     changed: StageResult

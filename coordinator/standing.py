@@ -113,6 +113,8 @@ def _missing(result: StageResult, rung: Rung) -> Iterator[str]:
             yield f"{result.id} has no knee: {result.knee.reason}"
     elif result.cut is not None and rung in result.cut.skipped:
         yield f"{rung} threads were not run: stopped at {result.cut.at_rung} ({result.cut.evidence})"
+    elif result.finished is not None and result.finished.outcome == "skipped":
+        yield f"stage {result.id} was left out"
     elif result.finished is not None and result.finished.outcome == "failed":
         yield f"stage {result.id} was not run to its end"
     elif result.kind == "ladder" and rung is not None and not any(item.threads == rung for item in result.rungs):

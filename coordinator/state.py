@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias
 
-from proveout.coordinator.exchange import Command, Emit, Forget, SearchReplayed, Tell, Unresolved
+from proveout.coordinator.exchange import Command, Emit, Forget, Held, SearchReplayed, Tell, Unresolved
 from proveout.coordinator.facts import Facts, apply
 from proveout.dsl.plan import Expression, Ladder, Plan, Search, Stage, Windows
 from proveout.proto.events import (
@@ -62,6 +62,10 @@ class Judgement(Protocol):
 
     def number(self, value: float | Expression, facts: Facts) -> float | Unresolved:
         """A rate of the plan as a number, now that the stages it needs have ended."""
+        ...
+
+    def condition(self, when: Expression, facts: Facts) -> Held | Unresolved:
+        """Whether a stage's `when` holds on the results there are."""
         ...
 
     def stops(self, stage: Ladder, iteration: IterationFinished) -> str | None:

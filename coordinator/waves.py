@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Literal
 
 from proveout.coordinator import dag
+from proveout.coordinator.conditions import SKIPPED
 from proveout.coordinator.state import Batch, Purpose, Turn
 from proveout.dsl.plan import Populate, Sql, System
 from proveout.proto.events import FactsTaken, InvariantsSeen, PopulateFinished, PropagationCompared, SystemUp
@@ -168,6 +169,7 @@ def _redo(turn: Turn, system: str) -> None:
         stage.id
         for stage in state.plan.stages
         if stage.id in state.facts.stages_finished
+        and state.facts.stages_finished[stage.id].outcome != SKIPPED
         and (
             (isinstance(stage, Populate) and system in stage.into)
             or (isinstance(stage, Sql) and stage.system == system)

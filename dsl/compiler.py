@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import cast
 
 from proveout.dsl import schema
+from proveout.dsl.conditions import check_conditions, condition, in_order, left_out, needs_of
 from proveout.dsl.entries import add_captures, add_pools, add_workloads
 from proveout.dsl.expression_check import Expected, check_expression
 from proveout.dsl.includes import read
 from proveout.dsl.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
 from proveout.dsl.parameters import Parameters, read_parameters
-from proveout.dsl.plan import Check, Expression, Ladder, OnLoss, Open, Plan, Search, Stage, Where
+from proveout.dsl.plan import Check, Condition, Expression, Ladder, OnLoss, Open, Plan, Search, Stage, Where
 from proveout.dsl.repeat_rules import check_repeats
 from proveout.dsl.rules import check_stages
 from proveout.dsl.scope import Scope, where_of
@@ -55,18 +56,21 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
     add_workloads(scope, root.get("workloads"))
     add_captures(scope, root.get("captures"))
     add_pools(scope, root.get("pools"))
-    drafts = compile_stages(scope, root.get("stages"), root)
+    drafts = in_order(compile_stages(scope, root.get("stages"), root), problems)
     figures = _figures(root, problems)
     draft = _plan(root, scope, drafts, figures)
     checker = _Expressions(problems=problems, parameters=parameters, plan=draft, drafts=drafts, root=root)
     stages = checker.stages()
     verdicts = checker.verdicts(root.get("verdicts"))
+    conditions = checker.conditions()
     if all(item.stage is not None for item in drafts):
-        check_stages(scope, stages)
+        never = left_out(conditions)
+        check_stages(scope, [stage for stage in stages if stage.id not in never])
+        check_conditions(stages, conditions, scope.systems, problems)
         section = root.get("verdicts")
         written = len(section.items) if isinstance(section, Seq) else int(section is not None)
         check_repeats(problems, stages, verdicts, whole=len(verdicts) == written)
-    return dataclasses.replace(draft, stages=stages, verdicts=verdicts)
+    return dataclasses.replace(draft, stages=stages, verdicts=verdicts, conditions=conditions)
 
 
 def _check_head(document: Map, problems: Problems) -> None:
@@ -165,6 +169,21 @@ class _Expressions:
             high = self.check(high, draft.body, ("rate", "to"), self.before(draft), "number")
         accept = self.check(stage.accept, draft.body, ("accept",), iteration(self.plan, stage), "condition")
         return dataclasses.replace(stage, rate_from=low, rate_to=high, accept=accept)
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """What each stage waits for, in the order in which they run."""
+        found: list[Condition | None] = []
+        for draft in self.drafts:
+            when = draft.body.get("when") if draft.stage is not None else None
+            checked: Expression | None = None
+            if isinstance(when, Scalar) and not when.faulty:
+                raw = Expression(text=when.text, where=when.where)
+                faults = len(self.problems.found)
+                checked = self.check(raw, draft.body, ("when",), self.before(draft), "when")
+                if len(self.problems.found) > faults or self.hopeless(raw, when):
+                    continue
+            found.append(condition(draft.id, tuple(item.text for item in needs_of(draft)), checked))
+        return tuple(one for one in found if one is not None)
 
     def before(self, draft: Draft) -> Group:
         """What the stages before `draft` have to offer."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proveout.dsl import order
+from proveout.dsl.conditions import left_out
 from proveout.dsl.plan import (
     Capture,
     Closed,
@@ -212,16 +213,37 @@ def _system_line(system: System) -> SystemLine:
 
 def _stage_line(plan: Plan, stage: Stage) -> StageLine:
     summary, detail = _say(plan, stage)
+    if stage.id in left_out(plan.conditions):
+        summary = "left out with these parameters"
+        return StageLine(
+            id=stage.id,
+            kind=stage.kind,
+            summary=summary,
+            detail=(),
+            iterations=0,
+            seconds=0.0,
+            seconds_min=0.0,
+            hosts=(),
+        )
     return StageLine(
         id=stage.id,
         kind=stage.kind,
         summary=summary,
-        detail=detail,
+        detail=(*_waits(plan, stage), *detail),
         iterations=iterations(stage),
         seconds=estimate_s(stage, plan),
         seconds_min=shortest_s(stage, plan),
         hosts=_parts(plan, stage),
     )
+
+
+def _waits(plan: Plan, stage: Stage) -> tuple[str, ...]:
+    """What decides in the run whether the stage runs."""
+    condition = plan.condition(stage.id)
+    if condition is None:
+        return ()
+    needs = (f"needs {', '.join(condition.needs)}",) if condition.needs else ()
+    return (*needs, f"only when {condition.when.text}") if condition.when is not None else needs
 
 
 def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:

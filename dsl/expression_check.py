@@ -37,7 +37,8 @@ from proveout.dsl.vocabulary import BOOLEAN, ESTIMATE, ESTIMATE_MEMBERS, NUMBER,
 from proveout.dsl.vocabulary import Group as Names
 from proveout.dsl.vocabulary import Number as Plain
 
-Expected: TypeAlias = Literal["condition", "number"]
+Expected: TypeAlias = Literal["condition", "number", "when"]
+"""What an expression must give; `when` is a condition that may read nothing but parameters."""
 
 NUMERIC_FUNCTIONS = {"us": 1, "ms": 1, "s": 1, "abs": 1, "min": 2, "max": 2}
 FUNCTIONS = (*NUMERIC_FUNCTIONS, "at", "ratio")
@@ -142,11 +143,11 @@ class _Checker:
     def whole(self, tree: Syntax, expected: Expected) -> None:
         shape = self.shape(tree)
         if shape is not None:
-            if expected == "condition" and not isinstance(shape, Boolean):
+            if expected != "number" and not isinstance(shape, Boolean):
                 self.fault(tree, f"expected a condition, but this is {_describe(shape)}", "compare it: … >= 1.5")
             if expected == "number":
                 self.number(tree, shape)
-        if not self.faults and not self.roots - {PARAMS}:
+        if expected != "when" and not self.faults and not self.roots - {PARAMS}:
             self.fault(tree, "this reads no result, so it can tell nothing", did_you_mean("", self.scope.members))
 
     def fault(self, node: Syntax, message: str, hint: str = "") -> None:

@@ -5,7 +5,11 @@ includes that define the same name are in conflict unless the including file def
 `params`, `topology`, `secrets`, `workloads`, `captures`, `verdicts` and includes of its own; stages stay in the plan, where
 a reader looks for them. An inventory replaces `topology.hosts` as a whole, `topology.systems` and `secrets` entry by entry.
 
-An include is relative to the file that names it and stays, symlinks resolved, within the plan's own folder.
+A plan that `extends` another is that plan with its own entries laid over it: sections of names entry by entry, stages and
+verdicts by id (in the place of the one they replace, new ones after the last), anything else as a whole. `name` and
+`title` are never inherited. See `extending`.
+
+An include or a base is relative to the file that names it and stays, symlinks resolved, within the plan's own folder.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from proveout.dsl.extending import extended
 from proveout.dsl.loader import load
 from proveout.dsl.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
 from proveout.dsl.plan import Where
@@ -31,7 +36,7 @@ Entries = dict[str, tuple[Scalar, Node]]
 def read(path: Path, inventory: Path | None, problems: Problems) -> Map | None:
     """The merged document; None when the plan itself cannot be read."""
     reader = _Reader(folder=path.parent.resolve(), problems=problems)
-    root = reader.file(path, str(path), ())
+    root = reader.file(path, str(path), (), whole=True)
     if root is None or inventory is None:
         return root
     return _with_inventory(root, inventory, problems)
@@ -42,53 +47,68 @@ class _Reader:
     folder: Path
     problems: Problems
     files: int = 0
-    known: dict[Path, Map | None] = field(default_factory=dict)
+    known: dict[tuple[Path, bool], Map | None] = field(default_factory=dict)
 
-    def file(self, path: Path, name: str, above: tuple[Path, ...]) -> Map | None:
-        """The file with its includes merged in; a file that is included twice is read once."""
+    def file(self, path: Path, name: str, above: tuple[Path, ...], *, whole: bool = False) -> Map | None:
+        """The file with its includes merged in; a file that is included twice is read once. `whole`: it is a plan."""
         real = path.resolve()
-        if real not in self.known:
+        if (real, whole) not in self.known:
             root = load(real, name, self.problems)
-            if root is not None and above:
+            if root is not None and not whole:
                 _refuse_unknown(root, FRAGMENT_KEYS, "an include", self.problems)
-            self.known[real] = None if root is None else self.merged(root, real, name, above)
-        return self.known[real]
+            self.known[real, whole] = None if root is None else self.merged(root, real, name, above)
+        return self.known[real, whole]
 
-    def merged(self, root: Map, real: Path, name: str, above: tuple[Path, ...]) -> Map:
+    def merged(self, root: Map, real: Path, name: str, above: tuple[Path, ...]) -> Map | None:
         fragments: list[Map] = []
         for item in _include_items(root, self.problems):
-            fragment = self.include(item, real, name, (*above, real))
+            fragment = self.other("include", item, real, name, (*above, real))
             if fragment is not None:
                 fragments.append(fragment)
-        return _merge(root, fragments, self.problems) if fragments else root
+        whole = _merge(root, fragments, self.problems) if fragments else root
+        if root.get("extends") is None:
+            return whole
+        named = _base_item(root, self.problems)
+        base = self.other("extends", named, real, name, (*above, real)) if named is not None else None
+        return None if base is None else extended(whole, base)  # half a plan has no problems worth telling
 
-    def include(self, item: Scalar, real: Path, name: str, above: tuple[Path, ...]) -> Map | None:
+    def other(self, key: str, item: Scalar, real: Path, name: str, above: tuple[Path, ...]) -> Map | None:
+        """The file that an `include` or `extends` names."""
         target = (real.parent / item.text).resolve()
         self.files += 1
-        message, hint = self.objection(item.text, real.parent, target, above)
+        message, hint = self.objection(key, item.text, real.parent, target, above)
         if message:
-            self.problems.add(item.where, message, key="include", hint=hint)
+            self.problems.add(item.where, message, key=key, hint=hint)
             return None
-        return self.file(target, str(Path(name).parent / item.text), above)
+        return self.file(target, str(Path(name).parent / item.text), above, whole=key == "extends")
 
     def objection(  # noqa: PLR0911 - one line per reason
-        self, text: str, beside: Path, target: Path, above: tuple[Path, ...]
+        self, key: str, text: str, beside: Path, target: Path, above: tuple[Path, ...]
     ) -> tuple[str, str]:
-        """(why `text` cannot be included, hint); "" when it can."""
+        """(why `text` cannot be included or extended, hint); "" when it can."""
+        what, does = ("a base", "extends") if key == "extends" else ("an include", "includes")
         if "://" in text:
-            return "an include is a file beside the plan, never fetched from elsewhere", ""
+            return f"{what} is a file beside the plan, never fetched from elsewhere", ""
         if text.startswith(("/", "~")) or "\\" in text:
-            return "an include is a path relative to the file that names it", ""
+            return f"{what} is a path relative to the file that names it", ""
         if not target.is_relative_to(self.folder):
             return f"`{text}` leads out of the plan's folder", ""
         if target in above:
-            return f"`{text}` includes itself: {' -> '.join(file.name for file in (*above, target))}", ""
+            return f"`{text}` {does} itself: {' -> '.join(file.name for file in (*above, target))}", ""
         if self.files > FILES_MAX or len(above) > DEPTH_MAX:
-            return f"more than {FILES_MAX} includes, or nested deeper than {DEPTH_MAX}", ""
+            return f"more than {FILES_MAX} files, or nested deeper than {DEPTH_MAX}", ""
         if not target.is_file():
             found = target.parent.glob("*.yaml") if target.parent.is_dir() else ()
             return f"there is no file `{text}`", did_you_mean(text, (os.path.relpath(file, beside) for file in found))
         return "", ""
+
+
+def _base_item(root: Map, problems: Problems) -> Scalar | None:
+    node = root.get("extends")
+    if node is None or (isinstance(node, Scalar) and isinstance(node.value, str) and node.text):
+        return node
+    problems.add(node.where, "`extends` is the path of one plan", key="extends", hint="extends: base.yaml")
+    return None
 
 
 def _include_items(root: Map, problems: Problems) -> list[Scalar]:

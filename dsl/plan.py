@@ -330,6 +330,15 @@ Stage: TypeAlias = Populate | Ladder | Search | Sql | Reset | Pause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What a stage waits for: it runs when the stages that it `needs` have ended well and `when` holds, else it is left out."""
+
+    stage: str
+    needs: tuple[str, ...] = ()
+    when: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """A verdict: `check` must hold. A failed check of severity `warn` is shown but does not fail the run."""
 
@@ -359,6 +368,7 @@ class Plan:
     stages: tuple[Stage, ...]
     verdicts: tuple[Check, ...]
     figures: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     on_loss: OnLoss = "rerun"
     format: int = FORMAT_VERSION
 
@@ -384,6 +394,10 @@ class Plan:
             if stage.id == stage_id:
                 return stage
         raise KeyError(stage_id)
+
+    def condition(self, stage_id: str) -> Condition | None:
+        """What the stage waits for; None when it simply runs."""
+        return next((one for one in self.conditions if one.stage == stage_id), None)
 
     @property
     def digest(self) -> str:

@@ -284,10 +284,26 @@ def _usual_limits() -> LimitsEntry:
     return LimitsEntry.model_validate({})
 
 
+def _said(value: object) -> object:
+    """`true` and `false` as the expressions that they are."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+When: TypeAlias = Annotated[Text, BeforeValidator(_said)]
+StageIds: TypeAlias = Annotated[list[Id], Field(min_length=1, max_length=100), BeforeValidator(_one_or_many), _OrOne()]
+
+
 class StageBase(Strict):
     """What every stage has."""
 
     id: Id | None = Field(None, description="Its name in expressions; the stage's kind when there is only one of it.")
+    when: When | None = Field(
+        None,
+        description="Condition on params and on results of earlier stages; where it does not hold, the stage is left out.",
+    )
+    needs: StageIds | None = Field(
+        None, description="Stages that run before this one, and without which it is left out."
+    )
 
 
 class PopulateEntry(StageBase):
@@ -468,6 +484,7 @@ class Document(Strict):
     name: Name
     title: Title = ""
     params: dict[Id, Param] = Field(default_factory=dict)
+    extends: Text | None = Field(None, description="A plan that this one is laid over: a path relative to this file.")
     include: list[Text] = Field(default_factory=list, max_length=50)
     topology: Topology = Field(default_factory=Topology)
     secrets: dict[Id, SecretEntry] = Field(default_factory=dict)

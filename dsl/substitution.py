@@ -26,7 +26,7 @@ def substitute(root: Map, parameters: Parameters, problems: Problems) -> Map:
     entries = tuple(
         (key, _Substitution(parameters=parameters, problems=problems).node(node, (key.text,)))
         for key, node in root.entries
-        if key.text not in ("params", "include")
+        if key.text not in ("params", "include", "extends")
     )
     return Map(entries=entries, where=root.where)
 
@@ -78,7 +78,7 @@ class _Substitution:
 
     def refuse(self, node: Scalar, key: str, template: str) -> None:
         hint = f"${{params.name}} can stand here; results of stages only in {', '.join(_DEFERRED)}, secrets only in dsn"
-        if key.rpartition(".")[2] in ("check", "accept", "stop_when"):
+        if key.rpartition(".")[2] in ("check", "accept", "stop_when", "when"):
             hint = "this is an expression already: write it without ${ }"
         self.problems.add(node.where, f"`{template}` cannot be used here", key=key, hint=hint)
 

@@ -281,10 +281,10 @@ class InvariantsSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageFinished:
-    """A stage ended; `metrics` is what expressions see under its id, `outcome` ok or failed."""
+    """A stage ended; `metrics` is what expressions see under its id; `skipped` is one that the plan has left out."""
 
     stage: str
-    outcome: Literal["ok", "failed"]
+    outcome: Literal["ok", "failed", "skipped"]
     seconds: float
     metrics: Metrics = field(default_factory=dict)
 

@@ -37,7 +37,7 @@ from proveout.proto.events import (
     VerdictReached,
 )
 
-StageState: TypeAlias = Literal["waiting", "running", "ok", "failed"]
+StageState: TypeAlias = Literal["waiting", "running", "ok", "failed", "skipped"]
 RunState: TypeAlias = Literal["starting", "running", "finished", "failed", "interrupted"]
 
 TICKS_MAX = 600

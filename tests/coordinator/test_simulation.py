@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from proveout.coordinator import invariants, search
-from proveout.coordinator.exchange import ProbeDue, SearchReplayed, Summarise, Unresolved
+from proveout.coordinator.exchange import Held, ProbeDue, SearchReplayed, Summarise, Unresolved
 from proveout.coordinator.facts import Facts, of
 from proveout.coordinator.simulator import Fault, FaultKind, Simulation, World, finished
 from proveout.dsl.plan import (
     Capture,
     Check,
+    Condition,
     Expression,
     Host,
     Ladder,
@@ -121,6 +122,14 @@ class Model:
             return 10_000.0
         rate = facts.searches["cap"].rate
         return Unresolved(reason="cap found no rate") if rate is None else rate
+
+    def condition(self, when: Expression, facts: Facts) -> Held | Unresolved:
+        """`yes`, `no`, or `<stage> ended`; anything else cannot be told."""
+        if when.text in ("yes", "no"):
+            return Held(holds=when.text == "yes", evidence=f"{when.text}, it says")
+        stage, _, rest = when.text.partition(" ")
+        ended = facts.stages_finished.get(stage) if rest else None
+        return Held(holds=ended.outcome == "ok", evidence="") if ended else Unresolved(reason="no data")
 
     def stops(self, stage: Ladder, iteration: events.IterationFinished) -> str | None:
         return "too many" if stage.stop_when and iteration.metrics["tps"] > 3.0 else None
@@ -576,3 +585,67 @@ def test_stop_ends_the_run_at_the_first_loss() -> None:
         assert end.exit_code == 4
         assert "client2" in end.reason
         assert [e.host for e in simulation.world.events if isinstance(e, events.AgentUp)].count("client2") == 1
+
+
+def outcomes(world: World) -> dict[str, str]:
+    return {e.stage: e.outcome for e in world.events if isinstance(e, events.StageFinished)}
+
+
+def conditional(*conditions: Condition, plan: Plan = PLAN) -> Plan:
+    return replace(plan, conditions=conditions)
+
+
+def test_a_stage_whose_condition_does_not_hold_is_left_out() -> None:
+    plan = conditional(
+        Condition(stage="prepare", when=Expression(text="no")),
+        Condition(stage="breathe", when=Expression(text="yes")),
+        Condition(stage="cap", when=Expression(text="baseline ended", needs=("baseline",))),
+    )
+    world = simulate(plan).world
+    assert outcomes(world) == {s.id: "skipped" if s.id == "prepare" else "ok" for s in STAGES}
+    assert "prepare" not in {e.stage for e in world.events if isinstance(e, events.StageStarted)}
+    assert [(n.level, n.text) for n in world.events if isinstance(n, events.Notice)] == [
+        ("info", "stage prepare is left out: no, it says")
+    ]
+    assert "sql:backend" not in what_of(world)
+
+
+def test_what_needs_a_stage_that_is_left_out_is_left_out_too() -> None:
+    plan = conditional(
+        Condition(stage="cap", when=Expression(text="nobody knows")),
+        Condition(stage="cached", needs=("baseline", "cap")),
+    )
+    world = simulate(plan).world
+    end = assert_ended(simulate(plan))
+    assert (end.status, end.exit_code) == ("finished", 0)
+    assert {name: how for name, how in outcomes(world).items() if how != "ok"} == {
+        "cap": "skipped",
+        "cached": "skipped",
+    }
+    told = {n.text: n.level for n in world.events if isinstance(n, events.Notice)}
+    assert told["stage cap is left out: its condition cannot be told: no data"] == "warning"
+    assert told["stage cached is left out: it needs cap, which was skipped"] == "info"
+    assert not [k for k in results(world) if k[0] == "cached"]
+
+
+def test_what_needs_a_stage_that_failed_is_left_out() -> None:
+    """The search finds no rate, so the ladder at that rate is given up; the pause after it asked for it."""
+    stages = (*STAGES, Pause(id="after", duration_s=1.0))
+    plan = conditional(Condition(stage="after", needs=("cached",)), plan=replace(PLAN, stages=stages))
+    world = simulate(plan, Model(capacity=10.0)).world
+    assert (outcomes(world)["cached"], outcomes(world)["after"]) == ("failed", "skipped")
+
+
+def test_a_resume_stands_by_what_was_left_out() -> None:
+    """Killed after any of its inputs: the second sitting leaves the same stage out, and says so once."""
+    plan = conditional(
+        Condition(stage="breathe", when=Expression(text="no")), Condition(stage="cap", needs=("baseline",))
+    )
+    whole = simulate(plan)
+    for at in range(1, whole.inputs, 7):
+        first = simulate(plan, None, Fault(at=at, kind="kill"))
+        again = simulate(plan, world=first.world, epoch=2)
+        assert_ended(again)
+        assert outcomes(again.world) == outcomes(whole.world)
+        skipped = [e for e in again.world.events if isinstance(e, events.StageFinished) and e.outcome == "skipped"]
+        assert len(skipped) == 1

@@ -175,6 +175,8 @@ def _stage_line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one 
             about = f", about {seconds(stage.estimate_s)}" if stage.estimate_s else ""
             return f"stage {safe(stage.stage)} ({safe(stage.kind)}) begins{count}{about}"
         case StageFinished() as stage:
+            if stage.outcome == "skipped":
+                return ""  # the notice before it has said why
             word = "is done" if stage.outcome == "ok" else "failed"
             return f"stage {safe(stage.stage)} {word} after {seconds(stage.seconds)}"
         case PopulateFinished() as done:
