@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import runpy
 import secrets
 import shutil
 import subprocess
@@ -75,6 +76,12 @@ def tns_database(postgres_server: str) -> str:
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute("CREATE DATABASE behind_tns")
     return make_conninfo(postgres_server, dbname="behind_tns")
+
+
+@pytest.fixture(scope="session")
+def tns_views() -> str:
+    """The SQL of the dictionary views that a database behind the TNS server needs."""
+    return str(runpy.run_path(str(TNS_SERVER.with_name("tns_backend.py")))["DICTIONARY"])
 
 
 @pytest.fixture(scope="session")

@@ -130,6 +130,11 @@ class Server:
         return self._folder / "server.log"
 
     @property
+    def guard_pid(self) -> int | None:
+        """The guard's process id."""
+        return self._grounds.guard.pid if self._grounds else None
+
+    @property
     def data(self) -> Path:
         """The data directory."""
         assert self._state is not None  # noqa: S101 - set by start

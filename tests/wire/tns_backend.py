@@ -39,6 +39,7 @@ ERRORS = {
     "42703": (904, "invalid identifier"),
     "42P07": (955, "name is already used by an existing object"),
     "42601": (900, "invalid SQL statement"),
+    "42804": (932, "inconsistent datatypes"),
     "57014": (1013, "user requested cancel of current operation"),
 }
 _NUMBERS = frozenset({20, 21, 23, 700, 701, 1700})
@@ -239,7 +240,7 @@ class PostgresBackend:
         """PostgreSQL's error as Oracle's; a connection that is gone as ORA-03113, which clients take for the end."""
         if self._connection.broken:
             return BackendError("end-of-file on communication channel", ora_code=3113)
-        code, text = ERRORS.get(error.sqlstate or "", (600, f"internal error code, arguments: [{error.sqlstate}]"))
+        code, text = ERRORS.get(error.sqlstate or "", (900, f"invalid SQL statement (PostgreSQL: {error.sqlstate})"))
         constraint = error.diag.constraint_name
         named = f" ({USER.upper()}.{constraint.upper()})" if constraint else ""
         return BackendError(f"{text}{named} [{' '.join(str(error).split())}]", ora_code=code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import yaml
 from psycopg.conninfo import make_conninfo
 
+from proveout.agent.drivers import mysql_dsn
 from proveout.agent.load.populate import populate
 from proveout.agent.load.task import run_load
 from proveout.agent.tasks import TaskFault
@@ -86,24 +88,31 @@ class Engine:
                 return connection.execute(query).get
             finally:
                 connection.close()
+        if self.name == "mysql":
+            with closing(mysql_dsn.connect(mysql_dsn.parse(self.dsn))) as asked, asked.cursor() as cursor:
+                cursor.execute(query)
+                found = cursor.fetchone()
+            return found[0] if len(found) == 1 else found
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             row = connection.execute(query).fetchone()  # type: ignore[arg-type]
         assert row is not None
         return row[0] if len(row) == 1 else row
 
 
-def made() -> Workload:
+def made(engine: str) -> Workload:
     """The bank; PostgreSQL cannot tell the type of a bind beside a literal."""
-    text = BANK.replace(":stop = 0 AND :held > 0", "CAST(:stop AS integer) = 0 AND CAST(:held AS bigint) > 0")
+    typed = "CAST(:stop AS integer) = 0 AND CAST(:held AS bigint) > 0"
+    text = BANK if engine == "mysql" else BANK.replace(":stop = 0 AND :held > 0", typed)
     return Workload(name="bank", kind="sql", parameters=to_values(Custom.model_validate(yaml.safe_load(text))))
 
 
-@pytest.fixture(params=["postgres", "sqlite"])
+@pytest.fixture(params=["postgres", "sqlite", "mysql"])
 async def bank(
     request: pytest.FixtureRequest, database: str, context: LoadContext, tmp_path: Path
 ) -> AsyncIterator[Engine]:
-    dsn = database if request.param == "postgres" else str(tmp_path / "bank.db")
-    engine = Engine(request.param, dsn, made())
+    dsns = {"postgres": database, "sqlite": str(tmp_path / "bank.db")}
+    dsn = dsns.get(request.param) or request.getfixturevalue("mysql_database")
+    engine = Engine(request.param, dsn, made(request.param))
     endpoint = Endpoint(system="bank", engine=engine.name, dsn=dsn)
     done = await populate(context, PopulateSystem(workload=engine.workload, endpoint=endpoint, workers=2))
     assert {table.table: table.rows for table in done.tables} == {"account": 2_000, "movement": 1}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -162,6 +164,53 @@ def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
     assert not Path(f"/proc/{pid}").exists()
     assert not session.exists()
     assert not data.exists()
+
+
+def runs(pid: str) -> bool:
+    """Whether the process is there, and not only waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+STARTER = """
+import sys, time
+from pathlib import Path
+from proveout.agent.provision.embedded_mysql import Server
+from proveout.dsl.plan import System
+server = Server(System(name="my", engine="mysql", host="h", provision="embedded"), Path(sys.argv[1]))
+endpoint = server.start()
+print(server.pid, server.guard_pid, endpoint.dsn.partition("unix_socket=")[2], flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.usefixtures("mysql_server")
+@pytest.mark.parametrize("victim", ["agent", "guard"])
+def test_a_killed_agent_or_guard_leaves_no_server(tmp_path: Path, victim: str) -> None:
+    """And the data is whole: another session starts on it."""
+    argv = [sys.executable, "-c", STARTER, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as agent:
+        assert agent.stdout is not None
+        try:
+            pid, guard, socket = agent.stdout.readline().split()
+            os.kill(agent.pid if victim == "agent" else int(guard), signal.SIGKILL)
+            deadline = time.monotonic() + PATIENCE_S
+            while runs(pid):
+                assert time.monotonic() < deadline, "the server outlives its session"
+                time.sleep(0.05)
+        finally:
+            agent.kill()
+    while victim == "agent" and Path(socket).parents[1].exists():
+        assert time.monotonic() < deadline, "the session's folder is left"
+        time.sleep(0.05)
+    server = embedded_mysql.Server(system(), tmp_path)
+    try:
+        assert server.start().version
+        assert not server.fresh
+    finally:
+        server.close(keep_data=False)
 
 
 def test_what_a_host_without_mariadb_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ subject; what is behind the `yield` takes the server down. Servers are shared by
 from __future__ import annotations
 
 import contextlib
-import runpy
 import secrets
 import select
 import subprocess
@@ -312,8 +311,7 @@ def oracle_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
         finally:
             server.start()
 
-    script = runpy.run_path(str(TNS_SERVER.with_name("tns_backend.py")))
-    administer(script["DICTIONARY"])
+    administer(request.getfixturevalue("tns_views"))
     yield Subject(
         engine="oracle",
         driver=OracleDriver(),
