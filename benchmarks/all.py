@@ -45,7 +45,7 @@ def main() -> None:
         rows.append((f"client CPU: {label}", f"{line['cpu_ratio']:.2f}", "<= 1.30"))
     overhead = run("load_overhead")
     rows.append(("engine over the bare driver loop, ns", f"{overhead['overhead_ns']:,.0f}", "<= 1,000"))
-    for workload in ("hlr", "tptbm", "prepaid"):
+    for workload in ("hlr", "tptbm", "prepaid", "tprocc"):
         figures = run("populate", "--workload", workload, *(QUICK["populate"] if quick else ()))
         for name, ratio in figures["ratios"].items():
             target = ">= 0.80" if name == r"\copy" else ""
