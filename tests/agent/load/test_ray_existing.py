@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -46,10 +47,12 @@ async def cluster() -> AsyncIterator[tuple[Process, str]]:
 
 
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray's default directory is not for tests."""
+def _own_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ray's default directory is not for tests, and the one of a test is too deep for its sockets."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_TMPDIR", f"/tmp/pvt-{tmp_path.parts[-2][-4:]}{tmp_path.name[-2:]}")
+    with tempfile.TemporaryDirectory(prefix="pvt-", dir="/tmp", ignore_cleanup_errors=True) as home:
+        monkeypatch.setenv("RAY_TMPDIR", home)
+        yield
 
 
 async def test_a_guarded_cluster_takes_a_load_and_the_loss_of_a_node_voids_it(
