@@ -89,15 +89,22 @@ async def postgres(hlr: Workload) -> AsyncIterator[tuple[Context, Endpoint]]:
 
 
 async def run(
-    context: Context, endpoint: Endpoint, hlr: Workload, *, connections: int, seconds: float, seed: int
+    context: Context,
+    endpoint: Endpoint,
+    hlr: Workload,
+    *,
+    connections: int,
+    seconds: float,
+    seed: int,
+    workers: int = 2,
 ) -> Figures:
-    """One closed load on two workers. Exits when anything about it was not clean."""
+    """One closed load. Exits when anything about it was not clean."""
     spec = RunLoad(
         workload=hlr,
         endpoint=endpoint,
         share=LoadShare(first=0, count=connections, total=connections),
         windows=Windows(ramp_up_s=RAMP_S, measure_s=seconds, ramp_down_s=0.0),
-        workers=2,
+        workers=workers,
         seed=seed,
         label="benchmark",
     )
