@@ -304,6 +304,7 @@ class PolledLoop:
             self._epoll.unregister(terminal.fd)
         terminal.session.close()
         terminal.session = None
+        terminal.rolling_back = False  # the server has done it, when it lost us
         if not terminal.busy:  # it waits in the heap
             return
         self._recorder.error(terminal.kind.number, failure.code, failure.what, terminal.intended_ns, now)

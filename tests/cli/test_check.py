@@ -113,10 +113,10 @@ def test_explain_as_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_explain_of_a_bad_plan_is_that_of_check(capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute(["explain", "plans/hlr-cache-lab.yaml"]) == 2
+    assert execute(["explain", "tests/golden/bad/driver-not-built-in.yaml"]) == 2
     explained = capsys.readouterr()
     assert explained.out == ""
-    assert execute(["check", "plans/hlr-cache-lab.yaml"]) == 2
+    assert execute(["check", "tests/golden/bad/driver-not-built-in.yaml"]) == 2
     assert capsys.readouterr().err == explained.err
 
 

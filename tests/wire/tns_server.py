@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psycopg
 from seerdb.server import Server as TnsServer
+from seerdb.server import session as tns_session
 
 sys.path.insert(0, str(Path(__file__).parent))
 from tns_backend import DICTIONARY, USER, PostgresBackend  # a script's neighbour
@@ -27,6 +28,8 @@ from proveout.agent.provision.embedded_postgres import Server
 from proveout.dsl.plan import System
 
 SERVICE = "HLR"
+# How long the rest of a message may take. Two seconds, as it comes, are too few where every core is busy with tests.
+tns_session._CONTINUATION_TIMEOUT = 30.0
 
 
 @contextlib.contextmanager

@@ -213,15 +213,16 @@ async def test_a_user_without_rights_is_told_so(database: str, context: Any, spe
 
 
 @pytest.mark.parametrize(
-    ("engine", "partitions", "why"), [("duckdb", 1, "not one"), ("sqlite", 2, "no partitioned tables")]
+    ("engine", "partitions", "code", "why"),
+    [("duckdb", 1, "missing", "no driver for engine"), ("sqlite", 2, "invalid", "no partitioned tables")],
 )
 async def test_what_cannot_be_loaded_is_refused_before_anything_starts(
-    context: Any, spec: Any, tmp_path: Path, engine: str, partitions: int, why: str
+    context: Any, spec: Any, tmp_path: Path, engine: str, partitions: int, code: str, why: str
 ) -> None:
     path = tmp_path / "x.db"
     with pytest.raises(TaskFault, match=why) as caught:
         await populate(context, spec(str(path), engine=engine, population=100, partitions=partitions))
-    assert caught.value.code == "invalid"
+    assert caught.value.code == code
     assert not path.exists()
 
 
