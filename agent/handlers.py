@@ -25,6 +25,7 @@ PLACES: Mapping[type, str] = MappingProxyType(
         messages.RunSql: "proveout.agent.provision.handlers:run_sql",
         messages.Checkpoint: "proveout.agent.provision.handlers:checkpoint",
         messages.PopulateSystem: "proveout.agent.load.populate:populate",
+        messages.FormPool: "proveout.agent.load.ray_task:form_pool",
         messages.RunLoad: "proveout.agent.load.task:run_load",
         messages.RunCapture: "proveout.agent.capture.kinds:capture",
     }

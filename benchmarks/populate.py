@@ -1,9 +1,9 @@
 """How fast a population is loaded, beside psql's `\\copy` of the same rows from files: one run, interleaved, medians, ratios.
 
-    python benchmarks/populate.py [--workload hlr|tptbm|prepaid] [--scale X] [--workers N] [--rounds N] [--json FILE]
+    python benchmarks/populate.py [--workload hlr|tptbm|prepaid|tprocc] [--scale X] [--workers N] [--rounds N] [--json FILE]
 
 At scale 1 each workload has four to five million rows: 500,000 subscribers (hlr), 2000 × 2000 rows (tptbm), 2 million customers
-(prepaid). Much fewer would measure how fast our workers start.
+(prepaid), 8 warehouses (tprocc). Much fewer would measure how fast our workers start.
 
 Both sides load one embedded PostgreSQL and end with the same tables: keys, indexes, foreign keys, vacuumed and analysed.
 Ours is the whole task (worker start-up and the final count as well); it makes its rows while it loads. `\\copy` reads text
@@ -33,15 +33,18 @@ from typing import Any
 import psycopg
 
 from proveout.agent.load.populate import populate, slices
+from proveout.agent.load.populate_plain import plain_rows
 from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.provision.installation import find_installation
 from proveout.dsl.plan import System, Workload
 from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.parameters import KINDS, to_values
 from proveout.dsl.workloads.table import build
+from proveout.dsl.workloads.tprocc_parameters import UNITS_PER_WAREHOUSE
 from proveout.proto.messages import Endpoint, PopulateSystem
 
-UNITS = {"hlr": 500_000, "prepaid": 2_000_000, "tptbm": 4_000_000}
+UNITS = {"hlr": 500_000, "prepaid": 2_000_000, "tprocc": 8 * UNITS_PER_WAREHOUSE, "tptbm": 4_000_000}
+UNITS_AT_ONCE = 2_000
 
 
 @dataclass
@@ -125,13 +128,16 @@ def write_files(folder: Path, population: Population, workers: int) -> list[tupl
     for number, (first, count) in enumerate(slices(population.units, workers)):
         for table in population.tables:
             path = folder / f"{table.name}.{number}.txt"
-            columns = [c.astype(str) if c.dtype.kind == "S" else c for c in table.rows(first, count)]
             with path.open("w") as file:
-                file.writelines(
-                    "\t".join(map(str, row)) + "\n" for row in zip(*(c.tolist() for c in columns), strict=True)
-                )
+                for start in range(first, first + count, UNITS_AT_ONCE):
+                    rows = plain_rows(table, start, min(UNITS_AT_ONCE, first + count - start))
+                    file.writelines("\t".join(map(_text, row)) + "\n" for row in rows)
             files.append((table.name, path))
     return files
+
+
+def _text(value: object) -> str:
+    return r"\N" if value is None else str(value)
 
 
 @contextmanager
@@ -148,6 +154,8 @@ def server(folder: Path) -> Iterator[Endpoint]:
 def workload_of(kind: str, units: int) -> Workload:
     """A workload of about that many units."""
     size = {"key": math.isqrt(units)} if kind == "tptbm" else {"population": units}
+    if kind == "tprocc":
+        size = {"warehouses": max(1, units // UNITS_PER_WAREHOUSE)}
     return Workload(name=kind, kind=kind, parameters=to_values(KINDS[kind].model_validate(size)))
 
 

@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import re
+import secrets
 import statistics
 import subprocess
 import sys
@@ -50,10 +51,16 @@ def workload(warehouses: int, *, procedures: bool) -> Workload:
 
 
 def database(dsn: str, name: str) -> str:
-    """The conninfo of a new database on the server."""
+    """The conninfo of a new database with an owner of its own.
+
+    The server's own user has a password of one SCRAM iteration, which go-tpc's driver refuses.
+    """
+    password = secrets.token_hex(16)
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    return make_conninfo(dsn, dbname=name)
+        connection.execute("SET scram_iterations = 4096")
+        connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}'")
+        connection.execute(f"CREATE DATABASE {name} OWNER {name}")
+    return make_conninfo(dsn, dbname=name, user=name, password=password)
 
 
 class GoTpc:
@@ -78,6 +85,8 @@ class GoTpc:
         given = {name: str(value) for name, value in self._given.items()}
         socket = f"sslmode=disable&host={quote(given['host'], safe='')}&port={given['port']}"
         argv = [str(self._program), "tpcc", verb, "-d", "postgres", "-U", given["user"], "-p", given["password"]]
+        # Of two hosts its driver takes the one that sorts last, and a socket's folder can only be given as a parameter
+        argv += ["-H", "-", "-P", given["port"]]
         argv += ["-D", given["dbname"], "--warehouses", str(self._warehouses), "--conn-params", socket, *options]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode:

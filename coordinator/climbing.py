@@ -10,6 +10,7 @@ from proveout.coordinator import iteration
 from proveout.coordinator.exchange import ProbeDue, Unresolved
 from proveout.coordinator.facts import Facts
 from proveout.coordinator.invariants import after_iteration, after_stage
+from proveout.coordinator.pooling import pool_part
 from proveout.coordinator.preparing import forget_parts
 from proveout.coordinator.state import Turn
 from proveout.coordinator.stats import confidence_after
@@ -112,6 +113,8 @@ def _begin(turn: Turn, stage: Ladder | Search, slot: tuple[int, int], rate: floa
     finished, attempt = turn.state.facts.tries(stage.id, rung, repeat)
     if settled(stage, finished):
         return False
+    if pool_part(turn, stage):
+        return True
     identity = IterationId(stage=stage.id, rung=rung, repeat=repeat, attempt=attempt)
     iteration.begin(turn, stage, identity, rate, iteration.windows_of(stage, phase))
     return True

@@ -33,6 +33,7 @@ from proveout.proto.messages import (
     Checkpoint,
     CompareSystems,
     Endpoint,
+    FormPool,
     InspectSystem,
     LinkSystems,
     LoadPool,
@@ -107,6 +108,12 @@ def present(hosts: Iterable[str], without: Collection[str]) -> tuple[str, ...]:
     return tuple(host for host in hosts if host not in without)
 
 
+def makers(stage: Ladder | Search, without: Collection[str] = ()) -> tuple[str, ...]:
+    """The hosts whose agents get load tasks: all clients, or of a Ray pool the first, which drives the cluster."""
+    clients = present(stage.clients, without)
+    return clients if stage.pool.kind == "local" else clients[:1]
+
+
 def dispensable(plan: Plan, host: str, without: Collection[str], finished: Container[str]) -> bool:
     """Whether a run can go on without a host: no system is on it, and every stage that is left keeps a client."""
     gone = {*without, host}
@@ -160,10 +167,7 @@ def loads(
     """The load of an iteration: one task for each client host that has a share; those that are gone leave theirs to the rest."""
     workload = plan.workload(stage.workload)
     pool = stage.pool
-    clients = present(stage.clients, without)
-    if pool.kind == "ray":  # the first drives the cluster
-        clients = clients[:1]
-    given = shares(clients, iteration.rung, rate, _distribution(stage))
+    given = shares(makers(stage, without), iteration.rung, rate, _distribution(stage))
     return tuple(
         (
             host,
@@ -248,6 +252,8 @@ def what(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind o
             return f"sql:{endpoint.system}"
         case Checkpoint(endpoint=endpoint):
             return f"checkpoint:{endpoint.system}"
+        case FormPool():
+            return "pool"
         case RunLoad():
             return "load"
         case RunCapture(capture=capture):
@@ -259,7 +265,7 @@ def deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911  # one arm per kind of
     match spec:
         case InspectSystem() | ReadFacts():
             return 30.0
-        case StartSystem() | StopSystem():
+        case StartSystem() | StopSystem() | FormPool():
             return 180.0
         case PopulateSystem(workload=workload):
             return 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN

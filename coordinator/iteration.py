@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from proveout.coordinator import dag
 from proveout.coordinator.exchange import Forget, Gather, StartLoads, Summarise, Tell
-from proveout.coordinator.state import Iterating, Turn
+from proveout.coordinator.state import Cluster, Iterating, Turn
 from proveout.dsl.plan import Ladder, Search, Windows
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.messages import (
@@ -187,6 +187,7 @@ def failed(turn: Turn, step: Iterating, key: str, error: TaskError) -> None:
     again = failures <= max(1, stage_of(turn, step).retries) and error.code not in _FINAL_CODES
     reason = f"{_task_name(key)}: {error.message}"
     void(turn, step, reason, rerun=again)
+    turn.set(cluster=Cluster())  # the agent that drives it has ended its part
     if again:
         recheck(turn, step)
     else:

@@ -6,7 +6,7 @@ Data flow: `results` hands over the rungs' throughputs -> `find` -> `Knee` (whic
 Kneedle (Satopää, Albrecht, Irwin, Raghavan: Finding a "Kneedle" in a Haystack, ICDCS Workshops 2011) on the rungs that were run:
 threads x and mean throughput y are scaled to 0 … 1; the knee is the rung where the curve is farthest above the straight line from
 its first to its last point, max(y - x). It is one only when the distance falls below max - S · mean(Δx), S = 1, at a later
-rung: a curve that is nearly straight has none. Nothing is smoothed: each point is a mean over repeats already.
+rung, and is itself larger than S · mean(Δx): a curve that is nearly straight has none, nor has one that only dips on its way up. Nothing is smoothed: each point is a mean over repeats already.
 
 How sure it is follows from how sure the means are: each is drawn anew 2000 times (a fixed seed) from Student's t, or the normal, that its confidence
 interval stands for. When fewer than 95 % of the draws have a knee, or more throughput there than at the first rung, there is none; nor when it
@@ -99,7 +99,8 @@ def _bends(threads: Floats, curves: Floats) -> tuple[npt.NDArray[np.int64], Floa
     largest = distance.max(axis=1)
     later = np.arange(len(threads)) > at[:, None]
     lowest = np.where(later, distance, np.inf).min(axis=1)
-    bent = (at > 0) & (lowest < largest - SENSITIVITY * float(np.mean(np.diff(x)))) & (height[:, 0] > 0.0)
+    least = SENSITIVITY * float(np.mean(np.diff(x)))
+    bent = (at > 0) & (largest > least) & (lowest < largest - least) & (height[:, 0] > 0.0)
     return np.where(bent, at, NONE), largest
 
 

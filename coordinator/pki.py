@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from proveout.dsl.errors import ProveoutError
+from proveout.proto.messages import ClusterSecrets
 
 COORDINATOR_URI = "proveout://coordinator"
 VALIDITY = datetime.timedelta(days=7)
@@ -79,6 +81,13 @@ class Authority:
         """The authority's certificate."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
+    @property
+    def key_pem(self) -> str:
+        """Its own key: for nodes that sign their certificates themselves."""
+        return self._key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ).decode()
+
     def issue_coordinator(self) -> Credentials:
         """Credentials of a coordinator: a client certificate."""
         names = [x509.UniformResourceIdentifier(COORDINATOR_URI)]
@@ -131,6 +140,14 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SLACK)
         .not_valid_after(now + validity)
+    )
+
+
+def cluster_secrets() -> ClusterSecrets:
+    """A fresh token, and a fresh authority whose key the nodes of a Ray cluster sign their own certificates with."""
+    authority = Authority.create()
+    return ClusterSecrets(
+        token=secrets.token_hex(32), authority=authority.pem.decode(), authority_key=authority.key_pem
     )
 
 

@@ -41,7 +41,8 @@ from proveout.coordinator.journal import Journal, StorageFailed, read
 from proveout.coordinator.judgement import PlanJudgement
 from proveout.coordinator.live import HostMeter
 from proveout.coordinator.local import LocalFabric
-from proveout.coordinator.pki import Credentials
+from proveout.coordinator.pki import Credentials, cluster_secrets
+from proveout.coordinator.pooling import needs_cluster
 from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect
 from proveout.coordinator.state import Setup, State, Timing
 from proveout.coordinator.store import RunDirectory, storage_failed
@@ -153,6 +154,7 @@ class _Loop:
             external=self._sitting.external,
             estimates_s=self._sitting.estimates_s,
             timing=self._sitting.timing,
+            cluster=cluster_secrets() if needs_cluster(self._plan) else None,
         )
         facts = of([*earlier, *opening])
         state, commands = scheduler.start(self._plan, setup, facts, self._judgement, time.monotonic())

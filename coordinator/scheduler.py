@@ -23,7 +23,18 @@ from proveout.coordinator.exchange import (
     Tick,
 )
 from proveout.coordinator.facts import Facts
-from proveout.coordinator.state import Batch, Dialling, Draining, Iterating, Judgement, Setup, State, Turn, Waiting
+from proveout.coordinator.state import (
+    Batch,
+    Cluster,
+    Dialling,
+    Draining,
+    Iterating,
+    Judgement,
+    Setup,
+    State,
+    Turn,
+    Waiting,
+)
 from proveout.coordinator.waves import batch_failed, batch_heard
 from proveout.dsl.plan import Plan
 from proveout.proto.events import AgentLost, AgentUp
@@ -138,6 +149,7 @@ def _gone(turn: Turn, host: str, reason: str) -> None:
         endpoints={name: e for name, e in state.endpoints.items() if name not in on_host},
         linked=state.linked - touched,
         progress=frozenset(),
+        cluster=Cluster() if host in state.cluster.hosts else state.cluster,
         started=state.started - on_host,
         pristine=state.pristine - on_host,
     )

@@ -23,7 +23,7 @@ from proveout.proto.events import (
     Notice,
     VerdictReached,
 )
-from proveout.proto.messages import Cancel, Endpoint, Task, TaskResult, TaskSpec
+from proveout.proto.messages import Cancel, ClusterSecrets, Endpoint, Task, TaskResult, TaskSpec
 
 # ---- what the scheduler needs to be told at the start ------------------------------------------------------------
 
@@ -46,7 +46,7 @@ class Timing:
 class Setup:
     """One sitting of a run: who it is, where provisioned systems keep their data, how the others are reached.
 
-    `estimates_s` gives each stage's expected seconds by id.
+    `estimates_s` gives each stage's expected seconds by id; `cluster` lets agents into a Ray cluster of this sitting.
     """
 
     run_id: str
@@ -55,6 +55,7 @@ class Setup:
     external: Mapping[str, Endpoint] = field(default_factory=dict)
     estimates_s: Mapping[str, float] = field(default_factory=dict)
     timing: Timing = field(default_factory=Timing)
+    cluster: ClusterSecrets | None = None
 
 
 class Judgement(Protocol):
@@ -108,6 +109,7 @@ Purpose: TypeAlias = Literal[
     "sql",
     "invariants",
     "compare",
+    "pool",
     "stop",
     "facts",
 ]
@@ -191,6 +193,14 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A Ray cluster of client agents: the address of its head, and the hosts that are in it, the head's first."""
+
+    address: str = ""
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """Where a run stands. `facts` outlive the coordinator, the rest is this sitting's.
 
@@ -215,6 +225,7 @@ class State:
     rows: int = 0
     tasks: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[tuple[str, int, int], int] = field(default_factory=dict)
+    cluster: Cluster = field(default_factory=Cluster)
     losses: int = 0
     issued: int = 0
     stage: str = ""

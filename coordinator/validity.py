@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from proveout.coordinator import machines
-from proveout.coordinator.dag import shares
+from proveout.coordinator.dag import makers, shares
 from proveout.coordinator.series import Recording, Window
 from proveout.coordinator.stats import BOUNDED_POINTS_MIN, drift
 from proveout.coordinator.wording import number, percent
@@ -140,7 +140,7 @@ def _steady(seen: Observed) -> Iterator[ValidityFinding]:
 
 def _present(seen: Observed) -> Iterator[ValidityFinding]:
     """Clients that the run has gone on without: their share was made by the others, which is not the load as planned."""
-    gone = sorted(set(shares(seen.stage.clients, seen.threads, seen.rate)) - set(seen.loads))
+    gone = sorted(set(shares(makers(seen.stage), seen.threads, seen.rate)) - set(seen.loads))
     if gone:
         text = f"without {', '.join(gone)}, which was lost: the other clients made its share of the load"
         yield _finding("clients", False, text, voids=False)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from proveout.coordinator import dag
 from proveout.coordinator.conditions import SKIPPED
-from proveout.coordinator.state import Batch, Purpose, Turn
+from proveout.coordinator.state import Batch, Cluster, Purpose, Turn
 from proveout.dsl.plan import Populate, Sql, System
 from proveout.proto.events import FactsTaken, InvariantsSeen, PopulateFinished, PropagationCompared, SystemUp
 from proveout.proto.messages import (
@@ -23,9 +23,11 @@ from proveout.proto.messages import (
     CompareSystems,
     Endpoint,
     FactsRead,
+    FormPool,
     InspectSystem,
     InvariantsChecked,
     LinkSystems,
+    PoolFormed,
     Populated,
     PopulateSystem,
     ReadFacts,
@@ -132,6 +134,9 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:
         case PopulateSystem(endpoint=endpoint), Populated():
             stage = populate_under_way(turn)
             turn.emit(PopulateFinished(stage=stage.id, system=endpoint.system, populated=result))
+        case FormPool(), PoolFormed(address=address):
+            hosts = turn.state.cluster.hosts
+            turn.set(cluster=Cluster(address=address, hosts=(*hosts, host)))
         case LinkSystems(source=source), _:
             turn.set(linked=turn.state.linked | {source.system})
         case SnapshotSystem(system=system), _:

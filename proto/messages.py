@@ -153,6 +153,28 @@ class LoadShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSecrets:
+    """What lets a process into a run's Ray cluster: a token, and the authority of its certificates (PEM). Not logged."""
+
+    token: str = field(repr=False)
+    authority: str
+    authority_key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormPool:
+    """Start a Ray node for `cpus` workers (0: the host's cores): the head of a cluster, or one that joins that `head` (`name:port`).
+
+    `address` is what the other hosts know this one by; "" when it does not matter. Answer `PoolFormed`.
+    """
+
+    head: str
+    address: str
+    cpus: int
+    secrets: ClusterSecrets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPool:
     """Where an agent's load workers run: see `plan.Pool`. A `ray` pool without an address is one that the agent forms."""
 
@@ -198,6 +220,7 @@ TaskSpec: TypeAlias = (
     | ReadFacts
     | RunSql
     | Checkpoint
+    | FormPool
     | RunLoad
     | RunCapture
 )
@@ -289,6 +312,13 @@ class InvariantsChecked:
 
     checks: tuple[InvariantCheck, ...]
     seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolFormed:
+    """A Ray node is up in the cluster whose GCS is at `address` (`name:port`)."""
+
+    address: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,7 +445,16 @@ class CaptureResult:
 
 
 TaskResult: TypeAlias = (
-    SystemStarted | Populated | Compared | InvariantsChecked | FactsRead | SqlDone | Done | LoadResult | CaptureResult
+    SystemStarted
+    | Populated
+    | Compared
+    | InvariantsChecked
+    | FactsRead
+    | PoolFormed
+    | SqlDone
+    | Done
+    | LoadResult
+    | CaptureResult
 )
 
 

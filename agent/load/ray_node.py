@@ -36,6 +36,7 @@ START_S = 90.0
 END_S = 8.0
 PATIENCE_S = 2.0
 LINES_MAX = 5
+REAP_MS = 1000
 OBJECT_STORE_BYTES = 128 << 20
 """Ray's shared memory per node: seconds of histograms pass through it, nothing is kept."""
 
@@ -43,8 +44,11 @@ OBJECT_STORE_BYTES = 128 << 20
 class RayNode:
     """A node that was started here, and its guard (a `tasks.Resource`)."""
 
-    def __init__(self, guard: Process, directory: Path, secrets: Secrets, address: str) -> None:
+    def __init__(self, guard: Process, directory: Path, secrets: Secrets, address: str, cpus: int) -> None:
         self._guard, self.directory, self.secrets, self.address = guard, directory, secrets, address
+        self.cpus = cpus
+        self.shared = False
+        """Whether other hosts are in its cluster, which is therefore not this agent's to form anew."""
 
     @classmethod
     async def start(cls, *, cpus: int, secrets: Secrets, head: str = "", own_address: str = "") -> RayNode:
@@ -59,7 +63,7 @@ class RayNode:
         guard = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", MODULE, str(os.getpid())), stdin=PIPE, stdout=PIPE
         )
-        node = cls(guard, directory, secrets, head)
+        node = cls(guard, directory, secrets, head, cpus)
         request = {
             "directory": str(directory),
             "argv": _argv(directory / "t", cpus, head, own_address),
@@ -116,12 +120,17 @@ def _argv(directory: Path, cpus: int, head: str, own_address: str) -> list[str]:
     if head:
         argv.append(f"--address={head}")
     else:
-        argv += ["--head", "--port=0", f"--ray-client-server-port={_free_port()}", f"--temp-dir={directory}"]
+        argv += [
+            "--head",
+            "--port=0",
+            f"--ray-client-server-port={_free_port()}",
+        ]
         argv += ["--include-dashboard=false"]
     if own_address:
         argv.append(f"--node-ip-address={own_address}")
     return [
         *argv,
+        f"--temp-dir={directory}",
         f"--num-cpus={cpus}",
         f"--object-store-memory={OBJECT_STORE_BYTES}",
         "--min-worker-port=0",
@@ -154,6 +163,13 @@ def start(directory: Path, argv: Sequence[str], environment: Mapping[str, str]) 
     return {"address": current.read_text().strip() if current.exists() else ""}
 
 
+def reap() -> None:
+    """Take leave of the daemons' children that have ended: they are this process's now."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 def end(directory: Path) -> None:
     """End all descendants, the polite way first, and remove the directory."""
     for ask in ("terminate", "kill"):
@@ -181,7 +197,8 @@ def main() -> None:
             waiting = select.poll()
             waiting.register(0, select.POLLIN)
             waiting.register(parent, select.POLLIN)
-            waiting.poll()
+            while not waiting.poll(REAP_MS):
+                reap()
     finally:
         end(directory)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -79,11 +80,11 @@ class LoadActor:
         if not isinstance(message, Task) or not isinstance(message.spec, RunLoad):
             raise TypeError(f"an actor arms loads, not {type(message).__name__}")
         self._taken_s = time.monotonic()
-        self._watching = self._watching or asyncio.create_task(self._watch())
         self._is_open = message.spec.share.rate is not None
         work_dir = Path(tempfile.gettempdir())  # a load writes nothing
         self._work = Work(message.key, socket.gethostname(), work_dir, self._resources, self._say)
         self._running = asyncio.create_task(self._run(self._work, message))
+        self._watching = asyncio.create_task(self._watch(self._running))
 
     async def start(self, t0_ns: int) -> None:
         """Start what is armed at this instant of this node's clock."""
@@ -125,10 +126,12 @@ class LoadActor:
         self._said.append((codec.agent_envelope(message).SerializeToString(), transactions))
         self._news.set()
 
-    async def _watch(self) -> None:
-        """End this process when nobody takes any more; the kernel then ends its worker process."""
-        while time.monotonic() - self._taken_s < LEASE_S:  # noqa: ASYNC110 -- the clock ends a lease, nobody signals it
-            await asyncio.sleep(LEASE_S / 20)
+    async def _watch(self, running: asyncio.Task[None]) -> None:
+        """End this process when nobody takes what a load says; the kernel then ends its worker process."""
+        while (left_s := self._taken_s + LEASE_S - time.monotonic()) > 0:
+            await asyncio.wait({running}, timeout=left_s)
+            if running.done():
+                return
         os._exit(ORPHANED)
 
 
@@ -164,9 +167,9 @@ class Member:
         except TimeoutError:
             raise TaskFault("fault", f"{self.name} was silent for {within_s:g} s", way_out=_LOST) from None
         except RayActorError as error:
-            raise TaskFault("fault", f"{self.name} died: {_first_lines(error)}", way_out=_LOST) from None
+            raise TaskFault("fault", f"{self.name} died: {_words(error)}", way_out=_LOST) from None
         except RayError as error:
-            raise TaskFault("fault", f"{self.name} failed: {_first_lines(error)}", way_out=_LOST) from None
+            raise TaskFault("fault", f"{self.name} failed: {_words(error)}", way_out=_LOST) from None
 
     async def messages(self) -> list[tuple[AgentMessage, bytes]]:
         """What it has to say by now, and the packed transactions of each."""
@@ -180,10 +183,11 @@ _LOST = "the iteration counts for nothing; the log of the Ray node tells more"
 _WORDS_MAX = 600
 
 
-def _first_lines(error: Exception) -> str:
-    """What an exception of Ray says, without its colours and its length."""
+def _words(error: Exception) -> str:
+    """What an exception of Ray says, on one line; all of it, with its stack trace, goes to this process's log."""
+    sys.stderr.write(f"{error}\n")
     text = " ".join(str(error).split())
-    return text if len(text) <= _WORDS_MAX else f"{text[:_WORDS_MAX]} …"
+    return text if len(text) <= _WORDS_MAX else f"{text[: _WORDS_MAX // 3]} … {text[-_WORDS_MAX * 2 // 3 :]}"
 
 
 class Fleet:
@@ -200,7 +204,7 @@ class Fleet:
         except Exception as error:  # noqa: BLE001 -- Ray raises a dozen types for a cluster that cannot be had
             raise TaskFault(
                 "unreachable",
-                f"cannot connect to the Ray cluster at {address}: {_first_lines(error)}",
+                f"cannot connect to the Ray cluster at {address}: {_words(error)}",
                 way_out="does it run, is this host one of its nodes, and do RAY_AUTH_TOKEN_PATH and RAY_TLS_* suit it?",
             ) from None
         return cls()
@@ -220,13 +224,16 @@ class Fleet:
         ]
 
     async def crew(self, count: int, placement: str) -> list[Member]:
-        """`count` actors, each with one CPU of its node and its clock's offset; those of the last load when they suit."""
-        if len(self._members) != count:
+        """`count` actors, each with one CPU of its node and its clock's offset; those of the last load where they suit."""
+        places = placed(self.nodes(), count, placement)
+        if any(member.node != node for member, node in zip(self._members, places, strict=False)):
             self.dismiss()
-            self._members = [_hire(node) for node in placed(self.nodes(), count, placement)]
-            await asyncio.gather(*(_greet(member) for member in self._members))
-        await asyncio.gather(*(_read_clock(member) for member in self._members))
-        return self._members
+        new = [_hire(node) for node in places[len(self._members) :]]
+        self._members += new
+        await asyncio.gather(*(_greet(member) for member in new))
+        crew = self._members[:count]
+        await asyncio.gather(*(_read_clock(member) for member in crew))
+        return crew
 
     def dismiss(self) -> None:
         """End the actors at once, their loads with them."""

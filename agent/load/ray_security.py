@@ -14,7 +14,6 @@ import ipaddress
 import os
 import secrets as random
 import socket
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
@@ -25,23 +24,23 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from proveout.proto.messages import ClusterSecrets
+
 VALID_DAYS = 31
 SKEW_H = 24
 PROBE_S = 5.0
 PROBED = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Secrets:
-    """A cluster's token, and the authority that signs a certificate for each of its nodes (PEM)."""
+    """A cluster's token, and the authority that signs a certificate for each of its nodes."""
 
-    token: str = field(repr=False)
-    authority: str
-    authority_key: str = field(repr=False)
+    def __init__(self, secrets: ClusterSecrets) -> None:
+        self._secrets = secrets
 
     @classmethod
     def new(cls) -> Secrets:
-        """Fresh ones."""
+        """Fresh ones, for a cluster of this host alone."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("proveout ray authority")
         certificate = (
@@ -49,21 +48,23 @@ class Secrets:
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .sign(key, hashes.SHA256())
         )
-        return cls(token=random.token_hex(32), authority=_pem(certificate), authority_key=_key_pem(key))
+        token = random.token_hex(32)
+        return cls(ClusterSecrets(token=token, authority=_pem(certificate), authority_key=_key_pem(key)))
 
     def write(self, directory: Path) -> dict[str, str]:
         """Write a node's files into its private directory, 0600, with a new certificate for this host's addresses."""
-        issuer = serialization.load_pem_private_key(self.authority_key.encode(), password=None)
+        authority = x509.load_pem_x509_certificate(self._secrets.authority.encode())
+        issuer = serialization.load_pem_private_key(self._secrets.authority_key.encode(), password=None)
         assert isinstance(issuer, ec.EllipticCurvePrivateKey)  # noqa: S101 - `new` makes no other
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
-            _certificate(_name("proveout ray node"), _name("proveout ray authority"), key.public_key())
+            _certificate(_name("proveout ray node"), authority.subject, key.public_key())
             .add_extension(x509.SubjectAlternativeName(_names_of_this_host()), critical=False)
             .sign(issuer, hashes.SHA256())
         )
         for name, text in (
-            ("token", self.token),
-            ("authority.pem", self.authority),
+            ("token", self._secrets.token),
+            ("authority.pem", self._secrets.authority),
             ("node.pem", _pem(certificate)),
             ("node.key", _key_pem(key)),
         ):

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import importlib.util
 import os
+import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
@@ -18,14 +19,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from proveout.agent.load.ray_node import RayNode
 from proveout.agent.load.ray_security import Secrets, answers, is_open
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.proto import agent_pb2, codec
 from proveout.proto.messages import (
     Cancel,
+    FormPool,
     LoadResult,
     LogLine,
+    PoolFormed,
     RunLoad,
     Sample,
     Start,
@@ -69,7 +74,7 @@ class RayDriver:
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
-            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", **environment},
+            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1", **environment},
         )
         driver = cls(process, address)
         driver._context = context
@@ -174,8 +179,7 @@ async def run_ray_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     Raises TaskFault: `missing` (Ray is not installed), `unreachable` (no cluster), `refused` (a cluster that lets anybody in,
     too few CPUs, another version there), `fault` (an actor, a node or the driver is lost), and those of `task.run_load`.
     """
-    if importlib.util.find_spec("ray") is None:
-        raise TaskFault("missing", "Ray is not installed on this host", way_out="pip install 'proveout[ray]'")
+    _need_ray()
     try:
         driver = await _driver(context, spec)
         return await driver.run(context, spec)
@@ -234,14 +238,45 @@ def _clusters_here() -> str:
 
 async def _formed(context: TaskContext, spec: RunLoad) -> RayNode:
     node = context.resources.get(NODE)
-    if isinstance(node, RayNode) and node.alive:
+    if isinstance(node, RayNode) and node.alive and (node.shared or node.cpus >= spec.workers):
         return node
+    await _give_up(context)
     cpus = max(spec.workers, len(os.sched_getaffinity(0)))
     node = await RayNode.start(cpus=cpus, secrets=Secrets.new())
     context.resources[NODE] = node
     if await is_open(node.address):
         raise TaskFault("refused", f"the Ray cluster formed at {node.address} lets anybody in")
     return node
+
+
+async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
+    """The handler of `FormPool`: a node of a cluster over several hosts, in place of any that this session had before."""
+    _need_ray()
+    await _give_up(context)
+    cpus = spec.cpus or len(os.sched_getaffinity(0))
+    address = await asyncio.to_thread(_own_address, spec.address)
+    node = await RayNode.start(cpus=cpus, secrets=Secrets(spec.secrets), head=spec.head, own_address=address)
+    node.shared = True
+    context.resources[NODE] = node
+    if not spec.head and await is_open(node.address):
+        await _give_up(context)
+        raise TaskFault("refused", f"the Ray cluster formed at {node.address} lets anybody in")
+    return PoolFormed(address=node.address)
+
+
+def _own_address(name: str) -> str:
+    """The IP address of this host that others know by `name`; "" when it is none of this host's, and Ray chooses."""
+    own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(name, None)} if name else set()
+    except OSError:
+        found = set()
+    return min(found & own, default="")
+
+
+def _need_ray() -> None:
+    if importlib.util.find_spec("ray") is None:
+        raise TaskFault("missing", "Ray is not installed on this host", way_out="pip install 'proveout[ray]'")
 
 
 async def _give_up(context: TaskContext) -> None:

@@ -207,6 +207,8 @@ def _transaction(number: int, name: str, entry: TransactionEntry, steps: tuple[S
         single=single,
         requests=itemgetter(number) if bare else None,
         logical_failure=entry.logical_failures,
+        keying_s=entry.keying,
+        thinking_s=entry.think,
     )
 
 

@@ -155,6 +155,19 @@ Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")
 Weight: TypeAlias = Annotated[float, Field(ge=0.0, le=1e9)]
 
 
+def _pause(value: object) -> object:
+    """A duration as a plan writes it, or the seconds that it was compiled to."""
+    seconds = value if isinstance(value, float) else units.duration_s(value)
+    if not 0.0 <= seconds <= units.DAY_S:
+        raise ValueError("a pause is from 0s to 1d")
+    return seconds
+
+
+Pause: TypeAlias = Annotated[
+    float, BeforeValidator(_pause), WithJsonSchema({"type": "string", "pattern": units.DURATION_PATTERN})
+]
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -346,6 +359,8 @@ class TransactionEntry(_Strict):
     logical_failures: Shares | None = Field(
         None, description="Share expected to fail logically, 5% or [2%, 8%]; checked in every iteration."
     )
+    keying: Pause = Field(0.0, description="Closed arrival: a user waits so long before it.")
+    think: Pause = Field(0.0, description="Closed arrival: mean of the exponential think time after it.")
     binds: dict[Name, Generator] = Field(default_factory=dict, max_length=200, description="Where its binds come from.")
     statements: dict[Name, StatementEntry] = Field(
         min_length=1, max_length=100, description="Run in this order, in one transaction."

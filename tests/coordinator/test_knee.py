@@ -47,6 +47,7 @@ def test_a_collapse_bends_at_the_peak() -> None:
         ([100.0 * n for n in THREADS], "bends too little"),
         ([100.0 * n**0.95 for n in THREADS], "bends too little"),
         ([500.0] * 6, "bends too little"),
+        ([1471, 1956, 3695, 3207, 7016, 13_000], "bends too little"),
         ([800, 700, 600, 500, 400, 300], "bends too little"),
     ],
 )

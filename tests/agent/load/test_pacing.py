@@ -41,7 +41,7 @@ def test_constant_arrivals(terminal: int, total: int, rate: float, ramp_s: float
 
 
 @given(st.integers(1, 97), st.floats(0.01, 1e6), st.floats(0, 30))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_the_shares_of_all_terminals_are_the_whole_schedule(total: int, rate: float, ramp_s: float) -> None:
     pacing = Pacing(total=total, rate=rate, ramp_s=ramp_s)
     whole = due(Pacing(total=1, rate=rate, ramp_s=ramp_s), 0, 8 * total)
@@ -50,7 +50,7 @@ def test_the_shares_of_all_terminals_are_the_whole_schedule(total: int, rate: fl
 
 
 @given(st.integers(1, 50), st.floats(0.1, 1e5), st.sampled_from(["constant", "poisson"]), st.integers(0, 49))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_due_times_never_go_back(total: int, rate: float, distribution: str, terminal: int) -> None:
     pacing = Pacing(total=total, rate=rate, ramp_s=1.0, distribution=distribution, seed=3)  # type: ignore[arg-type]
     times = due(pacing, terminal % total, 3000)
@@ -109,7 +109,7 @@ def test_windows_on_the_clock_hold_their_first_instant_and_not_their_last() -> N
 
 # ---- rates that change over the measure window ----------------------------------------------------------------------
 
-RATES = st.floats(1.0, 20_000.0)
+RATES = st.floats(1.0, 5_000.0)
 SECONDS = st.floats(0.5, 20.0)
 
 
@@ -149,7 +149,7 @@ def test_ramps_have_the_rate_s_integral(low: float, high: float, expected_ms: li
 
 
 @given(RATES, RATES, st.floats(0.0, 10.0), SECONDS, st.integers(0, 200_000))
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_every_arrival_of_a_ramp_is_due_when_that_many_have_arrived(
     low: float, high: float, up_s: float, measure_s: float, arrival: int
 ) -> None:
@@ -166,7 +166,7 @@ def test_every_arrival_of_a_ramp_is_due_when_that_many_have_arrived(
     st.floats(0.0, 5.0),
     st.sampled_from(["constant", "poisson"]),
 )
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 def test_any_split_into_agents_and_workers_fires_exactly_the_schedule(
     total: int, workers: list[int], low: float, high: float | None, up_s: float, distribution: str
 ) -> None:
@@ -206,7 +206,7 @@ def test_a_poisson_ramp_brings_as_many_as_its_rate_s_integral() -> None:
     st.floats(0.0, 2.0),
     st.floats(0.0, 2.0),
 )
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_arrivals_that_were_never_begun_are_counted_as_they_would_have_fired(
     total: int, low: float, high: float | None, distribution: str, begin_s: float, end_s: float
 ) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 import re
-import signal
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,8 +37,17 @@ def sessions() -> set[Path]:
     return set(Path("/tmp").glob("pvray-*"))
 
 
-def descendants() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+def descendants() -> list[tuple[psutil.Process, str]]:
+    """The children of this process and theirs, with their command lines."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # and zombies
+            found.append((process, " ".join(process.cmdline())))
+    return found
+
+
+def actors() -> list[psutil.Process]:
+    return [process for process, words in descendants() if "LoadActor" in words]
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +56,7 @@ def nothing_left() -> Iterator[None]:
     before = sessions()
     yield
     assert sessions() <= before
-    assert not [words for words in (" ".join(p.cmdline()) for p in descendants()) if RAYS.search(words)]
+    assert not [words for _, words in descendants() if RAYS.search(words)]
 
 
 @pytest.fixture
@@ -58,6 +66,16 @@ async def on_ray(context: Context) -> AsyncIterator[Context]:
     for resource in reversed(list(context.resources.values())):
         await resource.close(keep_data=False)
     context.resources.clear()
+
+
+async def under_way(context: Context, running: asyncio.Task[LoadResult]) -> None:
+    """Wait until the load has told a second; raise its failure when it has none to tell."""
+    first = asyncio.create_task(context.first_second.wait())
+    async with asyncio.timeout(60):
+        await asyncio.wait((first, running), return_when=asyncio.FIRST_COMPLETED)
+    if not first.done():
+        first.cancel()
+        await running
 
 
 def ok(result: LoadResult) -> dict[str, int]:
@@ -90,11 +108,10 @@ async def test_an_actor_that_is_killed_voids_the_load_and_the_next_one_runs(
 ) -> None:
     asked: RunLoad = spec(hlr_database, windows=(0.3, 30.0, 0.0))  # type: ignore[operator]
     running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
-    async with asyncio.timeout(60):
-        await on_ray.first_second.wait()
-    actors = [p for p in descendants() if "LoadActor" in " ".join(p.cmdline())]
-    assert len(actors) == 2
-    os.kill(actors[0].pid, signal.SIGKILL)
+    await under_way(on_ray, running)
+    found = actors()
+    assert len(found) == 2
+    found[0].kill()
     async with asyncio.timeout(20):
         with pytest.raises(TaskFault, match="died") as raised:
             await running
@@ -109,10 +126,8 @@ async def test_an_actor_that_is_silent_is_lost_within_the_lease(
 ) -> None:
     asked: RunLoad = spec(hlr_database, windows=(0.3, 60.0, 0.0))  # type: ignore[operator]
     running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
-    async with asyncio.timeout(60):
-        await on_ray.first_second.wait()
-    actor = next(p for p in descendants() if "LoadActor" in " ".join(p.cmdline()))
-    actor.suspend()
+    await under_way(on_ray, running)
+    actors()[0].suspend()
     async with asyncio.timeout(25):
         with pytest.raises(TaskFault, match="was silent for 10 s"):
             await running
@@ -121,8 +136,7 @@ async def test_an_actor_that_is_silent_is_lost_within_the_lease(
 async def test_a_cancelled_load_leaves_nothing(on_ray: Context, hlr_database: str, spec: object) -> None:
     asked: RunLoad = spec(hlr_database, windows=(0.3, 30.0, 0.0))  # type: ignore[operator]
     running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
-    async with asyncio.timeout(60):
-        await on_ray.first_second.wait()
+    await under_way(on_ray, running)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

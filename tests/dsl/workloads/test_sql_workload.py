@@ -122,6 +122,13 @@ def test_fast_path_only_where_it_says_the_same() -> None:
     assert not found["Buy"].single
 
 
+def test_pauses() -> None:
+    one = built(
+        "transactions: {A: {keying: 2s, think: 500ms, statements: {s: SELECT 1}}, B: {statements: {s: SELECT 1}}}"
+    )
+    assert [(kind.keying_s, kind.thinking_s) for kind in one.transactions] == [(2.0, 0.5), (0.0, 0.0)]
+
+
 def test_a_bind_is_drawn_once_for_a_transaction() -> None:
     one = built()
     keys = one.keys(stream_of(1, 0))

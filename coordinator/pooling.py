@@ -1,0 +1,58 @@
+"""Ray clusters of several client hosts: the first one's agent forms it, the others join, before the first load that needs it. Pure.
+
+Called by `climbing` before an iteration begins; looks at `State.cluster` only. A cluster that has lost a host, an agent or an
+iteration is forgotten and formed anew. The load itself goes to the first host, whose agent drives the cluster.
+"""
+
+from __future__ import annotations
+
+from proveout.coordinator import dag
+from proveout.coordinator.state import Cluster, Turn
+from proveout.coordinator.waves import batch
+from proveout.dsl.plan import Host, Ladder, Plan, Search
+from proveout.proto.messages import FormPool
+
+
+def formed_over(stage: Ladder | Search) -> bool:
+    """Whether the stage's Ray pool spans more than one client host of the plan."""
+    return stage.pool.kind == "ray" and not stage.pool.address and len(stage.clients) > 1
+
+
+def needs_cluster(plan: Plan) -> bool:
+    """Whether a run of the plan needs the secrets of a cluster."""
+    return any(formed_over(stage) for stage in plan.stages if isinstance(stage, Ladder | Search))
+
+
+def pool_part(turn: Turn, stage: Ladder | Search) -> bool:
+    """Begin what is missing of the stage's cluster; False when nothing is."""
+    state, secrets = turn.state, turn.state.setup.cluster
+    if secrets is None or not formed_over(stage):
+        return False
+    clients = dag.present(stage.clients, state.facts.without)
+    cluster = state.cluster
+    if cluster.hosts[:1] != clients[:1] or not set(cluster.hosts) <= set(clients):
+        cluster = Cluster()
+    missing = [host for host in clients if host not in cluster.hosts]
+    if not missing:
+        return False
+    workers = stage.pool.workers or stage.workers or 0
+    tasks = [
+        (
+            host,
+            FormPool(
+                head=cluster.address,
+                address=_address(state.plan.host(host)),
+                cpus=-(-workers // len(clients)),
+                secrets=secrets,
+            ),
+        )
+        for host in (missing if cluster.address else missing[:1])
+    ]
+    turn.set(cluster=cluster)
+    batch(turn, "pool", [tasks])
+    return True
+
+
+def _address(host: Host) -> str:
+    """What other hosts know it by; "" when its agent is a child of this coordinator, and Ray finds one itself."""
+    return "" if host.is_local else host.address.rpartition(":")[0].strip("[]")

@@ -1,0 +1,24 @@
+"""A cluster that is not proveout's, for a test: `ray_cluster.py` with the environment that says how it lets people in.
+
+Two nodes by `ray.cluster_utils.Cluster`; says the address on its stdout; a line on its stdin kills the second node the hard way;
+ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from ray.cluster_utils import Cluster
+
+SMALL = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+
+cluster = Cluster(initialize_head=True, head_node_args=SMALL)
+try:
+    second = cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
+    sys.stdout.write(f"address {cluster.address}\n")
+    sys.stdout.flush()
+    if sys.stdin.readline():
+        cluster.remove_node(second, allow_graceful=False)
+        sys.stdin.read()
+finally:
+    cluster.shutdown()

@@ -1,0 +1,92 @@
+"""A client agent's part of a Ray cluster, as a process that a test can put into a network namespace.
+
+    ray_member.py OWN-ADDRESS <one JSON line on stdin>
+
+The head (no `head` in the line) forms, says its address, waits for a line, runs a load of it on SQLite, and says what came of
+it; a member joins and stays. Every line said is JSON. Ends with its stdin, and leaves nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from proveout.agent.load.ray_task import form_pool
+from proveout.agent.load.task import run_load
+from proveout.agent.tasks import TaskFault
+from proveout.dsl.plan import Windows, Workload
+from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.proto.messages import ClusterSecrets, Endpoint, FormPool, LoadPool, LoadShare, RunLoad
+
+
+def say(**what: Any) -> None:
+    sys.stdout.write(json.dumps({**what, "at": time.monotonic()}) + "\n")
+    sys.stdout.flush()
+
+
+class Context:
+    key, host = "run/ladder/2/1/1/load/client1", "client1"
+
+    def __init__(self, work_dir: Path) -> None:
+        self.work_dir = work_dir
+        self.resources: dict[str, Any] = {}
+
+    def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
+
+    def log(self, level: str, text: str) -> None:
+        say(log=text)
+
+    def sample(self, sample: Any) -> None:
+        say(second=sample.second, ok=sum(load.counts.ok for load in sample.transactions))
+
+    def armed(self) -> None:
+        say(armed=True)
+
+    async def started(self) -> int:
+        return time.monotonic_ns() + 300_000_000
+
+    async def finished(self) -> None: ...
+
+
+def load(asked: dict[str, Any]) -> RunLoad:
+    workload = Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=asked["population"])))
+    return RunLoad(
+        workload=workload,
+        endpoint=Endpoint(system="db", engine="sqlite", dsn=asked["dsn"]),
+        share=LoadShare(first=0, count=4, total=4, rate=asked["rate"]),
+        windows=Windows(ramp_up_s=0.5, measure_s=asked["measure_s"], ramp_down_s=0.2),
+        workers=4,
+        seed=1,
+        label="test",
+        pool=LoadPool(kind="ray"),
+    )
+
+
+async def main() -> None:
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    asked = json.loads(await lines.readline())
+    with tempfile.TemporaryDirectory() as folder:
+        context = Context(Path(folder))
+        secrets = ClusterSecrets(**asked["secrets"])
+        spec = FormPool(head=asked.get("head", ""), address=sys.argv[1], cpus=2, secrets=secrets)
+        try:
+            say(address=(await form_pool(context, spec)).address)
+            while line := await lines.readline():
+                try:
+                    result = await run_load(context, load(json.loads(line)))
+                    say(ended=result.ended_in_window, skew_ns=result.start_skew_ns)
+                except TaskFault as fault:
+                    say(fault=fault.what, code=fault.code)
+        finally:
+            for resource in reversed(list(context.resources.values())):
+                await resource.close(keep_data=False)
+            say(left=True)
+
+
+asyncio.run(main())

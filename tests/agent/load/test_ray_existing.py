@@ -1,0 +1,90 @@
+"""Loads on a Ray cluster that runs already: let in by its token, spread over its nodes, a node killed; refused when it is open."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proveout.agent.load.ray_task import DRIVER, NODE
+from proveout.agent.load.task import run_load
+from proveout.agent.tasks import TaskFault
+from proveout.proto.messages import LoadPool
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[tuple[Process, str]]:
+    """A cluster of another program, with this process's environment."""
+    script = str(Path(__file__).parent / "ray_cluster.py")
+    process = await asyncio.create_subprocess_exec(sys.executable, script, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        async with asyncio.timeout(90):
+            while line := await process.stdout.readline():
+                word, _, address = line.decode().strip().partition(" ")
+                if word == "address":
+                    break
+            else:
+                raise AssertionError("the cluster did not come up")
+        yield process, address
+    finally:
+        process.stdin.close()
+        async with asyncio.timeout(60):
+            while await process.stdout.read(1 << 16):
+                pass
+            await process.wait()
+
+
+@pytest.fixture(autouse=True)
+def _own_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ray's default directory is not for tests, and the one of a test is too deep for its sockets."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    with tempfile.TemporaryDirectory(prefix="pvt-", dir="/tmp", ignore_cleanup_errors=True) as home:
+        monkeypatch.setenv("RAY_TMPDIR", home)
+        yield
+
+
+async def test_a_guarded_cluster_takes_a_load_and_the_loss_of_a_node_voids_it(
+    context: Any, hlr_database: str, spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "7" * 64)
+    async with cluster() as (process, address):
+        assert process.stdin is not None
+        pool = LoadPool(kind="ray", address=address)
+        result = await run_load(context, replace(spec(hlr_database, rate=100.0, workers=0), pool=pool))
+        assert result.ended_in_window == 100
+        assert NODE not in context.resources  # nothing was formed here
+
+        asked = replace(spec(hlr_database, windows=(0.3, 60.0, 0.0), workers=2), pool=pool)
+        context.first_second.clear()
+        running = asyncio.create_task(run_load(context, asked))
+        async with asyncio.timeout(60):
+            await context.first_second.wait()
+        process.stdin.write(b"kill\n")
+        async with asyncio.timeout(25):
+            with pytest.raises(TaskFault, match=r"died|silent") as raised:
+                await running
+        assert raised.value.code == "fault"
+        assert DRIVER not in context.resources
+
+
+async def test_a_cluster_that_lets_anybody_in_is_refused(
+    context: Any, hlr_database: str, spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    async with cluster() as (_, address):
+        with pytest.raises(TaskFault, match="lets anybody in") as raised:
+            await run_load(context, replace(spec(hlr_database), pool=LoadPool(kind="ray", address=address)))
+        assert raised.value.code == "refused"

@@ -1,0 +1,163 @@
+"""A Ray cluster of two nodes in two network namespaces: both take actors; a link that goes down in mid-measure voids the load.
+
+Needs root, for namespaces; elsewhere it is skipped. Both nodes share a machine and so its clock: that the offset of another
+clock is subtracted is shown for numbers only (`test_ray_driver`), not on two machines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from proveout.agent.load.populate import populate
+from proveout.agent.provision.handlers import start_system
+from proveout.coordinator.pki import cluster_secrets
+from proveout.dsl.plan import System, Workload
+from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.proto.messages import PopulateSystem, StartSystem, SystemStarted
+
+pytest.importorskip("ray")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
+]
+
+POPULATION = 500
+NAMES = ("pvray-a", "pvray-b")
+ADDRESSES = ("198.18.77.1", "198.18.77.2")
+LEASE_S = 10.0
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def namespaces() -> Iterator[None]:
+    try:
+        for name in NAMES:
+            ip("netns", "add", name)
+        ip("link", "add", NAMES[0], "netns", NAMES[0], "type", "veth", "peer", "name", NAMES[1], "netns", NAMES[1])
+        for name, address in zip(NAMES, ADDRESSES, strict=True):
+            ip("-n", name, "address", "add", f"{address}/24", "dev", name)
+            ip("-n", name, "link", "set", name, "up")
+            ip("-n", name, "link", "set", "lo", "up")
+        yield
+    finally:
+        for name in NAMES:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+class Member:
+    """A `ray_member.py` in a namespace."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+
+    @classmethod
+    async def start(cls, number: int, **first: Any) -> Member:
+        script = str(Path(__file__).parent / "ray_member.py")
+        argv = ("ip", "netns", "exec", NAMES[number], sys.executable, script, ADDRESSES[number])
+        member = cls(await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE))
+        member.tell(**first)
+        return member
+
+    def tell(self, **what: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(what).encode() + b"\n")
+
+    async def until(self, key: str, within_s: float = 90) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(within_s):
+            while True:
+                line = await self.process.stdout.readline()
+                assert line, f"it ended before it said {key}"
+                said: dict[str, Any] = json.loads(line)
+                assert key == "fault" or "fault" not in said, said
+                if key in said:
+                    return said
+
+    def descendants(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    async def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        async with asyncio.timeout(40):
+            await self.process.wait()
+
+
+@pytest.fixture
+async def cluster(namespaces: None) -> AsyncIterator[tuple[Member, Member]]:
+    secrets = dataclasses.asdict(cluster_secrets())
+    before = set(Path("/tmp").glob("pvray-*"))
+    head = await Member.start(0, secrets=secrets)
+    members = [head]
+    try:
+        address = (await head.until("address"))["address"]
+        assert address.startswith(ADDRESSES[0])
+        members.append(await Member.start(1, secrets=secrets, head=address))
+        assert (await members[1].until("address"))["address"] == address
+        processes = [process for member in members for process in member.descendants()]
+        yield head, members[1]
+    finally:
+        for member in reversed(members):
+            await member.end()
+    assert set(Path("/tmp").glob("pvray-*")) <= before
+    assert not [process for process in processes if process.is_running() and process.status() != "zombie"]
+
+
+@pytest.fixture
+async def dsn(context: Any, tmp_path: Path) -> str:
+    system = System(name="db", engine="sqlite", host="db1", provision="embedded")
+    started = await start_system(context, StartSystem(system=system, data_root=str(tmp_path / "data")))
+    assert isinstance(started, SystemStarted)
+    workload = Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=POPULATION)))
+    await populate(context, PopulateSystem(workload=workload, endpoint=started.endpoint, workers=1))
+    return started.endpoint.dsn
+
+
+def loaders(member: Member) -> list[psutil.Process]:
+    """The worker processes of loads on a node."""
+    return [p for p in member.descendants() if "proveout.agent.load.worker" in words_of(p)]
+
+
+def words_of(process: psutil.Process) -> str:
+    """Its command line; "" when it is not there any more."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # and zombies
+        return ""
+
+
+async def test_two_nodes_share_a_load_and_a_cut_link_voids_it_within_the_lease(
+    cluster: tuple[Member, Member], dsn: str
+) -> None:
+    head, member = cluster
+    head.tell(dsn=dsn, population=POPULATION, rate=100.0, measure_s=2.0)
+    assert (await head.until("ended"))["ended"] == 200
+    assert (len(loaders(head)), len(loaders(member))) == (2, 2)
+
+    head.tell(dsn=dsn, population=POPULATION, rate=100.0, measure_s=60.0)
+    await head.until("second")
+    ip("-n", NAMES[1], "link", "set", NAMES[1], "down")
+    deadline = time.monotonic() + LEASE_S + 10
+    fault = await head.until("fault", within_s=LEASE_S + 5)
+    assert ADDRESSES[1] in fault["fault"]
+    assert fault["code"] == "fault"
+    # Nobody can tell the node beyond the cut to stop: it does so itself
+    async with asyncio.timeout_at(deadline - time.monotonic() + asyncio.get_running_loop().time()):
+        while loaders(member):  # noqa: ASYNC110 -- a poll with a deadline: another process's children end
+            await asyncio.sleep(0.2)
