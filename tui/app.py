@@ -12,6 +12,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from textual.app import App
 from textual.binding import Binding
+from textual.widgets import Input
 
 from proveout.tui import feed
 from proveout.tui.model import RunView, reduce
@@ -34,7 +35,7 @@ class RunApp(App[Left]):
         Binding("ctrl+c,ctrl+q", "leave", "Quit", show=False, priority=True),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("t", "light_or_dark", "Light/dark"),
-        Binding("space", "pause", "Pause"),
+        Binding("space", "pause", "Pause", priority=True),
         Binding("plus,equals_sign", "pace(1)", "Faster", key_display="+"),
         Binding("minus", "pace(-1)", "Slower", key_display="-"),
     ]
@@ -83,7 +84,9 @@ class RunApp(App[Left]):
         return "nobody drives this run" if self._over and self.view.ended is None else ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Speed is for replays."""
+        """Speed is for replays; in a filter the space bar writes a space."""
+        if action == "pause" and isinstance(self.focused, Input):
+            return False
         return isinstance(self.source, Replay) if action in {"pause", "pace"} else True
 
     def action_pause(self) -> None:

@@ -37,13 +37,13 @@ def ladders(view: RunView) -> list[tuple[StageView, list[tuple[int, float, float
     return found
 
 
-def seconds_axis(ticks: Sequence[LoadTick], width: int) -> list[int]:
+def seconds_axis(ticks: Sequence[LoadTick], width: int) -> list[float]:
     """Whole seconds for the marks of the time axis, about one per 12 columns."""
     if not ticks:
         return []
     first, last = ticks[0].second, ticks[-1].second
     step = max(1, -(-(last - first) // max(width // 12, 1)))
-    return list(range(first, last + 1, step))
+    return [float(second) for second in range(first, last + 1, step)]
 
 
 class RateChart(PlotextPlot):
@@ -65,7 +65,7 @@ class RateChart(PlotextPlot):
         if ticks:
             self.plt.ylim(0, max(max(t.tps for t in ticks) * 1.05, 1.0))
         if marks := seconds_axis(ticks, self.size.width):
-            self.plt.xticks(marks, [f"{mark} s" for mark in marks])
+            self.plt.xticks(marks, [f"{mark:g} s" for mark in marks])
         self.refresh()
 
 
@@ -83,7 +83,7 @@ class ResponseChart(PlotextPlot):
         for second in boundaries(view.ticks):
             self.plt.vline(second, "gray")
         if marks := seconds_axis(view.ticks, self.size.width):
-            self.plt.xticks(marks, [f"{mark} s" for mark in marks])
+            self.plt.xticks(marks, [f"{mark:g} s" for mark in marks])
         self.refresh()
 
 
