@@ -60,11 +60,25 @@ def seconds_axis(ticks: Sequence[LoadTick], width: int) -> list[float]:
     return [float(second) for second in range(first, last + 1, step)]
 
 
-class RateChart(PlotextPlot):
+class Chart(PlotextPlot):
+    """A chart that is drawn only when its data or its size have changed: building one costs milliseconds."""
+
+    _drawn: object = None
+
+    def is_news(self, data: object) -> bool:
+        """Whether there is something else to draw than the last time."""
+        now = (data, self.size)
+        news, self._drawn = now != self._drawn, now
+        return news
+
+
+class RateChart(Chart):
     """Transactions per second, second by second."""
 
     def show(self, view: RunView) -> None:
         """Draw the ticks of the iteration under way, or of the last one."""
+        if not self.is_news(view.ticks):
+            return
         self.plt.clear_figure()
         ticks = view.ticks
         self.plt.title("TPS (filled: measure window)" if ticks else "TPS: no load yet")
@@ -83,11 +97,13 @@ class RateChart(PlotextPlot):
         self.refresh()
 
 
-class ResponseChart(PlotextPlot):
+class ResponseChart(Chart):
     """Median and 99th percentile of the response time, second by second, in milliseconds."""
 
     def show(self, view: RunView) -> None:
         """Draw the ticks of the iteration under way, or of the last one."""
+        if not self.is_news(view.ticks):
+            return
         self.plt.clear_figure()
         self.plt.title("response, ms")
         seconds = [tick.second for tick in view.ticks]
@@ -101,11 +117,13 @@ class ResponseChart(PlotextPlot):
         self.refresh()
 
 
-class LadderChart(PlotextPlot):
+class LadderChart(Chart):
     """Mean TPS by threads with 95 % intervals, one line per ladder."""
 
     def show(self, view: RunView) -> None:
         """Draw every ladder as far as it has come."""
+        if not self.is_news(ladders(view)):
+            return
         self.plt.clear_figure()
         found = ladders(view)
         self.plt.title("TPS by threads, 95 % interval over repeats" if found else "TPS by threads: no rung yet")
