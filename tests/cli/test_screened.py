@@ -47,7 +47,8 @@ class Terminal:
             if select.select([self.master], [], [], 0.1)[0]:
                 try:
                     self.drawn += os.read(self.master, 65536)
-                except OSError:  # the last one that had the terminal is gone
+                except OSError:  # the last one that had the terminal is gone, or about to be
+                    self.process.wait(DEADLINE_S)
                     assert holds(), self.drawn[-2000:]
                     return
 
@@ -114,6 +115,22 @@ def test_stopping_from_the_screen_ends_the_run_and_gives_its_code(tmp_path: Path
         terminal.press("q")
         terminal.until(lambda: terminal.process.poll() is not None)
         assert terminal.process.returncode == 130
+    finally:
+        terminal.close()
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_is_said_with_the_way_on(tmp_path: Path) -> None:
+    terminal = Terminal("run", "plans/smoke.yaml", "--runs-dir", str(tmp_path / "runs"))
+    try:
+        terminal.until(lambda: b"populate" in terminal.drawn)
+        directory = the_run(tmp_path / "runs")
+        assert directory is not None
+        os.kill(int((directory / "lock").read_text()), signal.SIGKILL)
+        terminal.until(lambda: b"nobody drives" in terminal.drawn)
+        terminal.press("q")
+        terminal.until(lambda: terminal.process.poll() is not None and b"proveout resume" in terminal.drawn)
+        assert terminal.process.returncode == 4
     finally:
         terminal.close()
 

@@ -97,6 +97,8 @@ class RunScreen(Screen[None]):
     def show(self, view: RunView, note: str) -> None:
         """Bring up to date what can be seen."""
         self._view, self._note = view, note
+        if not self.query(Top):  # it is being put together, or taken apart
+            return
         self.query_one(Top).show(view, note)
         self.query_one(Alert).show(view)
         pane = self.query_one(ContentSwitcher).visible_content
