@@ -1,4 +1,4 @@
-"""What it costs to merge the seconds of many Ray workers: `python benchmarks/merge.py [workers] [transactions a second]`.
+"""What it costs to merge the seconds of many Ray workers: `python benchmarks/merge.py [--workers N] [--rates R…] [--json FILE]`.
 
 Every worker's second has 8 transaction types with a service histogram each (closed), or service, response and schedule (open).
 Measured is CPU of what the driver does with them: unpack all, merge, and the one `LoadSecond` of all as it goes to the agent.
@@ -7,8 +7,10 @@ Not measured: Ray's own calls, one a second and worker (`pool_ray.py` has a part
 
 from __future__ import annotations
 
-import sys
+import argparse
+import json
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -56,16 +58,25 @@ def measure(workers: int, rate: int, *, is_open: bool) -> tuple[float, int]:
 
 
 def main() -> None:
-    workers = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    rates = [int(sys.argv[2])] if len(sys.argv) > 2 else [100, 1000, 5000]
-    print(f"merging 1 s of {workers} workers x {TYPES} transaction types")
+    parser = argparse.ArgumentParser(description="CPU of merging one second of many workers.")
+    parser.add_argument("--workers", type=int, default=1000)
+    parser.add_argument(
+        "--rates", type=int, nargs="+", default=[100, 1000, 5000], help="transactions a second of a worker"
+    )
+    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    options = parser.parse_args()
+    lines = []
+    print(f"merging 1 s of {options.workers} workers x {TYPES} transaction types")
     for is_open in (False, True):
-        for rate in rates:
-            cpu_s, size = measure(workers, rate, is_open=is_open)
+        for rate in options.rates:
+            cpu_s, size = measure(options.workers, rate, is_open=is_open)
             kind = "open" if is_open else "closed"
+            lines.append({"arrival": kind, "rate": rate, "core_fraction": cpu_s})
             print(
                 f"  {kind:6} {rate:6}/s a worker: {cpu_s * 100:5.1f} % of a core, {size / 1e6:6.2f} MB/s to the driver"
             )
+    if options.json:
+        options.json.write_text(json.dumps(lines, indent=1) + "\n")
 
 
 if __name__ == "__main__":

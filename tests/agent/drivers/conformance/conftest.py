@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import apsw
 import psycopg
@@ -25,10 +25,10 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.drivers import mysql_dsn
-from proveout.agent.drivers.base import Driver
+from proveout.agent.drivers.base import Driver, PolledSession
 from proveout.agent.drivers.mysql import MysqlDriver
 from proveout.agent.drivers.oracle import OracleDriver
-from proveout.agent.drivers.postgres import PostgresDriver, PostgresSession, WireSession
+from proveout.agent.drivers.postgres import PURE_PYTHON, PostgresDriver, PostgresSession, WireSession, direct_session
 from proveout.agent.drivers.sqlite import SqliteDriver
 from proveout.agent.provision import embedded_mysql, embedded_postgres
 from proveout.dsl.plan import System
@@ -133,7 +133,11 @@ def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_
         server.close(keep_data=False)
 
 
-def _postgres(request: pytest.FixtureRequest, *, wire: bool) -> Iterator[Subject]:
+def _postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "compiled"]) -> Iterator[Subject]:
+    if way == "compiled":
+        pytest.importorskip("proveout.agent.drivers.postgres_native", reason="the hot path was not compiled here")
+    request.getfixturevalue("monkeypatch").setenv(PURE_PYTHON, "1" if way == "wire" else "")
+    direct_session.cache_clear()
     server: embedded_postgres.Server = request.getfixturevalue("own_postgres")
     name = f"test_{secrets.token_hex(6)}"
     dsn = make_conninfo(server.dsn, dbname=name)
@@ -150,9 +154,9 @@ def _postgres(request: pytest.FixtureRequest, *, wire: bool) -> Iterator[Subject
         conn.nonblocking = 1
         return PostgresSession(conn)
 
-    def by_wire() -> WireSession:
+    def directly() -> PolledSession:
         session = PostgresDriver().connect(dsn)
-        assert isinstance(session, WireSession)
+        assert isinstance(session, WireSession) == (way == "wire")
         return session
 
     def restart(meanwhile: Callable[[], None]) -> None:
@@ -173,7 +177,7 @@ def _postgres(request: pytest.FixtureRequest, *, wire: bool) -> Iterator[Subject
         duplicate="23505",
         foreign="23503",
         unreachable_dsn="host=127.0.0.1 port=1 user=nobody dbname=none",
-        connect=by_wire if wire else by_libpq,
+        connect=by_libpq if way == "libpq" else directly,
         restart=restart,
         end_session=lambda _: administer(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
@@ -182,16 +186,22 @@ def _postgres(request: pytest.FixtureRequest, *, wire: bool) -> Iterator[Subject
     )
     with psycopg.connect(server.dsn, autocommit=True) as connection:
         connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+    direct_session.cache_clear()
 
 
 def postgres_libpq(request: pytest.FixtureRequest) -> Iterator[Subject]:
     """PostgreSQL, every statement by libpq, as over an encrypted connection."""
-    yield from _postgres(request, wire=False)
+    yield from _postgres(request, way="libpq")
 
 
 def postgres_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    """PostgreSQL, statements by our own end of the wire."""
-    yield from _postgres(request, wire=True)
+    """PostgreSQL, statements by our own end of the wire, in Python."""
+    yield from _postgres(request, way="wire")
+
+
+def postgres_compiled(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """PostgreSQL, statements by our own end of the wire, compiled."""
+    yield from _postgres(request, way="compiled")
 
 
 # ---- SQLite ---------------------------------------------------------------------------------------------------------
@@ -335,6 +345,7 @@ def oracle_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
 SUBJECTS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Subject]]] = {
     "postgres-libpq": postgres_libpq,
     "postgres-wire": postgres_wire,
+    "postgres-compiled": postgres_compiled,
     "sqlite": sqlite,
     "mysql": mysql,
     "oracle-wire": oracle_wire,
