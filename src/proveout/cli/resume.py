@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from proveout.cli.options import Annotations, AnnotationsOption, CodeQuality, GitlabMetrics
+
 EPILOG = """Examples:
 
   proveout resume latest
@@ -26,6 +28,9 @@ def resume(
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
     summary: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
+    codequality: CodeQuality = None,
+    gitlab_metrics: GitlabMetrics = None,
+    annotations: AnnotationsOption = Annotations.auto,
 ) -> None:
     """Go on with a run at its first unfinished iteration; finished ones are not run again.
 
@@ -44,7 +49,7 @@ def resume(
     with Journal(directory.path) as journal:
         found = resuming.examine(directory)
         earlier = {name: Path(path) for name, path in found.command.outputs.items()}
-        chosen = {"junit": junit, "json": json, "summary": summary}
+        chosen = dict(zip(sitting.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
         outputs = sitting.check_outputs({name: chosen[name] or earlier.get(name) for name in sitting.OUTPUTS})
         pki_dir = found.command.pki or os.environ.get(sitting.PKI_VARIABLE)
         arranged = Sitting(
@@ -57,5 +62,5 @@ def resume(
             crashed=found.crashed,
         )
         show = sitting.printer(headless=headless, earlier=found.events)
-        exit_code = sitting.sit(arranged, journal, show, outputs)
+        exit_code = sitting.sit(arranged, journal, show, outputs, annotations)
     raise typer.Exit(exit_code)
