@@ -27,7 +27,11 @@ class Annotations(StrEnum):
 
 
 AnnotationsOption: TypeAlias = Annotated[
-    Annotations, typer.Option("--annotations", help="Mark what failed at its line of the plan, for a CI's log.")
+    Annotations,
+    typer.Option(
+        "--annotations",
+        help="Mark what failed at its line of the plan, in the log; by itself in a GitHub job, `github` implies --headless.",
+    ),
 ]
 CodeQuality: TypeAlias = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write what failed as GitLab's code quality report.")

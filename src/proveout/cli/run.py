@@ -19,6 +19,7 @@ from proveout.cli.options import (
     PlanFile,
     parse_overrides,
 )
+from proveout.cli.screened import TellFd
 
 EPILOG = """Examples:
 
@@ -35,7 +36,7 @@ def run(
     *,
     parameters: Overrides = None,
     inventory: Inventory = None,
-    headless: Annotated[bool, typer.Option("--headless", help="Plain lines only, nothing that moves.")] = False,
+    headless: Annotated[bool, typer.Option("--headless", help="Plain lines, no screen.")] = False,
     runs_dir: Annotated[
         Path | None, typer.Option(help="Where run directories go [default: $PROVEOUT_RUNS_DIR, or ./runs].")
     ] = None,
@@ -51,14 +52,15 @@ def run(
             metavar="DIR", help="The coordinator's certificate, for agents that run already [default: $PROVEOUT_PKI]."
         ),
     ] = None,
+    tell_fd: TellFd = None,
 ) -> None:
-    """Run a plan and judge it.
+    """Run a plan and judge it; on a terminal with a screen, which the run does not depend on.
 
     Exit codes: 0 every verdict passed, 1 a verdict failed, 2 the plan or command line is wrong, 3 inconclusive,
     4 the infrastructure failed, 130 interrupted.
     """
     from proveout import __version__
-    from proveout.cli import sitting
+    from proveout.cli import screened, sitting
     from proveout.coordinator import store
     from proveout.coordinator.dsn import external_endpoints
     from proveout.coordinator.journal import Journal
@@ -66,6 +68,18 @@ def run(
     from proveout.dsl.compiler import compile_plan
     from proveout.dsl.describe import estimate_s
 
+    if screened.wanted(headless=headless or annotations is Annotations.github):
+        files = {
+            "inventory": inventory,
+            "runs_dir": runs_dir,
+            "junit": junit,
+            "json": json,
+            "summary": summary,
+            "codequality": codequality,
+            "gitlab_metrics": gitlab_metrics,
+            "pki": pki,
+        }
+        raise typer.Exit(screened.run(["run", str(plan), *screened.words(parameters, files)]))
     overrides = parse_overrides(parameters)
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
     outputs = sitting.check_outputs(
@@ -84,6 +98,7 @@ def run(
     directory = store.create(store.runs_directory(runs_dir, os.environ), compiled, command, datetime.now().astimezone())
     show = sitting.printer(headless=headless)
     with Journal(directory.path) as journal:
+        screened.tell(tell_fd, directory.path)
         arranged = Sitting(
             plan=compiled,
             directory=directory,

@@ -113,6 +113,7 @@ def sit(
 
 
 async def _run(sitting: Sitting, journal: Journal, show: HeadlessPrinter) -> int:
+    from proveout.coordinator import feed
     from proveout.coordinator.run import run
 
     interrupts: asyncio.Queue[None] = asyncio.Queue()
@@ -121,7 +122,8 @@ async def _run(sitting: Sitting, journal: Journal, show: HeadlessPrinter) -> int
     for number in signals:
         loop.add_signal_handler(number, _interrupt, interrupts)
     try:
-        ended = await run(sitting, journal, [show], interrupts=interrupts)
+        async with feed.serving(sitting.directory.path, interrupts) as watched:
+            ended = await run(sitting, journal, [show, watched], interrupts=interrupts)
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
