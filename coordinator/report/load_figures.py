@@ -111,7 +111,7 @@ def _throughput_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             **side,
             "y": quantity("ms", "response, ms", axis={"orient": "right", "grid": False}),
             "stroke": category("ladder", scale={"range": ["#06445f", "#8f5800", "#2b6a3b", "#71203f"]}, legend=None),
-            "strokeDash": category("measure"),
+            "strokeDash": category("measure", legend={"symbolType": "stroke", "symbolSize": 300}),
             "detail": [category("ladder"), category("measure")],
             "tooltip": tips(ladder="ladder", threads="threads", measure="what", ms="ms"),
         },

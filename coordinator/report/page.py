@@ -103,7 +103,7 @@ def _verdict(verdict: Any) -> dict[str, Any]:
         "title": safe(verdict.title or verdict.id),
         "outcome": verdict.outcome,
         "sign": _SIGNS[verdict.outcome],
-        "warn": verdict.severity == "warn",
+        "warn": verdict.severity == "warn" and verdict.outcome != "PASS",
         "check": safe(verdict.check),
         "evidence": [safe(piece) for piece in pieces(verdict.evidence)],
         "iterations": [safe(str(item)) for item in verdict.iterations],

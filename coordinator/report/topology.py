@@ -43,8 +43,8 @@ def topology(results: RunResults) -> str:
     boxes = {box.name: box for box in (*_column(left, at, _LEFT), *_column(right, at, _RIGHT if left else _LEFT))}
     height = max(box.y + box.height for box in boxes.values()) + 12
     parts = [
-        *_links(plan, boxes),
         *(piece for host in hosts for piece in _host(host, at, boxes[host["name"]], results)),
+        *_links(plan, boxes),
     ]
     label = "Hosts, the systems on them, where load goes and what propagates"
     return (
