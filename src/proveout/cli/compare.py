@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from proveout.cli.options import Annotations, AnnotationsOption
+
 if TYPE_CHECKING:
     from proveout.coordinator.compare import ComparedRuns
     from proveout.coordinator.regression import Condition, Judgement
@@ -47,6 +49,7 @@ def compare(
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison as JSON.")] = None,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison in Markdown.")] = None,
+    annotations: AnnotationsOption = Annotations.auto,
 ) -> None:
     """Show what changed from the first run to each of the others, with confidence intervals.
 
@@ -55,6 +58,7 @@ def compare(
     from proveout.cli import sitting
     from proveout.coordinator import compare as comparing
     from proveout.coordinator import regression, store
+    from proveout.coordinator.report import annotations as marks
     from proveout.coordinator.report import compared_terminal
 
     if len(runs) < 2:
@@ -67,6 +71,8 @@ def compare(
     compared = [comparing.compare(results[0], other, allow=allowed, despite=despite) for other in results[1:]]
     judged = [regression.judge(condition, one) for one in compared for condition in conditions]
     compared_terminal.show(compared, judged, sys.stdout)
+    if sitting.wants_github(annotations, os.environ):
+        sys.stdout.write(marks.to_github(marks.of_conditions(judged), sitting.checkout(os.environ)))
     _write(outputs, compared, judged)
     raise typer.Exit(regression.exit_code(judged))
 

@@ -9,7 +9,16 @@ from typing import Annotated
 
 import typer
 
-from proveout.cli.options import Inventory, Overrides, PlanFile, parse_overrides
+from proveout.cli.options import (
+    Annotations,
+    AnnotationsOption,
+    CodeQuality,
+    GitlabMetrics,
+    Inventory,
+    Overrides,
+    PlanFile,
+    parse_overrides,
+)
 from proveout.cli.screened import TellFd
 
 EPILOG = """Examples:
@@ -34,6 +43,9 @@ def run(
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all results as JSON.")] = None,
     summary: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a summary in Markdown.")] = None,
+    codequality: CodeQuality = None,
+    gitlab_metrics: GitlabMetrics = None,
+    annotations: AnnotationsOption = Annotations.auto,
     pki: Annotated[
         Path | None,
         typer.Option(
@@ -56,19 +68,23 @@ def run(
     from proveout.dsl.compiler import compile_plan
     from proveout.dsl.describe import estimate_s
 
-    if screened.wanted(headless=headless):
+    if screened.wanted(headless=headless or annotations is Annotations.github):
         files = {
             "inventory": inventory,
             "runs_dir": runs_dir,
             "junit": junit,
             "json": json,
             "summary": summary,
+            "codequality": codequality,
+            "gitlab_metrics": gitlab_metrics,
             "pki": pki,
         }
         raise typer.Exit(screened.run(["run", str(plan), *screened.words(parameters, files)]))
     overrides = parse_overrides(parameters)
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
-    outputs = sitting.check_outputs({"junit": junit, "json": json, "summary": summary})
+    outputs = sitting.check_outputs(
+        dict(zip(sitting.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
+    )
     pki_dir = str(pki) if pki is not None else os.environ.get(sitting.PKI_VARIABLE)
     credentials = sitting.remote_credentials(compiled, pki_dir)
     external = external_endpoints(compiled, os.environ)
@@ -91,5 +107,5 @@ def run(
             credentials=credentials,
             estimates_s={stage.id: estimate_s(stage, compiled) for stage in compiled.stages},
         )
-        exit_code = sitting.sit(arranged, journal, show, outputs)
+        exit_code = sitting.sit(arranged, journal, show, outputs, annotations)
     raise typer.Exit(exit_code)
