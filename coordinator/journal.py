@@ -103,8 +103,8 @@ class Journal:
         self.close()
 
 
-def read(directory: Path) -> tuple[Stamped, ...]:
-    """All events of a run, also of one that is under way. JournalFault when there is no journal or it cannot be read."""
+def read(directory: Path, after: int = 0) -> tuple[Stamped, ...]:
+    """All events of a run (with a number above `after`), also of one that is under way. JournalFault when there is no journal or it cannot be read."""
     if not (directory / FILE).is_file():
         raise JournalFault("there is no journal", where=str(directory), way_out="`proveout runs` lists the runs.")
     try:
@@ -112,7 +112,8 @@ def read(directory: Path) -> tuple[Stamped, ...]:
         try:
             row = database.execute("SELECT version FROM about").fetchone()
             _check_version(directory, row[0] if row else VERSION)
-            rows = database.execute("SELECT sequence, unix_s, body FROM event ORDER BY sequence").fetchall()
+            query = "SELECT sequence, unix_s, body FROM event WHERE sequence > ? ORDER BY sequence"
+            rows = database.execute(query, (after,)).fetchall()
         finally:
             database.close()
     except sqlite3.Error as fault:

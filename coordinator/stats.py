@@ -127,14 +127,14 @@ class _LogMean:
     degrees: float
 
 
-def ratio(a: Estimate | float, b: Estimate | float) -> Estimate:
-    """a / b of two positive estimates over independent repeats, with a 95 % confidence interval.
+def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFIDENCE) -> Estimate:
+    """a / b of two positive estimates over independent repeats, with a confidence interval.
 
     Derivation: with x_i = ln a_i and y_j = ln b_j, ln(a/b) is estimated by mean(x) - mean(y), whose variance is
     v = s_x²/n + s_y²/m. The two variances differ, so by Welch the statistic follows Student's t with
     ν = v² / ((s_x²/n)²/(n-1) + (s_y²/m)²/(m-1)) degrees of freedom, and exp(ln(a/b) ± t(ν) √v) is the interval: it is
     the same whichever of the two is the numerator. `mean` is therefore the ratio of the geometric means.
-    The interval's level is the higher of the two sides'. With fewer than 3 repeats the variance of a side is taken back from its own interval (normal for `bootstrap`, t for
+    The interval's level is the highest of `confidence` and the two sides'. With fewer than 3 repeats the variance of a side is taken back from its own interval (normal for `bootstrap`, t for
     `t`). A plain number is exact. A side without an interval, or a value <= 0, gives a ratio of means without bounds;
     a denominator of 0 gives no mean either.
 
@@ -142,7 +142,7 @@ def ratio(a: Estimate | float, b: Estimate | float) -> Estimate:
     """
     left, right = _as_estimate(a), _as_estimate(b)
     result: Estimate = {"n": min(int(left["n"]), int(right["n"])), "values": [], "method": "none"}
-    confidence = max(side.get("confidence", CONFIDENCE) for side in (left, right))
+    confidence = max(confidence, *(side.get("confidence", CONFIDENCE) for side in (left, right)))
     if confidence != CONFIDENCE:
         result["confidence"] = confidence
     if right["mean"] == 0.0:

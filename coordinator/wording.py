@@ -64,7 +64,7 @@ def quantity(value: float | None, name: str) -> str:
     """A number with the unit that its metric's name ends in (`avg_us`, `busy_fraction`, `max_bytes`, `drain_s` …)."""
     if name.endswith("_us"):
         return microseconds(value)
-    if name == "fraction" or name.endswith("_fraction"):
+    if name in ("fraction", "change") or name.endswith("_fraction"):
         return percent(value)
     if name.endswith("_s") and not name.endswith("_per_s") and value is not None and 0.0 < abs(value) < 1.0:
         return microseconds(value * 1e6)

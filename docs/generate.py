@@ -1,4 +1,5 @@
-"""Write docs/reference/ from the code: the plan format from its JSON Schema, the metrics from their vocabulary, the verbs' help.
+"""Write docs/reference/ from the code: the plan format from its JSON Schema, the metrics from their vocabulary, the verbs' help,
+the JSON Schema of results.
 
 `python docs/generate.py` writes, `python docs/generate.py --check` says what is out of date and exits 1. A test runs the
 latter, so the reference cannot drift from what the program does.
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from proveout.cli import VERBS
+from proveout.coordinator.report.result_schema import schema_json
 from proveout.dsl import metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,6 +42,7 @@ TREES = {
 def main() -> int:
     """Write the reference, or with `--check` compare it; the exit code."""
     pages = {"plan.md": plan_page(), "metrics.md": metrics_page(), "cli.md": cli_page()}
+    pages["result.schema.json"] = schema_json()
     if "--check" in sys.argv[1:]:
         stale = [name for name, text in pages.items() if not _holds(REFERENCE / name, text)]
         for name in stale:

@@ -1,11 +1,11 @@
 """Expression text -> syntax tree: the part of CEL that plans use, with positions for messages.
 
 Data flow: text -> `tokens` -> `parse` -> nodes, each knowing the characters it came from -> `render` back to CEL, in
-which every number is a double (CEL does not mix int and double; in a plan `2 * x` just works). The tree serves three
+which every number is a double (CEL does not mix int and double; in a plan `2 * x` just works; `5%` is 0.05). The tree serves three
 users: the compiler resolves names in it, the verdict judge splits it into comparisons, and a fault at run time is
 explained with it. Evaluation itself is the CEL library's (`expressions`).
 
-Left out of CEL on purpose: macros, list and map literals, `in`, `%`, null and bytes. Nothing in a result needs them.
+Left out of CEL on purpose: macros, list and map literals, `in`, the remainder, null and bytes. Nothing in a result needs them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RESERVED = frozenset(
 
 _TOKEN = re.compile(
     r"""\s*(?:
-    (?P<number>(?:\d[\d_]*\.\d+|\d[\d_]*)(?:[eE][+-]?\d+)?)
+    (?P<number>(?:\d[\d_]*\.\d+|\d[\d_]*)(?:[eE][+-]?\d+)?%?)
   | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
   | (?P<string>"[^"\\\n]*"|'[^'\\\n]*')
   | (?P<operator>&&|\|\||<=|>=|==|!=|[-+*/<>!?:().,\[\]])
@@ -378,7 +378,7 @@ class _Reader:
 
 
 def _number(token: Token, text: str) -> float:
-    value = float(token.text.replace("_", ""))
+    value = float(token.text.rstrip("%").replace("_", "")) / (100.0 if token.text.endswith("%") else 1.0)
     if value == float("inf"):
         raise ExpressionFault(f"the number {token.text} is too large", text=text, offset=token.start)
     return value

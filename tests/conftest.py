@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import runpy
 import secrets
@@ -11,7 +12,9 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -19,6 +22,8 @@ from psycopg.conninfo import make_conninfo
 from proveout.agent.provision import embedded_mysql, mysql_statements
 from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.tasks import Resource
+from proveout.coordinator.report import result, result_schema
+from proveout.coordinator.results import RunResults
 from proveout.dsl.plan import System
 from proveout.proto.messages import CaptureSample, Endpoint, LoadSecond
 
@@ -49,6 +54,22 @@ def database(postgres_server: str) -> Iterator[str]:
     yield make_conninfo(postgres_server, dbname=name)
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _results_follow_their_schema() -> Iterator[None]:
+    """Every result document that a test has made in this process has all fields of the published schema, and no other."""
+    validator = jsonschema.Draft202012Validator(result_schema.closed(result_schema.document()))
+    make = result.document
+
+    def checked(results: RunResults) -> dict[str, Any]:
+        document = make(results)
+        validator.validate(json.loads(json.dumps(document)))
+        return document
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(result, "document", checked)
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -42,6 +42,11 @@ RunState: TypeAlias = Literal["starting", "running", "finished", "failed", "inte
 
 TICKS_MAX = 600
 NOTICES_MAX = 200
+LOG_MAX = 1000
+_LEVELS: Mapping[str, Literal["info", "warning", "error"]] = {
+    "ok": "info", "skipped": "info", "failed": "error", "finished": "info", "interrupted": "warning",
+    "PASS": "info", "FAIL": "error", "INCONCLUSIVE": "warning",
+}  # fmt: skip
 ITERATIONS_MAX = 10_000
 
 
@@ -66,6 +71,17 @@ class IterationView:
     avg_us: float | None
     p99_us: float | None
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """What a person should be told, once: when (Unix seconds), how bad, where ("" is the coordinator), what. `iteration` "" for none."""
+
+    unix_s: float
+    level: Literal["info", "warning", "error"]
+    host: str
+    text: str
+    iteration: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +119,7 @@ class HostView:
     name: str
     up: bool = False
     cores: int = 0
+    offset_ns: int = 0
     uncertainty_ns: int = 0
     lost: str = ""
     readings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -130,7 +147,11 @@ class RunView:
     systems: Mapping[str, SystemUp] = field(default_factory=dict)
     propagations: Mapping[str, PropagationCompared] = field(default_factory=dict)
     verdicts: tuple[VerdictReached, ...] = ()
+    lags: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    planned_verdicts: tuple[str, ...] = ()
+    last: IterationFinished | None = None
     notices: tuple[Notice, ...] = ()
+    log: tuple[LogLine, ...] = ()
     ended: RunFinished | None = None
 
     def stage(self, stage_id: str) -> StageView | None:
@@ -165,7 +186,7 @@ def _share_done(stage: StageView, now_unix_s: float) -> float:
 def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one arm per kind of event
     """The view after one more event. An event that is not known to a stage or host changes nothing but the time."""
     event = stamped.event
-    view = replace(view, now_unix_s=max(view.now_unix_s, stamped.unix_s))
+    view = _logged(replace(view, now_unix_s=max(view.now_unix_s, stamped.unix_s)), stamped)
     match event:
         case RunStarted():
             return _started(view, event, stamped.unix_s)
@@ -192,8 +213,44 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
             return _stage(view, event, stamped.unix_s)
 
 
+def _logged(view: RunView, stamped: Stamped) -> RunView:
+    line = _log_line(stamped)
+    return view if line is None else replace(view, log=(*view.log, line)[-LOG_MAX:])
+
+
+def _log_line(stamped: Stamped) -> LogLine | None:  # noqa: PLR0911 - one arm per kind of event
+    now = stamped.unix_s
+    match stamped.event:
+        case RunStarted(run_id=name, resumed=resumed):
+            return LogLine(
+                unix_s=now, level="info", host="", text=f"run {name} {'is resumed' if resumed else 'begins'}"
+            )
+        case AgentUp(host=host, cores=cores):
+            return LogLine(unix_s=now, level="info", host=host, text=f"agent is up, {cores} cores")
+        case AgentLost(host=host, reason=reason):
+            return LogLine(unix_s=now, level="error", host=host, text=f"host {host} is lost: {reason}")
+        case StageStarted(stage=stage, kind=kind):
+            return LogLine(unix_s=now, level="info", host="", text=f"stage {stage} ({kind}) begins")
+        case StageFinished(stage=stage, outcome=outcome):
+            return LogLine(unix_s=now, level=_LEVELS[outcome], host="", text=f"stage {stage}: {outcome}")
+        case IterationFinished(valid=False) as ended:
+            text = f"{ended.id} is invalid: {_ended(ended).why}"
+            return LogLine(unix_s=now, level="warning", host="", text=text, iteration=str(ended.id))
+        case IterationVoided(id=identity, reason=reason):
+            text = f"{identity} is void: {reason}"
+            return LogLine(unix_s=now, level="warning", host="", text=text, iteration=str(identity))
+        case VerdictReached(id=name, outcome=verdict):
+            return LogLine(unix_s=now, level=_LEVELS[verdict], host="", text=f"verdict {name}: {verdict}")
+        case Notice(level=level, host=host, text=text):
+            return LogLine(unix_s=now, level=level, host=host, text=text)
+        case RunFinished(status=status, reason=reason):
+            return LogLine(unix_s=now, level=_LEVELS[status], host="", text=f"run {status}: {reason}")
+    return None
+
+
 def _started(view: RunView, event: RunStarted, unix_s: float) -> RunView:
     planned = event.plan.get("stages", ()) if isinstance(event.plan, Mapping) else ()
+    verdicts = event.plan.get("verdicts", ()) if isinstance(event.plan, Mapping) else ()
     known = {stage.id for stage in view.stages}
     new = tuple(_planned(data) for data in planned if data.get("id") not in known)
     # Whatever was under way when the last coordinator died is not under way now.
@@ -210,6 +267,7 @@ def _started(view: RunView, event: RunStarted, unix_s: float) -> RunView:
         began_unix_s=unix_s,
         now_unix_s=unix_s,
         stages=(*kept, *new),
+        planned_verdicts=tuple(str(data.get("id")) for data in verdicts if isinstance(data, Mapping)),
         iteration=None,
         ended=None,
     )
@@ -226,12 +284,30 @@ def _host(view: RunView, event: AgentUp | AgentLost | HostTick) -> RunView:
     host = view.hosts.get(event.host, HostView(name=event.host))
     match event:
         case AgentUp():
-            host = replace(host, up=True, cores=event.cores, uncertainty_ns=event.uncertainty_ns, lost="")
+            host = replace(
+                host,
+                up=True,
+                cores=event.cores,
+                offset_ns=event.offset_ns,
+                uncertainty_ns=event.uncertainty_ns,
+                lost="",
+            )
         case AgentLost():
             host = replace(host, up=False, lost=event.reason)
         case HostTick():
             host = replace(host, readings={**host.readings, event.capture: event.readings})
+            view = _lagged(view, event)
     return replace(view, hosts={**view.hosts, event.host: host})
+
+
+def _lagged(view: RunView, event: HostTick) -> RunView:
+    """The newest lag of a capture, s, beside those before it in this iteration."""
+    lag_s = event.readings.get("lag.seconds")
+    if lag_s is None:
+        return view
+    name = f"{event.capture} on {event.host}"
+    points = (*view.lags.get(name, ()), (view.now_unix_s, lag_s))[-TICKS_MAX:]
+    return replace(view, lags={**view.lags, name: points})
 
 
 def _iteration(
@@ -240,13 +316,13 @@ def _iteration(
     match event:
         case IterationStarted():
             begins = unix_s + event.starts_in_s
-            view = replace(view, iteration=event, iteration_began_unix_s=begins, ticks=())
+            view = replace(view, iteration=event, iteration_began_unix_s=begins, ticks=(), lags={})
             return _going(view, event.id.stage, unix_s)
         case LoadTick():
             return replace(view, ticks=(*view.ticks, event)[-TICKS_MAX:])
         case IterationFinished():
             stage = view.stage(event.id.stage)
-            ended = replace(view, iteration=None)
+            ended = replace(view, iteration=None, last=event)
             if stage is None:
                 return ended
             return _put(ended, replace(stage, finished=(*stage.finished, _ended(event))[-ITERATIONS_MAX:]))

@@ -112,12 +112,15 @@ def test_explain_as_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> 
     assert 60 < table["seconds"] < 180
 
 
-def test_explain_of_a_bad_plan_is_that_of_check(capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute(["explain", "tests/golden/bad/driver-not-built-in.yaml"]) == 2
+def test_explain_of_a_bad_plan_is_that_of_check(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(Path("plans/smoke.yaml").read_text().replace("engine: postgres", "engine: postgrs"))
+    assert execute(["explain", str(bad)]) == 2
     explained = capsys.readouterr()
     assert explained.out == ""
-    assert execute(["check", "tests/golden/bad/driver-not-built-in.yaml"]) == 2
+    assert execute(["check", str(bad)]) == 2
     assert capsys.readouterr().err == explained.err
+    assert "postgrs" in explained.err
 
 
 def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:

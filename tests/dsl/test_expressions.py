@@ -53,6 +53,8 @@ DATA: dict[str, Any] = {
         ("max(tps, 7) == 7 && min(tps, 7) == 5 && abs(-3) == 3", True),
         ("ms(10)", 10_000.0),
         ("us(10) + s(1)", 1_000_010.0),
+        ("tps * 50%", 2.5),
+        ("errors.fraction < 0.1%", True),
         ("tps > 4 ? 1 : 2", 1.0),
         ("!(tps > 4) || whole", True),
         ("tps > 1 && errors.fraction < 0.001", True),

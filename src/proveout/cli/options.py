@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -14,6 +15,29 @@ Overrides: TypeAlias = Annotated[
 Inventory: TypeAlias = Annotated[
     Path | None,
     typer.Option("-i", "--inventory", metavar="FILE", help="A file that supplies or replaces the topology."),
+]
+
+
+class Annotations(StrEnum):
+    """Whose marks for failed verdicts the log gets; `auto`: GitHub's in a GitHub job."""
+
+    auto = "auto"
+    github = "github"
+    none = "none"
+
+
+AnnotationsOption: TypeAlias = Annotated[
+    Annotations,
+    typer.Option(
+        "--annotations",
+        help="Mark what failed at its line of the plan, in the log; by itself in a GitHub job, `github` implies --headless.",
+    ),
+]
+CodeQuality: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write what failed as GitLab's code quality report.")
+]
+GitlabMetrics: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the main figures as GitLab's metrics report.")
 ]
 
 

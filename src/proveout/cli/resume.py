@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from proveout.cli.options import Annotations, AnnotationsOption, CodeQuality, GitlabMetrics
+from proveout.cli.screened import TellFd
+
 EPILOG = """Examples:
 
   proveout resume latest
@@ -19,20 +22,24 @@ EPILOG = """Examples:
 def resume(
     run: Annotated[str, typer.Argument(help="A run's name or directory, or `latest`.", show_default=False)],
     *,
-    headless: Annotated[bool, typer.Option("--headless", help="Plain lines only, nothing that moves.")] = False,
+    headless: Annotated[bool, typer.Option("--headless", help="Plain lines, no screen.")] = False,
     runs_dir: Annotated[
         Path | None, typer.Option(help="Where run directories are [default: $PROVEOUT_RUNS_DIR, or ./runs].")
     ] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
     summary: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
+    codequality: CodeQuality = None,
+    gitlab_metrics: GitlabMetrics = None,
+    annotations: AnnotationsOption = Annotations.auto,
+    tell_fd: TellFd = None,
 ) -> None:
     """Go on with a run at its first unfinished iteration; finished ones are not run again.
 
     The plan must be the one that the run began with. Exit codes as of `run`.
     """
     from proveout import __version__
-    from proveout.cli import sitting
+    from proveout.cli import screened, sitting
     from proveout.coordinator import resume as resuming
     from proveout.coordinator import store
     from proveout.coordinator.dsn import external_endpoints
@@ -40,11 +47,15 @@ def resume(
     from proveout.coordinator.run import Sitting
     from proveout.dsl.describe import estimate_s
 
+    if screened.wanted(headless=headless or annotations is Annotations.github):
+        files = {"runs_dir": runs_dir, "junit": junit, "json": json, "summary": summary}
+        files |= {"codequality": codequality, "gitlab_metrics": gitlab_metrics}
+        raise typer.Exit(screened.run(["resume", run, *screened.words(None, files)]))
     directory = store.find(store.runs_directory(runs_dir, os.environ), run)
     with Journal(directory.path) as journal:
         found = resuming.examine(directory)
         earlier = {name: Path(path) for name, path in found.command.outputs.items()}
-        chosen = {"junit": junit, "json": json, "summary": summary}
+        chosen = dict(zip(sitting.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
         outputs = sitting.check_outputs({name: chosen[name] or earlier.get(name) for name in sitting.OUTPUTS})
         pki_dir = found.command.pki or os.environ.get(sitting.PKI_VARIABLE)
         arranged = Sitting(
@@ -56,6 +67,7 @@ def resume(
             estimates_s={stage.id: estimate_s(stage, found.plan) for stage in found.plan.stages},
             crashed=found.crashed,
         )
+        screened.tell(tell_fd, directory.path)
         show = sitting.printer(headless=headless, earlier=found.events)
-        exit_code = sitting.sit(arranged, journal, show, outputs)
+        exit_code = sitting.sit(arranged, journal, show, outputs, annotations)
     raise typer.Exit(exit_code)

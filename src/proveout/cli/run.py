@@ -9,7 +9,17 @@ from typing import Annotated
 
 import typer
 
-from proveout.cli.options import Inventory, Overrides, PlanFile, parse_overrides
+from proveout.cli.options import (
+    Annotations,
+    AnnotationsOption,
+    CodeQuality,
+    GitlabMetrics,
+    Inventory,
+    Overrides,
+    PlanFile,
+    parse_overrides,
+)
+from proveout.cli.screened import TellFd
 
 EPILOG = """Examples:
 
@@ -26,27 +36,31 @@ def run(
     *,
     parameters: Overrides = None,
     inventory: Inventory = None,
-    headless: Annotated[bool, typer.Option("--headless", help="Plain lines only, nothing that moves.")] = False,
+    headless: Annotated[bool, typer.Option("--headless", help="Plain lines, no screen.")] = False,
     runs_dir: Annotated[
         Path | None, typer.Option(help="Where run directories go [default: $PROVEOUT_RUNS_DIR, or ./runs].")
     ] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all results as JSON.")] = None,
     summary: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a summary in Markdown.")] = None,
+    codequality: CodeQuality = None,
+    gitlab_metrics: GitlabMetrics = None,
+    annotations: AnnotationsOption = Annotations.auto,
     pki: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR", help="The coordinator's certificate, for agents that run already [default: $PROVEOUT_PKI]."
         ),
     ] = None,
+    tell_fd: TellFd = None,
 ) -> None:
-    """Run a plan and judge it.
+    """Run a plan and judge it; on a terminal with a screen, which the run does not depend on.
 
     Exit codes: 0 every verdict passed, 1 a verdict failed, 2 the plan or command line is wrong, 3 inconclusive,
     4 the infrastructure failed, 130 interrupted.
     """
     from proveout import __version__
-    from proveout.cli import sitting
+    from proveout.cli import screened, sitting
     from proveout.coordinator import store
     from proveout.coordinator.dsn import external_endpoints
     from proveout.coordinator.journal import Journal
@@ -54,9 +68,23 @@ def run(
     from proveout.dsl.compiler import compile_plan
     from proveout.dsl.describe import estimate_s
 
+    if screened.wanted(headless=headless or annotations is Annotations.github):
+        files = {
+            "inventory": inventory,
+            "runs_dir": runs_dir,
+            "junit": junit,
+            "json": json,
+            "summary": summary,
+            "codequality": codequality,
+            "gitlab_metrics": gitlab_metrics,
+            "pki": pki,
+        }
+        raise typer.Exit(screened.run(["run", str(plan), *screened.words(parameters, files)]))
     overrides = parse_overrides(parameters)
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
-    outputs = sitting.check_outputs({"junit": junit, "json": json, "summary": summary})
+    outputs = sitting.check_outputs(
+        dict(zip(sitting.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
+    )
     pki_dir = str(pki) if pki is not None else os.environ.get(sitting.PKI_VARIABLE)
     credentials = sitting.remote_credentials(compiled, pki_dir)
     external = external_endpoints(compiled, os.environ)
@@ -70,6 +98,7 @@ def run(
     directory = store.create(store.runs_directory(runs_dir, os.environ), compiled, command, datetime.now().astimezone())
     show = sitting.printer(headless=headless)
     with Journal(directory.path) as journal:
+        screened.tell(tell_fd, directory.path)
         arranged = Sitting(
             plan=compiled,
             directory=directory,
@@ -78,5 +107,5 @@ def run(
             credentials=credentials,
             estimates_s={stage.id: estimate_s(stage, compiled) for stage in compiled.stages},
         )
-        exit_code = sitting.sit(arranged, journal, show, outputs)
+        exit_code = sitting.sit(arranged, journal, show, outputs, annotations)
     raise typer.Exit(exit_code)

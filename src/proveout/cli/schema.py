@@ -1,6 +1,8 @@
-"""`proveout schema`: the plan format for editors."""
+"""`proveout schema`: the plan format for editors, the result format for programs."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import typer
 
@@ -8,14 +10,26 @@ EPILOG = """Examples:
 
   proveout schema > plans/plan.schema.json
 
+  proveout schema --result > result.schema.json
+
 A plan's first line points editors at it:
 
   # yaml-language-server: $schema=plan.schema.json
 """
 
 
-def schema() -> None:
+def schema(
+    *,
+    result: Annotated[
+        bool, typer.Option("--result", help="That of `--json` files (proveout.result/1) instead.")
+    ] = False,
+) -> None:
     """Print the JSON Schema of the plan format; editors use it to complete and check plans."""
+    if result:
+        from proveout.coordinator.report import result_schema
+
+        typer.echo(result_schema.schema_json(), nl=False)
+        return
     from proveout.dsl.jsonschema import schema_json
 
     typer.echo(schema_json(), nl=False)

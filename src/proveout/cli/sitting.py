@@ -11,10 +11,11 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from proveout.cli.options import Annotations
 from proveout.dsl.errors import ProveoutError
 from proveout.proto.events import Stamped
 
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
     from proveout.cli.headless import HeadlessPrinter
     from proveout.coordinator.journal import Journal
     from proveout.coordinator.pki import Credentials
+    from proveout.coordinator.results import RunResults
     from proveout.coordinator.run import Sitting
     from proveout.coordinator.store import RunDirectory
     from proveout.dsl.plan import Plan
 
 PKI_VARIABLE = "PROVEOUT_PKI"
-OUTPUTS = ("junit", "json", "summary")
+OUTPUTS = ("junit", "json", "summary", "codequality", "gitlab-metrics")
 
 
 class UnusableOutput(ProveoutError):
@@ -53,6 +55,17 @@ def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
         if not os.access(path if path.exists() else path.parent, os.W_OK):
             raise UnusableOutput(f"--{name} {path} cannot be written", way_out="Name a file in a place of yours.")
     return {name: str(path) for name, path in wanted.items()}
+
+
+def wants_github(annotations: Annotations, environment: Mapping[str, str]) -> bool:
+    """Whether the log is to have GitHub's workflow commands: when asked for, or by itself in a GitHub job."""
+    asked = annotations is Annotations.github
+    return asked or (annotations is Annotations.auto and environment.get("GITHUB_ACTIONS") == "true")
+
+
+def checkout(environment: Mapping[str, str]) -> Path:
+    """The directory that a CI job's file names are relative to; here when this is no job."""
+    return Path(environment.get("GITHUB_WORKSPACE") or environment.get("CI_PROJECT_DIR") or Path.cwd())
 
 
 def remote_credentials(plan: Plan, pki: str | None) -> Credentials | None:
@@ -86,14 +99,21 @@ def printer(*, headless: bool, earlier: Sequence[Stamped] = ()) -> HeadlessPrint
     return made
 
 
-def sit(sitting: Sitting, journal: Journal, show: HeadlessPrinter, outputs: Mapping[str, str]) -> int:
+def sit(
+    sitting: Sitting,
+    journal: Journal,
+    show: HeadlessPrinter,
+    outputs: Mapping[str, str],
+    annotations: Annotations = Annotations.auto,
+) -> int:
     """Run to the end, write the results, and give the exit code."""
     exit_code = asyncio.run(_run(sitting, journal, show))
-    _report(sitting.directory, outputs)
+    _report(sitting.directory, outputs, annotations)
     return exit_code
 
 
 async def _run(sitting: Sitting, journal: Journal, show: HeadlessPrinter) -> int:
+    from proveout.coordinator import feed
     from proveout.coordinator.run import run
 
     interrupts: asyncio.Queue[None] = asyncio.Queue()
@@ -102,7 +122,8 @@ async def _run(sitting: Sitting, journal: Journal, show: HeadlessPrinter) -> int
     for number in signals:
         loop.add_signal_handler(number, _interrupt, interrupts)
     try:
-        ended = await run(sitting, journal, [show], interrupts=interrupts)
+        async with feed.serving(sitting.directory.path, interrupts) as watched:
+            ended = await run(sitting, journal, [show, watched], interrupts=interrupts)
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
@@ -114,19 +135,28 @@ def _interrupt(interrupts: asyncio.Queue[None]) -> None:
     sys.stderr.write("\nproveout: stopping everything; once more hurries\n")
 
 
-def _report(directory: RunDirectory, outputs: Mapping[str, str]) -> None:
-    """Write result.json and what was asked for, then a summary for people."""
+def _report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations) -> None:
+    """Write result.json, report.html and what was asked for, then a summary for people."""
     from proveout.coordinator.journal import read
-    from proveout.coordinator.report import junit, result, summary, terminal
+    from proveout.coordinator.report import annotations, junit, page, result, summary, terminal
     from proveout.coordinator.results import load_results
     from proveout.coordinator.store import write_whole
 
     results = load_results(read(directory.path))
-    writers = {"junit": junit.to_xml, "json": result.to_json, "summary": summary.to_markdown}
+    writers: Mapping[str, Callable[[RunResults], str]] = {
+        "junit": junit.to_xml,
+        "json": result.to_json,
+        "summary": summary.to_markdown,
+        "codequality": lambda results: annotations.to_codequality(results, checkout(os.environ)),
+        "gitlab-metrics": annotations.to_metrics,
+    }
     files = [(Path(path), writers[name]) for name, path in outputs.items()]
-    for path, render in [(directory.path / "result.json", result.to_json), *files]:
+    kept = [(directory.path / "result.json", result.to_json), *files]
+    for path, render in [*kept, (directory.path / "report.html", lambda found: page.to_html(found, directory))]:
         try:
             write_whole(path, render(results))
         except OSError as fault:
             raise ProveoutError(f"{path} cannot be written: {fault.strerror}", where=directory.name) from fault
     terminal.show(results, directory.path, sys.stdout)
+    if wants_github(notes, os.environ):
+        sys.stdout.write(annotations.to_github(annotations.remarks(results), checkout(os.environ)))

@@ -1,0 +1,181 @@
+"""What did not pass, at its line of the plan: GitHub's workflow commands, GitLab's code quality report and metrics report.
+
+Data flow: `RunResults` -> `remarks` (what, how grave, which file and line) -> lines for a job's log, or JSON; `to_metrics` ->
+OpenMetrics text, of which GitLab shows in a merge request what has changed. Verdicts know their line from the plan; those built in
+stand at the plan's first stage.
+
+Formats: GitHub's "Workflow commands" (escapes as its toolkit has them), GitLab's "Code Quality report format" and "Metrics reports".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from proveout.coordinator.regression import Judgement
+from proveout.coordinator.report.tables import LATENCIES, read
+from proveout.coordinator.results import RunResults, StageResult
+from proveout.coordinator.wording import safe
+
+Level: TypeAlias = Literal["error", "warning"]
+
+SEVERITIES: Mapping[tuple[str, Level], str] = {
+    ("FAIL", "error"): "major",
+    ("INCONCLUSIVE", "error"): "minor",
+    ("FAIL", "warning"): "minor",
+    ("INCONCLUSIVE", "warning"): "info",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """Something that did not pass. `file` is as the plan was named, "" when it is not known; `line` counts from 1."""
+
+    id: str
+    level: Level
+    outcome: str
+    title: str
+    text: str
+    file: str = ""
+    line: int = 1
+
+
+def remarks(results: RunResults) -> tuple[Remark, ...]:
+    """Each verdict that did not pass, then the run when it did not come to its end."""
+    return (*_verdicts(results), *_run(results))
+
+
+def _verdicts(results: RunResults) -> Iterator[Remark]:
+    home = _first_stage(results)
+    for verdict in results.verdicts:
+        if verdict.outcome == "PASS":
+            continue
+        known = verdict.file and verdict.line
+        yield Remark(
+            id=verdict.id,
+            level="error" if verdict.severity == "fail" else "warning",
+            outcome=verdict.outcome,
+            title=f"{verdict.outcome} {verdict.id}",
+            text=". ".join(part for part in (verdict.title, verdict.evidence) if part),
+            file=verdict.file if known else home[0],
+            line=verdict.line if known else home[1],
+        )
+
+
+def _run(results: RunResults) -> Iterator[Remark]:
+    ended = results.ended
+    if ended is not None and ended.status == "finished":
+        return
+    status, reason = (ended.status, ended.reason) if ended else ("unfinished", "the run has not ended")
+    file, line = _first_stage(results)
+    yield Remark(id="run", level="error", outcome="FAIL", title=f"run {status}", text=reason, file=file, line=line)
+
+
+def _first_stage(results: RunResults) -> tuple[str, int]:
+    plan: Any = results.run.plan if results.run else None
+    stages = plan.get("stages", ()) if isinstance(plan, Mapping) else ()
+    where: Mapping[str, Any] = next((stage["where"] for stage in stages if "where" in stage), {})
+    return str(where.get("file", "")), max(int(where.get("line", 1)), 1)
+
+
+def _relative(file: str, root: Path) -> str:
+    """The file as seen from the checkout, with forward slashes; as it is when it lies elsewhere."""
+    path = Path(os.path.normpath(Path.cwd() / file))
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else file
+
+
+# ---- GitHub ------------------------------------------------------------------------------------------------------
+
+
+def to_github(found: Iterable[Remark], root: Path) -> str:
+    """Workflow commands, a line each, for the log of a job whose checkout is `root`; "" when there is nothing to say."""
+    return "".join(f"{_command(remark, root)}\n" for remark in found)
+
+
+def of_conditions(judged: Iterable[Judgement]) -> tuple[Remark, ...]:
+    """The conditions of a comparison that fail a job, or that cannot be decided."""
+    words = {"PASS": "holds", "INCONCLUSIVE": "is undecidable"}
+    return tuple(
+        Remark(
+            id="compare",
+            level="error",
+            outcome=one.outcome,
+            title=f"fails if {one.text}",
+            text=f"{words[one.outcome]}: {'; '.join(one.evidence)}",
+        )
+        for one in judged
+        if one.outcome in words
+    )
+
+
+def _command(remark: Remark, root: Path) -> str:
+    place = {"file": _relative(remark.file, root), "line": str(remark.line)} if remark.file else {}
+    properties = ",".join(f"{name}={_property(text)}" for name, text in (place | {"title": remark.title}).items())
+    return f"::{remark.level} {properties}::{_data(remark.text)}"
+
+
+def _data(text: str) -> str:
+    return safe(text).replace("%", "%25")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+# ---- GitLab ------------------------------------------------------------------------------------------------------
+
+
+def to_codequality(results: RunResults, root: Path) -> str:
+    """The code quality report as JSON text, ends with a newline. A fingerprint is that of the verdict, whatever its line and evidence."""
+    plan = results.run.name if results.run else ""
+    entries = [
+        {
+            "description": safe(f"{remark.title}: {remark.text}"),
+            "check_name": f"proveout/{remark.id}",
+            "fingerprint": hashlib.sha256(f"{plan}\0{remark.id}".encode()).hexdigest(),
+            "severity": "critical" if remark.id == "run" else SEVERITIES[remark.outcome, remark.level],
+            "location": {"path": _relative(remark.file, root) or "unknown", "lines": {"begin": remark.line}},
+        }
+        for remark in remarks(results)
+    ]
+    return json.dumps(entries, ensure_ascii=False, indent=1) + "\n"
+
+
+def to_metrics(results: RunResults) -> str:
+    """Throughput and response times of each rung, rates found, verdicts, as OpenMetrics text; µs as the names say."""
+    families: dict[str, list[str]] = {}
+    for labels, name, number in _samples(results):
+        shown = ",".join(f'{key}="{_label(value)}"' for key, value in labels.items())
+        families.setdefault(name, []).append(f"{name}{{{shown}}} {number!r}")
+    lines = [line for name, samples in families.items() for line in (f"# TYPE {name} gauge", *samples)]
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def _samples(results: RunResults) -> Iterator[tuple[dict[str, str], str, float]]:
+    for stage in results.stages.values():
+        yield from _rungs(stage)
+        if stage.search is not None and stage.search.rate is not None:
+            yield {"stage": stage.id}, "proveout_search_rate", stage.search.rate
+    for verdict in results.verdicts:
+        yield {"verdict": verdict.id, "outcome": verdict.outcome}, "proveout_verdict", 1.0
+
+
+def _rungs(stage: StageResult) -> Iterator[tuple[dict[str, str], str, float]]:
+    for rung in stage.rungs if stage.kind == "ladder" else ():
+        labels = {"stage": stage.id, "threads": str(rung.threads)}
+        tps = read(rung.tree, "tps")
+        if tps is not None:
+            yield labels, "proveout_tps", tps
+        for name in LATENCIES:
+            found = read(rung.tree, "response", name)
+            if found is not None:
+                yield labels | {"statistic": name.removesuffix("_us")}, "proveout_response_us", found
+
+
+def _label(text: str) -> str:
+    return safe(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,90 @@
+"""A run as it happens, for one who watches: journalled events from the journal, live ones from the run's feed, in order.
+
+Data flow: journal (read-only, polled) and feed (`feed`, when somebody serves it) -> `Tail.batches`. A live event says after which
+journalled one it came; the journal is read up to there first. Ends when the run has ended, or when nobody drives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from proveout.coordinator import feed
+from proveout.coordinator.eventcodec import JournalFault, decode
+from proveout.coordinator.journal import is_driven, read
+from proveout.proto.events import RunFinished, Stamped
+
+POLL_S = 0.25
+QUEUE_MAX = 10_000
+
+
+class Tail:
+    """Follows the run in `directory`. JournalFault from `batches` when there is no journal or it cannot be read."""
+
+    replayed = False
+
+    def __init__(self, directory: Path, poll_s: float = POLL_S) -> None:
+        self._directory, self._poll_s = directory, poll_s
+        self._last = 0
+        self._live: asyncio.Queue[Stamped] = asyncio.Queue(QUEUE_MAX)
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
+        """Batches of events, at most one per poll."""
+        listener = asyncio.create_task(self._listen())
+        try:
+            while True:
+                driven = is_driven(self._directory)
+                batch = await self._batch()
+                if batch:
+                    yield batch
+                if any(isinstance(stamped.event, RunFinished) for stamped in batch[-3:]) or not driven:
+                    return
+                await asyncio.sleep(self._poll_s)
+        finally:
+            listener.cancel()
+            await asyncio.gather(listener, return_exceptions=True)
+
+    async def _batch(self) -> list[Stamped]:
+        live = [self._live.get_nowait() for _ in range(self._live.qsize())]
+        kept = await asyncio.to_thread(read, self._directory, self._last)
+        if kept:
+            self._last = kept[-1].sequence
+        # Sorting keeps the order within each: a live event carries the number of the kept one before it.
+        return sorted([*kept, *live], key=lambda stamped: stamped.sequence)
+
+    async def _listen(self) -> None:
+        """Connect, again and again: a resume serves a new feed."""
+        while True:
+            with suppress(OSError, ValueError, JournalFault):
+                reader, self._writer = await feed.connect(self._directory)
+                try:
+                    await self._hear(reader)
+                finally:
+                    self._writer.close()
+                    self._writer = None
+            await asyncio.sleep(self._poll_s)
+
+    async def _hear(self, reader: asyncio.StreamReader) -> None:
+        while line := await reader.readline():
+            sequence, unix_s, body = json.loads(line)
+            if self._live.full():
+                self._live.get_nowait()
+            self._live.put_nowait(Stamped(sequence=sequence, unix_s=unix_s, event=decode(body)))
+
+    def now_unix_s(self) -> float:
+        """Now."""
+        return time.time()
+
+    async def stop(self) -> bool:
+        """Ask the run's coordinator to end it; False when none serves a feed."""
+        if self._writer is None:
+            return False
+        self._writer.write(feed.STOP)
+        with suppress(OSError):
+            await self._writer.drain()
+        return True

@@ -1,0 +1,112 @@
+"""`proveout compare`: what changed between runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from proveout.cli.options import Annotations, AnnotationsOption
+
+if TYPE_CHECKING:
+    from proveout.coordinator.compare import ComparedRuns
+    from proveout.coordinator.regression import Condition, Judgement
+    from proveout.coordinator.results import RunResults
+
+EPILOG = """Examples:
+
+  proveout compare smoke-20260114-101500-3f2a latest
+
+  proveout compare baseline/smoke-20260114-101500-3f2a latest --fail-if 'tps.change.upper < -5%'
+
+  proveout compare before after --allow 'kernel,sysctl.*' --markdown compare.md
+"""
+
+
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN RUN...", help="Runs: names, directories or `latest`; the first is the reference."),
+    ],
+    *,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="What may differ, by the names that a refusal shows: `kernel`, `db1:kernel`, `sysctl.*`, `plan.*`; commas between.",
+        ),
+    ] = None,
+    despite: Annotated[bool, typer.Option("--despite", help="Compare whatever differs; it is listed.")] = False,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CONDITION", help="Exit 1 when this holds: 'tps.change.upper < -5%'. May be given again."),
+    ] = None,
+    runs_dir: Annotated[
+        Path | None, typer.Option(help="Where run directories are [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison as JSON.")] = None,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison in Markdown.")] = None,
+    annotations: AnnotationsOption = Annotations.auto,
+) -> None:
+    """Show what changed from the first run to each of the others, with confidence intervals.
+
+    Exit codes: 0 compared, 1 a --fail-if holds, 2 the runs are not comparable or the command line is wrong, 3 a --fail-if is undecidable.
+    """
+    from proveout.cli import sitting
+    from proveout.coordinator import compare as comparing
+    from proveout.coordinator import regression, store
+    from proveout.coordinator.report import annotations as marks
+    from proveout.coordinator.report import compared_terminal
+
+    if len(runs) < 2:
+        raise typer.BadParameter("name at least two runs", param_hint="RUN RUN...")
+    outputs = sitting.check_outputs({"json": json, "markdown": markdown})
+    folder = store.runs_directory(runs_dir, os.environ)
+    results = [_results(folder, name) for name in runs]
+    conditions = _conditions(fail_if or [], results[0])
+    allowed = [name.strip() for words in allow or () for name in words.split(",") if name.strip()]
+    compared = [comparing.compare(results[0], other, allow=allowed, despite=despite) for other in results[1:]]
+    judged = [regression.judge(condition, one) for one in compared for condition in conditions]
+    compared_terminal.show(compared, judged, sys.stdout)
+    if sitting.wants_github(annotations, os.environ):
+        sys.stdout.write(marks.to_github(marks.of_conditions(judged), sitting.checkout(os.environ)))
+    _write(outputs, compared, judged)
+    raise typer.Exit(regression.exit_code(judged))
+
+
+def _results(folder: Path, name: str) -> RunResults:
+    from proveout.coordinator import store
+    from proveout.coordinator.journal import read
+    from proveout.coordinator.results import load_results
+    from proveout.dsl.errors import ProveoutError
+
+    directory = store.find(folder, name)
+    results = load_results(read(directory.path))
+    if results.run is None:
+        raise ProveoutError(f"{directory.name} has not begun", where=str(directory.path), way_out="Take another run.")
+    return results
+
+
+def _conditions(texts: list[str], reference: RunResults) -> list[Condition]:
+    from proveout.coordinator import regression
+    from proveout.coordinator.eventcodec import recorded_plan
+
+    assert reference.run is not None  # noqa: S101 - `_results` has looked
+    plan = recorded_plan(reference.run.plan) if texts else None
+    return [regression.check(text, plan) for text in texts if plan is not None]
+
+
+def _write(outputs: dict[str, str], compared: list[ComparedRuns], judged: list[Judgement]) -> None:
+    from proveout.coordinator.report import compared as report
+    from proveout.coordinator.store import write_whole
+    from proveout.dsl.errors import ProveoutError
+
+    writers = {"json": report.to_json, "markdown": report.to_markdown}
+    for name, path in outputs.items():
+        try:
+            write_whole(Path(path), writers[name](compared, judged))
+        except OSError as fault:
+            raise ProveoutError(f"{path} cannot be written: {fault.strerror}") from fault

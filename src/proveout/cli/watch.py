@@ -1,0 +1,42 @@
+"""`proveout watch`: look at a run that is under way, or once more at one that has ended."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EPILOG = """Examples:
+
+  proveout watch
+
+  proveout watch smoke-20260114-101500-3f2a --speed 30
+"""
+
+
+def watch(
+    run: Annotated[str, typer.Argument(help="A run's name or directory, or `latest`.")] = "latest",
+    *,
+    speed: Annotated[float, typer.Option(min=0.1, max=1000.0, help="How fast a replay begins.")] = 10.0,
+    runs_dir: Annotated[
+        Path | None, typer.Option(help="Where run directories are [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+    ] = None,
+) -> None:
+    """Show a run in the whole terminal: live while it is driven, else replayed from its journal.
+
+    As many as like may watch a run; leaving never disturbs it. Exit code 0, or 2 when there is no such run or no terminal.
+    """
+    from proveout.cli import screened
+    from proveout.coordinator import store
+    from proveout.coordinator.journal import is_driven, read
+    from proveout.coordinator.tail import Tail
+    from proveout.tui.source import Pace, Replay, Source
+
+    screened.need_terminal()
+    directory = store.find(store.runs_directory(runs_dir, os.environ), run)
+    source: Source = (
+        Tail(directory.path) if is_driven(directory.path) else Replay(read(directory.path), Pace(speed=speed))
+    )
+    screened.show(source)

@@ -1,0 +1,108 @@
+"""`proveout compare` as a user meets it: exit codes, files, refusals."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from proveout.cli import execute
+from proveout.coordinator import store
+from proveout.coordinator.eventcodec import plan_data
+from proveout.coordinator.journal import Journal
+from proveout.coordinator.results import ladder_metrics
+from proveout.dsl.compiler import compile_plan
+from proveout.proto.events import (
+    Event,
+    FactsTaken,
+    IterationFinished,
+    IterationId,
+    RunFinished,
+    RunStarted,
+    StageFinished,
+    StageStarted,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+def record(runs: Path, factor: float, kernel: str = "6.1") -> str:
+    """A finished run of the smoke plan whose throughput is `factor` times 1,000."""
+    path = ROOT / "plans" / "smoke.yaml"
+    plan = compile_plan(path, overrides={})
+    directory = store.create(runs, plan, store.Command(plan=str(path)), datetime.now().astimezone())
+    iterations = [
+        IterationFinished(
+            id=IterationId(stage="ladder", rung=4, repeat=repeat, attempt=1),
+            rate=None,
+            measure_s=1.0,
+            valid=True,
+            findings=(),
+            metrics={"tps": factor * (1000.0 + repeat)},
+            transactions=(),
+            waits=(),
+        )
+        for repeat in (1, 2, 3)
+    ]
+    data = json.loads(json.dumps(plan_data(plan)))
+    events: list[Event] = [
+        RunStarted(
+            run_id=directory.name,
+            epoch=1,
+            name="smoke",
+            title="",
+            digest=plan.digest,
+            plan=data,
+            version="1",
+            estimate_s=1.0,
+        ),
+        FactsTaken(when="start", host="db1", system="", facts={"kernel": kernel}),
+        StageStarted(stage="ladder", kind="ladder", iterations=3, estimate_s=1.0),
+        *iterations,
+        StageFinished(stage="ladder", outcome="ok", seconds=1.0, metrics=ladder_metrics(iterations)),
+        RunFinished(status="finished", exit_code=0, reason="", seconds=1.0),
+    ]
+    with Journal(directory.path) as journal:
+        for event in events:
+            journal.append(event)
+    return directory.name
+
+
+def compare(runs: Path, *words: str) -> int:
+    return execute(["compare", "--runs-dir", str(runs), *words])
+
+
+def test_a_regression_fails_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = record(tmp_path, 1.0), record(tmp_path, 0.8)
+    condition = ("--fail-if", "tps.change.upper < -5%")
+    files = ("--json", str(tmp_path / "c.json"), "--markdown", str(tmp_path / "c.md"))
+    assert compare(tmp_path, before, after, *condition, *files) == 1
+    assert "HOLDS  fails if tps.change.upper < -5%" in capsys.readouterr().out
+    assert json.loads((tmp_path / "c.json").read_text())["exit_code"] == 1
+    assert "-20 %" in (tmp_path / "c.md").read_text()
+    assert compare(tmp_path, after, before, *condition) == 0
+    assert compare(tmp_path, before, before, after, *condition) == 1
+    assert compare(tmp_path, before, after, "--fail-if", "response.p99_us.change.lower > 0") == 3
+
+
+def test_what_is_not_comparable_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = record(tmp_path, 1.0), record(tmp_path, 1.0, kernel="6.2")
+    assert compare(tmp_path, before, after) == 2
+    assert "db1: kernel: 6.1 -> 6.2" in capsys.readouterr().err
+    assert compare(tmp_path, before, after, "--allow", "cpus,kernel") == 0
+    assert "differs: db1: kernel: 6.1 -> 6.2" in capsys.readouterr().out
+    assert compare(tmp_path, before, after, "--despite") == 0
+
+
+@pytest.mark.parametrize("words", [("latest",), ("latest", "nothing"), ("latest", "latest", "--fail-if", "tpss < 1")])
+def test_a_wrong_command_line_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    record(tmp_path, 1.0)
+    assert compare(tmp_path, *words) == 2
+    captured = capsys.readouterr()
+    assert captured.err
+    assert "Traceback" not in captured.err
+    assert not captured.out

@@ -1,0 +1,198 @@
+"""Runs that never were, the same every time: events with fixed times for the screens' tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from proveout.proto.events import (
+    AgentLost,
+    AgentUp,
+    Event,
+    HostTick,
+    IterationFinished,
+    IterationId,
+    IterationStarted,
+    LoadTick,
+    Notice,
+    ProbeFinished,
+    RunFinished,
+    RunStarted,
+    SearchFinished,
+    StageFinished,
+    StageProgress,
+    StageStarted,
+    Stamped,
+    TransactionSummary,
+    ValidityFinding,
+    VerdictReached,
+    WaitLine,
+)
+
+START_S = 1_767_225_600.0  # 2026-01-01 00:00 UTC
+PLAN = {
+    "stages": [
+        {"id": "load", "kind": "populate"},
+        {"id": "base", "kind": "ladder", "threads": [1, 4, 16], "repeat": 3},
+        {"id": "cap", "kind": "search"},
+    ],
+    "verdicts": [{"id": "scales"}, {"id": "quick"}, {"id": "no-errors"}],
+}
+HOSTILE = "[red]x[/red]\x1b[31mevil\u202e"
+
+
+def started(plan: object = PLAN) -> RunStarted:
+    return RunStarted(
+        run_id="study-20260101-000000-abcd", epoch=1, name="study", title="Scaling", digest="d", plan=plan, version="1",
+        estimate_s=180.0,
+    )  # fmt: skip
+
+
+def identity(rung: int, repeat: int) -> IterationId:
+    return IterationId(stage="base", rung=rung, repeat=repeat, attempt=1)
+
+
+def begun(rung: int, repeat: int) -> IterationStarted:
+    return IterationStarted(
+        id=identity(rung, repeat), rate=None, starts_in_s=0.5, ramp_up_s=3, measure_s=10, ramp_down_s=2
+    )
+
+
+def ended(rung: int, repeat: int, tps: float, *, valid: bool = True) -> IterationFinished:
+    finding = ValidityFinding(check="client", ok=valid, evidence="the client was at 97 % of its CPU")
+    times = {"avg_us": 310.0, "p50_us": 240.0, "p95_us": 900.0, "p99_us": 2150.0}
+    names = ("GetSubscriberData", "GetAccessData", "UpdateLocation", HOSTILE)
+    kinds = tuple(
+        TransactionSummary(
+            name=name, ok=1000 * n, logical_failures=17 * n, errors={"40001": n}, retried=0, missed=0, tps=tps / 4,
+            response=times, service=times,
+        )
+        for n, name in enumerate(names, 1)
+    )  # fmt: skip
+    waits = (
+        WaitLine(event="CPU", wait_class="CPU", seconds=8.1, db_time_fraction=0.62),
+        WaitLine(event="WALSync", wait_class="IO", seconds=4.9, db_time_fraction=0.38, average_us=812.0),
+    )
+    return IterationFinished(
+        id=identity(rung, repeat), rate=None, measure_s=10.0, valid=valid, findings=(finding,), transactions=kinds,
+        waits=waits, metrics={"tps": tps, "response": times},
+    )  # fmt: skip
+
+
+def up(host: str) -> AgentUp:
+    return AgentUp(host=host, agent_version="1", machine_id="m", cores=8, offset_ns=120_000, uncertainty_ns=35_000)
+
+
+def readings(host: str, busy: float) -> HostTick:
+    gib = 2.0**30
+    values = {
+        "cpu.busy_fraction": busy,
+        "memory.used_bytes": 5 * gib,
+        "memory.total_bytes": 16 * gib,
+        "disk.read_bytes_per_s[sda]": 1e6,
+        "disk.write_bytes_per_s[sda]": 5e7,
+        "network.received_bytes_per_s[eth0]": 3e6,
+        "network.sent_bytes_per_s[eth0]": 9e6,
+    }
+    return HostTick(host=host, capture="host", readings=values)
+
+
+def ticks(rung: int, repeat: int, count: int) -> list[Event]:
+    found: list[Event] = []
+    for second in range(count):
+        window = "ramp_up" if second < 3 else "measure" if second < 13 else "ramp_down"
+        tps = 9000.0 * min(1.0, (second + 1) / 3) + 400.0 * (second * 7 % 5)
+        found.append(
+            LoadTick(
+                id=identity(rung, repeat), second=second, window=window, tps=tps, avg_us=310.0,  # type: ignore[arg-type]
+                p50_us=240.0 + 10 * (second % 4), p99_us=2000.0 + 150.0 * (second * 3 % 7), errors=0,
+            )
+        )  # fmt: skip
+    return found
+
+
+def opening() -> list[Event]:
+    return [
+        started(),
+        up("db1"),
+        up("client1"),
+        StageStarted(stage="load", kind="populate", iterations=0, estimate_s=10.0),
+    ]
+
+
+def populating() -> list[Event]:
+    return [*opening(), StageProgress(stage="load", host="db1", done=60_000, total=100_000, unit="rows")]
+
+
+def climbing() -> list[Event]:
+    done = [ended(rung, repeat, 3000.0 * rung**0.5 + 55.0 * repeat) for rung in (1, 4) for repeat in (1, 2, 3)]
+    return [
+        *opening(),
+        StageFinished(stage="load", outcome="ok", seconds=9.0),
+        StageStarted(stage="base", kind="ladder", iterations=9, estimate_s=140.0),
+        *done,
+        begun(16, 1),
+        *ticks(16, 1, 9),
+        readings("db1", 0.83),
+        readings("client1", 0.41),
+        HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.1}),
+        HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.3}),
+        HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.5}),
+    ]
+
+
+def troubled() -> list[Event]:
+    return [
+        *climbing(),
+        ended(16, 1, 9000.0, valid=False),
+        Notice(level="warning", host=HOSTILE, text=f"said {HOSTILE}"),
+        AgentLost(host="client1", reason="no answer for 10.0 s"),
+    ]
+
+
+def judged() -> list[Event]:
+    def verdict(name: str, outcome: str) -> VerdictReached:
+        return VerdictReached(
+            id=name, title=f"What {name} says", severity="fail", outcome=outcome, check="c",  # type: ignore[arg-type]
+            evidence="base.at(4).tps.mean is 6,110 (95 % CI 5,970 … 6,250, n = 3), wanted at least 6,000",
+        )  # fmt: skip
+
+    return [
+        *climbing(),
+        StageFinished(stage="base", outcome="ok", seconds=120.0),
+        ProbeFinished(stage="cap", probe=1, phase="bracket", rate=4000.0, accepted=True, evidence="lag does not grow"),
+        ProbeFinished(stage="cap", probe=2, phase="bisect", rate=8000.0, accepted=False, evidence="lag grows"),
+        SearchFinished(stage="cap", rate=4000.0, probes=2, reason="within 10 %"),
+        StageFinished(stage="cap", outcome="ok", seconds=30.0),
+        verdict("scales", "PASS"),
+        verdict("quick", "FAIL"),
+        verdict("no-errors", "INCONCLUSIVE"),
+        RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=60.0),
+    ]
+
+
+def stamped(events: Sequence[Event]) -> list[Stamped]:
+    return [Stamped(sequence=n, unix_s=START_S + n, event=event) for n, event in enumerate(events, 1)]
+
+
+class Still:
+    """A source that gives all it has at once and then stands still, as a run does between events."""
+
+    replayed = False
+
+    def __init__(self, events: Sequence[Event], *, stops: bool = True) -> None:
+        self._events, self._stops = stamped(events), stops
+        self.asked = 0
+
+    async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
+        import asyncio
+
+        yield self._events
+        if not any(isinstance(item.event, RunFinished) for item in self._events):
+            await asyncio.Event().wait()
+
+    def now_unix_s(self) -> float:
+        return self._events[-1].unix_s
+
+    async def stop(self) -> bool:
+        self.asked += 1
+        return self._stops

@@ -1,0 +1,195 @@
+"""The screens as people see them: pictures of every state at two sizes, and what the keys do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.widgets import ContentSwitcher, DataTable, Input, Static
+
+sys.path.insert(0, str(Path(__file__).parent))
+import histories
+
+from proveout.proto.events import Event, LoadTick
+from proveout.tui.app import RunApp
+from proveout.tui.screens.ask import AskScreen, HelpScreen
+from proveout.tui.screens.run import PANES
+from proveout.tui.source import Pace, Replay
+from proveout.tui.widgets.charts import windows
+from proveout.tui.widgets.plan_tree import PlanTree
+from proveout.tui.widgets.top import Alert
+
+SMALL, LARGE = (80, 24), (200, 60)
+STATES: dict[str, Callable[[], list[Event]]] = {
+    "populating": histories.populating,
+    "climbing": histories.climbing,
+    "troubled": histories.troubled,
+    "judged": histories.judged,
+}
+
+
+@pytest.fixture(autouse=True)
+def _the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    time.tzset()
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["80x24", "200x60"])
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_has_its_picture(state: str, size: tuple[int, int], snap_compare: Any) -> None:
+    assert snap_compare(RunApp(histories.Still(STATES[state]())), terminal_size=size)
+
+
+@pytest.mark.parametrize("number", range(2, len(PANES) + 1), ids=list(PANES)[1:])
+def test_every_pane_has_its_picture(number: int, snap_compare: Any) -> None:
+    state = histories.judged if number in (6, 7) else histories.troubled
+    assert snap_compare(RunApp(histories.Still(state())), terminal_size=(110, 30), press=[str(number)])
+
+
+@pytest.mark.parametrize("key", ["question_mark", "q", "t"])
+@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["80x24", "200x60"])
+def test_help_question_and_light_theme(key: str, size: tuple[int, int], snap_compare: Any) -> None:
+    assert snap_compare(RunApp(histories.Still(histories.climbing())), terminal_size=size, press=[key])
+
+
+def test_without_colour_the_signs_remain(monkeypatch: pytest.MonkeyPatch, snap_compare: Any) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert snap_compare(RunApp(histories.Still(histories.troubled())), terminal_size=SMALL)
+
+
+def test_the_ramps_join_the_measure_window() -> None:
+    parts = windows([event for event in histories.ticks(4, 1, 15) if isinstance(event, LoadTick)])
+    assert [(name, part[0].second, part[-1].second) for name, part in parts] == [
+        ("ramp_up", 0, 3),
+        ("measure", 3, 12),
+        ("ramp_down", 12, 14),
+    ]
+
+
+async def test_numbers_open_panes_and_brackets_go_on_to_the_next() -> None:
+    app = RunApp(histories.Still(histories.climbing()))
+    async with app.run_test(size=SMALL) as pilot:
+        for number, name in enumerate(PANES, 1):
+            await pilot.press(str(number))
+            await pilot.pause()
+            assert app.screen.query_one(ContentSwitcher).current == name
+        await pilot.press("right_square_bracket")
+        await pilot.pause()
+        assert app.screen.query_one(ContentSwitcher).current == "live"
+
+
+async def test_the_plan_makes_room() -> None:
+    app = RunApp(histories.Still(histories.climbing()))
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.press("p")
+        assert not app.screen.query_one(PlanTree).display
+        await pilot.press("p")
+        assert app.screen.query_one(PlanTree).display
+
+
+async def test_the_filter_takes_words_and_letters_are_no_commands_there() -> None:
+    app = RunApp(histories.Still(histories.troubled()))
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.press("slash")
+        await pilot.pause()
+        await pilot.press(*"lost")
+        await pilot.pause()
+        assert app.screen.query_one(Input).value == "lost"
+        text = str(app.screen.query_one("#events Static", Static).content)
+        assert "client1 is lost" in text
+        assert "begins" not in text
+        await pilot.press("escape", "1")
+        assert app.screen.query_one(ContentSwitcher).current == "live"
+
+
+async def test_trouble_is_said_at_once_and_why() -> None:
+    app = RunApp(histories.Still(histories.troubled()))
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.pause()
+        alert = app.screen.query_one(Alert)
+        assert alert.display
+        assert "host client1 LOST: no answer for 10.0 s" in str(alert.content)
+        assert "base/16/1/1 is invalid: the client was at 97 % of its CPU" in str(alert.content)
+
+
+async def test_hostile_words_are_words() -> None:
+    app = RunApp(histories.Still(histories.troubled()))
+    async with app.run_test(size=LARGE) as pilot:
+        await pilot.press("3")
+        await pilot.pause()
+        name = app.screen.query_one("#transactions", DataTable).get_row_at(3)[0]
+        assert str(name) == "[red]x[/red]\\x1b[31mevil\\u202e"
+        assert "said [red]x[/red]\\x1b[31mevil" in str(app.screen.query_one("#side-events Static", Static).content)
+
+
+async def test_quitting_asks_and_detaching_leaves_the_run_alone() -> None:
+    source = histories.Still(histories.climbing())
+    app = RunApp(source)
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.press("q")
+        assert isinstance(app.screen, AskScreen)
+        await pilot.press("escape")
+        assert not isinstance(app.screen, AskScreen)
+        await pilot.press("ctrl+c", "d")
+    assert app.return_value == "detached"
+    assert source.asked == 0
+
+
+async def test_stopping_asks_the_run_and_stays_to_show_its_end() -> None:
+    source = histories.Still(histories.climbing())
+    app = RunApp(source)
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.press("q", "s")
+        await pilot.pause()
+        assert source.asked == 1
+        assert app.is_running
+
+
+async def test_stopping_what_cannot_be_asked_says_so() -> None:
+    app = RunApp(histories.Still(histories.climbing(), stops=False))
+    async with app.run_test(size=SMALL, notifications=True) as pilot:
+        await pilot.press("q", "s")
+        await pilot.pause()
+        assert any("Ctrl-C" in note.message for note in app._notifications)
+
+
+async def test_a_run_that_has_ended_is_left_without_a_question() -> None:
+    app = RunApp(histories.Still(histories.judged()))
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.pause()
+        await pilot.press("q")
+    assert app.return_value == "ended"
+
+
+async def test_help_opens_and_closes() -> None:
+    app = RunApp(histories.Still(histories.climbing()))
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, HelpScreen)
+        await pilot.press("escape")
+        assert not isinstance(app.screen, HelpScreen)
+
+
+async def test_a_replay_stands_still_goes_on_and_changes_its_speed() -> None:
+    pace = Pace(speed=10.0, paused=True)
+    source = Replay(histories.stamped(histories.judged()), pace, step_s=0.001)
+    app = RunApp(source)
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.press("plus")
+        assert pace.speed == 30.0
+        await pilot.press("minus", "minus")
+        assert pace.speed == 5.0
+        assert app.view.ended is None
+        pace.speed = 1000.0
+        await pilot.press("space")
+        for _ in range(1000):
+            if app.view.ended is not None:
+                break
+            await pilot.pause(0.005)
+        assert app.view.ended is not None

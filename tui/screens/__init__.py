@@ -1,0 +1,1 @@
+"""The screens: what is shown together, and which keys it has."""

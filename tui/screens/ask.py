@@ -1,0 +1,71 @@
+"""Two small screens on top of the run's: what to do on quitting, and which keys and signs there are."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Button, Footer, Static
+
+Answer: TypeAlias = Literal["detach", "stop", "stay"]
+
+HELP = """\
+1 … 8, [ ]   panes: Live, Ladder, Transactions, Hosts, Waits (and lag), Search, Verdicts, Events
+p            show or hide the plan
+/            filter the events by words; Escape leaves the filter
+arrows       move in the plan or a table; Enter opens and closes a branch
+Tab          the next part of the screen; the mouse works everywhere
+t            light or dark
+Ctrl+P       all commands
+q            quit: detach (the run goes on) or stop the run
+In a replay: Space stands still, + and - change the speed.
+
+Signs: · waiting   ▶ running   ✓ done, PASS, up   ✗ failed, FAIL, lost, invalid   ? INCONCLUSIVE   – left out   ! look at this
+TPS chart: the measure window is filled, ramps are a thin line, vertical lines are where a window begins.
+Ladder: means over the valid repeats; │ is their 95 % interval (Student's t). The verdicts' own intervals are in the report.
+Transactions and waits are of the newest iteration that has ended. Verdicts are undecided until the run judges them.
+"""
+
+
+class AskScreen(ModalScreen[Answer]):
+    """Detach, stop, or stay."""
+
+    BINDINGS = [  # noqa: RUF012 - Textual's form
+        Binding("d", "answer('detach')", "Detach"),
+        Binding("s", "answer('stop')", "Stop the run"),
+        Binding("escape,q", "answer('stay')", "Stay"),
+    ]
+
+    def compose(self) -> ComposeResult:
+        """The question and its three answers."""
+        with Vertical(id="ask"):
+            yield Static(Text("The run is under way. Leave it alone, or stop it?", style="bold"))
+            yield Static("It goes on when this screen is detached; `proveout watch` comes back to it.")
+            with Horizontal():
+                yield Button("Detach (d)", id="detach", variant="primary")
+                yield Button("Stop the run (s)", id="stop", variant="error")
+                yield Button("Stay (Esc)", id="stay")
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """The button's name is the answer."""
+        self.action_answer(event.button.id or "stay")
+
+    def action_answer(self, answer: str) -> None:
+        """Close with it."""
+        self.dismiss("detach" if answer == "detach" else "stop" if answer == "stop" else "stay")
+
+
+class HelpScreen(ModalScreen[None]):
+    """Keys and signs."""
+
+    BINDINGS = [Binding("escape,q,question_mark", "dismiss", "Close")]  # noqa: RUF012 - Textual's form
+
+    def compose(self) -> ComposeResult:
+        """One page, which scrolls where the terminal is small."""
+        with VerticalScroll(id="help"):
+            yield Static(Text(HELP))
+        yield Footer()

@@ -1,0 +1,85 @@
+"""Where a screen's events come from, whoever supplies them.
+
+Data flow: the command line wires a `Source` (a run under way, or the `Replay` of a finished one) -> `RunApp` reads batches
+in a worker and posts them. A source never blocks the event loop, and ends when there is nothing more to come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from proveout.proto.events import Stamped
+
+SPEEDS = (1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 1000.0)
+
+
+class Source(Protocol):
+    """A run's events, earliest first."""
+
+    replayed: bool
+
+    def batches(self) -> AsyncIterator[Sequence[Stamped]]:
+        """Events as they come; the first batch is all that is known already. Ends with the run, or when nobody drives it."""
+        ...
+
+    def now_unix_s(self) -> float:
+        """The time at which the run is, as the screen shows it; Unix seconds."""
+        ...
+
+    async def stop(self) -> bool:
+        """Ask that the run end now; False when nobody could be asked."""
+        ...
+
+
+@dataclass(slots=True)
+class Pace:
+    """How fast a replay goes, and whether it stands still."""
+
+    speed: float = 10.0
+    paused: bool = False
+
+    def faster(self) -> None:
+        """The next speed up."""
+        self.speed = next((speed for speed in SPEEDS if speed > self.speed), SPEEDS[-1])
+
+    def slower(self) -> None:
+        """The next speed down."""
+        self.speed = next((speed for speed in reversed(SPEEDS) if speed < self.speed), SPEEDS[0])
+
+
+class Replay:
+    """A finished run once more, from its journal, at a pace that the keys change.
+
+    `step_s` is how often it looks at its pace, in seconds of the one who watches.
+    """
+
+    replayed = True
+
+    def __init__(self, events: Sequence[Stamped], pace: Pace, step_s: float = 0.1) -> None:
+        self._events, self.pace, self._step_s = events, pace, step_s
+        self._now_s = events[0].unix_s if events else 0.0
+
+    async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
+        """What has happened by the replay's time, step by step."""
+        position = 0
+        while position < len(self._events):
+            end = position
+            while end < len(self._events) and self._events[end].unix_s <= self._now_s:
+                end += 1
+            if end > position:
+                yield self._events[position:end]
+                position = end
+            await asyncio.sleep(self._step_s)
+            if not self.pace.paused:
+                self._now_s += self._step_s * self.pace.speed
+
+    def now_unix_s(self) -> float:
+        """The replay's time, never after the last event."""
+        return min(self._now_s, self._events[-1].unix_s) if self._events else 0.0
+
+    async def stop(self) -> bool:
+        """There is nothing to stop."""
+        return False

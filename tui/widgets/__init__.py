@@ -1,0 +1,1 @@
+"""Small widgets, each of which shows one part of a `RunView`: `show(view)`."""

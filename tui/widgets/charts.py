@@ -1,0 +1,144 @@
+"""The charts: throughput and response of the iteration under way, and the ladder rung by rung with its intervals.
+
+Data flow: `RunView` -> points (pure) -> plotext -> the terminal. The measure window is the filled part of the throughput chart, with
+lines where windows begin; ramps are a thin line.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from textual_plotext import PlotextPlot
+
+from proveout.proto.events import LoadTick
+from proveout.tui.model import RunView, StageView
+from proveout.tui.text import mean_and_half, safe
+
+_COLOURS = ("cyan", "magenta", "green", "orange", "blue", "red")
+
+
+def boundaries(ticks: Sequence[LoadTick]) -> list[int]:
+    """The seconds at which a window other than the first begins."""
+    return [tick.second for before, tick in itertools.pairwise(ticks) if tick.window != before.window]
+
+
+def ladders(view: RunView) -> list[tuple[StageView, list[tuple[int, float, float | None]]]]:
+    """Per ladder that has a valid iteration: rung, mean TPS, half of the 95 % interval (None from one repeat)."""
+    found = []
+    for stage in view.stages:
+        points = []
+        for rung, items in (stage.rungs if stage.kind != "search" else {}).items():
+            values = [item.tps for item in items if item.tps is not None]
+            if values:
+                points.append((rung, *mean_and_half(values)))
+        if points:
+            found.append((stage, points))
+    return found
+
+
+def windows(ticks: Sequence[LoadTick]) -> list[tuple[str, list[LoadTick]]]:
+    """The ticks by window, in order; the first of a window also ends the ramp before it, so that the line does not break."""
+    found: list[tuple[str, list[LoadTick]]] = []
+    for tick in ticks:
+        if not found or found[-1][0] != tick.window:
+            if found and found[-1][0] != "measure":
+                found[-1][1].append(tick)
+            before = [found[-1][1][-1]] if found and found[-1][0] == "measure" else []
+            found.append((tick.window, [*before, tick]))
+        else:
+            found[-1][1].append(tick)
+    return found
+
+
+def seconds_axis(ticks: Sequence[LoadTick], width: int) -> list[float]:
+    """Whole seconds for the marks of the time axis, about one per 12 columns."""
+    if not ticks:
+        return []
+    first, last = ticks[0].second, ticks[-1].second
+    step = max(1, -(-(last - first) // max(width // 12, 1)))
+    return [float(second) for second in range(first, last + 1, step)]
+
+
+class Chart(PlotextPlot):
+    """A chart that is drawn only when its data or its size have changed: building one costs milliseconds."""
+
+    _drawn: object = None
+
+    def is_news(self, data: object) -> bool:
+        """Whether there is something else to draw than the last time."""
+        now = (data, self.size)
+        news, self._drawn = now != self._drawn, now
+        return news
+
+
+class RateChart(Chart):
+    """Transactions per second, second by second."""
+
+    def show(self, view: RunView) -> None:
+        """Draw the ticks of the iteration under way, or of the last one."""
+        if not self.is_news(view.ticks):
+            return
+        self.plt.clear_figure()
+        ticks = view.ticks
+        self.plt.title("TPS (filled: measure window)" if ticks else "TPS: no load yet")
+        for window, part in windows(ticks):
+            seconds, rates = [t.second for t in part], [t.tps for t in part]
+            if window == "measure":
+                self.plt.plot(seconds, rates, color="cyan", fillx=True)
+            else:
+                self.plt.plot(seconds, rates, color="orange", marker="braille")
+        for second in boundaries(ticks):
+            self.plt.vline(second, "gray")
+        if ticks:
+            self.plt.ylim(0, max(max(t.tps for t in ticks) * 1.05, 1.0))
+        if marks := seconds_axis(ticks, self.size.width):
+            self.plt.xticks(marks, [f"{mark:g} s" for mark in marks])
+        self.refresh()
+
+
+class ResponseChart(Chart):
+    """Median and 99th percentile of the response time, second by second, in milliseconds."""
+
+    def show(self, view: RunView) -> None:
+        """Draw the ticks of the iteration under way, or of the last one."""
+        if not self.is_news(view.ticks):
+            return
+        self.plt.clear_figure()
+        self.plt.title("response, ms")
+        seconds = [tick.second for tick in view.ticks]
+        if seconds:
+            self.plt.plot(seconds, [t.p50_us / 1e3 for t in view.ticks], label="p50", color="green", marker="braille")
+            self.plt.plot(seconds, [t.p99_us / 1e3 for t in view.ticks], label="p99", color="orange", marker="x")
+        for second in boundaries(view.ticks):
+            self.plt.vline(second, "gray")
+        if marks := seconds_axis(view.ticks, self.size.width):
+            self.plt.xticks(marks, [f"{mark:g} s" for mark in marks])
+        self.refresh()
+
+
+class LadderChart(Chart):
+    """Mean TPS by threads with 95 % intervals, one line per ladder."""
+
+    def show(self, view: RunView) -> None:
+        """Draw every ladder as far as it has come."""
+        if not self.is_news(ladders(view)):
+            return
+        self.plt.clear_figure()
+        found = ladders(view)
+        self.plt.title("TPS by threads, 95 % interval over repeats" if found else "TPS by threads: no rung yet")
+        rungs = sorted({rung for _, points in found for rung, _, _ in points})
+        places = {rung: place for place, rung in enumerate(rungs, 1)}
+        for index, (stage, points) in enumerate(found):
+            colour = _COLOURS[index % len(_COLOURS)]
+            xs = [places[rung] for rung, _, _ in points]
+            self.plt.plot(xs, [mean for _, mean, _ in points], label=safe(stage.id), color=colour, marker="braille")
+            self.plt.scatter(xs, [mean for _, mean, _ in points], color=colour, marker="o")
+            for x, (_, mean, half) in zip(xs, points, strict=True):
+                if half is not None:
+                    self.plt.plot([x, x], [max(mean - half, 0.0), mean + half], color=colour, marker="│")
+        if rungs:
+            tops = [mean + (half or 0.0) for _, points in found for _, mean, half in points]
+            self.plt.ylim(0, max(max(tops) * 1.05, 1.0))
+            self.plt.xticks(list(places.values()), [str(rung) for rung in rungs])
+        self.refresh()

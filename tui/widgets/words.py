@@ -1,0 +1,102 @@
+"""What is said in sentences: verdicts with their evidence, and the log of events with a filter.
+
+Data flow: `RunView.verdicts`, `.log` -> text (pure) -> scrolling panes.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.widgets import Input, Static
+
+from proveout.tui.model import LogLine, RunView
+from proveout.tui.text import safe
+from proveout.tui.widgets.top import OUTCOMES
+
+LEVELS = {"info": (" ", ""), "warning": ("!", "yellow"), "error": ("✗", "bold red")}
+SHOWN_MAX = 400
+
+
+def verdict_text(view: RunView) -> Text:
+    """Those that are reached, then those that are not yet decidable."""
+    text = Text()
+    for verdict in view.verdicts:
+        sign, style = OUTCOMES[verdict.outcome]
+        text.append(f"{sign} {verdict.outcome} ", style=style)
+        text.append(safe(verdict.id), style="bold")
+        text.append(f"  {safe(verdict.title)}\n")
+        text.append(f"    {safe(verdict.evidence)}\n", style="dim")
+    reached = {verdict.id for verdict in view.verdicts}
+    for name in view.planned_verdicts:
+        if name not in reached:
+            text.append(f"· {safe(name)}  undecided\n", style="dim")
+    return text if text else Text("This plan has no verdicts yet.")
+
+
+def matches(line: LogLine, wanted: str) -> bool:
+    """Whether every word of the filter is in the line: its text, its host or its level, in any case."""
+    held = f"{line.level} {line.host} {line.text}".casefold()
+    return all(word in held for word in wanted.casefold().split())
+
+
+def log_text(view: RunView, wanted: str) -> Text:
+    """The lines that match, newest first."""
+    lines = [line for line in reversed(view.log) if matches(line, wanted)][:SHOWN_MAX]
+    text = Text()
+    for line in lines:
+        sign, style = LEVELS[line.level]
+        text.append(f"{datetime.fromtimestamp(line.unix_s).astimezone():%H:%M:%S} ", style="dim")
+        text.append(f"{sign} ", style=style)
+        text.append(f"{safe(line.host)}: " if line.host else "")
+        text.append(f"{safe(line.text)}\n", style=style)
+    return text if text else Text("No event matches." if wanted else "Nothing has happened yet.")
+
+
+class Verdicts(VerticalScroll):
+    """All verdicts of the plan."""
+
+    _drawn: object = None
+
+    def compose(self) -> ComposeResult:
+        """One block of text."""
+        yield Static()
+
+    def show(self, view: RunView) -> None:
+        """Bring the text up to date."""
+        now = (view.verdicts, view.planned_verdicts)
+        if now == self._drawn:
+            return
+        self._drawn = now
+        self.query_one(Static).update(verdict_text(view))
+
+
+class Events(Vertical):
+    """The log, newest first, with a filter above."""
+
+    def __init__(self, *, id: str, filtered: bool = True) -> None:
+        super().__init__(id=id)
+        self._filtered = filtered
+        self._view = RunView()
+        self._drawn: tuple[tuple[LogLine, ...], str] | None = None
+
+    def compose(self) -> ComposeResult:
+        """Filter and lines."""
+        if self._filtered:
+            yield Input(placeholder="filter: words that must be there (a host, error, a stage …)", compact=True)
+        with VerticalScroll():
+            yield Static()
+
+    def on_input_changed(self) -> None:
+        """Filter anew."""
+        self.show(self._view)
+
+    def show(self, view: RunView) -> None:
+        """Bring the lines up to date."""
+        self._view = view
+        wanted = self.query_one(Input).value if self._filtered else ""
+        if self._drawn is None or self._drawn[0] is not view.log or self._drawn[1] != wanted:
+            self._drawn = (view.log, wanted)
+            self.query_one(Static).update(log_text(view, wanted))
