@@ -8,6 +8,7 @@
         logs/            the local agents' logs
         systems/         data of provisioned systems; gone when the run has finished
         result.json      the results, when the run has ended
+        report.html      the report, then
 
 A file has its name only when it is whole: everything is written beside it and renamed.
 """

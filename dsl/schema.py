@@ -8,7 +8,7 @@ entry, so that one bad stage does not hide the next one's problems; `Document` p
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from pydantic import (
     AfterValidator,
@@ -446,7 +446,10 @@ STAGES: dict[str, type[StageBase]] = {
     "pause": PauseEntry,
 }
 
-FIGURES = ("relative-tps-latency", "latency-by-transaction", "host-cpu", "wait-events", "lag")
+FigureName: TypeAlias = Literal[
+    "relative-tps-latency", "scaling", "latency-by-transaction", "nopm-art", "host-cpu", "wait-events", "lag"
+]
+FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 
 
 class VerdictEntry(Strict):
@@ -461,8 +464,10 @@ class VerdictEntry(Strict):
 class ReportEntry(Strict):
     """What the report shows."""
 
-    figures: list[Literal["relative-tps-latency", "latency-by-transaction", "host-cpu", "wait-events", "lag"]] = Field(
-        default_factory=list
+    figures: list[FigureName] = Field(
+        default_factory=list,
+        max_length=20,
+        description="The figures of the report, in this order; without it, all that there are numbers for.",
     )
 
 

@@ -16,7 +16,19 @@ import typer
 
 from proveout import __version__
 
-VERBS: tuple[str, ...] = ("run", "resume", "watch", "runs", "compare", "check", "explain", "schema", "ceiling", "agent")
+VERBS: tuple[str, ...] = (
+    "run",
+    "resume",
+    "watch",
+    "runs",
+    "report",
+    "compare",
+    "check",
+    "explain",
+    "schema",
+    "ceiling",
+    "agent",
+)
 """In the order of the help. The verb `x` is the function `x` of `proveout.cli.x`, its examples are that module's `EPILOG`."""
 
 EPILOG = """Examples:

@@ -136,9 +136,9 @@ def _interrupt(interrupts: asyncio.Queue[None]) -> None:
 
 
 def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations) -> None:
-    """Write result.json and what was asked for, then a summary for people."""
+    """Write result.json, report.html and what was asked for, then a summary for people."""
     from proveout.coordinator.journal import read
-    from proveout.coordinator.report import annotations, junit, result, summary, terminal
+    from proveout.coordinator.report import annotations, junit, page, result, summary, terminal
     from proveout.coordinator.results import load_results
     from proveout.coordinator.store import write_whole
 
@@ -151,7 +151,8 @@ def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotatio
         "gitlab-metrics": annotations.to_metrics,
     }
     files = [(Path(path), writers[name]) for name, path in outputs.items()]
-    for path, render in [(directory.path / "result.json", result.to_json), *files]:
+    kept = [(directory.path / "result.json", result.to_json), *files]
+    for path, render in [*kept, (directory.path / "report.html", lambda found: page.to_html(found, directory))]:
         try:
             write_whole(path, render(results))
         except OSError as fault:

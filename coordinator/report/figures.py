@@ -1,0 +1,57 @@
+"""Which figures a report has: those that the plan names, in its order; every figure that there are numbers for when it names none.
+
+Data flow: `RunResults`, `Timeline` -> `figures` -> `Figure`s, and `missing`: the names that were asked for and have nothing to show, with why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from proveout.coordinator.report import load_figures, system_figures
+from proveout.coordinator.report.figure import Figure
+from proveout.coordinator.report.timeline import Timeline
+from proveout.coordinator.results import RunResults
+from proveout.dsl.schema import FIGURES
+
+_Draw: TypeAlias = Callable[[RunResults, Timeline], Iterator[Figure]]
+
+DRAWN: Mapping[str, _Draw] = {
+    "relative-tps-latency": lambda results, _: load_figures.relative_tps_latency(results),
+    "scaling": lambda results, _: load_figures.scaling(results),
+    "latency-by-transaction": lambda results, _: load_figures.latency_by_transaction(results),
+    "nopm-art": lambda results, _: load_figures.nopm_art(results),
+    "host-cpu": system_figures.host_cpu,
+    "wait-events": lambda results, _: system_figures.wait_events(results),
+    "lag": system_figures.lag,
+}
+_NEEDS = {
+    "relative-tps-latency": "no ladder has a valid iteration",
+    "scaling": "no ladder of two valid rungs ran without a fixed rate",
+    "latency-by-transaction": "no ladder has a valid iteration",
+    "nopm-art": "no ladder of TPROC-C has a valid iteration",
+    "host-cpu": "there are no samples of an `os` capture",
+    "wait-events": "no ladder has samples of a `waits` capture",
+    "lag": "there are no samples of a `lag` capture inside a measure window",
+}
+
+
+def wanted(results: RunResults) -> tuple[str, ...]:
+    """The names that the plan asks for; all when it names none. Names of another version of proveout are left out."""
+    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
+    named = tuple(name for name in plan.get("figures") or () if name in DRAWN)
+    return named or FIGURES
+
+
+def figures(results: RunResults, timeline: Timeline) -> tuple[list[Figure], dict[str, str]]:
+    """The figures in order, and why each one that the plan names has none."""
+    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
+    named = set(plan.get("figures") or ())
+    drawn: list[Figure] = []
+    missing: dict[str, str] = {}
+    for name in dict.fromkeys(wanted(results)):
+        found = list(DRAWN[name](results, timeline))
+        drawn += found
+        if not found and name in named:
+            missing[name] = _NEEDS[name]
+    return drawn, missing

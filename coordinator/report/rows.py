@@ -1,0 +1,97 @@
+"""Every iteration as rows of numbers, for a spreadsheet or a data frame: one row per stage, rung, repeat, attempt and transaction.
+
+Data flow: `RunResults` -> `rows` -> CSV or parquet. `ALL` is the row of all transactions together. Latencies are response times in
+microseconds; a number that is not known is empty, never 0. Iterations that do not count are there too, with `valid` false.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from proveout.coordinator.report.tables import read
+from proveout.coordinator.results import RunResults
+from proveout.proto.events import IterationFinished
+
+ALL = "(all)"
+LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
+_OUTCOMES = ("ok", "logical_failures", "errors", "retried", "missed")
+COLUMNS = (
+    "run", "stage", "target", "threads", "repeat", "attempt", "valid", "rate_per_s", "measure_s", "transaction", "tps",
+    *LATENCIES, *_OUTCOMES,
+)  # fmt: skip
+
+
+def rows(results: RunResults) -> Iterator[dict[str, Any]]:
+    """The rows, in the order in which the iterations ended; keys are `COLUMNS`."""
+    for stage in results.stages.values():
+        target = str(results.plan_stage(stage.id).get("target", ""))
+        for item in stage.iterations:
+            about = {
+                "run": results.run.run_id if results.run else "",
+                "stage": stage.id,
+                "target": target,
+                "threads": item.id.rung,
+                "repeat": item.id.repeat,
+                "attempt": item.id.attempt,
+                "valid": item.valid,
+                "rate_per_s": item.rate,
+                "measure_s": item.measure_s,
+            }
+            for numbers in _transactions(item):
+                yield about | numbers
+
+
+def _transactions(item: IterationFinished) -> Iterator[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {
+            "transaction": one.name,
+            "tps": one.tps,
+            **{name: one.response.get(name) for name in LATENCIES},
+            "ok": one.ok,
+            "logical_failures": one.logical_failures,
+            "errors": sum(one.errors.values()),
+            "retried": one.retried,
+            "missed": one.missed,
+        }
+        for one in item.transactions
+    ]
+    response = {name: read(item.metrics, "response", name) for name in LATENCIES}
+    outcomes = {name: sum(row[name] for row in found) if found else None for name in _OUTCOMES}
+    yield {"transaction": ALL, "tps": read(item.metrics, "tps"), **response, **outcomes}
+    yield from found
+
+
+def to_csv(results: RunResults) -> str:
+    """RFC 4180 with a head, UTF-8."""
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, COLUMNS)
+    writer.writeheader()
+    writer.writerows(rows(results))
+    return out.getvalue()
+
+
+def to_parquet(results: RunResults) -> bytes:
+    """The same rows as a parquet file."""
+    import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a report needs to pay
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    words, counts = ("run", "stage", "target", "transaction"), ("threads", "repeat", "attempt", *_OUTCOMES)
+    kinds = {name: pa.string() for name in words} | {name: pa.int64() for name in counts} | {"valid": pa.bool_()}
+    schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in COLUMNS])
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(list(rows(results)), schema=schema), out, compression="zstd")
+    return out.getvalue()
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file that is there whole or not at all. OSError."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)

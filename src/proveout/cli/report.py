@@ -1,0 +1,114 @@
+"""`proveout report`: a run as HTML, Markdown, tables of numbers, and pictures."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from proveout.dsl.errors import ProveoutError
+
+if TYPE_CHECKING:
+    from proveout.coordinator.results import RunResults
+    from proveout.coordinator.store import RunDirectory
+
+EPILOG = """Examples:
+
+  proveout report latest
+
+  proveout report latest --html report.html --csv rows.csv --figures figures --format png
+
+  proveout report runs/smoke-20260102-030405-abcd --markdown report.md
+"""
+
+
+class Format(StrEnum):
+    """Of exported figures."""
+
+    SVG = "svg"
+    PNG = "png"
+
+
+class ReportUnwritable(ProveoutError):
+    """A file of the report could not be written."""
+
+    exit_code = 2
+
+
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, its directory, or `latest`.")],
+    *,
+    runs_dir: Annotated[
+        Path | None, typer.Option(help="Where run directories are [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one HTML file that needs no network.")
+    ] = None,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a summary in Markdown.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a row for each rung, repeat and transaction as CSV.")
+    ] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same rows as parquet.")] = None,
+    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Write every figure into this directory.")] = None,
+    form: Annotated[Format, typer.Option("--format", help="Of the figures.")] = Format.SVG,
+) -> None:
+    """Report a run, also one that has not finished. Without an option, write report.html into the run's directory."""
+    from proveout.coordinator import store
+    from proveout.coordinator.journal import read
+    from proveout.coordinator.results import load_results
+
+    directory = store.find(store.runs_directory(runs_dir, os.environ), run)
+    results = load_results(read(directory.path))
+    wanted = {"html": html, "markdown": markdown, "csv": csv, "parquet": parquet}
+    if figures is None and not any(wanted.values()):
+        wanted["html"] = directory.path / "report.html"
+    for kind, path in wanted.items():
+        if path is not None:
+            _write(path, _render(kind, results, directory))
+            typer.echo(str(path))
+    if figures is not None:
+        _export(results, directory, figures, form)
+
+
+def _render(kind: str, results: RunResults, directory: RunDirectory) -> bytes:
+    from proveout.coordinator.report import page, rows, summary
+
+    match kind:
+        case "html":
+            return page.to_html(results, directory).encode()
+        case "markdown":
+            return summary.to_markdown(results).encode()
+        case "csv":
+            return rows.to_csv(results).encode()
+        case _:
+            return rows.to_parquet(results)
+
+
+def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Format) -> None:
+    from proveout.coordinator.report import vega
+    from proveout.coordinator.report.figures import figures as draw
+    from proveout.coordinator.report.timeline import read_timeline
+
+    drawn, missing = draw(results, read_timeline(results, directory.samples))
+    for figure in drawn:
+        path = folder / f"{figure.slug}.{form.value}"
+        _write(path, vega.picture(figure, form.value), parents=True)
+        typer.echo(str(path))
+    for name, why in missing.items():
+        typer.echo(f"no {name}: {why}", err=True)
+
+
+def _write(path: Path, data: bytes, *, parents: bool = False) -> None:
+    from proveout.coordinator.report.rows import write_bytes
+
+    try:
+        if parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, data)
+    except OSError as fault:
+        raise ReportUnwritable(
+            f"{path} cannot be written: {fault.strerror or fault}", way_out="Name a file in a place of yours."
+        ) from fault
