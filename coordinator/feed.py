@@ -33,6 +33,7 @@ class Feed:
     def __init__(self, interrupts: asyncio.Queue[None]) -> None:
         self._interrupts = interrupts
         self._watchers: set[asyncio.StreamWriter] = set()
+        self._served: set[asyncio.Task[object]] = set()
         self._ticks: deque[Stamped] = deque(maxlen=TICKS_KEPT)
         self._newest: dict[tuple[str, ...], Stamped] = {}
 
@@ -57,6 +58,10 @@ class Feed:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One watcher, until it hangs up."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a server's callback runs in one
+        self._served.add(task)
+        task.add_done_callback(self._served.discard)
         for stamped in (*self._newest.values(), *self._ticks):
             _send(writer, _line(stamped))
         self._watchers.add(writer)
@@ -70,10 +75,11 @@ class Feed:
             self._watchers.discard(writer)
             writer.close()
 
-    def hang_up(self) -> None:
-        """Part from everyone."""
+    async def hang_up(self) -> None:
+        """Part from everyone, at once: what they have not read yet is in the journal, or of no use any more."""
         for watcher in list(self._watchers):
-            watcher.close()
+            watcher.transport.abort()
+        await asyncio.gather(*self._served, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -88,7 +94,7 @@ async def serving(directory: Path, interrupts: asyncio.Queue[None]) -> AsyncIter
     finally:
         if server is not None:
             server.close()
-            feed.hang_up()
+            await feed.hang_up()
             await server.wait_closed()
             (directory / SOCKET).unlink(missing_ok=True)
 

@@ -22,7 +22,7 @@ from proveout.tui.source import Replay, Source
 
 Left: TypeAlias = Literal["ended", "detached", "stopping"]
 
-FRAMES_PER_S = 2.0
+FRAMES_PER_S = 1.0
 
 
 class RunApp(App[Left]):

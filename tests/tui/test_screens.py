@@ -13,11 +13,12 @@ from textual.widgets import ContentSwitcher, DataTable, Input, Static
 sys.path.insert(0, str(Path(__file__).parent))
 import histories
 
-from proveout.proto.events import Event
+from proveout.proto.events import Event, LoadTick
 from proveout.tui.app import RunApp
 from proveout.tui.screens.ask import AskScreen, HelpScreen
 from proveout.tui.screens.run import PANES
 from proveout.tui.source import Pace, Replay
+from proveout.tui.widgets.charts import windows
 from proveout.tui.widgets.plan_tree import PlanTree
 from proveout.tui.widgets.top import Alert
 
@@ -60,6 +61,15 @@ def test_help_question_and_light_theme(key: str, size: tuple[int, int], snap_com
 def test_without_colour_the_signs_remain(monkeypatch: pytest.MonkeyPatch, snap_compare: Any) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     assert snap_compare(RunApp(histories.Still(histories.troubled())), terminal_size=SMALL)
+
+
+def test_the_ramps_join_the_measure_window() -> None:
+    parts = windows([event for event in histories.ticks(4, 1, 15) if isinstance(event, LoadTick)])
+    assert [(name, part[0].second, part[-1].second) for name, part in parts] == [
+        ("ramp_up", 0, 3),
+        ("measure", 3, 12),
+        ("ramp_down", 12, 14),
+    ]
 
 
 async def test_numbers_open_panes_and_brackets_go_on_to_the_next() -> None:

@@ -10,7 +10,9 @@ from typing import Protocol, cast
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
+from textual.dom import DOMNode
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Footer, Input, Tab, Tabs
 
 from proveout.tui.model import RunView
@@ -68,6 +70,8 @@ class RunScreen(Screen[None]):
                 with Vertical(id="live"):
                     yield RateChart()
                     yield ResponseChart()
+                    yield Rows(tables.TRANSACTIONS, tables.transactions, id="live-transactions")
+                    yield Rows(tables.HOSTS, tables.hosts, id="live-hosts")
                 yield LadderChart(id="ladder")
                 yield Rows(tables.TRANSACTIONS, tables.transactions, id="transactions")
                 yield Rows(tables.HOSTS, tables.hosts, id="hosts")
@@ -93,19 +97,15 @@ class RunScreen(Screen[None]):
     def show(self, view: RunView, note: str) -> None:
         """Bring up to date what can be seen."""
         self._view, self._note = view, note
+        if not self.query(Top):  # it is being put together, or taken apart
+            return
         self.query_one(Top).show(view, note)
         self.query_one(Alert).show(view)
         pane = self.query_one(ContentSwitcher).visible_content
-        shown = [*(pane.walk_children(with_self=True) if pane is not None else ())]
-        shown += [*self.query("#side > *"), self.query_one(PlanTree)]
-        for widget in shown:
-            if hasattr(widget, "show") and widget.is_attached and self._is_seen(widget.id):
+        inside = pane.walk_children(with_self=True) if pane is not None else ()
+        for widget in (*inside, *self.query("#side > *"), self.query_one(PlanTree)):
+            if hasattr(widget, "show") and _is_seen(widget):
                 cast("_Shows", widget).show(view)
-
-    def _is_seen(self, name: str | None) -> bool:
-        if name is not None and name.startswith("side-"):
-            return self.has_class("-wide")
-        return True
 
     def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
         """Open the tab's pane."""
@@ -139,3 +139,8 @@ class RunScreen(Screen[None]):
     def action_leave(self) -> None:
         """Out of the filter."""
         self.query_one(PlanTree).focus()
+
+
+def _is_seen(node: DOMNode) -> bool:
+    """Whether neither it nor what it is in has been hidden."""
+    return node.is_attached and all(above.display for above in node.ancestors_with_self if isinstance(above, Widget))

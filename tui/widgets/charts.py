@@ -1,7 +1,7 @@
 """The charts: throughput and response of the iteration under way, and the ladder rung by rung with its intervals.
 
 Data flow: `RunView` -> points (pure) -> plotext -> the terminal. The measure window is the filled part of the throughput chart, with
-lines where windows begin; points outside it are ramps.
+lines where windows begin; ramps are a thin line.
 """
 
 from __future__ import annotations
@@ -37,6 +37,20 @@ def ladders(view: RunView) -> list[tuple[StageView, list[tuple[int, float, float
     return found
 
 
+def windows(ticks: Sequence[LoadTick]) -> list[tuple[str, list[LoadTick]]]:
+    """The ticks by window, in order; the first of a window also ends the ramp before it, so that the line does not break."""
+    found: list[tuple[str, list[LoadTick]]] = []
+    for tick in ticks:
+        if not found or found[-1][0] != tick.window:
+            if found and found[-1][0] != "measure":
+                found[-1][1].append(tick)
+            before = [found[-1][1][-1]] if found and found[-1][0] == "measure" else []
+            found.append((tick.window, [*before, tick]))
+        else:
+            found[-1][1].append(tick)
+    return found
+
+
 def seconds_axis(ticks: Sequence[LoadTick], width: int) -> list[float]:
     """Whole seconds for the marks of the time axis, about one per 12 columns."""
     if not ticks:
@@ -46,20 +60,34 @@ def seconds_axis(ticks: Sequence[LoadTick], width: int) -> list[float]:
     return [float(second) for second in range(first, last + 1, step)]
 
 
-class RateChart(PlotextPlot):
+class Chart(PlotextPlot):
+    """A chart that is drawn only when its data or its size have changed: building one costs milliseconds."""
+
+    _drawn: object = None
+
+    def is_news(self, data: object) -> bool:
+        """Whether there is something else to draw than the last time."""
+        now = (data, self.size)
+        news, self._drawn = now != self._drawn, now
+        return news
+
+
+class RateChart(Chart):
     """Transactions per second, second by second."""
 
     def show(self, view: RunView) -> None:
         """Draw the ticks of the iteration under way, or of the last one."""
+        if not self.is_news(view.ticks):
+            return
         self.plt.clear_figure()
         ticks = view.ticks
         self.plt.title("TPS (filled: measure window)" if ticks else "TPS: no load yet")
-        measured = [tick for tick in ticks if tick.window == "measure"]
-        ramps = [tick for tick in ticks if tick.window != "measure"]
-        if measured:
-            self.plt.plot([t.second for t in measured], [t.tps for t in measured], color="cyan", fillx=True)
-        if ramps:
-            self.plt.scatter([t.second for t in ramps], [t.tps for t in ramps], color="gray", marker="·")
+        for window, part in windows(ticks):
+            seconds, rates = [t.second for t in part], [t.tps for t in part]
+            if window == "measure":
+                self.plt.plot(seconds, rates, color="cyan", fillx=True)
+            else:
+                self.plt.plot(seconds, rates, color="orange", marker="braille")
         for second in boundaries(ticks):
             self.plt.vline(second, "gray")
         if ticks:
@@ -69,11 +97,13 @@ class RateChart(PlotextPlot):
         self.refresh()
 
 
-class ResponseChart(PlotextPlot):
+class ResponseChart(Chart):
     """Median and 99th percentile of the response time, second by second, in milliseconds."""
 
     def show(self, view: RunView) -> None:
         """Draw the ticks of the iteration under way, or of the last one."""
+        if not self.is_news(view.ticks):
+            return
         self.plt.clear_figure()
         self.plt.title("response, ms")
         seconds = [tick.second for tick in view.ticks]
@@ -87,11 +117,13 @@ class ResponseChart(PlotextPlot):
         self.refresh()
 
 
-class LadderChart(PlotextPlot):
+class LadderChart(Chart):
     """Mean TPS by threads with 95 % intervals, one line per ladder."""
 
     def show(self, view: RunView) -> None:
         """Draw every ladder as far as it has come."""
+        if not self.is_news(ladders(view)):
+            return
         self.plt.clear_figure()
         found = ladders(view)
         self.plt.title("TPS by threads, 95 % interval over repeats" if found else "TPS by threads: no rung yet")
@@ -106,5 +138,7 @@ class LadderChart(PlotextPlot):
                 if half is not None:
                     self.plt.plot([x, x], [max(mean - half, 0.0), mean + half], color=colour, marker="│")
         if rungs:
+            tops = [mean + (half or 0.0) for _, points in found for _, mean, half in points]
+            self.plt.ylim(0, max(max(tops) * 1.05, 1.0))
             self.plt.xticks(list(places.values()), [str(rung) for rung in rungs])
         self.refresh()

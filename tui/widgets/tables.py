@@ -18,6 +18,8 @@ from proveout.tui.text import latency, number, percent, safe, size
 Row: TypeAlias = tuple[str, ...]
 HOSTS_MAX = 128
 BUSIEST = 20
+CALM_ROWS = 32
+"""A longer table changes in every second frame only: drawing its cells is most of what the screen costs."""
 
 TRANSACTIONS: Row = ("transaction", "per s", "ok", "logical", "errors", "p50", "p95", "p99")
 HOSTS: Row = ("host", "agent", "CPU", "memory", "disk r/w per s", "net in/out per s", "clock ± bound")
@@ -128,6 +130,7 @@ class Rows(DataTable[Text]):
         super().__init__(id=id, cursor_type="row", zebra_stripes=True)
         self._head, self._made = head, made
         self._shown: list[Row] = []
+        self._calm = False
 
     def on_mount(self) -> None:
         """The columns."""
@@ -137,7 +140,8 @@ class Rows(DataTable[Text]):
     def show(self, view: RunView) -> None:
         """Bring the cells up to date."""
         rows = self._made(view)
-        if rows == self._shown:
+        self._calm = len(rows) == len(self._shown) > CALM_ROWS and not self._calm
+        if rows == self._shown or self._calm:
             return
         if len(rows) < len(self._shown):
             self.clear()
@@ -152,7 +156,7 @@ class Rows(DataTable[Text]):
     def _change(self, index: int, row: Row) -> None:
         for name, before, after in zip(self._head, self._shown[index], row, strict=True):
             if before != after:
-                self.update_cell(str(index), name, self._cell(after), update_width=True)
+                self.update_cell(str(index), name, self._cell(after), update_width=len(after) > len(before))
 
     @staticmethod
     def _cell(text: str) -> Text:

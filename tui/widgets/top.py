@@ -30,6 +30,8 @@ def headline(view: RunView, note: str = "") -> Text:
     sign, style = STATES[view.state]
     text = Text(f"{safe(view.run_id or 'waiting for the run')} ", style="bold", no_wrap=True)
     text.append(f"{sign} {view.state} ", style=style)
+    if note:  # before what a narrow terminal cuts off
+        text.append(f"[{note}] ", style="bold reverse")
     text.append(clock(view.elapsed_s))
     if view.state == "running":
         text.append(f", {clock(view.remaining_s)} left")
@@ -39,8 +41,6 @@ def headline(view: RunView, note: str = "") -> Text:
             text.append(f"  {mark} {counted[outcome]} {outcome}", style=colour)
     if waiting := len(set(view.planned_verdicts) - {verdict.id for verdict in view.verdicts}):
         text.append(f"  · {waiting} undecided", style="dim")
-    if note:
-        text.append(f"  [{note}]", style="bold")
     return text
 
 

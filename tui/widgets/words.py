@@ -58,12 +58,18 @@ def log_text(view: RunView, wanted: str) -> Text:
 class Verdicts(VerticalScroll):
     """All verdicts of the plan."""
 
+    _drawn: object = None
+
     def compose(self) -> ComposeResult:
         """One block of text."""
         yield Static()
 
     def show(self, view: RunView) -> None:
         """Bring the text up to date."""
+        now = (view.verdicts, view.planned_verdicts)
+        if now == self._drawn:
+            return
+        self._drawn = now
         self.query_one(Static).update(verdict_text(view))
 
 

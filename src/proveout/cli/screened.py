@@ -35,6 +35,12 @@ class NoTerminal(ProveoutError):
     exit_code = 2
 
 
+class RunKilled(ProveoutError):
+    """The run's own process is gone, and its screen is not."""
+
+    exit_code = 4
+
+
 def wanted(*, headless: bool) -> bool:
     """Whether there is a terminal that a screen can be shown on, and nobody said no."""
     everywhere = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))  # Textual draws on stderr
@@ -76,14 +82,15 @@ def run(arguments: Sequence[str]) -> int:
     argv = [sys.executable, "-m", "proveout", *arguments, "--headless", "--tell-fd", str(writing)]
     child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=(writing,), start_new_session=True)
     os.close(writing)
-    before = signal.signal(signal.SIGTERM, lambda *_: _stop(child))
+    before = {number: signal.signal(number, lambda *_: _stop(child)) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        directory = _told(reading, child)
+        directory = _told(reading)
         if directory is None:  # it has said why
             return child.wait()
         return _watched(child, directory)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def tell(fd: int | None, directory: Path) -> None:
@@ -100,14 +107,10 @@ def tell(fd: int | None, directory: Path) -> None:
     os.close(fd)
 
 
-def _told(reading: int, child: subprocess.Popen[bytes]) -> Path | None:
+def _told(reading: int) -> Path | None:
     """The directory that the child names; None when it ends without one."""
     with os.fdopen(reading, "rb") as pipe:
-        try:
-            line = pipe.readline()
-        except KeyboardInterrupt:
-            _stop(child)
-            line = b""
+        line = pipe.readline()
     return Path(os.fsdecode(line[:-1])) if line.endswith(b"\n") else None
 
 
@@ -121,6 +124,12 @@ def _watched(child: subprocess.Popen[bytes], directory: Path) -> int:
         )
         return 0
     exit_code = child.wait()
+    if exit_code < 0:
+        raise RunKilled(
+            f"the run's process was ended by signal {-exit_code}",
+            where=str(directory),
+            way_out="`proveout resume` goes on with it.",
+        )
     _summary(directory)
     return exit_code
 
