@@ -19,7 +19,15 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from proveout.coordinator.eventcodec import encode
-from proveout.proto.events import HostTick, IterationStarted, LoadTick, StageProgress, Stamped
+from proveout.proto.events import (
+    HostTick,
+    IterationStarted,
+    LoadTick,
+    PopulateFinished,
+    StageFinished,
+    StageProgress,
+    Stamped,
+)
 
 SOCKET = "live.sock"
 BACKLOG_BYTES = 1 << 20
@@ -42,6 +50,9 @@ class Feed:
         match stamped.event:
             case IterationStarted():
                 self._ticks.clear()
+                return
+            case StageFinished(stage=stage) | PopulateFinished(stage=stage):
+                self._newest = {key: kept for key, kept in self._newest.items() if key[:2] != ("stage", stage)}
                 return
             case LoadTick():
                 self._ticks.append(stamped)

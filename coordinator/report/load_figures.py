@@ -16,6 +16,7 @@ from proveout.coordinator.report.tables import ladders, load_rows, order_rows, p
 from proveout.coordinator.results import RungResult, RunResults, StageResult
 from proveout.coordinator.wording import microseconds, number, percent, safe, threads
 
+_DARK = {"symbolStrokeColor": "#06445f", "symbolFillColor": "#06445f", "symbolStrokeWidth": 2, "symbolSize": 90}
 _LATENCY_HEADS = ("min", "avg", "p50", "p90", "p95", "p99", "max")
 
 
@@ -105,19 +106,23 @@ def _throughput_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             {"filter": "isValid(datum.ms)"},
             {"calculate": "datum.kind == 'avg_ms' ? 'mean response' : 'p99 response'", "as": "measure"},
         ],
-        "mark": {"type": "line", "point": {"size": 55}, "strokeWidth": 2.5},
+        "mark": {"type": "line", "strokeWidth": 2.5},
         "encoding": {
             "x": x,
             **side,
             "y": quantity("ms", "response, ms", axis={"orient": "right", "grid": False}),
             "stroke": category("ladder", scale={"range": ["#06445f", "#8f5800", "#2b6a3b", "#71203f"]}, legend=None),
-            "strokeDash": category("measure", legend={"symbolType": "stroke", "symbolSize": 300}),
+            "strokeDash": category("measure", legend=_DARK),
             "detail": [category("ladder"), category("measure")],
             "tooltip": tips(ladder="ladder", threads="threads", measure="what", ms="ms"),
         },
     }
+    points: Spec = {**lines, "mark": {"type": "point", "size": 65, "strokeWidth": 2.5, "fill": "white", "opacity": 1}}
+    points["encoding"] = {**lines["encoding"], "shape": category("measure", legend=None)}
+    del points["encoding"]["strokeDash"]
+    del points["encoding"]["detail"]
     both = {"layer": [bar, *_only(interval, values, "lower")]}
-    return chart(values, [both, lines], resolve={"scale": {"y": "independent"}})
+    return chart(values, [both, {"layer": [lines, points]}], resolve={"scale": {"y": "independent"}})
 
 
 def _only(layer: Spec, values: Sequence[Mapping[str, Any]], field: str) -> list[Spec]:

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proveout.coordinator.fingerprint import fingerprints, outline
 from proveout.coordinator.report import rows, vega
@@ -28,6 +28,9 @@ from proveout.coordinator.store import Command, RunDirectory
 from proveout.coordinator.wording import number, pieces, quantity, safe, seconds, threads
 from proveout.dsl.errors import ProveoutError
 
+if TYPE_CHECKING:
+    import jinja2
+
 _SIGNS = {"PASS": "✓", "FAIL": "✗", "INCONCLUSIVE": "?"}
 
 
@@ -42,15 +45,20 @@ class Table:
 
 def to_html(results: RunResults, directory: RunDirectory) -> str:
     """The page. SamplesUnreadable when a file of samples is damaged."""
+    drawn, missing = figures(results, read_timeline(results, directory.samples))
+    return environment().get_template("report.html.j2").render(_context(results, directory, drawn, missing))
+
+
+def environment() -> jinja2.Environment:
+    """The templates of all pages; everything that they are given is escaped."""
     import jinja2  # noqa: PLC0415  # only a report needs it
 
-    drawn, missing = figures(results, read_timeline(results, directory.samples))
     loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
-    environment = jinja2.Environment(
+    made = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["safe_text"] = safe
-    return environment.get_template("report.html.j2").render(_context(results, directory, drawn, missing))
+    made.filters["safe_text"] = safe
+    return made
 
 
 def _context(
@@ -61,7 +69,7 @@ def _context(
         "verdicts": [_verdict(item) for item in results.verdicts],
         "topology": topology(results),
         "comparisons": [_comparison(item) for item in comparisons(results)],
-        "figures": [_figure(figure) for figure in drawn],
+        "figures": [figure_data(figure) for figure in drawn],
         "specs": {figure.slug: figure.spec for figure in drawn},
         "missing": missing,
         "ladders": [_ladder(stage) for stage in ladders(results)],
@@ -130,7 +138,8 @@ def _bounds(lower: float | None, upper: float | None) -> str:
     return f"{number(lower)} … {number(upper)}" if lower is not None and upper is not None else "-"
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
+def figure_data(figure: Figure) -> dict[str, Any]:
+    """A figure as the templates want it: its picture as a data URI, its table."""
     drawn = vega.svg(figure)
     return {
         "slug": figure.slug,

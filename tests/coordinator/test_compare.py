@@ -19,7 +19,7 @@ from proveout.coordinator.comparability import NotComparable, differences, refus
 from proveout.coordinator.compare import ComparedRuns, compare
 from proveout.coordinator.eventcodec import plan_data
 from proveout.coordinator.report import compared as report
-from proveout.coordinator.report import compared_terminal
+from proveout.coordinator.report import compared_page, compared_terminal
 from proveout.coordinator.results import RunResults, ladder_metrics, load_results
 from proveout.dsl.compiler import compile_plan
 from proveout.dsl.plan import Plan
@@ -296,3 +296,27 @@ def test_reports_say_the_same_and_hold_nothing_that_acts(plan: Plan) -> None:
         assert "\u202e" not in text
     table = [line for line in markdown.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1
+
+
+def test_the_page_overlays_the_runs_and_holds_nothing_that_acts(plan: Plan) -> None:
+    runs = [results(plan, BASE, run_id="first"), results(plan, slower(0.8), run_id="<script>x</script>")]
+    compared = [compare(*runs)]
+    judged = [regression.judge(regression.check("tps.change.upper < -5%", plan), compared[0])]
+    together = compared_page.overlaid(runs)
+    assert list(together.stages) == ["ladder", "ladder (2)"]
+    html = compared_page.to_html(runs, compared, judged)
+    assert "<script>x" not in html
+    assert "&lt;script&gt;x" in html
+    specs = json.loads(html.split('id="specs">')[1].split("</script>")[0])
+    assert set(specs) == {"relative-tps-latency-ladder", "latency-by-transaction-ladder"}
+    values = specs["relative-tps-latency-ladder"]["data"]["values"]
+    relative = {(value["ladder"].split(" ")[1], value["threads"]): value["relative"] for value in values}
+    assert relative["(2)", 4] == pytest.approx(relative["on", 4] * 0.8)
+    assert html.index("differ in") < html.index("HOLDS") < html.index("<figure") < html.index("<h2>Changes")
+    assert "<td>-20 %</td>" in html
+
+
+def test_a_run_that_measured_nothing_has_a_page_that_says_so(plan: Plan) -> None:
+    runs = [results(plan, BASE), results(plan, {}, run_id="second")]
+    html = compared_page.to_html(runs, [compare(*runs)], [])
+    assert "ladder at 4 threads: no valid iteration in second" in html

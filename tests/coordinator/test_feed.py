@@ -9,7 +9,7 @@ from pathlib import Path
 from proveout.coordinator import feed
 from proveout.coordinator.journal import Journal
 from proveout.coordinator.tail import Tail
-from proveout.proto.events import HostTick, Notice, RunFinished, StageProgress, Stamped
+from proveout.proto.events import HostTick, Notice, RunFinished, StageFinished, StageProgress, Stamped
 
 POLL_S = 0.02
 DEADLINE_S = 10.0
@@ -103,6 +103,21 @@ async def test_one_that_does_not_read_misses_live_events_and_holds_up_nothing(tm
             (served,) = listener._watchers
             assert served.transport.get_write_buffer_size() < feed.BACKLOG_BYTES + 200_000
             writer.transport.abort()
+
+
+async def test_who_comes_late_is_not_told_of_progress_that_is_over(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        async with feed.serving(tmp_path, asyncio.Queue()) as listener:
+            listener(journal.live(progress(1)))
+            listener(journal.append(StageFinished(stage="load", outcome="ok", seconds=1.0)))
+            still = HostTick(host="h", capture="c", readings={"x": 1.0})
+            listener(journal.live(still))
+            watcher = Watcher(tmp_path)
+            await watcher.until(2)
+            assert progress(1) not in watcher.events
+            assert watcher.events[-1] == still
+            watcher.task.cancel()
+            await asyncio.gather(watcher.task, return_exceptions=True)
 
 
 async def test_stop_comes_to_the_run_as_a_wish(tmp_path: Path) -> None:

@@ -169,6 +169,7 @@ def test_a_run_from_start_to_verdict(start: Callable[..., Run], tmp_path: Path) 
     assert {path.name for path in (directory / "logs").iterdir()} == {"agent-db1.log", "agent-client1.log"}
     assert ET.parse(tmp_path / "j.xml").getroot().tag in {"testsuite", "testsuites"}
     assert json.loads((tmp_path / "r.json").read_text()) == json.loads((directory / "result.json").read_text())
+    assert "</html>" in (directory / "report.html").read_text()
     assert "answers" in (tmp_path / "s.md").read_text()
 
 

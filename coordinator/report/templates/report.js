@@ -5,6 +5,11 @@
   var specs = JSON.parse(document.getElementById("specs").textContent);
   Object.keys(specs).forEach(function (name) {
     var place = document.getElementById("plot-" + name);
+    // On a phone legends stand below each other: beside each other they are cut off.
+    if (place.clientWidth < 560) {
+      specs[name].config.legend.columns = 1;
+      specs[name].config.legend.layout = { top: { direction: "vertical" } };
+    }
     var stage = document.createElement("div");
     stage.className = "plot";
     place.parentNode.insertBefore(stage, place);

@@ -49,6 +49,9 @@ def compare(
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison as JSON.")] = None,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison in Markdown.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one HTML file, with the figures of all runs overlaid.")
+    ] = None,
     annotations: AnnotationsOption = Annotations.auto,
 ) -> None:
     """Show what changed from the first run to each of the others, with confidence intervals.
@@ -63,7 +66,7 @@ def compare(
 
     if len(runs) < 2:
         raise typer.BadParameter("name at least two runs", param_hint="RUN RUN...")
-    outputs = sitting.check_outputs({"json": json, "markdown": markdown})
+    outputs = sitting.check_outputs({"json": json, "markdown": markdown, "html": html})
     folder = store.runs_directory(runs_dir, os.environ)
     results = [_results(folder, name) for name in runs]
     conditions = _conditions(fail_if or [], results[0])
@@ -73,7 +76,7 @@ def compare(
     compared_terminal.show(compared, judged, sys.stdout)
     if sitting.wants_github(annotations, os.environ):
         sys.stdout.write(marks.to_github(marks.of_conditions(judged), sitting.checkout(os.environ)))
-    _write(outputs, compared, judged)
+    _write(outputs, results, compared, judged)
     raise typer.Exit(regression.exit_code(judged))
 
 
@@ -99,14 +102,21 @@ def _conditions(texts: list[str], reference: RunResults) -> list[Condition]:
     return [regression.check(text, plan) for text in texts if plan is not None]
 
 
-def _write(outputs: dict[str, str], compared: list[ComparedRuns], judged: list[Judgement]) -> None:
+def _write(
+    outputs: dict[str, str], runs: list[RunResults], compared: list[ComparedRuns], judged: list[Judgement]
+) -> None:
     from proveout.coordinator.report import compared as report
+    from proveout.coordinator.report import compared_page
     from proveout.coordinator.store import write_whole
     from proveout.dsl.errors import ProveoutError
 
-    writers = {"json": report.to_json, "markdown": report.to_markdown}
+    writers = {
+        "json": lambda: report.to_json(compared, judged),
+        "markdown": lambda: report.to_markdown(compared, judged),
+        "html": lambda: compared_page.to_html(runs, compared, judged),
+    }
     for name, path in outputs.items():
         try:
-            write_whole(Path(path), writers[name](compared, judged))
+            write_whole(Path(path), writers[name]())
         except OSError as fault:
             raise ProveoutError(f"{path} cannot be written: {fault.strerror}") from fault

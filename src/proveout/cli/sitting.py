@@ -108,7 +108,7 @@ def sit(
 ) -> int:
     """Run to the end, write the results, and give the exit code."""
     exit_code = asyncio.run(_run(sitting, journal, show))
-    _report(sitting.directory, outputs, annotations)
+    report(sitting.directory, outputs, annotations)
     return exit_code
 
 
@@ -135,7 +135,7 @@ def _interrupt(interrupts: asyncio.Queue[None]) -> None:
     sys.stderr.write("\nproveout: stopping everything; once more hurries\n")
 
 
-def _report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations) -> None:
+def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations) -> None:
     """Write result.json, report.html and what was asked for, then a summary for people."""
     from proveout.coordinator.journal import read
     from proveout.coordinator.report import annotations, junit, page, result, summary, terminal
