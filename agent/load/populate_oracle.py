@@ -22,7 +22,7 @@ from proveout.agent.provision.oracle import connect_fault, statement_fault
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads.base import Population, Table
 
-CHUNK_UNITS = 2_000
+CHUNK_UNITS = 500  # units a call: python-oracledb holds a call's rows in memory, and a server all its packets
 COMMENT = "Made by proveout for a load; proveout drops and makes it anew"
 ERRORS_SHOWN = 3
 DDL_LOCK_S = 3_600  # keys of one table are made at a time: a statement waits for another's lock instead of ORA-00054
