@@ -78,7 +78,14 @@ async def postgres(hlr: Workload) -> AsyncIterator[tuple[Context, Endpoint]]:
     """An embedded PostgreSQL, synchronous_commit off, with the workload's data, and a context; both end with it."""
     with tempfile.TemporaryDirectory(prefix="proveout-bench-") as folder:
         context = Context(Path(folder))
-        settings = (("max_connections", "200"), ("shared_buffers", "256MB"), ("synchronous_commit", "off"))
+        settings = (
+            ("max_connections", "200"),
+            ("shared_buffers", "256MB"),
+            ("synchronous_commit", "off"),
+            ("autovacuum", "off"),  # it, or a checkpoint, would come in some rounds of one side and not of the other
+            ("max_wal_size", "16GB"),
+            ("checkpoint_timeout", "1h"),
+        )
         system = System(name="target", engine="postgres", host="here", provision="embedded", settings=settings)
         try:
             started = await start_system(context, StartSystem(system=system, data_root=f"{folder}/data"))
