@@ -68,23 +68,13 @@ def run(
     from proveout.dsl.compiler import compile_plan
     from proveout.dsl.describe import estimate_s
 
+    outputs = dict(zip(sitting.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
     if screened.wanted(headless=headless or annotations is Annotations.github):
-        files = {
-            "inventory": inventory,
-            "runs_dir": runs_dir,
-            "junit": junit,
-            "json": json,
-            "summary": summary,
-            "codequality": codequality,
-            "gitlab_metrics": gitlab_metrics,
-            "pki": pki,
-        }
+        files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, **outputs}
         raise typer.Exit(screened.run(["run", str(plan), *screened.words(parameters, files)]))
     overrides = parse_overrides(parameters)
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
-    outputs = sitting.check_outputs(
-        dict(zip(sitting.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
-    )
+    checked = sitting.check_outputs(outputs)
     pki_dir = str(pki) if pki is not None else os.environ.get(sitting.PKI_VARIABLE)
     credentials = sitting.remote_credentials(compiled, pki_dir)
     external = external_endpoints(compiled, os.environ)
@@ -93,19 +83,18 @@ def run(
         overrides=overrides,
         inventory=str(inventory.absolute()) if inventory else None,
         pki=str(Path(pki_dir).absolute()) if pki_dir else None,
-        outputs=outputs,
+        outputs=checked,
     )
     directory = store.create(store.runs_directory(runs_dir, os.environ), compiled, command, datetime.now().astimezone())
-    show = sitting.printer(headless=headless)
+    arranged = Sitting(
+        plan=compiled,
+        directory=directory,
+        version=__version__,
+        external=external,
+        credentials=credentials,
+        estimates_s={stage.id: estimate_s(stage, compiled) for stage in compiled.stages},
+    )
     with Journal(directory.path) as journal:
-        screened.tell(tell_fd, directory.path)
-        arranged = Sitting(
-            plan=compiled,
-            directory=directory,
-            version=__version__,
-            external=external,
-            credentials=credentials,
-            estimates_s={stage.id: estimate_s(stage, compiled) for stage in compiled.stages},
-        )
-        exit_code = sitting.sit(arranged, journal, show, outputs, annotations)
+        screened.tell(tell_fd, directory.path)  # a watcher opens the journal
+        exit_code = sitting.sit(arranged, journal, sitting.printer(headless=headless), checked, annotations)
     raise typer.Exit(exit_code)
