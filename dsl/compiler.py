@@ -28,6 +28,7 @@ from proveout.dsl.scope import Scope, where_of
 from proveout.dsl.stages import Draft, compile_stages
 from proveout.dsl.substitution import substitute
 from proveout.dsl.topology import add_topology
+from proveout.dsl.typed import Name
 from proveout.dsl.validation import validate
 from proveout.dsl.vocabulary import Group, iteration, run_scope, stop_scope
 
@@ -95,7 +96,7 @@ class _Head(schema.Strict):
     """What every plan begins with, and what is said of it as a whole."""
 
     proveout: schema.Version
-    name: schema.Name
+    name: Name
     title: schema.Title = ""
     on_loss: schema.OnLoss = "rerun"
 

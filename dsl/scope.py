@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from proveout.dsl.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
 from proveout.dsl.parameters import Parameters
 from proveout.dsl.plan import Capture, Host, Pool, Secret, System, Where, Workload
-from proveout.dsl.schema import ID_PATTERN, NAME_PATTERN
+from proveout.dsl.typed import ID_PATTERN, NAME_PATTERN
 from proveout.dsl.validation import validate
 
 Thing = TypeVar("Thing")
