@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from proveout.coordinator import samples, scheduler
+from proveout.coordinator.dial import AgentUnreachable
 from proveout.coordinator.eventcodec import plan_data
 from proveout.coordinator.exchange import (
     AgentGone,
@@ -53,6 +54,8 @@ from proveout.proto.messages import CaptureSample, Endpoint, Hello, LogLine, Sam
 
 Listener = Callable[[Stamped], None]
 _HURRIED_CLOSE_S = 1.0
+_BACK_S = 20.0
+_LOOK_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +104,7 @@ class _Loop:
         self._gathering: samples.Gathering | None = None
         self._meters: dict[tuple[str, str], HostMeter] = {}
         self._dials: set[asyncio.Task[None]] = set()
+        self._met: set[str] = set()
         self._broken: StorageFailed | None = None
         self._bug: BaseException | None = None
         self._ended: RunFinished | None = None
@@ -301,12 +305,12 @@ class _Loop:
             version=self._sitting.version,
         )
         try:
-            address, credentials = await self._reach(host)
-            session = await connect(host, address, credentials, hello, cast("asyncio.Queue[SessionEvent]", self._inbox))
+            session = await self._connect(host, hello)
         except (ProveoutError, OSError) as fault:
             self._inbox.put_nowait(AgentGone(at_s=time.monotonic(), host=host, reason=str(fault)))
             return
         self._sessions[host] = session
+        self._met.add(host)
         welcome, clock = session.welcome, session.clock
         up = AgentUp(
             host=host,
@@ -318,6 +322,20 @@ class _Loop:
             facts=dict(welcome.facts),
         )
         self._inbox.put_nowait(AgentReady(at_s=time.monotonic(), up=up))
+
+    async def _connect(self, host: str, hello: Hello) -> AgentSession:
+        """A session with a host's agent. One that was there before and is gone may be starting anew: it is waited for."""
+        until_s = time.monotonic() + _BACK_S
+        while True:
+            try:
+                address, credentials = await self._reach(host)
+                inbox = cast("asyncio.Queue[SessionEvent]", self._inbox)
+                return await connect(host, address, credentials, hello, inbox)
+            except AgentUnreachable as fault:
+                back = host in self._met and not self._plan.host(host).is_local
+                if not (fault.gone and back and time.monotonic() < until_s):
+                    raise
+                await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _reach(self, host: str) -> tuple[str, Credentials]:
         """Address and credentials of a host's agent; a local one is started."""
