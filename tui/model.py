@@ -34,6 +34,7 @@ from proveout.proto.events import (
     StageStarted,
     Stamped,
     SystemUp,
+    TuningSeen,
     VerdictReached,
 )
 
@@ -199,7 +200,7 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
         case PropagationCompared():
             return replace(view, propagations={**view.propagations, event.source: event})
         case (
-            InvariantsSeen() | FactsTaken()
+            InvariantsSeen() | FactsTaken() | TuningSeen()
         ):  # what is broken, or has changed, comes as a notice; all of it is in the report
             return view
         case VerdictReached():

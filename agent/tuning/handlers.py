@@ -31,9 +31,8 @@ async def verify_tuning(context: TaskContext, spec: VerifyTuning) -> TuningDone:
 
 async def revert_tuning(context: TaskContext, spec: RevertTuning) -> TuningDone:
     """Undo everything."""
-    del spec
     began = time.monotonic()
-    return _done(began, await _tuner(context).revert())
+    return _done(began, await _tuner(context).revert(systems_only=spec.systems_only))
 
 
 def _tuner(context: TaskContext) -> Tuner:

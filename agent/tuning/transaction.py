@@ -121,7 +121,7 @@ class Transaction:
             return
         noted = [(change, self.host.original(change)) for change in changes]
         self.watch(f"{tuning.name}: keep the originals")
-        self.journal.intend(self.run, (tuning.name, tuning.operation, tuning.keep), noted)
+        self.journal.intend(self.run, tuning, noted)
         for change in changes:
             self.watch(f"{tuning.name}: {'; '.join(diff(change)[:1])}")
             self.host.make(change)

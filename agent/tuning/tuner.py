@@ -105,8 +105,8 @@ class Tuner:
         journal, host = self._opened(), self._host(scratch)
         return await self._in_turn(lambda: undoing.look(host, journal))
 
-    async def revert(self) -> tuple[TuningState, ...]:
-        """Undo everything that is outstanding, but for what is kept, which is let go of."""
+    async def revert(self, *, systems_only: bool = False) -> tuple[TuningState, ...]:
+        """Undo everything that is outstanding (or what tunes systems), but for what is kept, which is let go of."""
         if self.is_idle:
             return ()
         from proveout.agent.tuning import undoing  # noqa: PLC0415 - see the module's head
@@ -115,7 +115,7 @@ class Tuner:
         self._endpoints = {one.system: one for one in journal.endpoints()} | self._endpoints
         host = self._host(self.directory)
         try:
-            return await self._in_turn(lambda: (*undoing.kept(journal), *undoing.revert(host, journal)))
+            return await self._in_turn(lambda: undoing.end(host, journal, systems_only=systems_only))
         finally:
             self._tidy()
 

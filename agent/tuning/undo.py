@@ -18,6 +18,7 @@ from pathlib import Path
 from proveout.agent.tasks import TaskFault
 from proveout.agent.tuning.files import Original
 from proveout.agent.tuning.records import change_of, change_text, original_of, original_text
+from proveout.dsl.plan import Tuning
 from proveout.dsl.tuning.change import Change
 from proveout.proto.messages import Endpoint
 
@@ -25,6 +26,7 @@ FILE = "undo.sqlite"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS change (
   id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL, tuning TEXT NOT NULL, operation TEXT NOT NULL, keep INTEGER NOT NULL,
+  system TEXT NOT NULL,
   change TEXT NOT NULL, original TEXT NOT NULL, residue TEXT NOT NULL DEFAULT '',
   done INTEGER NOT NULL DEFAULT 0
 );
@@ -44,6 +46,7 @@ class Entry:
     tuning: str
     operation: str
     keep: bool
+    system: str
     change: Change
     original: Original | None
     residue: str = ""
@@ -63,16 +66,15 @@ class UndoJournal:
         """Whether there is a journal, of this agent or of one that was killed."""
         return self._db is not None or (self.directory / FILE).exists()
 
-    def intend(
-        self, run: str, tuning: tuple[str, str, bool], changes: Sequence[tuple[Change, Original | None]]
-    ) -> None:
-        """Note the changes of a tuning (name, operation, keep) before the first of them is made; durable when it returns."""
-        rows = [(run, *tuning, change_text(change), original_text(original)) for change, original in changes]
+    def intend(self, run: str, tuning: Tuning, changes: Sequence[tuple[Change, Original | None]]) -> None:
+        """Note the changes of a tuning before the first of them is made; durable when it returns."""
+        about = (run, tuning.name, tuning.operation, tuning.keep, tuning.system)
+        rows = [(*about, change_text(change), original_text(original)) for change, original in changes]
         try:
             db = self._open()
             with db:
                 db.execute("BEGIN IMMEDIATE")
-                insert = "INSERT INTO change (run, tuning, operation, keep, change, original) VALUES (?, ?, ?, ?, ?, ?)"
+                insert = "INSERT INTO change (run, tuning, operation, keep, system, change, original) VALUES (?, ?, ?, ?, ?, ?, ?)"
                 db.executemany(insert, rows)
         except (OSError, sqlite3.Error) as error:
             raise TaskFault(
@@ -106,7 +108,7 @@ class UndoJournal:
         if not self.is_there:
             return ()
         query = (
-            "SELECT id, run, tuning, operation, keep, change, original, residue, done FROM change WHERE id > ? "
+            "SELECT id, run, tuning, operation, keep, system, change, original, residue, done FROM change WHERE id > ? "
             "ORDER BY id DESC"
         )
         rows = self._open().execute(query, (after,)).fetchall()
@@ -117,12 +119,13 @@ class UndoJournal:
                 tuning=tuning,
                 operation=operation,
                 keep=bool(keep),
+                system=system,
                 change=change_of(change),
                 original=original_of(original),
                 residue=residue,
                 done=bool(done),
             )
-            for number, run, tuning, operation, keep, change, original, residue, done in rows
+            for number, run, tuning, operation, keep, system, change, original, residue, done in rows
         )
 
     def commit(self, *, after: int) -> None:

@@ -23,10 +23,17 @@ from proveout.proto.messages import TuningOutcome, TuningState
 Found: TypeAlias = Literal["before", "made", "other", "unknown"]
 
 
-def revert(host: Host, journal: UndoJournal, *, after: int = 0) -> tuple[TuningState, ...]:
+def end(host: Host, journal: UndoJournal, *, systems_only: bool = False) -> tuple[TuningState, ...]:
+    """Let go of what is kept, and undo the rest."""
+    return (*kept(journal, systems_only=systems_only), *revert(host, journal, systems_only=systems_only))
+
+
+def revert(host: Host, journal: UndoJournal, *, after: int = 0, systems_only: bool = False) -> tuple[TuningState, ...]:
     """Undo what is outstanding, the last change first; one state for each tuning and outcome. Never raises for what the host does."""
     done: list[tuple[Entry, TuningOutcome, str]] = []
     for entry in journal.outstanding(after=after):
+        if systems_only and not entry.system:
+            continue
         outcome, line = _undo(host, entry)
         if outcome == "residue":
             journal.leave(entry, line)
@@ -48,9 +55,10 @@ def look(host: Host, journal: UndoJournal) -> tuple[TuningState, ...]:
     return _states(found)
 
 
-def kept(journal: UndoJournal) -> tuple[TuningState, ...]:
+def kept(journal: UndoJournal, *, systems_only: bool = False) -> tuple[TuningState, ...]:
     """Let go of what says `keep`: it stays on the host."""
-    entries = [entry for entry in journal.outstanding() if entry.keep and entry.done and not entry.residue]
+    found = [entry for entry in journal.outstanding() if entry.keep and entry.done and not entry.residue]
+    entries = [entry for entry in found if entry.system or not systems_only]
     for entry in entries:
         journal.settle(entry)
     return _states([(entry, "kept", "") for entry in reversed(entries)])

@@ -74,22 +74,20 @@ def put(root: Path, path: str, text: str, mode: int = 0o644) -> Path:
     return file
 
 
-def host_in(root: Path, *, policy: Policy = POLICY, units: StubUnits | None = None, tools: StubTools | None = None) -> Host:
+def host_in(
+    root: Path, *, policy: Policy = POLICY, units: StubUnits | None = None, tools: StubTools | None = None
+) -> Host:
     """A host whose files lie beneath `root`."""
     scratch = root.parent / "scratch"
     scratch.mkdir(exist_ok=True)
-    return Host(
-        policy=policy, root=root, scratch=scratch, units=units or StubUnits(), tools=tools or StubTools()
-    )
+    return Host(policy=policy, root=root, scratch=scratch, units=units or StubUnits(), tools=tools or StubTools())
 
 
 def tuning(kind: str, name: str = "", *, keep: bool = False, restart: str = "", **fields: object) -> Tuning:
     """A compiled tuning; `fields` are the operation's."""
     model: type[Operation] = OPERATIONS[kind]
     parameters = to_values(model.model_validate(fields))
-    return Tuning(
-        name=name or kind, operation=kind, hosts=("h",), parameters=parameters, keep=keep, restart=restart
-    )
+    return Tuning(name=name or kind, operation=kind, hosts=("h",), parameters=parameters, keep=keep, restart=restart)
 
 
 def picture(root: Path) -> dict[str, tuple[object, ...]]:
