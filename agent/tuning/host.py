@@ -112,7 +112,7 @@ class Host:
         """Why the owner of this host does not allow these changes; none when all are allowed."""
         decisions = [decision for change in changes for decision in self._decisions(change)]
         denied = dict.fromkeys((d.reason, d.way_out) for d in decisions if not d)
-        return tuple(f"{reason}. {way_out}".strip() for reason, way_out in denied)
+        return tuple(f"{reason} ({way_out.rstrip('.')})" if way_out else reason for reason, way_out in denied)
 
     def _decisions(self, change: Change) -> list[Decision]:  # noqa: PLR0911 - one per kind of change
         policy = self.policy

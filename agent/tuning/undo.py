@@ -158,6 +158,7 @@ class UndoJournal:
                 (self.directory / name).unlink(missing_ok=True)
             with suppress(OSError):
                 self.directory.rmdir()
+                self.directory.parent.rmdir()  # that of local agents; one that holds anything stays
         os.close(self._lock)
 
     def _open(self) -> sqlite3.Connection:
