@@ -66,6 +66,7 @@ def resume(
             credentials=sitting.remote_credentials(found.plan, pki_dir),
             estimates_s={stage.id: estimate_s(stage, found.plan) for stage in found.plan.stages},
             crashed=found.crashed,
+            policy=Path(found.command.policy) if found.command.policy else None,
         )
         screened.tell(tell_fd, directory.path)
         show = sitting.printer(headless=headless, earlier=found.events)

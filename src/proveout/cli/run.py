@@ -17,6 +17,7 @@ from proveout.cli.options import (
     Inventory,
     Overrides,
     PlanFile,
+    PolicyFile,
     parse_overrides,
 )
 from proveout.cli.screened import TellFd
@@ -52,6 +53,7 @@ def run(
             metavar="DIR", help="The coordinator's certificate, for agents that run already [default: $PROVEOUT_PKI]."
         ),
     ] = None,
+    policy: PolicyFile = None,
     tell_fd: TellFd = None,
 ) -> None:
     """Run a plan and judge it; on a terminal with a screen, which the run does not depend on.
@@ -70,7 +72,7 @@ def run(
 
     outputs = dict(zip(sitting.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
     if screened.wanted(headless=headless or annotations is Annotations.github):
-        files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, **outputs}
+        files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy, **outputs}
         raise typer.Exit(screened.run(["run", str(plan), *screened.words(parameters, files)]))
     overrides = parse_overrides(parameters)
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
@@ -83,6 +85,7 @@ def run(
         overrides=overrides,
         inventory=str(inventory.absolute()) if inventory else None,
         pki=str(Path(pki_dir).absolute()) if pki_dir else None,
+        policy=str(policy.absolute()) if policy else None,
         outputs=checked,
     )
     directory = store.create(store.runs_directory(runs_dir, os.environ), compiled, command, datetime.now().astimezone())
@@ -92,6 +95,7 @@ def run(
         version=__version__,
         external=external,
         credentials=credentials,
+        policy=policy.absolute() if policy else None,
         estimates_s={stage.id: estimate_s(stage, compiled) for stage in compiled.stages},
     )
     with Journal(directory.path) as journal:
