@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 from proveout.coordinator import samples, scheduler
@@ -60,7 +61,7 @@ class Sitting:
     """All that one coordinator needs to run a plan, or to go on with it.
 
     `external` may hold passwords; it goes into tasks and nowhere else. `estimates_s` has each stage's seconds by id.
-    `crashed`: the coordinator before was killed, and its agents may still be leaving.
+    `crashed`: the coordinator before was killed, and its agents may still be leaving. `policy`: what local agents may change.
     """
 
     plan: Plan
@@ -73,6 +74,7 @@ class Sitting:
     lease_s: float = 10.0
     beat_s: float = 2.0
     crashed: bool = False
+    policy: Path | None = None
 
 
 async def run(
@@ -95,7 +97,7 @@ class _Loop:
         self._plan = sitting.plan
         self._judgement = PlanJudgement(sitting.plan)
         self._inbox: asyncio.Queue[SessionEvent | Input] = asyncio.Queue()
-        self._fabric = LocalFabric() if any(host.is_local for host in self._plan.hosts) else None
+        self._fabric = LocalFabric(policy=sitting.policy) if any(host.is_local for host in self._plan.hosts) else None
         self._sessions: dict[str, AgentSession] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._gathering: samples.Gathering | None = None

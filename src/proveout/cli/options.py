@@ -18,6 +18,16 @@ Inventory: TypeAlias = Annotated[
 ]
 
 
+PolicyFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--policy",
+        metavar="FILE",
+        help="What agents on this machine (`address: local`) may change; without one they change nothing.",
+    ),
+]
+
+
 class Annotations(StrEnum):
     """Whose marks for failed verdicts the log gets; `auto`: GitHub's in a GitHub job."""
 

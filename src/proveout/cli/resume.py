@@ -59,7 +59,7 @@ def resume(
         pki_dir = found.command.pki or os.environ.get(sitting.PKI_VARIABLE)
         external = external_endpoints(found.plan, os.environ)
         credentials = sitting.remote_credentials(found.plan, pki_dir)
-        arranged = sitting.arrange(found.plan, directory, external, credentials, crashed=found.crashed)
+        arranged = sitting.arrange(found.plan, directory, found.command, external, credentials, crashed=found.crashed)
         screened.tell(tell_fd, directory.path)
         show = sitting.printer(headless=headless, earlier=found.events)
         exit_code = sitting.sit(arranged, journal, show, outputs, annotations, metrics=listening)

@@ -18,6 +18,7 @@ from proveout.cli.options import (
     MetricsAddress,
     Overrides,
     PlanFile,
+    PolicyFile,
     parse_overrides,
 )
 from proveout.cli.screened import TellFd
@@ -54,6 +55,7 @@ def run(
             metavar="DIR", help="The coordinator's certificate, for agents that run already [default: $PROVEOUT_PKI]."
         ),
     ] = None,
+    policy: PolicyFile = None,
     tell_fd: TellFd = None,
 ) -> None:
     """Run a plan and judge it; on a terminal with a screen, which the run does not depend on.
@@ -70,7 +72,7 @@ def run(
 
     outputs = dict(zip(sitting.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
     if screened.wanted(headless=headless or annotations is Annotations.github):
-        files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, **outputs}
+        files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy, **outputs}
         words = screened.words(parameters, files, metrics=metrics)
         raise typer.Exit(screened.run(["run", str(plan), *words]))
     overrides = parse_overrides(parameters)
@@ -84,12 +86,13 @@ def run(
         overrides=overrides,
         inventory=str(inventory.absolute()) if inventory else None,
         pki=str(Path(pki_dir).absolute()) if pki_dir else None,
+        policy=str(policy.absolute()) if policy else None,
         outputs=checked,
     )
     with server.bound(metrics) as listening:
         runs = store.runs_directory(runs_dir, os.environ)
         directory = store.create(runs, compiled, command, datetime.now().astimezone())
-        arranged = sitting.arrange(compiled, directory, external, credentials)
+        arranged = sitting.arrange(compiled, directory, command, external, credentials)
         with Journal(directory.path) as journal:
             screened.tell(tell_fd, directory.path)  # a watcher opens the journal
             show = sitting.printer(headless=headless)

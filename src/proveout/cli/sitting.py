@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from proveout.coordinator.pki import Credentials
     from proveout.coordinator.results import RunResults
     from proveout.coordinator.run import Listener, Sitting
-    from proveout.coordinator.store import RunDirectory
+    from proveout.coordinator.store import Command, RunDirectory
     from proveout.dsl.plan import Plan
     from proveout.proto.messages import Endpoint
 
@@ -105,6 +105,7 @@ def printer(*, headless: bool, earlier: Sequence[Stamped] = ()) -> HeadlessPrint
 def arrange(
     plan: Plan,
     directory: RunDirectory,
+    command: Command,
     external: Mapping[str, Endpoint],
     credentials: Credentials | None,
     *,
@@ -123,6 +124,7 @@ def arrange(
         credentials=credentials,
         estimates_s={stage.id: estimate_s(stage, plan) for stage in plan.stages},
         crashed=crashed,
+        policy=Path(command.policy) if command.policy else None,
     )
 
 
