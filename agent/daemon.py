@@ -23,8 +23,8 @@ import grpc
 import grpc.aio
 
 import proveout
-from proveout.agent.admission import Admission, Place
 from proveout.agent import facts, membership
+from proveout.agent.admission import Admission, Place
 from proveout.agent.guard import Guard, server_credentials
 from proveout.agent.handlers import TABLE
 from proveout.agent.journal import AgentJournal

@@ -79,7 +79,9 @@ def _check(identity: Identity, directory: Path) -> None:
 def server_credentials(directory: Path) -> grpc.ServerCredentials:
     """Mutual TLS: nobody gets in without a certificate of our authority. Certificates are read anew when they change."""
     files = _Files(directory)
-    changed = cast(Callable[[], grpc.ServerCertificateConfiguration], files.changed)  # None is "as before"; the stubs lack it
+    changed = cast(
+        Callable[[], grpc.ServerCertificateConfiguration], files.changed
+    )  # None is "as before"; the stubs lack it
     return grpc.dynamic_ssl_server_credentials(files.read(), changed, require_client_authentication=True)
 
 

@@ -71,7 +71,9 @@ class AuthorityServer:
                 limit=LINE_MAX,
             )
         except (OSError, ValueError) as error:
-            raise ProveoutError(f"cannot listen there: {error}", where=listen, way_out="Write it as name:port.") from error
+            raise ProveoutError(
+                f"cannot listen there: {error}", where=listen, way_out="Write it as name:port."
+            ) from error
         self._renewing = asyncio.create_task(self._stay_certified())
         return f"{host}:{self._server.sockets[0].getsockname()[1]}"
 
@@ -186,7 +188,9 @@ def _write(writer: asyncio.StreamWriter, line: Mapping[str, Any]) -> None:
     writer.write(json.dumps(line).encode() + b"\n")
 
 
-async def serve(directory: Path, listen: str, addresses: Sequence[str], ready: Callable[[str], None], stop: asyncio.Event) -> None:
+async def serve(
+    directory: Path, listen: str, addresses: Sequence[str], ready: Callable[[str], None], stop: asyncio.Event
+) -> None:
     """Serve the authority in `directory` until `stop`; `ready` is told the address. ProveoutError when it cannot be started."""
     ledger = Ledger.open(directory)
     server = AuthorityServer(ledger, addresses)

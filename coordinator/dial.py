@@ -29,9 +29,7 @@ from proveout.proto.messages import AgentMessage, CoordinatorMessage, Hello, Ref
 from proveout.proto.transport import OPTIONS
 from proveout.proto.trust import DENIED, Denied, Shown, client_context
 
-CERTIFICATES = (
-    "Coordinator and agent must hold certificates of the same authority that are in force, and the agent's must name its address."
-)
+CERTIFICATES = "Coordinator and agent must hold certificates of the same authority that are in force, and the agent's must name its address."
 
 _EOF = grpc.aio.EOF  # type: ignore[attr-defined]
 
@@ -147,7 +145,9 @@ def _accepted(where: str, der: bytes, credentials: Credentials) -> bytes:
         raise AgentUnreachable("what answers there has no agent's certificate", where=where, way_out=CERTIFICATES)
     if credentials.directory is not None and shown.serial in Denied(credentials.directory / DENIED).serials():
         raise AgentUnreachable(
-            "the agent's certificate was revoked", where=where, way_out="Have that host enrolled again, if it is still trusted."
+            "the agent's certificate was revoked",
+            where=where,
+            way_out="Have that host enrolled again, if it is still trusted.",
         )
     return certificate.public_bytes(serialization.Encoding.PEM)
 

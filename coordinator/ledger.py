@@ -97,7 +97,9 @@ class Ledger:
         """A new authority in `directory`; PkiError when there is one."""
         if (directory / "ca.key").exists():
             raise PkiError(
-                "there is an authority here already", where=str(directory), way_out="Name another directory for a new one."
+                "there is an authority here already",
+                where=str(directory),
+                way_out="Name another directory for a new one.",
             )
         authority = Authority.create(validity, LIFETIME)
         try:
@@ -117,11 +119,15 @@ class Ledger:
         try:
             key = directory / "ca.key"
             if key.stat().st_mode & 0o077:
-                raise PkiError("the key of the authority can be read by others", where=str(key), way_out=f"chmod 600 {key}")
+                raise PkiError(
+                    "the key of the authority can be read by others", where=str(key), way_out=f"chmod 600 {key}"
+                )
             authority = Authority.load((directory / "ca.pem").read_bytes(), key.read_bytes(), VALIDITY)
         except (OSError, ValueError) as error:
             raise PkiError(
-                f"there is no authority here: {error}", where=str(directory), way_out="`proveout pki init DIR` makes one."
+                f"there is no authority here: {error}",
+                where=str(directory),
+                way_out="`proveout pki init DIR` makes one.",
             ) from error
         found = cls(directory, authority)
         row = found._db.execute("SELECT seconds FROM validity").fetchone()
@@ -150,7 +156,9 @@ class Ledger:
         """A token that lets one host in as `member`, once, within `valid` (at most 10 minutes)."""
         check(member)
         if not timedelta(0) < valid <= INVITATION_MAX:
-            raise PkiError("an invitation is valid for at most 10 minutes", way_out="Invite again when the host is ready.")
+            raise PkiError(
+                "an invitation is valid for at most 10 minutes", way_out="Invite again when the host is ready."
+            )
         token = secrets.token_urlsafe(24)
         ends = round(time.time() + valid.total_seconds())
         row = (token_hash(token), member.role, member.name, json.dumps(member.addresses), ends)
@@ -169,7 +177,9 @@ class Ledger:
                 raise Refusal("this token was used before", way_out="If not by you, revoke that member at once.")
             if row[3] < time.time():
                 raise Refusal("this token is too old", way_out="Have another one made: `proveout pki invite`.")
-            self._db.execute("UPDATE invitation SET used_unix_s = ? WHERE hash = ?", (round(time.time()), token_hash(token)))
+            self._db.execute(
+                "UPDATE invitation SET used_unix_s = ? WHERE hash = ?", (round(time.time()), token_hash(token))
+            )
             member = Member(role=row[0], name=row[1], addresses=tuple(json.loads(row[2])))
             return member, self._certify(member, keys, "enrol")
 
@@ -214,7 +224,9 @@ class Ledger:
             if issued.revoked_unix_s is None and who in (issued.member.name, f"{issued.serial:x}")
         ]
         if not wanted:
-            raise PkiError(f"nothing of {who} is in force", way_out="`proveout pki list DIR` shows names and serial numbers.")
+            raise PkiError(
+                f"nothing of {who} is in force", way_out="`proveout pki list DIR` shows names and serial numbers."
+            )
         with self._transaction():
             for issued in wanted:
                 query = "UPDATE issued SET revoked_unix_s = ? WHERE serial = ?"
@@ -255,7 +267,8 @@ def check(member: Member) -> None:
         raise PkiError(f"{member.name!r} is no name", way_out="Letters, digits, dots, hyphens and underscores.")
     if member.role == "agent" and not member.addresses:
         raise PkiError(
-            "an agent is recognised by the address that it is dialled at", way_out="Name it: --address db1.lab --address 10.0.0.5"
+            "an agent is recognised by the address that it is dialled at",
+            way_out="Name it: --address db1.lab --address 10.0.0.5",
         )
     if any(":" in address and "::" not in address and address.count(":") < 2 for address in member.addresses):
         raise PkiError("an address of a certificate has no port", way_out="Write --address db1.lab, not db1.lab:7443.")

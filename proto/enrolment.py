@@ -58,25 +58,36 @@ async def enrol(address: str, ca_hash: str, token: str, directory: Path) -> str:
     """
     if HASH.fullmatch(ca_hash) is None:
         raise EnrolmentError("this is no hash of an authority", where="--ca-hash", way_out="It reads sha256:….")
-    taken = [path.name for path in directory.glob("*.pem")] if directory.exists() else []
-    if taken:
-        raise EnrolmentError(
-            f"{taken[0]} is here already", where=str(directory), way_out="Remove the old certificates first."
-        )
-    keys: dict[str, Key] = {"tls": ec.generate_private_key(ec.SECP256R1()), "sign": ed25519.Ed25519PrivateKey.generate()}
+    _check_vacant(directory)
+    keys: dict[str, Key] = {
+        "tls": ec.generate_private_key(ec.SECP256R1()),
+        "sign": ed25519.Ed25519PrivateKey.generate(),
+    }
     request = {"do": "enrol", "token": token, "csr": {name: _csr(key) for name, key in keys.items()}}
     answer, ca = await _first_contact(address, ca_hash, request)
     role = str(answer["role"])
     parts = parts_of(role.partition("/")[0])
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    directory.chmod(0o700)
-    for part, use in zip(parts, keys, strict=False):
-        replace_file(directory / f"{part}.key", _pem(keys[use]))
+    _write_keys(directory, {f"{part}.key": keys[use] for part, use in zip(parts, keys, strict=False)})
     for part, use in zip(parts, keys, strict=False):
         replace_file(directory / f"{part}.pem", str(answer["certificates"][use]).encode(), 0o644)
     replace_file(directory / AUTHORITY, f"{address}\n".encode(), 0o644)
     replace_file(directory / "ca.pem", ca, 0o644)
     return role
+
+
+def _check_vacant(directory: Path) -> None:
+    taken = sorted(path.name for path in directory.glob("*.pem")) if directory.exists() else []
+    if taken:
+        raise EnrolmentError(
+            f"{taken[0]} is here already", where=str(directory), way_out="Remove the old certificates first."
+        )
+
+
+def _write_keys(directory: Path, keys: Mapping[str, Key]) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.chmod(0o700)
+    for name, key in keys.items():
+        replace_file(directory / name, _pem(key))
 
 
 async def renew(directory: Path, role: str, now: datetime.datetime | None = None) -> bool:
@@ -153,7 +164,9 @@ def _check(address: str, ca: bytes, ca_hash: str, shown: bytes) -> None:
     try:
         authority = x509.load_pem_x509_certificate(ca)
         if fingerprint(authority) != ca_hash:
-            raise EnrolmentError(f"another authority answers there: {fingerprint(authority)}", where=address, way_out=way_out)
+            raise EnrolmentError(
+                f"another authority answers there: {fingerprint(authority)}", where=address, way_out=way_out
+            )
         leaf = x509.load_der_x509_certificate(shown)
         leaf.verify_directly_issued_by(authority)
         now = datetime.datetime.now(datetime.UTC)
