@@ -1,0 +1,86 @@
+"""Samples of the iteration under way, kept small: a thousand hosts say fifty numbers each a second, and a window may last hours.
+
+Data flow: `CaptureSample`s and `LoadSecond`s as they come in -> `Captured`, `Seconds`: sequences that hold numbers and bytes -> the
+same samples again for whoever iterates. As objects they would take eight times the memory, and Python's garbage collector
+would walk through all of them again and again while the agents' beats wait.
+"""
+
+from __future__ import annotations
+
+import pickle
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from proveout.proto.messages import CaptureSample, LoadSecond, Reading
+
+Names = tuple[tuple[str, str], ...]
+
+
+class Captured(Sequence[CaptureSample]):
+    """Samples of one capture on one host. Metrics and labels that come again are kept once; values become floats."""
+
+    def __init__(self) -> None:
+        self._names: dict[Names, Names] = {}
+        self._kept: list[tuple[str, int, Names, array[float]]] = []
+
+    def append(self, sample: CaptureSample) -> None:
+        """Keep one more."""
+        names = tuple((reading.metric, reading.label) for reading in sample.readings)
+        names = self._names.setdefault(names, names)
+        values = array("d", [reading.value for reading in sample.readings])
+        self._kept.append((sample.capture, sample.at_ns, names, values))
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[CaptureSample]:
+        return map(_sample, self._kept)
+
+    @overload
+    def __getitem__(self, index: int) -> CaptureSample: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[CaptureSample]: ...
+    def __getitem__(self, index: int | slice) -> CaptureSample | list[CaptureSample]:
+        if isinstance(index, slice):
+            return list(map(_sample, self._kept[index]))
+        return _sample(self._kept[index])
+
+
+def _sample(kept: tuple[str, int, Names, array[float]]) -> CaptureSample:
+    capture, at_ns, names, values = kept
+    readings = tuple(
+        Reading(metric=metric, label=label, value=value) for (metric, label), value in zip(names, values, strict=True)
+    )
+    return CaptureSample(capture=capture, at_ns=at_ns, readings=readings)
+
+
+class Seconds(Sequence[LoadSecond]):
+    """Seconds of one load, pickled: by this process, for this process."""
+
+    def __init__(self) -> None:
+        self._kept: list[bytes] = []
+
+    def append(self, second: LoadSecond) -> None:
+        """Keep one more."""
+        self._kept.append(pickle.dumps(second, pickle.HIGHEST_PROTOCOL))
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[LoadSecond]:
+        return map(_second, self._kept)
+
+    @overload
+    def __getitem__(self, index: int) -> LoadSecond: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[LoadSecond]: ...
+    def __getitem__(self, index: int | slice) -> LoadSecond | list[LoadSecond]:
+        if isinstance(index, slice):
+            return list(map(_second, self._kept[index]))
+        return _second(self._kept[index])
+
+
+def _second(kept: bytes) -> LoadSecond:
+    second: LoadSecond = pickle.loads(kept)  # noqa: S301 -- `append` has just made it
+    return second
