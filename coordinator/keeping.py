@@ -1,20 +1,29 @@
 """Samples of the iteration under way, kept small: a thousand hosts say fifty numbers each a second, and a window may last hours.
 
-Data flow: `CaptureSample`s and `LoadSecond`s as they come in -> `Captured`, `Seconds`: sequences that hold numbers and bytes -> the
+Data flow: `CaptureSample`s and `LoadSecond`s as they come in -> `Captured`, `Seconds`: sequences that hold arrays of numbers -> the
 same samples again for whoever iterates. As objects they would take eight times the memory, and Python's garbage collector
 would walk through all of them again and again while the agents' beats wait.
 """
 
 from __future__ import annotations
 
-import pickle
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import overload
+from dataclasses import replace
+from typing import TypeAlias, overload
 
-from proveout.proto.messages import CaptureSample, LoadSecond, Reading
+from proveout.proto.messages import (
+    CaptureSample,
+    Histogram,
+    LoadSecond,
+    Reading,
+    TransactionCounts,
+    TransactionLoad,
+)
 
-Names = tuple[tuple[str, str], ...]
+Names: TypeAlias = tuple[tuple[str, str], ...]
+_Times: TypeAlias = "tuple[array[int], array[int], int, int, int]"
+_Second: TypeAlias = tuple[LoadSecond, tuple[tuple[TransactionCounts, _Times, _Times, _Times], ...]]
 
 
 class Captured(Sequence[CaptureSample]):
@@ -56,14 +65,18 @@ def _sample(kept: tuple[str, int, Names, array[float]]) -> CaptureSample:
 
 
 class Seconds(Sequence[LoadSecond]):
-    """Seconds of one load, pickled: by this process, for this process."""
+    """Seconds of one load, their histograms as arrays."""
 
     def __init__(self) -> None:
-        self._kept: list[bytes] = []
+        self._kept: list[_Second] = []
 
     def append(self, second: LoadSecond) -> None:
         """Keep one more."""
-        self._kept.append(pickle.dumps(second, pickle.HIGHEST_PROTOCOL))
+        loads = tuple(
+            (load.counts, _pack(load.response), _pack(load.service), _pack(load.schedule))
+            for load in second.transactions
+        )
+        self._kept.append((replace(second, transactions=()), loads))
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -81,6 +94,19 @@ class Seconds(Sequence[LoadSecond]):
         return _second(self._kept[index])
 
 
-def _second(kept: bytes) -> LoadSecond:
-    second: LoadSecond = pickle.loads(kept)  # noqa: S301 -- `append` has just made it
-    return second
+def _pack(times: Histogram) -> _Times:
+    return array("q", times.indices), array("q", times.counts), times.sum_ns, times.min_ns, times.max_ns
+
+
+def _unpack(kept: _Times) -> Histogram:
+    indices, counts, sum_ns, min_ns, max_ns = kept
+    return Histogram(indices=tuple(indices), counts=tuple(counts), sum_ns=sum_ns, min_ns=min_ns, max_ns=max_ns)
+
+
+def _second(kept: _Second) -> LoadSecond:
+    about, loads = kept
+    transactions = tuple(
+        TransactionLoad(counts=counts, response=_unpack(response), service=_unpack(service), schedule=_unpack(schedule))
+        for counts, response, service, schedule in loads
+    )
+    return replace(about, transactions=transactions)
