@@ -60,14 +60,14 @@ class Gathering:
         else:
             self.captured.setdefault(message.key, Captured()).append(message.sample)
 
-    def ticks(self) -> Iterator[LoadTick]:
-        """The seconds that all loads have reported and that were not given out yet, merged."""
+    def whole_seconds(self) -> Iterator[list[LoadSecond]]:
+        """The seconds that all loads have reported and that were not given out yet: a part of each agent."""
         loads = len(self.hosts) - len(self.names)
         while loads and self.reached.get(self.ticked + 1, 0) >= loads:
             self.ticked += 1
             del self.reached[self.ticked]
             if parts := self.untold.pop(self.ticked, None):
-                yield merged_tick(self.id, parts)
+                yield parts
 
     def _told(self, key: str, second: LoadSecond) -> None:
         """Note how far a load has come: with a thousand of them, asking all at each second of each would cost a core."""

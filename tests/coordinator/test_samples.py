@@ -6,7 +6,7 @@ import itertools
 import tracemalloc
 
 from proveout.coordinator.keeping import Captured, Seconds
-from proveout.coordinator.samples import Gathering
+from proveout.coordinator.samples import Gathering, merged_tick
 from proveout.proto import histogram
 from proveout.proto.events import IterationId
 from proveout.proto.messages import CaptureSample, LoadSecond, Reading, Sample, TransactionCounts, TransactionLoad
@@ -31,7 +31,7 @@ def gathering(*loads: str) -> Gathering:
 
 def told(gathered: Gathering, key: str, number: int, sequence: int) -> list[int]:
     gathered.add(Sample(key=key, sequence=sequence, sample=second(number)))
-    return [tick.second for tick in gathered.ticks()]
+    return [parts[0].second for parts in gathered.whole_seconds()]
 
 
 def test_samples_come_out_as_they_went_in() -> None:
@@ -63,7 +63,7 @@ def test_a_second_is_given_out_once_when_every_load_has_told_it() -> None:
     assert told(gathered, "load/a", 1, 2) == []
     assert told(gathered, "load/b", 0, 1) == [0]
     assert told(gathered, "load/b", 1, 2) == [1]
-    assert [tick.second for tick in gathered.ticks()] == []
+    assert list(gathered.whole_seconds()) == []
 
 
 def test_a_second_that_one_load_never_tells_does_not_hold_up_the_others() -> None:
@@ -77,7 +77,7 @@ def test_a_second_that_one_load_never_tells_does_not_hold_up_the_others() -> Non
 def test_captures_alone_give_no_seconds() -> None:
     gathered = gathering()
     gathered.add(Sample(key="os/a", sequence=1, sample=captured(0)))
-    assert list(gathered.ticks()) == []
+    assert list(gathered.whole_seconds()) == []
 
 
 def test_ticks_merge_all_loads_whatever_order_they_come_in() -> None:
@@ -86,6 +86,7 @@ def test_ticks_merge_all_loads_whatever_order_they_come_in() -> None:
         gathered = gathering("load/a", "load/b", "load/c")
         for key in order:
             gathered.add(Sample(key=key, sequence=1, sample=second(0, ok=4)))
-        (tick,) = gathered.ticks()
+        (parts,) = gathered.whole_seconds()
+        tick = merged_tick(IDENTITY, parts)
         rates.add((tick.tps, tick.p50_us, tick.p99_us))
     assert len(rates) == 1 and rates.pop()[0] == 12.0
