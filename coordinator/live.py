@@ -58,7 +58,7 @@ class Meters:
         tick = self._hosts.setdefault(key, HostMeter(host)).tick(sample)
         if tick is not None:
             yield tick
-        if self._started is None or not self._gathering.t0_ns or not any(r.metric == _WAITED for r in sample.readings):
+        if self._started is None or not self._gathering.t0_ns:
             return
         begins_ns = self._gathering.t0_ns + int(self._started.ramp_up_s * 1e9)
         begins_ns += self._gathering.clocks.get(host, (0, 0))[0]
@@ -137,8 +137,8 @@ class WaitsMeter:
         self._first: CaptureSample | None = None
 
     def tick(self, sample: CaptureSample) -> WaitsTick | None:
-        """What has been waited for between the first look at or after the window's begin and `sample`; None outside of it."""
-        if not self._begins_ns <= sample.at_ns <= self._ends_ns:
+        """What has been waited for between the first look in the window and `sample`; None outside of it, and for other captures."""
+        if not self._begins_ns <= sample.at_ns <= self._ends_ns or not _waited(sample):
             return None
         if self._first is None or sample.at_ns <= self._first.at_ns:
             self._first = sample
