@@ -60,6 +60,9 @@ class Judge:
     def metrics(self, stage: Stage, facts: Facts, seconds: float, rows: int) -> events.Metrics:
         return {}
 
+    def foreseen(self, facts: Facts) -> tuple[events.VerdictForeseen, ...]:
+        return ()
+
     def verdicts(self, facts: Facts) -> tuple[events.VerdictReached, ...]:
         return ()
 
