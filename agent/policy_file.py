@@ -38,7 +38,9 @@ class PolicyError(PlanError):
     """A policy that cannot be used; carries every problem found."""
 
     def __str__(self) -> str:
-        said = (f"{found.where}: {found.message}" + (f" ({found.hint})" if found.hint else "") for found in self.problems)
+        said = (
+            f"{found.where}: {found.message}" + (f" ({found.hint})" if found.hint else "") for found in self.problems
+        )
         return "\n".join(("the policy cannot be used", *said))
 
 
@@ -59,7 +61,9 @@ def _root(path: str) -> str:
         raise custom(f"`{path}` is not an absolute path without `.`, `..` and doubled slashes")
     wide = [kept for kept in policy.PATHS_OF_THE_HOST if policy.is_beneath(kept, path)]
     if path == "/" or wide:
-        raise custom(f"`{path}` is too wide: it holds {wide[0] if wide else 'everything'}; list the folder that is meant")
+        raise custom(
+            f"`{path}` is too wide: it holds {wide[0] if wide else 'everything'}; list the folder that is meant"
+        )
     return path
 
 
