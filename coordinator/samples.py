@@ -54,8 +54,8 @@ class Gathering:
         else:
             self.captured.setdefault(message.key, []).append(message.sample)
 
-    def ticks(self) -> Iterator[LoadTick]:
-        """The seconds that all loads have reported and that were not given out yet, merged."""
+    def whole_seconds(self) -> Iterator[list[LoadSecond]]:
+        """The seconds that all loads have reported and that were not given out yet: a part of each agent."""
         loads = [key for key in self.hosts if key not in self.names]
         if not loads or any(key not in self.seconds for key in loads):
             return
@@ -63,7 +63,7 @@ class Gathering:
         for second in range(self.ticked + 1, until + 1):
             parts = [part for key in loads for part in self.seconds[key] if part.second == second]
             if parts:
-                yield merged_tick(self.id, parts)
+                yield parts
         self.ticked = max(self.ticked, until)
 
     def lost(self, results: Mapping[str, TaskResult]) -> dict[tuple[str, str], int]:

@@ -20,6 +20,7 @@ from typing import TypeAlias
 from proveout.coordinator.clock import ClockEstimate, ClockFilter
 from proveout.coordinator.dial import AgentRefused, AgentUnreachable, Stream, StreamEnded, open_stream
 from proveout.coordinator.pki import Credentials
+from proveout.proto.events import AgentLine
 from proveout.proto.messages import (
     AgentMessage,
     Beat,
@@ -107,6 +108,7 @@ class AgentSession:
         self._replied_s = time.monotonic()
         self._measured = asyncio.Event()
         self._closing = False
+        self._connected = True
         self._life: asyncio.Task[None] | None = None
 
     # ---- what a run uses -----------------------------------------------------------------------------------------
@@ -115,6 +117,18 @@ class AgentSession:
     def clock(self) -> ClockEstimate:
         """Agent clock minus coordinator clock, now, with its bound."""
         return self._clock.estimate(time.monotonic_ns())
+
+    @property
+    def standing(self) -> AgentLine:
+        """The clock, and how long the agent has been silent, for people to look at."""
+        clock = self.clock
+        return AgentLine(
+            host=self.host,
+            offset_ns=clock.offset_ns,
+            uncertainty_ns=clock.uncertainty_ns,
+            silent_s=self._silent_s(),
+            connected=self._connected,
+        )
 
     def to_agent_ns(self, coordinator_ns: int) -> int:
         """An instant of the coordinator's `monotonic_ns` on the agent's."""
@@ -167,7 +181,9 @@ class AgentSession:
             if self._closing:
                 return
             if not final:
+                self._connected = False
                 reason = await self._redial(reason)
+                self._connected = not reason
             if reason and not self._closing:
                 await self._stream.close()
                 await self._events.put(Lost(host=self.host, reason=reason))
