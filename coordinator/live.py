@@ -58,7 +58,7 @@ class Meters:
         tick = self._hosts.setdefault(key, HostMeter(host)).tick(sample)
         if tick is not None:
             yield tick
-        if self._started is None or not self._gathering.t0_ns or not any(r.metric == _WAITED for r in sample.readings):
+        if self._started is None or not self._gathering.t0_ns:
             return
         begins_ns = self._gathering.t0_ns + int(self._started.ramp_up_s * 1e9)
         begins_ns += self._gathering.clocks.get(host, (0, 0))[0]
@@ -137,8 +137,8 @@ class WaitsMeter:
         self._first: CaptureSample | None = None
 
     def tick(self, sample: CaptureSample) -> WaitsTick | None:
-        """What has been waited for between the first look at or after the window's begin and `sample`; None outside of it."""
-        if not self._begins_ns <= sample.at_ns <= self._ends_ns:
+        """What has been waited for between the first look in the window and `sample`; None outside of it, and for other captures."""
+        if not self._begins_ns <= sample.at_ns <= self._ends_ns or not _waited(sample):
             return None
         if self._first is None or sample.at_ns <= self._first.at_ns:
             self._first = sample
@@ -169,24 +169,25 @@ class HostMeter:
 
     def __init__(self, host: str) -> None:
         self._host = host
-        self._before: CaptureSample | None = None
+        self._at_ns = 0
+        self._before: dict[str, float] | None = None
 
     def tick(self, sample: CaptureSample) -> HostTick | None:
         """What to show after `sample`; None for the first one, which has nothing to be compared with."""
-        before, self._before = self._before, sample
-        if before is None or sample.at_ns <= before.at_ns:
+        earlier, now = self._before, _named(sample)
+        seconds = (sample.at_ns - self._at_ns) / 1e9
+        self._before, self._at_ns = now, sample.at_ns
+        if earlier is None or seconds <= 0.0:
             return None
-        seconds = (sample.at_ns - before.at_ns) / 1e9
-        earlier = _named(before)
         readings: dict[str, float] = {}
-        for name, value in _named(sample).items():
+        for name, value in now.items():
             metric, bracket, label = name.partition("[")
             if not metric.endswith("_total"):
                 readings[name] = value
             elif name in earlier:
                 rate = metric.removesuffix("_total") + "_per_s" + bracket + label
                 readings[rate] = (value - earlier[name]) / seconds
-        readings.update(_busy(earlier, _named(sample)))
+        readings.update(_busy(earlier, now))
         return HostTick(host=self._host, capture=sample.capture, readings=readings)
 
 
