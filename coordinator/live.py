@@ -169,24 +169,25 @@ class HostMeter:
 
     def __init__(self, host: str) -> None:
         self._host = host
-        self._before: CaptureSample | None = None
+        self._at_ns = 0
+        self._before: dict[str, float] | None = None
 
     def tick(self, sample: CaptureSample) -> HostTick | None:
         """What to show after `sample`; None for the first one, which has nothing to be compared with."""
-        before, self._before = self._before, sample
-        if before is None or sample.at_ns <= before.at_ns:
+        earlier, now = self._before, _named(sample)
+        seconds = (sample.at_ns - self._at_ns) / 1e9
+        self._before, self._at_ns = now, sample.at_ns
+        if earlier is None or seconds <= 0.0:
             return None
-        seconds = (sample.at_ns - before.at_ns) / 1e9
-        earlier = _named(before)
         readings: dict[str, float] = {}
-        for name, value in _named(sample).items():
+        for name, value in now.items():
             metric, bracket, label = name.partition("[")
             if not metric.endswith("_total"):
                 readings[name] = value
             elif name in earlier:
                 rate = metric.removesuffix("_total") + "_per_s" + bracket + label
                 readings[rate] = (value - earlier[name]) / seconds
-        readings.update(_busy(earlier, _named(sample)))
+        readings.update(_busy(earlier, now))
         return HostTick(host=self._host, capture=sample.capture, readings=readings)
 
 

@@ -64,6 +64,8 @@ from proveout.proto.messages import Endpoint, Hello, LogLine, Sample, Start, Tas
 
 Listener = Callable[[Stamped], None]
 _HURRIED_CLOSE_S = 1.0
+_DIALS_AT_ONCE = 64
+"""A clock is measured while it is dialled, and a thousand TLS handshakes at once would make every exchange wait for all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,7 @@ class _Loop:
         self._gathering: samples.Gathering | None = None
         self._meters: Meters | None = None
         self._dials: set[asyncio.Task[None]] = set()
+        self._dialling = asyncio.Semaphore(_DIALS_AT_ONCE)
         self._broken: StorageFailed | None = None
         self._bug: BaseException | None = None
         self._ended: RunFinished | None = None
@@ -321,8 +324,10 @@ class _Loop:
             version=self._sitting.version,
         )
         try:
-            address, credentials = await self._reach(host)
-            session = await connect(host, address, credentials, hello, cast("asyncio.Queue[SessionEvent]", self._inbox))
+            async with self._dialling:
+                address, credentials = await self._reach(host)
+                inbox = cast("asyncio.Queue[SessionEvent]", self._inbox)
+                session = await connect(host, address, credentials, hello, inbox)
         except (ProveoutError, OSError) as fault:
             self._inbox.put_nowait(AgentGone(at_s=time.monotonic(), host=host, reason=str(fault)))
             return

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import math
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -248,10 +249,14 @@ class AgentSession:
             await self._wake.wait()
 
     async def _beat(self) -> tuple[str, bool]:
-        """Beat; quickly at first and every `BURST_EVERY_S`, for the clock. Returns when the agent was silent for a lease."""
-        burst_s = -BURST_EVERY_S
+        """Beat; quickly at first, for the clock. Returns when the agent was silent for a lease.
+
+        Beats that are too rare to measure the clock `BURST` times in `BURST_EVERY_S` are helped by a burst as often as that.
+        """
+        rare = self._hello.beat_s * BURST > BURST_EVERY_S
+        burst_s = -math.inf
         while True:
-            if time.monotonic() - burst_s >= BURST_EVERY_S:
+            if burst_s < 0.0 or (rare and time.monotonic() - burst_s >= BURST_EVERY_S):
                 burst_s = time.monotonic()
                 await self._burst()
             self._queue_beat()
@@ -280,7 +285,9 @@ class AgentSession:
         while (left_s := until_s - time.monotonic()) > 0:
             await self._stream.close()
             try:
-                stream, welcome = await open_stream(self.host, self.address, self._credentials, self._hello, left_s)
+                stream, welcome = await open_stream(
+                    self.host, self.address, self._credentials.current(), self._hello, left_s
+                )
             except AgentRefused as refused:
                 return refused.what
             except AgentUnreachable as unreachable:

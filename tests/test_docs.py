@@ -148,6 +148,9 @@ def parse(words: Sequence[str]) -> None:
     group: Any = cli.typer.main.get_command(cli._application(words))
     context = group.make_context("proveout", list(words), resilient_parsing=True)
     name, command, rest = group.resolve_command(context, list(words))
+    while hasattr(command, "resolve_command"):  # `proveout pki init`
+        context = command.make_context(name, rest, parent=context, resilient_parsing=True)
+        name, command, rest = command.resolve_command(context, rest)
     given = command.make_context(name, rest, parent=context).params
     files = [Path(value) for value in given.values() if isinstance(value, Path) and "plans" in value.parts]
     for file in files:
@@ -183,8 +186,10 @@ def test_options_that_a_sentence_names_exist(page: Path) -> None:
         if not re.fullmatch(r"[a-z]+", words[0]):
             continue
         assert words[0] in cli.VERBS, f"there is no `proveout {words[0]}`"
-        group: Any = cli.typer.main.get_command(cli._application(words))
-        options = {option for parameter in group.commands[words[0]].params for option in parameter.opts} | {"--help"}
+        command: Any = cli.typer.main.get_command(cli._application(words))
+        for word in words:
+            command = getattr(command, "commands", {}).get(word, command)
+        options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options, span
 
 
