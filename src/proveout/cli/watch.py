@@ -30,13 +30,7 @@ def watch(
     """
     from proveout.cli import screened
     from proveout.coordinator import store
-    from proveout.coordinator.journal import is_driven, read
-    from proveout.coordinator.tail import Tail
-    from proveout.tui.source import Pace, Replay, Source
 
     screened.need_terminal()
     directory = store.find(store.runs_directory(runs_dir, os.environ), run)
-    source: Source = (
-        Tail(directory.path) if is_driven(directory.path) else Replay(read(directory.path), Pace(speed=speed))
-    )
-    screened.show(source)
+    screened.watch(directory.path, speed)
