@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import ClassVar
 
+from textual import work
 from textual.app import App
 from textual.binding import Binding
 
@@ -124,7 +124,7 @@ class HomeApp(App[Choice | None]):
     async def on_wanted(self, message: Wanted) -> None:
         """What a key on a row asks for."""
         if message.what == "open" and message.pane == "plans":
-            self.run_worker(partial(self._ask, message.path), exclusive=True, group="ask")
+            self._ask(message.path)
         elif message.what == "open":
             self._leave_with(Watch(run=message.path))
         elif message.what == "compare":
@@ -132,6 +132,7 @@ class HomeApp(App[Choice | None]):
         elif message.what == "resume":
             self._resume(message.path)
 
+    @work(exclusive=True, group="ask")
     async def _ask(self, path: str) -> None:
         """Ask for the plan's parameters, then leave with them."""
         try:

@@ -148,7 +148,7 @@ def run_row(card: RunCard, reference: str) -> tuple[Text, ...]:
 def plan_detail(card: PlanCard) -> Text:
     """A plan in a few lines: what it would do, or everything that is wrong with it."""
     sign, style = PLAN_STATES[card.state]
-    text = Text(f"{sign} {safe(card.name)}", style=style)
+    text = Text().append(f"{sign} {safe(card.name)}", style=style)
     if card.state == "fine":
         text.append(f"  about {clock(card.seconds)}, {number(float(card.iterations))} iterations", style="dim")
     if card.title:
@@ -161,7 +161,7 @@ def plan_detail(card: PlanCard) -> Text:
 def run_detail(card: RunCard) -> Text:
     """A run in a few lines: how it ended, what its verdicts stand on, its ladders rung by rung."""
     sign, style = RUN_STATES[card.state]
-    text = Text(safe(card.name), style="bold")
+    text = Text().append(safe(card.name), style="bold")
     text.append(f"  {sign} {card.state}", style=style)
     text.append(f" {clock(card.seconds)}" if card.seconds else "", style="dim")
     text.append(f"\n{safe(card.title)}" if card.title else "")

@@ -171,6 +171,8 @@ async def settled(pilot: Pilot[Any]) -> None:
 async def checked(pilot: Pilot[Any]) -> None:
     """The form is there, and the plan has been compiled with it."""
     await until(pilot, lambda: isinstance(pilot.app.screen, FormScreen) and pilot.app.screen.query("#said"))
+    for field in pilot.app.screen.query(Input):
+        field.cursor_blink = False
     await until(pilot, lambda: str(pilot.app.screen.query_one("#said", Static).content)[:1] in ("✓", "✗"))
 
 
@@ -187,6 +189,7 @@ def pressing(*keys: str, then: Callable[[Pilot[Any]], Any] | None = None) -> Cal
 
 async def compared(pilot: Pilot[Any]) -> None:
     await until(pilot, lambda: isinstance(pilot.app.screen, ComparedScreen) and pilot.app.screen.found is not None)
+    pilot.app.clear_notifications()
 
 
 async def insisted(pilot: Pilot[Any]) -> None:

@@ -6,12 +6,12 @@ Data flow: `Desk.compare` in a thread -> `Comparison` -> text. A refusal says wh
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
@@ -85,10 +85,8 @@ class ComparedScreen(Screen[None]):
         """Begin to read."""
         self._compare(despite=False)
 
-    def _compare(self, *, despite: bool) -> None:
-        self.run_worker(partial(self._compared, despite), exclusive=True, group="compare")
-
-    async def _compared(self, despite: bool) -> None:
+    @work(exclusive=True, group="compare")
+    async def _compare(self, *, despite: bool) -> None:
         page = self.query_one("#compared Static", Static)
         try:
             found = await asyncio.to_thread(self._desk.compare, self._reference, self._other, despite=despite)

@@ -10,10 +10,10 @@ import asyncio
 import os
 import shlex
 from collections.abc import Mapping
-from functools import partial
 
 from rich.highlighter import Highlighter
 from rich.text import Text
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -207,8 +207,9 @@ class FormScreen(Screen[Start | None]):
     def _check(self) -> None:
         shown = command(self._plan.name, self.choice())
         self.query_one("#command", Static).update(Text(f"$ {safe(shown)}", style="dim"))
-        self.run_worker(partial(self._compiled, start=False), exclusive=True, group="check")
+        self._compiled(start=False)
 
+    @work(exclusive=True, group="check")
     async def _compiled(self, *, start: bool) -> None:
         """Compile with what stands in the fields; the answers' own problems are said beside them."""
         wrong = [asked.field.name for asked in self.query(Asked) if asked.objection]
@@ -243,7 +244,7 @@ class FormScreen(Screen[Start | None]):
 
     def action_start(self) -> None:
         """Start, when the plan is fine with what stands in the fields."""
-        self.run_worker(partial(self._compiled, start=True), exclusive=True, group="check")
+        self._compiled(start=True)
 
     def action_back(self) -> None:
         """Nothing is started."""

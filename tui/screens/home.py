@@ -112,7 +112,9 @@ class HomeScreen(Screen[None]):
         plan = self._view.plans.get(self.here("plans"))
         run = self._view.runs.get(self.here("runs"))
         told = {
-            "plans": model.plan_detail(plan) if plan else self._nothing(surveyed=self._view.plans_surveyed, said=NO_PLAN),
+            "plans": model.plan_detail(plan)
+            if plan
+            else self._nothing(surveyed=self._view.plans_surveyed, said=NO_PLAN),
             "runs": model.run_detail(run) if run else self._nothing(surveyed=self._view.runs_surveyed, said=NO_RUN),
         }
         for name, text in told.items():
