@@ -21,6 +21,7 @@ from pathlib import Path
 
 import proveout
 from proveout.agent.journal import AgentJournal
+from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.session import Session
 from proveout.agent.tasks import Handler
 from proveout.proto.messages import PROTOCOL_VERSION, Hello, Refused
@@ -33,11 +34,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where an agent does its work: its name in plans ("" = any), its state directory, its handlers."""
+    """Where an agent does its work: its name in plans ("" = any), its state directory, its handlers, what it may change."""
 
     name: str
     state_dir: Path
     table: Mapping[type, Handler]
+    policy: Policy = NOTHING
 
 
 class Admission:
@@ -107,7 +109,7 @@ class Admission:
 
     def _open(self, hello: Hello) -> Session:
         work_dir = self._place.state_dir / f"work-{uuid.uuid4().hex[:8]}"
-        self.session = Session(hello, work_dir, self._journal, self._place.table)
+        self.session = Session(hello, work_dir, self._journal, self._place.table, self._place.policy)
         self.began.set()
         _log.info("serving run %s, epoch %d, as host %s", hello.run_id, hello.epoch, hello.host)
         return self.session

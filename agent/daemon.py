@@ -28,6 +28,7 @@ from proveout.agent.admission import Admission, Place
 from proveout.agent.guard import Guard, read_identity, server_credentials
 from proveout.agent.handlers import TABLE
 from proveout.agent.journal import AgentJournal
+from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.session import Attachment, Session
 from proveout.agent.tasks import Handler
 from proveout.dsl.errors import ProveoutError
@@ -42,6 +43,7 @@ HELLO_S = 10.0
 STOP_S = 2.0
 LOOK_S = 0.1
 STREAMS_MAX = 16
+HOST_POLICY = Path("/etc/proveout/policy.yaml")
 
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     *OPTIONS,
@@ -57,13 +59,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How an agent is run: address to listen at (`name:port`, port 0 = any), directories, name in plans ("" = any)."""
+    """How an agent is run: address to listen at (`name:port`, port 0 = any), directories, name in plans ("" = any), its policy.
+
+    Without `policy` a permanent agent takes the host's own, /etc/proveout/policy.yaml, and a local one changes nothing.
+    """
 
     listen: str
     pki: Path
     state_dir: Path
     name: str = ""
     local: bool = False
+    policy: Path | None = None
 
 
 class Servicer(AgentServicer):
@@ -153,10 +159,11 @@ async def serve(
 ) -> None:
     """Run an agent to its end; `ready` is told the address once it listens. ProveoutError when it cannot be started."""
     identity = read_identity(options.pki)
+    policy = read_policy(options)
     state_dir = options.state_dir
     with _locked(state_dir):
         journal = AgentJournal(state_dir / "journal.sqlite")
-        admission = Admission(Place(name=options.name, state_dir=state_dir, table=table), journal)
+        admission = Admission(Place(name=options.name, state_dir=state_dir, table=table, policy=policy), journal)
         server = grpc.aio.server(interceptors=[Guard()], options=SERVER_OPTIONS)
         add_AgentServicer_to_server(Servicer(admission, options.name), server)
         address = _bind(server, options.listen, server_credentials(identity))
@@ -171,6 +178,19 @@ async def serve(
             journal.close()
     if options.local:
         _remove(options.pki)
+
+
+def read_policy(options: Options) -> Policy:
+    """What the owner of this host allows; ProveoutError for a policy that cannot be used or trusted."""
+    path = options.policy
+    if path is None and not options.local and HOST_POLICY.exists():
+        path = HOST_POLICY
+    if path is None:
+        return NOTHING
+    from proveout.agent import policy_file  # noqa: PLC0415 -- an agent without a policy starts without a YAML reader
+
+    _log.info("what may be changed on this host is in %s", path)
+    return policy_file.read(path)
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from proveout.agent.children import end_children
 from proveout.agent.journal import AgentJournal
 from proveout.agent.lease import Lease
 from proveout.agent.outbox import Outbox
+from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.redaction import for_people
 from proveout.agent.tasks import Handler, Resource
 from proveout.agent.work import Work
@@ -66,8 +67,16 @@ class Attachment:
 class Session:
     """What an agent does for one coordinator. `work_dir` is made here (0700) and removed at the end."""
 
-    def __init__(self, hello: Hello, work_dir: Path, journal: AgentJournal, table: Mapping[type, Handler]) -> None:
+    def __init__(
+        self,
+        hello: Hello,
+        work_dir: Path,
+        journal: AgentJournal,
+        table: Mapping[type, Handler],
+        policy: Policy = NOTHING,
+    ) -> None:
         self.hello = hello
+        self._policy = policy
         self.name = uuid.uuid4().hex
         self.work_dir = work_dir
         self.resources: dict[str, Resource] = {}
@@ -182,7 +191,7 @@ class Session:
             return self._refuse(task.key, "refused", "the agent has too many tasks, or is about to leave")
         self._journal.accept(self.hello.run_id, self.hello.epoch, task.key, digest)
         self._outbox.put(TaskAccepted(key=task.key))
-        work = Work(task.key, self.hello.host, self.work_dir, self.resources, self._outbox.put)
+        work = Work(task.key, self.hello.host, self.work_dir, self.resources, self._outbox.put, self._policy)
         self._works[task.key] = work
         self._runs[task.key] = asyncio.create_task(self._run(work, handler, task), name=task.key)
         return None

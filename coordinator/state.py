@@ -21,6 +21,7 @@ from proveout.proto.events import (
     IterationVoided,
     Metrics,
     Notice,
+    VerdictForeseen,
     VerdictReached,
 )
 from proveout.proto.messages import Cancel, ClusterSecrets, Endpoint, Task, TaskResult, TaskSpec
@@ -89,6 +90,10 @@ class Judgement(Protocol):
 
     def verdicts(self, facts: Facts) -> tuple[VerdictReached, ...]:
         """Every verdict of the plan, and those that are built in."""
+        ...
+
+    def foreseen(self, facts: Facts) -> tuple[VerdictForeseen, ...]:
+        """What can be said of the plan's verdicts on the results there are: provisional."""
         ...
 
     def exit_code(self, verdicts: tuple[VerdictReached, ...]) -> int:

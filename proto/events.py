@@ -146,6 +146,64 @@ class LoadTick:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLine:
+    """One transaction type in the window so far, all agents merged; response times in microseconds, 0 when none has ended."""
+
+    name: str
+    tps: float
+    ok: int
+    logical_failures: int
+    errors: int
+    p50_us: float
+    p95_us: float
+    p99_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionsTick:
+    """*live* What the load has come to in the window that it is in, `seconds` after that began. Ramps do not count."""
+
+    id: IterationId
+    window: Literal["ramp_up", "measure", "ramp_down"]
+    seconds: float
+    transactions: tuple[TransactionLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitsTick:
+    """*live* The top foreground waits of the measure window so far: `seconds` between the first and the newest look in it."""
+
+    id: IterationId
+    host: str
+    capture: str
+    seconds: float
+    waits: tuple[WaitLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLine:
+    """How an agent stands: clock offset (agent minus coordinator) and its bound, ns; `silent_s` since its last answer to a beat.
+
+    `connected` is False while the session dials again.
+    """
+
+    host: str
+    offset_ns: int
+    uncertainty_ns: int
+    silent_s: float
+    connected: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentsTick:
+    """*live* All agents of the run, once per beat; a lease ends after `lease_s` of silence."""
+
+    lease_s: float
+    beat_s: float
+    agents: tuple[AgentLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostTick:
     """*live* The newest readings of a capture on a host: metric -> value (labelled ones as `metric[label]`)."""
 
@@ -305,6 +363,21 @@ class VerdictReached:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictForeseen:
+    """What a verdict comes to on the results there are while the run goes on. Provisional: nothing is decided by it.
+
+    Said when a stage has ended, of verdicts that can be told by then, and again when that changes; `VerdictReached` follows at the end,
+    judged anew on everything.
+    """
+
+    id: str
+    title: str
+    severity: Literal["fail", "warn"]
+    outcome: Outcome
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """Something a person should see; `host` "" is the coordinator."""
 
@@ -334,6 +407,9 @@ Event: TypeAlias = (
     | PopulateFinished
     | IterationStarted
     | LoadTick
+    | TransactionsTick
+    | WaitsTick
+    | AgentsTick
     | HostTick
     | IterationFinished
     | IterationVoided
@@ -343,12 +419,13 @@ Event: TypeAlias = (
     | PropagationCompared
     | InvariantsSeen
     | StageFinished
+    | VerdictForeseen
     | VerdictReached
     | Notice
     | RunFinished
 )
 
-LIVE_EVENTS: tuple[type, ...] = (StageProgress, LoadTick, HostTick)
+LIVE_EVENTS: tuple[type, ...] = (StageProgress, LoadTick, TransactionsTick, WaitsTick, AgentsTick, HostTick)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

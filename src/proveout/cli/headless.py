@@ -34,6 +34,7 @@ from proveout.proto.events import (
     StageStarted,
     Stamped,
     SystemUp,
+    VerdictForeseen,
     VerdictReached,
 )
 from proveout.tui.model import RunView, reduce
@@ -158,6 +159,8 @@ def _line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one arm pe
         case Notice() as notice:
             where = f" on {safe(notice.host)}" if notice.host else ""
             return f"{notice.level}{where}: {safe(notice.text)}"
+        case VerdictForeseen() as verdict:
+            return f"provisional: {verdict.outcome} {safe(verdict.id)}: {safe(verdict.evidence)}"
         case VerdictReached() as verdict:
             warn = " (a warning only)" if verdict.severity == "warn" and verdict.outcome != "PASS" else ""
             return f"{verdict.outcome} {safe(verdict.id)}{warn}: {safe(verdict.evidence)}"

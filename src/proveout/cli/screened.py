@@ -67,22 +67,19 @@ def show(source: Source) -> str:
     return left or "detached"
 
 
-def watch(directory: Path, speed: float = 10.0) -> None:
-    """Show a run: live while it is driven, else replayed from its journal, at first `speed` times as fast. JournalFault."""
-    from proveout.coordinator.journal import is_driven, read
-    from proveout.coordinator.tail import Tail
-    from proveout.tui.source import Pace, Replay
-
-    show(Tail(directory) if is_driven(directory) else Replay(read(directory), Pace(speed=speed)))
-
-
+<<<<<<< HEAD
 def words(parameters: Sequence[str] | None, options: Mapping[str, Path | None]) -> list[str]:
+=======
+def words(
+    parameters: Sequence[str] | None, options: Mapping[str, Path | None], *, metrics: str | None = None
+) -> list[str]:
+>>>>>>> main
     """Options of a command line again, paths absolute: `words(["a=1"], {"runs_dir": …})` -> `-p a=1 --runs-dir …`."""
     found = [word for parameter in parameters or () for word in ("-p", parameter)]
     for name, path in options.items():
         if path is not None:
             found += [f"--{name.replace('_', '-')}", str(path.absolute())]
-    return found
+    return found if metrics is None else [*found, f"--metrics={metrics}"]
 
 
 def run(arguments: Sequence[str], says: IO[bytes] | None = None) -> int:

@@ -27,6 +27,8 @@ EPILOG = """Examples:
 """
 
 SAID_MAX = 4000
+SPEED = 10.0
+"""How fast a replay begins, as of `watch`."""
 
 
 def tui(
@@ -70,11 +72,13 @@ def tui(
 def carried_out(choice: Choice, runs: Path) -> str:
     """Do what was chosen, to its end or until its screen is left; what went wrong, "" for nothing."""
     from proveout.cli import screened
+    from proveout.cli.watch import source
+    from proveout.coordinator.store import RunDirectory
     from proveout.tui.desk import Watch
 
     try:
         if isinstance(choice, Watch):
-            screened.watch(Path(choice.run))
+            screened.show(source(RunDirectory(Path(choice.run)), SPEED))
             return ""
         return _run(words(choice, runs))
     except ProveoutError as fault:
