@@ -67,13 +67,9 @@ def show(source: Source) -> str:
     return left or "detached"
 
 
-<<<<<<< HEAD
-def words(parameters: Sequence[str] | None, options: Mapping[str, Path | None]) -> list[str]:
-=======
 def words(
     parameters: Sequence[str] | None, options: Mapping[str, Path | None], *, metrics: str | None = None
 ) -> list[str]:
->>>>>>> main
     """Options of a command line again, paths absolute: `words(["a=1"], {"runs_dir": …})` -> `-p a=1 --runs-dir …`."""
     found = [word for parameter in parameters or () for word in ("-p", parameter)]
     for name, path in options.items():
