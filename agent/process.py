@@ -68,9 +68,19 @@ def _options(arguments: Sequence[str]) -> Options:
     parser.add_argument("--state-dir", type=Path)
     parser.add_argument("--name", default="")
     parser.add_argument("--local", action="store_true")
+    parser.add_argument("--policy", type=Path)
+    parser.add_argument("--undo-dir", type=Path)
     given = parser.parse_args(arguments)
     state_dir = given.pki / "state" if given.local else given.state_dir or default_state_dir()
-    return Options(listen=given.listen, pki=given.pki, state_dir=state_dir, name=given.name, local=given.local)
+    return Options(
+        listen=given.listen,
+        pki=given.pki,
+        state_dir=state_dir,
+        name=given.name,
+        local=given.local,
+        policy=given.policy,
+        undo_dir=given.undo_dir or (default_state_dir() / "local-tuning" / given.name if given.local else None),
+    )
 
 
 def _say_ready(address: str) -> None:

@@ -20,11 +20,13 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from proveout.agent.children import end_children
 from proveout.agent.journal import AgentJournal
 from proveout.agent.lease import Lease
 from proveout.agent.outbox import Outbox
+from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.redaction import for_people
 from proveout.agent.tasks import Handler, Resource
 from proveout.agent.work import Work
@@ -64,13 +66,26 @@ class Attachment:
 
 
 class Session:
-    """What an agent does for one coordinator. `work_dir` is made here (0700) and removed at the end."""
+    """What an agent does for one coordinator. `work_dir` is made here (0700) and removed at the end.
 
-    def __init__(self, hello: Hello, work_dir: Path, journal: AgentJournal, table: Mapping[type, Handler]) -> None:
+    `standing` resources are there from the beginning, and closed after all that the session's tasks have made.
+    """
+
+    def __init__(
+        self,
+        hello: Hello,
+        work_dir: Path,
+        journal: AgentJournal,
+        table: Mapping[type, Handler],
+        policy: Policy = NOTHING,
+        *,
+        standing: Mapping[str, Resource] = MappingProxyType({}),
+    ) -> None:
         self.hello = hello
+        self._policy = policy
         self.name = uuid.uuid4().hex
         self.work_dir = work_dir
-        self.resources: dict[str, Resource] = {}
+        self.resources: dict[str, Resource] = dict(standing)
         self.ended = asyncio.Event()
         self._journal = journal
         self._table = table
@@ -182,7 +197,7 @@ class Session:
             return self._refuse(task.key, "refused", "the agent has too many tasks, or is about to leave")
         self._journal.accept(self.hello.run_id, self.hello.epoch, task.key, digest)
         self._outbox.put(TaskAccepted(key=task.key))
-        work = Work(task.key, self.hello.host, self.work_dir, self.resources, self._outbox.put)
+        work = Work(task.key, self.hello.host, self.work_dir, self.resources, self._outbox.put, policy=self._policy)
         self._works[task.key] = work
         self._runs[task.key] = asyncio.create_task(self._run(work, handler, task), name=task.key)
         return None

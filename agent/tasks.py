@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from proveout.dsl.errors import ProveoutError
 from proveout.proto.messages import CaptureSample, LoadSecond, TaskError, TaskResult
+
+if TYPE_CHECKING:
+    from proveout.agent.policy import Policy
 
 
 class TaskFault(ProveoutError):
@@ -51,6 +54,11 @@ class TaskContext(Protocol):
     @property
     def work_dir(self) -> Path:
         """The agent's private directory (0700) for this session; removed with it."""
+        ...
+
+    @property
+    def policy(self) -> Policy:
+        """What the owner of this host lets the agent change; ask it before anything outside `work_dir` is touched."""
         ...
 
     @property

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.redaction import for_people
 from proveout.agent.tasks import Handler, Resource, TaskFault
 from proveout.dsl.errors import ProveoutError
@@ -49,7 +50,10 @@ class Work:
         work_dir: Path,
         resources: dict[str, Resource],
         say: Callable[[AgentMessage], None],
+        *,
+        policy: Policy = NOTHING,
     ) -> None:
+        self.policy = policy
         self.key = key
         self.host = host
         self.work_dir = work_dir

@@ -38,9 +38,13 @@ class LocalAgentError(ProveoutError):
 
 
 class LocalFabric:
-    """The local agents of one run. `command` starts an agent; the arguments that it needs are added."""
+    """The local agents of one run. `command` starts an agent; the arguments that it needs are added.
 
-    def __init__(self, command: Sequence[str] = COMMAND) -> None:
+    `policy` is the file that says what they may change on this machine; without one they change nothing.
+    """
+
+    def __init__(self, command: Sequence[str] = COMMAND, policy: Path | None = None) -> None:
+        self._policy = policy
         self._command = tuple(command)
         self._authority = Authority.create()
         self._directory: Path | None = None
@@ -82,6 +86,7 @@ class LocalFabric:
         self._authority.write_agent(home, host, [LOOPBACK])
         log = log_dir / f"agent-{host}.log"
         arguments = ["--local", "--name", host, "--pki", str(home), "--listen", f"{LOOPBACK}:0"]
+        arguments += ["--policy", str(self._policy)] if self._policy is not None else []
         with log.open("ab") as stream:
             # A session of its own: Ctrl-C on the terminal is the coordinator's to act on, not the agents'.
             child = await asyncio.create_subprocess_exec(

@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 from proveout.coordinator import samples, scheduler
@@ -40,7 +41,7 @@ from proveout.coordinator.exchange import (
 from proveout.coordinator.facts import of
 from proveout.coordinator.journal import Journal, StorageFailed, read
 from proveout.coordinator.judgement import PlanJudgement
-from proveout.coordinator.live import HostMeter
+from proveout.coordinator.live import Meters
 from proveout.coordinator.local import LocalFabric
 from proveout.coordinator.pki import Credentials, cluster_secrets
 from proveout.coordinator.pooling import needs_cluster
@@ -49,13 +50,25 @@ from proveout.coordinator.state import Setup, State, Timing
 from proveout.coordinator.store import RunDirectory, storage_failed
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Plan
-from proveout.proto.events import AgentUp, Event, Notice, RunFinished, RunStarted, StageProgress, Stamped
-from proveout.proto.messages import CaptureSample, Endpoint, Hello, LogLine, Sample, Start, TaskProgress
+from proveout.proto.events import (
+    AgentsTick,
+    AgentUp,
+    Event,
+    IterationStarted,
+    Notice,
+    RunFinished,
+    RunStarted,
+    StageProgress,
+    Stamped,
+)
+from proveout.proto.messages import Endpoint, Hello, LogLine, Sample, Start, TaskProgress
 
 Listener = Callable[[Stamped], None]
 _HURRIED_CLOSE_S = 1.0
 _BACK_S = 20.0
 _LOOK_AGAIN_S = 0.5
+_DIALS_AT_ONCE = 64
+"""A clock is measured while it is dialled, and a thousand TLS handshakes at once would make every exchange wait for all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +76,7 @@ class Sitting:
     """All that one coordinator needs to run a plan, or to go on with it.
 
     `external` may hold passwords; it goes into tasks and nowhere else. `estimates_s` has each stage's seconds by id.
-    `crashed`: the coordinator before was killed, and its agents may still be leaving.
+    `crashed`: the coordinator before was killed, and its agents may still be leaving. `policy`: what local agents may change.
     """
 
     plan: Plan
@@ -76,6 +89,7 @@ class Sitting:
     lease_s: float = 10.0
     beat_s: float = 2.0
     crashed: bool = False
+    policy: Path | None = None
 
 
 async def run(
@@ -98,12 +112,13 @@ class _Loop:
         self._plan = sitting.plan
         self._judgement = PlanJudgement(sitting.plan)
         self._inbox: asyncio.Queue[SessionEvent | Input] = asyncio.Queue()
-        self._fabric = LocalFabric() if any(host.is_local for host in self._plan.hosts) else None
+        self._fabric = LocalFabric(policy=sitting.policy) if any(host.is_local for host in self._plan.hosts) else None
         self._sessions: dict[str, AgentSession] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._gathering: samples.Gathering | None = None
-        self._meters: dict[tuple[str, str], HostMeter] = {}
+        self._meters: Meters | None = None
         self._dials: set[asyncio.Task[None]] = set()
+        self._dialling = asyncio.Semaphore(_DIALS_AT_ONCE)
         self._met: set[str] = set()
         self._broken: StorageFailed | None = None
         self._bug: BaseException | None = None
@@ -113,13 +128,14 @@ class _Loop:
 
     async def run(self, interrupts: asyncio.Queue[None]) -> RunFinished:
         """Until the scheduler says that it is over."""
-        watcher = asyncio.create_task(self._watch(interrupts))
+        beside = [asyncio.create_task(job) for job in (self._watch(interrupts), self._show_agents())]
         try:
             state = await self._begin()
             while not state.over:
                 state = await self._turn(state)
         finally:
-            watcher.cancel()
+            for job in beside:
+                job.cancel()
         assert self._ended is not None  # noqa: S101  # the scheduler ends with it
         if (
             self._broken is not None
@@ -131,6 +147,15 @@ class _Loop:
         while True:
             await interrupts.get()
             self._inbox.put_nowait(Interrupted(at_s=time.monotonic()))
+
+    async def _show_agents(self) -> None:
+        """Once per beat, how the agents stand: for whoever watches."""
+        beat_s, lease_s = self._sitting.beat_s, self._sitting.lease_s
+        while True:
+            await asyncio.sleep(beat_s)
+            standing = tuple(session.standing for session in self._sessions.values())
+            if standing:
+                self._tell(self._journal.live(AgentsTick(lease_s=lease_s, beat_s=beat_s, agents=standing)))
 
     async def _begin(self) -> State:
         earlier = [stamped.event for stamped in read(self._sitting.directory.path)]
@@ -212,13 +237,9 @@ class _Loop:
         if gathering is None or message.key not in gathering.hosts:
             return
         gathering.add(message)
-        if isinstance(message.sample, CaptureSample):
-            meter = self._meters.setdefault((host, message.key), HostMeter(host))
-            if tick := meter.tick(message.sample):
+        if self._meters is not None:
+            for tick in self._meters.take(message):
                 self._tell(self._journal.live(tick))
-        else:
-            for second in gathering.ticks():
-                self._tell(self._journal.live(second))
 
     def _progressed(self, host: str, progress: TaskProgress) -> None:
         _, stage, *_, what, _ = progress.key.split("/")
@@ -255,8 +276,8 @@ class _Loop:
     def _iterate(self, command: Gather | StartLoads | Summarise | Forget) -> None:
         match command:
             case Gather(id=identity, hosts=hosts, captures=names):
-                self._meters.clear()
                 self._gathering = samples.Gathering(id=identity, hosts=hosts, names=names)
+                self._meters = Meters(self._gathering)
             case StartLoads(loads=loads, in_s=in_s):
                 self._start(loads, in_s)
             case Summarise():
@@ -267,6 +288,8 @@ class _Loop:
     def _emit(self, event: Event) -> None:
         if isinstance(event, RunFinished):
             self._ended = event
+        if isinstance(event, IterationStarted) and self._meters is not None:
+            self._meters.begin(event)
         try:
             stamped = self._journal.append(event)
         except StorageFailed as fault:
@@ -328,9 +351,10 @@ class _Loop:
         until_s = time.monotonic() + _BACK_S
         while True:
             try:
-                address, credentials = await self._reach(host)
-                inbox = cast("asyncio.Queue[SessionEvent]", self._inbox)
-                return await connect(host, address, credentials, hello, inbox)
+                async with self._dialling:
+                    address, credentials = await self._reach(host)
+                    inbox = cast("asyncio.Queue[SessionEvent]", self._inbox)
+                    return await connect(host, address, credentials, hello, inbox)
             except AgentUnreachable as fault:
                 back = host in self._met and not self._plan.host(host).is_local
                 if not (fault.gone and back and time.monotonic() < until_s):

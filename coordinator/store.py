@@ -49,6 +49,7 @@ class Command:
     overrides: dict[str, str] = field(default_factory=dict)
     inventory: str | None = None
     pki: str | None = None
+    policy: str | None = None
     outputs: dict[str, str] = field(default_factory=dict)
 
 

@@ -25,7 +25,18 @@ NODES_MAX = 20_000
 ALIASES_MAX = 200
 
 
-def load(path: Path, name: str, problems: Problems) -> Map | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """What a file is called in messages, and the line that one begins with."""
+
+    name: str
+    opening: str
+
+
+PLAN = Document(name="plan", opening="proveout: 1")
+
+
+def load(path: Path, name: str, problems: Problems, document: Document = PLAN) -> Map | None:
     """The root mapping of the file at `path`, called `name` in messages; None when it cannot be read."""
     start = Where(file=name, line=1, column=1)
     problems.sources.setdefault(name, ())
@@ -38,15 +49,17 @@ def load(path: Path, name: str, problems: Problems) -> Map | None:
         problems.add(start, "not a regular file")
         return None
     if len(content) > BYTES_MAX:
-        problems.add(start, f"the file is larger than {BYTES_MAX >> 20} MiB", hint="a plan is text that people read")
+        problems.add(
+            start, f"the file is larger than {BYTES_MAX >> 20} MiB", hint=f"a {document.name} is text that people read"
+        )
         return None
-    return loads(content, name, problems)
+    return loads(content, name, problems, document)
 
 
-def loads(content: bytes, name: str, problems: Problems) -> Map | None:
+def loads(content: bytes, name: str, problems: Problems, document: Document = PLAN) -> Map | None:
     """Like `load`, from bytes."""
     text = _decode(content, name, problems)
-    return None if text is None else _compose(text, name, problems)
+    return None if text is None else _compose(text, name, problems, document)
 
 
 def _read(path: Path) -> bytes | None:
@@ -84,7 +97,7 @@ def _readable(text: str, name: str, problems: Problems) -> bool:
     for number, line in enumerate(text.split("\n"), 1):
         tab = line.find("\t")
         if tab >= 0:
-            problems.add(Where(file=name, line=number, column=tab + 1), "a tab", hint="plans are indented with spaces")
+            problems.add(Where(file=name, line=number, column=tab + 1), "a tab", hint="indent with spaces")
             clean = False
             continue
         hidden = hidden_character(line) if "\r" not in line else (line.index("\r"), "U+000D (carriage return)")
@@ -95,10 +108,10 @@ def _readable(text: str, name: str, problems: Problems) -> bool:
     return clean
 
 
-def _compose(text: str, name: str, problems: Problems) -> Map | None:
+def _compose(text: str, name: str, problems: Problems, document: Document) -> Map | None:
     parser: Any = yaml.SafeLoader(text)
     try:
-        root = _Composer(parser=parser, name=name, problems=problems).document()
+        root = _Composer(parser=parser, name=name, problems=problems, kind=document).document()
     except _Unreadable:
         return None
     except yaml.MarkedYAMLError as error:
@@ -111,7 +124,7 @@ def _compose(text: str, name: str, problems: Problems) -> Map | None:
         parser.dispose()
     if isinstance(root, Map):
         return root
-    problems.add(root.where, "a plan is a mapping", hint="it begins with `proveout: 1`")
+    problems.add(root.where, f"a {document.name} is a mapping", hint=f"it begins with `{document.opening}`")
     return None
 
 
@@ -126,6 +139,7 @@ class _Composer:
     parser: Any  # yaml.SafeLoader; its stubs leave the event methods untyped
     name: str
     problems: Problems
+    kind: Document
     anchors: dict[str, Node | None] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     aliases: int = 0
@@ -135,17 +149,17 @@ class _Composer:
     def document(self) -> Node:
         self.parser.get_event()
         if self.parser.check_event(yaml.StreamEndEvent):
-            raise self.stop(
-                Where(file=self.name, line=1, column=1), "the file is empty", "a plan begins with `proveout: 1`"
-            )
+            hint = f"a {self.kind.name} begins with `{self.kind.opening}`"
+            raise self.stop(Where(file=self.name, line=1, column=1), "the file is empty", hint)
         begin = self.parser.get_event()
         if begin.version or begin.tags:
-            self.problems.add(_where(begin.start_mark, self.name), "YAML directives are not part of the plan language")
+            where = _where(begin.start_mark, self.name)
+            self.problems.add(where, f"YAML directives are not part of the {self.kind.name} language")
         root = self.node()
         self.parser.get_event()
         if not self.parser.check_event(yaml.StreamEndEvent):
             where = _where(self.parser.peek_event().start_mark, self.name)
-            self.problems.add(where, "a second document", hint="a plan file holds one document")
+            self.problems.add(where, "a second document", hint=f"a {self.kind.name} file holds one document")
         return root
 
     def stop(self, where: Where, message: str, hint: str = "") -> _Unreadable:
@@ -161,7 +175,9 @@ class _Composer:
         before = self.nodes
         if event.tag is not None:
             self.problems.add(
-                where, f"the tag {event.tag} is not part of the plan language", hint="write the value plainly"
+                where,
+                f"the tag {event.tag} is not part of the {self.kind.name} language",
+                hint="write the value plainly",
             )
         if event.anchor is not None:
             self.anchors[event.anchor] = None
@@ -215,7 +231,8 @@ class _Composer:
                 hint = f"it stands in line {seen[key.text].line} already"
                 self.problems.add(key.where, f"the key `{key.text}` is there twice", key=key.text, hint=hint)
             elif key.text == "<<" and not key.quoted:
-                self.problems.add(key.where, "`<<` is not part of the plan language", hint="use include: or params:")
+                hint = "use include: or params:" if self.kind is PLAN else "write the keys out"
+                self.problems.add(key.where, f"`<<` is not part of the {self.kind.name} language", hint=hint)
             else:
                 seen[key.text] = key.where
                 entries.append((key, value))

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from proveout.agent.load.ceilings import Ceiling
 from proveout.agent.load.task import run_load
+from proveout.agent.policy import NOTHING
 from proveout.agent.provision.handlers import start_system
 from proveout.agent.tasks import Resource
 from proveout.dsl.errors import ProveoutError
@@ -45,6 +46,7 @@ class Alone:
 
     key = "ceiling"
     host = "here"
+    policy = NOTHING
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir

@@ -10,7 +10,9 @@ A table that proveout made carries a comment that says so, and only such tables 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,8 @@ SETTINGS = (
 )
 REFUSED = frozenset({"1044", "1045", "1142", "1143", "1227", "1370", "1419", "1290"})
 NO_ROOM = frozenset({"1021", "1114", "3", "28"})
+DEADLOCK = frozenset({"1213", "1205"})
+DEADLOCKS_MAX = 8
 GONE = frozenset({"1053", "1927", "2002", "2003", "2006", "2013"})
 
 
@@ -94,20 +98,38 @@ class MysqlLoader:
             self.execute(f"ALTER TABLE {table.name} COMMENT = '{COMMENT}'")
 
     def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
-        """Send one slice in one transaction; the rows that the server says it took."""
+        """Send one slice in one transaction; the rows that the server says it took.
+
+        Two slices that meet in the gap of an index may deadlock. InnoDB has then rolled one of them back, whole, and that one
+        is sent again.
+        """
+        for attempt in range(DEADLOCKS_MAX + 1):
+            told = 0
+            try:
+                self._connection.begin()
+                taken = 0
+                for sent, accepted in self._chunks(table, first, count):
+                    taken += accepted
+                    told += sent
+                    progress(sent)
+                self._connection.commit()
+            except pymysql.err.MySQLError as error:
+                if one_line(error)[0] not in DEADLOCK or attempt == DEADLOCKS_MAX:
+                    raise fault(f"load table {table.name}", error) from None
+                self._connection.rollback()
+                progress(-told)
+                time.sleep(random.uniform(0.0, 0.1 * (attempt + 1)))  # noqa: S311 - so that the two do not meet again
+            else:
+                return taken
+        raise AssertionError  # the last attempt returns or raises
+
+    def _chunks(self, table: Table, first: int, count: int) -> Iterator[tuple[int, int]]:
+        """Send the rows of a slice; (rows sent, rows taken) of each chunk of it."""
         send = self._streamed if self._streams else self._inserted
-        taken = 0
-        try:
-            self._connection.begin()
-            for start in range(first, first + count, CHUNK_UNITS):
-                rows = table.rows(start, min(CHUNK_UNITS, first + count - start))
-                if len(rows[0]):  # a small table has none in most of its slices
-                    taken += send(table, rows)
-                    progress(len(rows[0]))
-            self._connection.commit()
-        except pymysql.err.MySQLError as error:
-            raise fault(f"load table {table.name}", error) from None
-        return taken
+        for start in range(first, first + count, CHUNK_UNITS):
+            rows = table.rows(start, min(CHUNK_UNITS, first + count - start))
+            if len(rows[0]):  # a small table has none in most of its slices
+                yield len(rows[0]), send(table, rows)
 
     def execute(self, statement: str) -> None:
         """Run one statement by itself."""

@@ -48,6 +48,9 @@ class ThreadedLoop:
             for terminal in terminals
         ]
         self.start_skew_ns = 0
+        self.committed_late: list[int] = []
+        self.unknown: list[int] = []
+        """Both as in `engine.PolledLoop`."""
 
     def run(self) -> None:
         """Run the windows; returns when the ticker says that the load is over."""
@@ -75,6 +78,8 @@ class ThreadedLoop:
         self._join(JOIN_S)
         cancel([terminal.session for terminal in self._all if terminal.busy and terminal.session is not None])
         self._join(JOIN_S)
+        alive = [terminal for terminal, thread in zip(self._all, self._threads, strict=True) if thread.is_alive()]
+        self.unknown += [terminal.kind.number for terminal in alive if terminal.busy]
         for terminal, thread in zip(self._all, self._threads, strict=True):
             if terminal.session is not None and not thread.is_alive():
                 terminal.session.close()
@@ -117,6 +122,7 @@ class ThreadedLoop:
         """One transaction to its end, with retries; `busy` stays set when the load was over before it ended."""
         kind = terminal.kind = terminal.next_kind()
         terminal.intended_ns, terminal.started_ns, terminal.busy = intended_ns, started_ns, True
+        terminal.inputs = kind.inputs()
         for attempt in range(RETRIES_MAX + 1):
             try:
                 outcome = self._drive(terminal, kind)
@@ -126,9 +132,10 @@ class ThreadedLoop:
                 break
             if self._over.is_set():
                 return
-            terminal.rewind()
         now = time.monotonic_ns()
         if now >= self._timeline.end_ns:
+            if outcome == Outcome.COMMIT:
+                self.committed_late.append(kind.number)
             return
         if outcome != ERROR:
             kind.times[outcome].extend((intended_ns, started_ns, now))
@@ -140,10 +147,10 @@ class ThreadedLoop:
         if session is None:
             return self._reopened(terminal)
         execute = session.execute
-        if kind.requests is not None:
-            execute(kind.prepared, kind.requests()[1])
+        if kind.bare:
+            execute(kind.prepared, terminal.inputs[1])
             return 0 if session.count else 1
-        step: Callable[[Any], Any] = kind.start().send
+        step: Callable[[Any], Any] = kind.start(terminal.inputs).send
         statement, arguments = step(None)
         while True:
             execute(prepared[statement.name], arguments)
@@ -166,6 +173,7 @@ class ThreadedLoop:
         if not self._over.is_set():
             self._recorder.error(number, failure.code, failure.what, terminal.intended_ns, now)
         if failure.kind is FailureKind.LOST and terminal.session is not None:
+            self.unknown.append(number)
             session, terminal.session = terminal.session, None
             session.close()
         return ERROR

@@ -162,6 +162,14 @@ class Model:
     def metrics(self, stage: Stage, facts: Facts, seconds: float, rows: int) -> events.Metrics:
         return {"rows": rows, "n": len(facts.of_stage(stage.id))}
 
+    def foreseen(self, facts: Facts) -> tuple[events.VerdictForeseen, ...]:
+        """The contrary of what `verdicts` comes to: nothing may stand on it."""
+        evidence = f"{len(facts.stages_finished)} stages"
+        return tuple(
+            events.VerdictForeseen(id=c.id, title="", severity="fail", outcome="FAIL", evidence=evidence)
+            for c in PLAN.verdicts
+        )
+
     def verdicts(self, facts: Facts) -> tuple[events.VerdictReached, ...]:
         valid = [str(i.id) for i in facts.iterations if i.valid]
         return tuple(

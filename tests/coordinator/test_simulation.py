@@ -49,6 +49,22 @@ def test_a_whole_run_in_order() -> None:
     assert systems == ["backend", "cache"], "the sink is up before its source"
 
 
+def test_what_is_foreseen_is_said_when_stages_end_and_decides_nothing() -> None:
+    world = simulate().world
+    told = [event for event in world.events if isinstance(event, events.VerdictForeseen | events.StageFinished)]
+    stages = [event for event in told if isinstance(event, events.StageFinished)]
+    foreseen = [event for event in told if isinstance(event, events.VerdictForeseen)]
+    assert [event.evidence for event in foreseen] == [
+        f"{n} stages" for n in range(1, len(stages))
+    ]  # not after the last
+    assert told[::2] == stages, "each is said right after its stage"
+    assert {event.outcome for event in foreseen} == {"FAIL"}
+    reached = [event for event in world.events if isinstance(event, events.VerdictReached)]
+    assert [event.outcome for event in reached] == ["PASS"]
+    assert isinstance(world.events[-1], events.RunFinished)
+    assert world.events[-1].exit_code == 0
+
+
 def test_reset_takes_the_source_back_before_its_sink() -> None:
     what = what_of(simulate().world)
     first = what.index("restore:cache")

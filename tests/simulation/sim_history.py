@@ -37,6 +37,7 @@ from proveout.coordinator import dial, run, samples
 from proveout.coordinator import session as coordinator_session
 from proveout.coordinator.exchange import Summarise
 from proveout.coordinator.journal import Journal, StorageFailed, read
+from proveout.coordinator.pki import Credentials
 from proveout.coordinator.run import Sitting
 from proveout.coordinator.simulator import finished
 from proveout.coordinator.store import RunDirectory
@@ -207,7 +208,7 @@ class History:
         crashed = self.journal is not None
         self.journal = _RunJournal(self.directory.path, clock=self.time.time)
         self.coordinator = Process("coordinator", offset_ns=-self.sittings * 10**9)
-        nobody: Any = SimpleNamespace(ca=b"", key=b"", certificate=b"")
+        nobody = Credentials(ca=b"", certificate=b"", key=b"")
         sitting = Sitting(
             plan=PLAN, directory=self.directory, version="1", credentials=nobody, crashed=crashed, lease_s=LEASE_S
         )
@@ -376,7 +377,7 @@ class History:
     async def _haunt(self, name: str, epoch: int) -> None:
         hello = m.Hello(run_id=self.directory.name, epoch=epoch, host=name, lease_s=LEASE_S)
         spec = m.RunSql(endpoint=m.Endpoint(system="db", engine="postgres", dsn="x"), statements=("x",))
-        nobody: Any = SimpleNamespace(ca=b"", key=b"", certificate=b"")
+        nobody = Credentials(ca=b"", certificate=b"", key=b"")
         with contextlib.suppress(dial.AgentRefused, dial.AgentUnreachable, dial.StreamEnded):
             stream, _ = await dial.open_stream(name, f"{name}:7443", nobody, hello, 30.0)
             await stream.write(m.Task(key=f"run/-/0/0/{epoch}.99/ghost/{name}", spec=spec, deadline_s=60.0))

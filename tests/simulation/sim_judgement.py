@@ -31,6 +31,9 @@ class SimJudgement:
     def metrics(self, stage: Any, facts: Facts, seconds: float, rows: int) -> events.Metrics:
         return {"rows": rows}
 
+    def foreseen(self, facts: Facts) -> tuple[events.VerdictForeseen, ...]:
+        return ()
+
     def verdicts(self, facts: Facts) -> tuple[events.VerdictReached, ...]:
         return tuple(
             events.VerdictReached(

@@ -11,24 +11,46 @@ EPILOG = """Examples:
 
   proveout agent --listen 0.0.0.0:7443 --pki /etc/proveout/pki --name db1
 
-  proveout agent --pki ~/pki --state-dir ~/agent-state
+  proveout agent --pki ~/pki --state-dir ~/agent-state --policy ~/policy.yaml
+
+  proveout agent --check-policy /etc/proveout/policy.yaml
 """
 
 
 def agent(
-    pki: Annotated[Path, typer.Option(help="Directory with ca.pem, agent.pem and agent.key (0600).")],
+    *,
+    pki: Annotated[
+        Path | None, typer.Option(help="Directory with ca.pem, agent.pem and agent.key (0600).", show_default=False)
+    ] = None,
     listen: Annotated[str, typer.Option(help="Address to listen at, name:port.")] = "0.0.0.0:7443",
     name: Annotated[str, typer.Option(help="This host's name in plans; another one is refused. Empty: any.")] = "",
     state_dir: Annotated[
         Path | None,
         typer.Option(help="Directory of the agent's own journal [default: /var/lib/proveout, or the user's state]."),
     ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What may be changed on this host [default: /etc/proveout/policy.yaml; without one nothing].",
+        ),
+    ] = None,
+    check_policy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Check a policy, say what it allows, and leave.")
+    ] = None,
 ) -> None:
     """Serve coordinators on this host until SIGTERM or Ctrl-C.
 
     Everybody must show a certificate of the authority in ca.pem, and only a coordinator's opens a session.
     """
+    if check_policy is not None:
+        from proveout.agent.policy_file import describe, read
+
+        typer.echo(describe(read(check_policy)))
+        return
+    if pki is None:
+        raise typer.BadParameter("name the directory with this agent's certificate", param_hint="--pki")
     from proveout.agent.daemon import Options
     from proveout.agent.process import default_state_dir, run
 
-    run(Options(listen=listen, pki=pki, state_dir=state_dir or default_state_dir(), name=name))
+    run(Options(listen=listen, pki=pki, state_dir=state_dir or default_state_dir(), name=name, policy=policy))

@@ -18,6 +18,16 @@ Inventory: TypeAlias = Annotated[
 ]
 
 
+PolicyFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--policy",
+        metavar="FILE",
+        help="What agents on this machine (`address: local`) may change; without one they change nothing.",
+    ),
+]
+
+
 class Annotations(StrEnum):
     """Whose marks for failed verdicts the log gets; `auto`: GitHub's in a GitHub job."""
 
@@ -38,6 +48,14 @@ CodeQuality: TypeAlias = Annotated[
 ]
 GitlabMetrics: TypeAlias = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the main figures as GitLab's metrics report.")
+]
+MetricsAddress: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="ADDR",
+        help="Serve OpenMetrics while it runs, for Prometheus: PORT (on loopback), HOST:PORT, or the path of a Unix socket.",
+    ),
 ]
 
 

@@ -95,6 +95,31 @@ def test_any_text_by_insert(mysql_database: str) -> None:
     assert load_odd(mysql_database) == EXPECTED
 
 
+def test_a_slice_that_met_a_lock_is_sent_again(mysql_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody holds the place of a row: the slice is rolled back, whole, and once the place is free all its rows are there.
+
+    The waiting is what can be arranged here; a deadlock takes the same way, but which of two InnoDB rolls back is its choice.
+    """
+    loader = MysqlLoader(mysql_database, one_table())
+    loader.prepare()
+    loader.execute("SET SESSION innodb_lock_wait_timeout = 1")
+    told: list[int] = []
+    with contextlib.closing(mysql_dsn.connect(mysql_dsn.parse(mysql_database))) as other:
+        other.begin()
+        other.cursor().execute("INSERT INTO odd VALUES (3, 'in the way', 'no', 0)")
+        pauses: list[float] = []
+
+        def free_it(seconds: float) -> None:
+            pauses.append(seconds)
+            other.rollback()
+
+        monkeypatch.setattr("proveout.agent.load.populate_mysql.time.sleep", free_it)
+        assert loader.load(one_table().tables[0], 1, len(WORDS), told.append) == len(WORDS) == sum(told)
+        assert len(pauses) == 1
+    assert loader.count("odd") == len(WORDS)
+    loader.close()
+
+
 async def test_both_ways_give_the_same_hlr(mysql_database: str, context: Any, spec: Any) -> None:
     """Every table's checksum; and keys, foreign keys and statistics are there afterwards."""
     sums = []

@@ -1,0 +1,218 @@
+"""What the owner of a host lets an agent change there: a list of permissions, and a decision for each thing asked.
+
+Flow: `policy_file.read(path)` or `NOTHING` -> `Policy` -> `allows_sysctl(name)`, `allows_path(path)` … -> `Decision`; a handler
+calls `.require()` before it touches anything. What is not listed is denied, and the refusal names the policy's file and the
+line that would allow it. A policy is read once, from a file of the host; nothing that comes over the wire can widen it.
+
+Some things stay denied whatever the file lists, because each of them is root by another name: kernel settings that hold a
+command, the units that people log in by, the agent's own unit and its policy.
+
+Everything here is pure: names are judged as text. Whether a path is what it looks like (symbolic links) is decided when it
+is opened, beneath the root that `root_of` gives.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from proveout.agent.tasks import TaskFault
+
+SYSCTL_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-]+)+")
+UNIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.@\\-]*\.(service|socket|timer|target|mount|path|slice)")
+DEVICE_NAME = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*|serial:[A-Za-z0-9][A-Za-z0-9._-]*")
+PARTITION = re.compile(r"-part\d+$")
+
+COMMANDS_OF_THE_KERNEL = (
+    "kernel.core_pattern",
+    "kernel.hotplug",
+    "kernel.modprobe",
+    "kernel.poweroff_cmd",
+    "kernel.usermodehelper.*",
+    "fs.binfmt_misc.*",
+)
+"""Settings that hold a program which the kernel starts as root. Source: Documentation/admin-guide/sysctl of Linux."""
+
+UNITS_OF_THE_HOST = ("dbus*", "init.*", "proveout-agent*", "ssh.*", "ssh@*", "sshd*", "systemd-*", "user@*")
+"""Units whose end locks people out, or that the agent itself is."""
+
+OWN_FOLDERS = ("/etc/proveout", "/var/lib/proveout")
+"""The agent's certificates, its policy and its journal."""
+
+PATHS_OF_THE_HOST = (
+    *OWN_FOLDERS,
+    "/boot",
+    "/dev",
+    "/etc/cron.d",
+    "/etc/ld.so.preload",
+    "/etc/pam.d",
+    "/etc/passwd",
+    "/etc/shadow",
+    "/etc/ssh",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/systemd/system",
+    "/proc",
+    "/root",
+    "/sys",
+    "/usr/bin",
+    "/usr/lib",
+    "/usr/sbin",
+)
+"""What no root may contain by being wide: `/etc` is refused, `/etc/udev/rules.d` is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Whether something is allowed; if not, why, and what its owner would have to write where."""
+
+    allowed: bool
+    reason: str = ""
+    way_out: str = ""
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    def require(self) -> None:
+        """TaskFault `refused` when it is not allowed."""
+        if not self.allowed:
+            raise TaskFault("refused", self.reason, way_out=self.way_out)
+
+
+ALLOWED = Decision(allowed=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A program that may be started: its absolute path, and globs of which each of its arguments must match one."""
+
+    path: str
+    arguments: tuple[str, ...] = ()
+
+    def takes(self, argument: str) -> bool:
+        """Whether one of the globs matches the whole argument."""
+        return any(fnmatchcase(argument, glob) for glob in self.arguments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What is allowed on this host. `source` is its file, "" when there is none; `validators` maps names to argv with `{file}`."""
+
+    source: str = ""
+    sysctl: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    validators: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    destructive: bool = False
+
+    def allows_sysctl(self, name: str) -> Decision:
+        """Whether a kernel setting, `vm.nr_hugepages`, may be written."""
+        if not SYSCTL_NAME.fullmatch(name):
+            return _never(f"{name!r} is not the name of a kernel setting")
+        if _matches(name, COMMANDS_OF_THE_KERNEL):
+            return _never(f"{name} holds a command that the kernel runs as root")
+        return ALLOWED if _matches(name, self.sysctl) else self._denied("sysctl", f"the kernel setting {name}", name)
+
+    def allows_unit(self, unit: str) -> Decision:
+        """Whether a systemd unit, `multipathd.service` (or `multipathd`), may be stopped, started, enabled, disabled."""
+        name = full_unit(unit)
+        if not UNIT_NAME.fullmatch(name):
+            return _never(f"{unit!r} is not the name of a unit")
+        if _matches(name, UNITS_OF_THE_HOST):
+            return _never(f"{name} is what this host is reached or run by")
+        return ALLOWED if _matches(name, self.units) else self._denied("units", f"the unit {name}", name)
+
+    def allows_path(self, path: str) -> Decision:
+        """Whether a file at `path` may be written, changed or removed."""
+        if not is_plain_path(path):
+            return _never(f"{path!r} is not an absolute path without `.`, `..` and doubled slashes")
+        own = (*OWN_FOLDERS, posixpath.dirname(self.source)) if self.source else OWN_FOLDERS
+        if any(is_beneath(path, folder) for folder in own):
+            return _never(f"{path} belongs to the agent itself")
+        if self.root_of(path):
+            return ALLOWED
+        return self._denied("paths", f"the path {path}", posixpath.dirname(path))
+
+    def root_of(self, path: str) -> str:
+        """The listed folder that `path` lies in, the deepest when there are several; "" when there is none."""
+        return max((root for root in self.paths if is_beneath(path, root) and path != root), key=len, default="")
+
+    def allows_device(self, device: str) -> Decision:
+        """Whether a block device, or a partition of it, may be set up; by `/dev/disk/by-id/…` or `serial:…`, as sdb moves."""
+        if not DEVICE_NAME.fullmatch(device):
+            return _never(f"{device!r} does not name a device for good; write /dev/disk/by-id/NAME or serial:NUMBER")
+        whole = PARTITION.sub("", device)
+        return ALLOWED if {device, whole} & {*self.devices} else self._denied("devices", f"the device {device}", whole)
+
+    def allows_tool(self, argv: Iterable[str]) -> Decision:
+        """Whether a program may be started with just these arguments."""
+        path, *arguments = tuple(argv) or ("",)
+        if not is_plain_path(path):
+            return _never(f"{path!r} is not the absolute path of a program")
+        known = [tool for tool in self.tools if tool.path == path]
+        if not known:
+            return self._denied("tools", f"the program {path}", f"{{path: {path}, arguments: […]}}")
+        if any(all(tool.takes(argument) for argument in arguments) for tool in known):
+            return ALLOWED
+        wrong = next(word for word in arguments if not any(tool.takes(word) for tool in known) or len(known) > 1)
+        return self._denied(f"tools: the arguments of {path}", f"the argument {wrong!r} of {path}", repr(wrong))
+
+    def allows_destructive(self) -> Decision:
+        """Whether steps that destroy data (partition, mkfs, write tests on devices, disk groups) are taken at all."""
+        if self.destructive:
+            return ALLOWED
+        return self._refusal("steps that destroy data are not allowed on this host", "destructive: true")
+
+    def validator(self, name: str, file: str) -> tuple[str, ...]:
+        """The argv that says whether `file` is well-formed; TaskFault `refused` when the policy has none of that name."""
+        argv = dict(self.validators).get(name)
+        if argv is None:
+            self._denied("validators", f"the validator {name}", f"{name}: [/path/of/program, '{{file}}']").require()
+        return tuple(word.replace("{file}", file) for word in argv or ())
+
+    def _denied(self, key: str, what: str, line: str) -> Decision:
+        return self._refusal(f"{what} is not allowed on this host", line, key)
+
+    def _refusal(self, reason: str, line: str, key: str = "") -> Decision:
+        under = f"add `- {line}` under `{key}`" if key else f"write `{line}`"
+        if key == "validators":
+            under = f"add `{line}` under `{key}`"
+        where = (
+            f"in {self.source}"
+            if self.source
+            else "in a policy file, and start the agent (or a local run) with --policy FILE"
+        )
+        return Decision(allowed=False, reason=reason, way_out=f"The owner of the host can {under} {where}.")
+
+
+NOTHING = Policy()
+"""Load and captures only."""
+
+
+def full_unit(unit: str) -> str:
+    """A unit's name with its kind: `multipathd` is `multipathd.service`."""
+    return unit if UNIT_NAME.fullmatch(unit) else f"{unit}.service"
+
+
+def is_plain_path(path: str) -> bool:
+    """Whether a path is absolute and says where it leads: no `.`, `..`, doubled or trailing slash, NUL or line break."""
+    odd = any(ord(character) < 32 for character in path)
+    return path.startswith("/") and not path.startswith("//") and not odd and posixpath.normpath(path) == path
+
+
+def is_beneath(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or lies in it, as text."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _matches(name: str, globs: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
+
+
+def _never(reason: str) -> Decision:
+    return Decision(allowed=False, reason=reason, way_out="No policy can allow this.")

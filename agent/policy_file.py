@@ -1,0 +1,228 @@
+"""The policy of a host as its owner writes it: YAML, strict, with the line of each mistake.
+
+Flow: `read(path)` opens the file once, refuses one that somebody else can change (its owner must be root or the agent's own
+user, and nobody else may write it or a folder above it), reads it with the plan's own bounded reader, and gives a
+`policy.Policy`. `proveout agent --check-policy FILE` does the same and prints what came out.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from proveout.agent import policy
+from proveout.agent.policy import Policy, Tool
+from proveout.dsl import loader
+from proveout.dsl.errors import PlanError, ProveoutError
+from proveout.dsl.nodes import Problems
+from proveout.dsl.typed import Name, custom
+from proveout.dsl.validation import validate
+
+BYTES_MAX = 1 << 20
+DOCUMENT = loader.Document(name="policy", opening="policy: 1")
+
+INTERPRETERS = frozenset(
+    {
+        "ash",
+        "awk",
+        "bash",
+        "busybox",
+        "csh",
+        "dash",
+        "env",
+        "expect",
+        "find",
+        "fish",
+        "gawk",
+        "ksh",
+        "lua",
+        "mawk",
+        "nice",
+    }
+    | {
+        "node",
+        "nohup",
+        "parallel",
+        "perl",
+        "pkexec",
+        "php",
+        "python",
+        "ruby",
+        "runuser",
+        "script",
+        "sed",
+        "setsid",
+        "sh",
+    }
+    | {
+        "ssh",
+        "start-stop-daemon",
+        "stdbuf",
+        "su",
+        "sudo",
+        "systemd-run",
+        "taskset",
+        "tclsh",
+        "tcsh",
+        "timeout",
+        "unshare",
+    }
+    | {"vi", "vim", "watch", "xargs", "zsh"}
+)
+"""Programs that run whatever they are given: listing one would allow everything."""
+
+
+class PolicyError(PlanError):
+    """A policy that cannot be used; carries every problem found."""
+
+    def __str__(self) -> str:
+        said = (
+            f"{found.where}: {found.message}" + (f" ({found.hint})" if found.hint else "") for found in self.problems
+        )
+        return "\n".join(("the policy cannot be used", *said))
+
+
+def _sysctl(glob: str) -> str:
+    if glob in policy.COMMANDS_OF_THE_KERNEL or not any(part.strip("*") for part in glob.split(".")):
+        raise custom(f"`{glob}` cannot be allowed: it is every setting, or one that holds a command of the kernel")
+    return glob
+
+
+def _unit(glob: str) -> str:
+    if not glob.rpartition(".")[0].strip("*?"):
+        raise custom(f"`{glob}` is not a unit such as multipathd.service")
+    return glob
+
+
+def _root(path: str) -> str:
+    if not policy.is_plain_path(path):
+        raise custom(f"`{path}` is not an absolute path without `.`, `..` and doubled slashes")
+    wide = [kept for kept in policy.PATHS_OF_THE_HOST if policy.is_beneath(kept, path)]
+    if path == "/" or wide:
+        raise custom(
+            f"`{path}` is too wide: it holds {wide[0] if wide else 'everything'}; list the folder that is meant"
+        )
+    return path
+
+
+def _device(name: str) -> str:
+    if not policy.DEVICE_NAME.fullmatch(name):
+        raise custom(f"`{name}` does not name a device for good: write /dev/disk/by-id/NAME or serial:NUMBER")
+    return name
+
+
+def _program(path: str) -> str:
+    if not policy.is_plain_path(path):
+        raise custom(f"`{path}` is not the absolute path of a program")
+    if posixpath.basename(path).rstrip("0123456789.") in INTERPRETERS:
+        raise custom(f"`{path}` runs whatever it is given: list the program that is meant")
+    return path
+
+
+Word = Annotated[str, StringConstraints(min_length=1, max_length=400)]
+Program = Annotated[Word, AfterValidator(_program)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ToolEntry(_Strict):
+    """A program that may be started."""
+
+    path: Program
+    arguments: list[Word] = Field(default_factory=list, max_length=200)
+
+
+def _validator(argv: list[str]) -> list[str]:
+    _program(argv[0])
+    if sum(word.count("{file}") for word in argv[1:]) != 1:
+        raise custom("a validator takes the file that it looks at once, as {file}")
+    return argv
+
+
+class PolicyEntry(_Strict):
+    """The whole file."""
+
+    policy: Literal[1]
+    sysctl: list[Annotated[Word, AfterValidator(_sysctl)]] = Field(default_factory=list, max_length=1000)
+    units: list[Annotated[Word, AfterValidator(_unit)]] = Field(default_factory=list, max_length=1000)
+    paths: list[Annotated[Word, AfterValidator(_root)]] = Field(default_factory=list, max_length=1000)
+    devices: list[Annotated[Word, AfterValidator(_device)]] = Field(default_factory=list, max_length=1000)
+    tools: list[ToolEntry] = Field(default_factory=list, max_length=200)
+    validators: dict[Name, Annotated[list[Word], Field(min_length=2), AfterValidator(_validator)]] = Field(
+        default_factory=dict
+    )
+    destructive: bool = False
+
+
+def read(path: Path) -> Policy:
+    """The policy in a file. ProveoutError when somebody else can change it, PolicyError with every line that is wrong."""
+    content = _trusted(path.absolute())
+    problems = Problems()
+    root = loader.loads(content, str(path), problems, DOCUMENT)
+    entry = validate(PolicyEntry, root, "", problems) if root is not None else None
+    if problems.found or entry is None:
+        raise PolicyError(problems.error().problems)
+    return Policy(
+        source=str(path.absolute()),
+        sysctl=tuple(entry.sysctl),
+        units=tuple(entry.units),
+        paths=tuple(entry.paths),
+        devices=tuple(entry.devices),
+        tools=tuple(Tool(path=tool.path, arguments=tuple(tool.arguments)) for tool in entry.tools),
+        validators=tuple((name, tuple(argv)) for name, argv in entry.validators.items()),
+        destructive=entry.destructive,
+    )
+
+
+def _trusted(path: Path) -> bytes:
+    """The content of a file that nobody but root and the agent's own user can change or replace."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise _unusable(path, f"cannot read the policy: {error.strerror}", "Name a file, not a link to one.") from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > BYTES_MAX:
+            raise _unusable(path, f"the policy is not a regular file of at most {BYTES_MAX >> 20} MiB", "Name a file.")
+        if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+            raise _unusable(path, "others can write the policy", f"chown root {path}; chmod 644 {path}")
+        _check_folders(path)
+        return os.read(descriptor, BYTES_MAX)
+    finally:
+        os.close(descriptor)
+
+
+def _check_folders(path: Path) -> None:
+    """Whoever can write a folder can replace what is in it, unless it is sticky as /tmp is."""
+    for folder in path.resolve().parents:
+        found = folder.stat()
+        loose = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+        if loose or found.st_uid not in (0, os.geteuid()):
+            raise _unusable(path, f"others can replace the policy: they can write {folder}", f"chmod go-w {folder}")
+
+
+def _unusable(path: Path, what: str, way_out: str) -> ProveoutError:
+    error = ProveoutError(what, where=str(path), way_out=way_out)
+    error.exit_code = 2
+    return error
+
+
+def describe(found: Policy) -> str:
+    """What a policy allows, for people: one line for each kind, `nothing` where nothing is."""
+    rows = [
+        ("kernel settings", found.sysctl),
+        ("units", found.units),
+        ("files in", found.paths),
+        ("devices", found.devices),
+        ("programs", [" ".join((tool.path, *tool.arguments)) for tool in found.tools]),
+        ("validators", [f"{name} ({' '.join(argv)})" for name, argv in found.validators]),
+        ("destroying data", ["yes"] if found.destructive else []),
+    ]
+    return "\n".join(f"{name + ':':<17} {', '.join(values) if values else 'nothing'}" for name, values in rows)
