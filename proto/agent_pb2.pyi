@@ -999,12 +999,16 @@ Global___VerifyTuning: _TypeAlias = VerifyTuning  # noqa: Y015
 class RevertTuning(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    SYSTEMS_ONLY_FIELD_NUMBER: _builtins.int
+    systems_only: _builtins.bool
     def __init__(
         self,
+        *,
+        systems_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["systems_only", b"systems_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -152,7 +152,9 @@ class VerifyTuning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevertTuning:
-    """Undo what was applied, the last change first; answer `TuningDone`."""
+    """Undo what was applied, the last change first; answer `TuningDone`. With `systems_only` only what tunes systems."""
+
+    systems_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
