@@ -14,7 +14,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from fabric_bench import FAKE_AGENT, Bench, Line, Proxy, lines, task
+from fabric_bench import FAKE_AGENT, Bench, Line, Proxy, eventually, lines, task
 from test_permanent_agents import Permanent
 
 from proveout.coordinator.local import LocalFabric
@@ -114,8 +114,8 @@ async def retries(count: int, seed: int = 3) -> Figure:
                 proxy.deaf = True
                 for key in sorted(keys):
                     line.session.send(task(key, f"append {file} {key}"))
-                while len(lines(file)) < start + len(keys):
-                    await asyncio.sleep(0.002)
+                expected = start + len(keys)
+                await eventually(lambda wanted=expected: len(lines(file)) >= wanted, "they have run")  # type: ignore[misc]
                 lost += len(keys)
                 await asyncio.sleep(chance.uniform(0.0, 0.01))
                 proxy.cut()

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "fabric")]
+sys.path.insert(0, str(HERE.parent / "fabric"))
+sys.path.insert(0, str(HERE))
 
 import broken_lines
 import kill_points
