@@ -82,8 +82,8 @@ def bare(sessions: list[NullSession], kind: WorkloadKind) -> float:
     """CPU seconds of the loop that anyone would write: no mix, no times, no records."""
     keys = kind.keys(1)
     chosen = next(t for t in kind.transactions if t.weight > 0)
-    assert chosen.requests is not None
-    requests = chosen.requests(keys)
+    assert chosen.bare
+    requests = chosen.inputs(keys)
     prepared = {s.name: s for s in statements(kind)}[chosen.statements[0].name]
     epoll, of = select.epoll(), {}
     for session in sessions:

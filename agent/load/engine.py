@@ -204,14 +204,16 @@ class PolledLoop:
         kind = terminal.kind = terminal.next_kind()
         terminal.intended_ns, terminal.started_ns = intended_ns, now
         terminal.busy = True
-        if kind.requests is not None:
+        inputs = terminal.inputs = kind.inputs()
+        if kind.bare:
             terminal.body = None
-            terminal.session.send(kind.prepared, kind.requests()[1])
+            terminal.session.send(kind.prepared, inputs[1])
         else:
             self._first_step(terminal)
 
     def _first_step(self, terminal: Terminal) -> None:
-        body = terminal.body = terminal.kind.start()
+        """Begin the body on the inputs that were drawn for it: those of the attempt before, in a retry."""
+        body = terminal.body = terminal.kind.start(terminal.inputs)
         statement, arguments = next(body)
         terminal.session.send(terminal.prepared[statement.name], arguments)
 
@@ -290,7 +292,6 @@ class PolledLoop:
         try:
             if outcome == RETRY:
                 terminal.attempts += 1
-                terminal.rewind()
                 self._first_step(terminal)
             else:
                 self._next(terminal, now)

@@ -26,9 +26,8 @@ class Terminal(TerminalState):
 
     `body` is the generator of the transaction under way (None: its one statement was sent bare); `pending_ns` is
     the intended time of the next one while the terminal waits for it; `busy` is whether a transaction is under way.
-    `attempts` were made at the transaction that started at `failing_ns`. `rewind`, called before a retry, has it do the same
-    again; the keys of a workload may be without, then a retry draws others. A `restless` terminal begins the
-    next transaction as soon as one has ended; others follow a schedule (`fires`) or have `pauses`.
+    `attempts` were made at the transaction that started at `failing_ns`, all with its `inputs`. A `restless` terminal begins
+    the next transaction as soon as one has ended; others follow a schedule (`fires`) or have `pauses`.
     """
 
     __slots__ = (
@@ -44,7 +43,6 @@ class Terminal(TerminalState):
         "number",
         "pauses",
         "pending_ns",
-        "rewind",
         "rolling_back",
     )
 
@@ -63,9 +61,7 @@ class Terminal(TerminalState):
         stream = stream_of(seed, number)
         self.number = number
         self._weights = [kind.weight for kind in workload.transactions]
-        keys = workload.keys(stream)
-        self._kinds = kinds(workload, keys, recorder.times)
-        self.rewind: Callable[[], None] = getattr(keys, "rewind", _keep)
+        self._kinds = kinds(workload, workload.keys(stream), recorder.times)
         self.draw = mix(self._kinds, workload, stream)
         self.next_kind: Callable[[], Kind] = self.draw.__next__
         self.kind = self._kinds[0]
@@ -100,10 +96,6 @@ class Terminal(TerminalState):
         self.prepared = prepared
         for kind in self._kinds:
             kind.bind(prepared)
-
-
-def _keep() -> None:
-    """Keys that cannot be drawn again."""
 
 
 def stream_of(seed: int, number: int) -> int:

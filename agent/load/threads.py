@@ -117,6 +117,7 @@ class ThreadedLoop:
         """One transaction to its end, with retries; `busy` stays set when the load was over before it ended."""
         kind = terminal.kind = terminal.next_kind()
         terminal.intended_ns, terminal.started_ns, terminal.busy = intended_ns, started_ns, True
+        terminal.inputs = kind.inputs()
         for attempt in range(RETRIES_MAX + 1):
             try:
                 outcome = self._drive(terminal, kind)
@@ -126,7 +127,6 @@ class ThreadedLoop:
                 break
             if self._over.is_set():
                 return
-            terminal.rewind()
         now = time.monotonic_ns()
         if now >= self._timeline.end_ns:
             return
@@ -140,10 +140,10 @@ class ThreadedLoop:
         if session is None:
             return self._reopened(terminal)
         execute = session.execute
-        if kind.requests is not None:
-            execute(kind.prepared, kind.requests()[1])
+        if kind.bare:
+            execute(kind.prepared, terminal.inputs[1])
             return 0 if session.count else 1
-        step: Callable[[Any], Any] = kind.start().send
+        step: Callable[[Any], Any] = kind.start(terminal.inputs).send
         statement, arguments = step(None)
         while True:
             execute(prepared[statement.name], arguments)

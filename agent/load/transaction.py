@@ -38,8 +38,9 @@ CONTROLS = (BEGIN_WRITE, BEGIN_READ, COMMIT, ROLLBACK)
 class Kind(KindState):
     """A transaction type of one terminal. `number` is its place in the workload.
 
-    Either `requests` gives each transaction's one statement, `prepared` on the terminal's session, or `start()` a
-    generator. `bracketed` transactions run inside BEGIN … COMMIT. `times` are the recorder's for its two outcomes.
+    `inputs()` draws what a transaction is about: of a `bare` one the request to its one statement, `prepared` on the
+    terminal's session; `start(inputs)` gives the generator of it. `bracketed` transactions run inside BEGIN … COMMIT.
+    `times` are the recorder's for its two outcomes.
     """
 
     __slots__ = ("_statement", "bracketed", "number")
@@ -49,46 +50,29 @@ class Kind(KindState):
         self.number = number
         self.bracketed = not kind.single
         self._statement = kind.statements[0].name
-        if kind.single and kind.requests is not None:
-            self.requests = kind.requests(keys)
-        body = kind.body if kind.single else in_transaction(kind, draw_first=hasattr(keys, "rewind"))
-        self.start = lambda: body(keys)
+        self.bare = kind.single and kind.bare
+        self.inputs = kind.inputs(keys)
+        self.start = kind.body if kind.single else in_transaction(kind)
 
     def bind(self, prepared: dict[str, Any]) -> None:
         """The terminal has a session (another one): its prepared statements by name."""
         self.prepared = prepared[self._statement]
 
 
-def in_transaction(kind: TransactionType, *, draw_first: bool = False) -> Callable[[Any], Body]:
-    """The kind's body between BEGIN and COMMIT; ROLLBACK after a logical failure.
-
-    `draw_first`, for keys that can be rewound: the body runs up to its first request before BEGIN is sent, so that whatever
-    fails, BEGIN too, its inputs have been drawn and a retry can have them again. It costs a call for each statement.
-    """
+def in_transaction(kind: TransactionType) -> Callable[[Any], Body]:
+    """The kind's body between BEGIN and COMMIT; ROLLBACK after a logical failure."""
     begin: Request = (BEGIN_WRITE if any(s.changes for s in kind.statements) else BEGIN_READ, ())
     commit: Request = (COMMIT, ())
     rollback: Request = (ROLLBACK, ())
     body = kind.body
 
-    def bracketed(keys: Any) -> Body:
+    def bracketed(inputs: Any) -> Body:
         yield begin
-        outcome = yield from body(keys)
+        outcome = yield from body(inputs)
         yield commit if outcome is Outcome.COMMIT else rollback
         return outcome
 
-    def drawn(keys: Any) -> Body:
-        running = body(keys)
-        request = next(running)
-        yield begin
-        try:
-            while True:
-                request = running.send((yield request))
-        except StopIteration as stop:
-            outcome: Outcome = stop.value
-        yield commit if outcome is Outcome.COMMIT else rollback
-        return outcome
-
-    return drawn if draw_first else bracketed
+    return bracketed
 
 
 def rolled_back(outcome: int) -> Body:

@@ -59,20 +59,22 @@ cdef class Times:
 cdef class KindState:
     """What the hot loop reads of a `Kind`."""
 
-    cdef public object prepared, requests, start
+    cdef public object prepared, inputs, start
+    cdef public bint bare
     cdef readonly object times
     cdef Times ok, failed
 
     def __init__(self, times):
         self.times = times
         self.ok, self.failed = times
-        self.prepared = self.requests = self.start = None
+        self.prepared = self.inputs = self.start = None
+        self.bare = False
 
 
 cdef class TerminalState:
     """What the hot loop reads and writes of a `Terminal`."""
 
-    cdef public object session, body, draw
+    cdef public object session, body, draw, inputs
     cdef public dict prepared
     cdef public KindState kind
     cdef public int64_t intended_ns, started_ns, ended_ns
@@ -80,7 +82,7 @@ cdef class TerminalState:
     cdef public bint restless
 
     def __init__(self):
-        self.session = self.body = self.kind = None
+        self.session = self.body = self.kind = self.inputs = None
         self.prepared = {}
         self.draw = iter(())
         self.intended_ns = self.started_ns = self.ended_ns = self.outcome = 0
@@ -126,11 +128,12 @@ def turns(TerminalState terminal, int64_t limit_ns):
             return NEXT
         kind = terminal.kind = <KindState?>next(terminal.draw)
         terminal.intended_ns = terminal.started_ns = now
-        if kind.requests is not None:
+        inputs = terminal.inputs = kind.inputs()
+        if kind.bare:
             terminal.body = None
-            answered = exchange(kind.prepared, kind.requests()[1])
+            answered = exchange(kind.prepared, inputs[1])
         else:
-            terminal.body = kind.start()
+            terminal.body = kind.start(inputs)
             request = next(terminal.body)
             answered = exchange(terminal.prepared[request[0].name], request[1])
     return WAIT

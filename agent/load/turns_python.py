@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from proveout.agent.load.turn_ends import NEXT, SETTLE, SPECULATION, TICK, WAIT
-from proveout.dsl.workloads.base import Body, Request
+from proveout.dsl.workloads.base import Body
 
 
 class Times(list[int]):
@@ -27,13 +27,14 @@ class Times(list[int]):
 class KindState:
     """What the hot loop reads of a `Kind`."""
 
-    __slots__ = ("prepared", "requests", "start", "times")
-    start: Callable[[], Body]
+    __slots__ = ("bare", "inputs", "prepared", "start", "times")
+    inputs: Callable[[], Any]
+    start: Callable[[Any], Body]
 
     def __init__(self, times: Sequence[Times]) -> None:
         self.times = times
         self.prepared: Any = None
-        self.requests: Callable[[], Request] | None = None
+        self.bare = False
 
 
 class TerminalState:
@@ -43,6 +44,7 @@ class TerminalState:
         "body",
         "draw",
         "ended_ns",
+        "inputs",
         "intended_ns",
         "kind",
         "outcome",
@@ -58,6 +60,7 @@ class TerminalState:
         self.body: Body | None = None
         self.draw: Iterator[Any] = iter(())
         self.kind: Any = None
+        self.inputs: Any = None
         self.intended_ns = self.started_ns = self.ended_ns = self.outcome = 0
         self.restless = False
 
@@ -88,11 +91,12 @@ def turns(terminal: TerminalState, limit_ns: int) -> int:
             return NEXT
         kind = terminal.kind = next(terminal.draw)
         terminal.intended_ns = terminal.started_ns = now
-        if kind.requests is not None:
+        inputs = terminal.inputs = kind.inputs()
+        if kind.bare:
             terminal.body = None
-            answered = session.exchange(kind.prepared, kind.requests()[1])
+            answered = session.exchange(kind.prepared, inputs[1])
         else:
-            body = terminal.body = kind.start()
+            body = terminal.body = kind.start(inputs)
             statement, arguments = next(body)
             answered = session.exchange(terminal.prepared[statement.name], arguments)
     return WAIT

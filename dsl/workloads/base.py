@@ -1,8 +1,8 @@
 """What a workload is: parameters, statements, transactions as generators, and a population. Pure; knows no driver.
 
-A transaction is a Python generator. It yields `(statement, arguments)` pairs and receives a `Result` for each, draws its own random arguments from the `Keys` it is given, and returns
-`Outcome.COMMIT` or `Outcome.LOGICAL_FAILURE`. Whoever drives it decides how: a thread that blocks, or an event loop over
-many connections.
+A transaction is a Python generator over its inputs, which are drawn from its terminal's keys before it begins, so that a
+retry has the same. It yields `(statement, arguments)` pairs, receives a `Result` for each, and returns `Outcome.COMMIT` or
+`Outcome.LOGICAL_FAILURE`. Whoever drives it decides how: a thread that blocks, or an event loop over many connections.
 
 A statement has one text per SQL dialect; arguments are positional and written `$1, $2 …` in every dialect text, the
 driver translates once, when it prepares. Source of the design: docs "measurement".
@@ -78,17 +78,26 @@ class Result(Protocol):
 
 Request: TypeAlias = tuple[Statement, tuple[Any, ...]]
 Body: TypeAlias = Generator[Request, Result, Outcome]
+Source: TypeAlias = Callable[[], Any]
+
+
+def keys_themselves(keys: Any) -> Source:
+    """The inputs of a transaction that says nothing else: its terminal's keys."""
+    return lambda: keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionType:
     """A kind of transaction: its share of the mix, its body, its share of logical failures where the specification gives one.
 
-    `single` marks a transaction of exactly one statement, which drivers may run without BEGIN/COMMIT (autocommit).
-    `requests`, of a single one that commits exactly when its statement finds (or changes) a row: from the keys, the
-    source of its requests. The load engine then calls that source and never drives `body`, which does the same: it
-    saves the generator's third of a microsecond. `logical_failure` is (fresh, steady) expected fractions, None where
-    nothing is expected.
+    `inputs` gives, from a terminal's keys, the source that is called once for each transaction, before it begins; `body` gets
+    what it drew, and gets the same again when the transaction is retried. Where inputs are the keys themselves (the default)
+    a retry draws others: then retries favour what meets no lock, and contention looks smaller than it is.
+
+    `single` marks a transaction of exactly one statement, which drivers may run without BEGIN/COMMIT (autocommit). `bare`
+    marks a single one whose inputs are its request, and which commits exactly when its statement finds (or changes) a row:
+    the load engine does not drive `body` then, which does the same, and saves the generator's third of a microsecond.
+    `logical_failure` is (fresh, steady) expected fractions, None where nothing is expected.
 
     Under closed arrival a user waits `keying_s` before the transaction, and after it a think time drawn from an exponential
     distribution of mean `thinking_s`; 0 is not at all. Neither is part of the response time.
@@ -98,8 +107,9 @@ class TransactionType:
     weight: float
     body: Callable[[Any], Body]
     statements: tuple[Statement, ...]
+    inputs: Callable[[Any], Source] = keys_themselves
     single: bool = False
-    requests: Callable[[Any], Callable[[], Request]] | None = None
+    bare: bool = False
     logical_failure: tuple[float, float] | None = None
     keying_s: float = 0.0
     thinking_s: float = 0.0
@@ -175,8 +185,5 @@ class WorkloadKind(Protocol):
         ...
 
     def keys(self, stream: int) -> Any:
-        """A source of random arguments for one terminal, seeded by (seed, stream).
-
-        Where it has a method `rewind`, the engine calls it before a retry: the next draw is the last one again.
-        """
+        """What the inputs of one terminal's transactions are drawn from, seeded by (seed, stream)."""
         ...

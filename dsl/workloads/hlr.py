@@ -1,8 +1,8 @@
 """The HLR workload (TATP): seven transactions over a home location register, their statements, keys and population.
 
 Flow: `build(parameters)` -> `HlrWorkload`; a driver takes `keys(stream)` for each terminal, picks a `TransactionType` by
-weight, runs its body and sends each statement's result back in. Bodies are the hot path: arguments are drawn ahead in
-batches (`hlr_keys`), so a transaction costs one `next()` for its whole first request.
+weight, draws its inputs, runs its body and sends each statement's result back in. Bodies are the hot path: inputs are drawn
+ahead in batches (`hlr_keys`), so a transaction costs one `next()`, which gives its whole first request ready made.
 
 Success and failure follow the TATP specification (version 1.0): a transaction that finds nothing, changes nothing, or
 inserts what is there already (or belongs to no special facility) has failed *logically*; it is rolled back and counted
@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import attrgetter
+from typing import Any
 
 from proveout.dsl.workloads import hlr_rows, hlr_tables
 from proveout.dsl.workloads.base import Body, Invariant, Outcome, Population, Request, Statement, Table, TransactionType
@@ -37,27 +38,16 @@ from proveout.dsl.workloads.parameters import Hlr
 COMMIT, LOGICAL_FAILURE = Outcome.COMMIT, Outcome.LOGICAL_FAILURE
 
 
-def get_basic_subscriber_data(keys: Keys) -> Body:
-    """All of one subscriber's row."""
-    result = yield keys.subscriber()
+def find(request: Request) -> Body:
+    """One statement that finds a row or not: a subscriber's row; its access information of one type, which it may not have;
+    where calls to an active special facility are forwarded to at a time of day, if they are."""
+    result = yield request
     return COMMIT if result.count else LOGICAL_FAILURE
 
 
-def get_access_data(keys: Keys) -> Body:
-    """A subscriber's access information of one type, which it may not have."""
-    result = yield keys.access()
-    return COMMIT if result.count else LOGICAL_FAILURE
-
-
-def get_new_destination(keys: Keys) -> Body:
-    """Where calls to an active special facility are forwarded to at a time of day, if they are."""
-    result = yield keys.destination()
-    return COMMIT if result.count else LOGICAL_FAILURE
-
-
-def update_subscriber_data(keys: Keys) -> Body:
+def update_subscriber_data(inputs: tuple[Request, Request]) -> Body:
     """One bit of a subscriber and a byte of one of its facilities, which it may not have: then neither."""
-    set_bit, set_data = keys.subscriber_data()
+    set_bit, set_data = inputs
     changed = yield set_bit
     if not changed.count:
         return LOGICAL_FAILURE
@@ -65,20 +55,20 @@ def update_subscriber_data(keys: Keys) -> Body:
     return COMMIT if changed.count else LOGICAL_FAILURE
 
 
-def update_location(keys: Keys) -> Body:
+def update_location(inputs: tuple[Request, int]) -> Body:
     """The location of the subscriber with a number."""
-    find, location = keys.location()
-    found = yield find
+    subscriber, location = inputs
+    found = yield subscriber
     if not found.count:
         return LOGICAL_FAILURE
     changed = yield SET_LOCATION, (location, found.rows()[0][0])
     return COMMIT if changed.count else LOGICAL_FAILURE
 
 
-def insert_call_forwarding(keys: Keys) -> Body:
+def insert_call_forwarding(inputs: tuple[Request, int, int, int, str]) -> Body:
     """A new forwarding for the subscriber with a number; its facility may not be there, or have one at that time already."""
-    find, sf_type, start_time, end_time, number = keys.insert()
-    found = yield find
+    subscriber, sf_type, start_time, end_time, number = inputs
+    found = yield subscriber
     if not found.count:
         return LOGICAL_FAILURE
     s_id = found.rows()[0][0]
@@ -87,31 +77,25 @@ def insert_call_forwarding(keys: Keys) -> Body:
     return COMMIT if inserted.count else LOGICAL_FAILURE
 
 
-def delete_call_forwarding(keys: Keys) -> Body:
+def delete_call_forwarding(inputs: tuple[Request, int, int]) -> Body:
     """Remove a forwarding of the subscriber with a number, if there is one."""
-    find, sf_type, start_time = keys.delete()
-    found = yield find
+    subscriber, sf_type, start_time = inputs
+    found = yield subscriber
     if not found.count:
         return LOGICAL_FAILURE
     deleted = yield DELETE_FORWARDING, (found.rows()[0][0], sf_type, start_time)
     return COMMIT if deleted.count else LOGICAL_FAILURE
 
 
-# Transactions of one statement: where their requests come from (see TransactionType.requests)
-_REQUESTS: Mapping[str, Callable[[Keys], Callable[[], Request]]] = {
-    "GetBasicSubscriberData": attrgetter("subscriber"),
-    "GetAccessData": attrgetter("access"),
-    "GetNewDestination": attrgetter("destination"),
-}
-
-_BODIES: Mapping[str, tuple[Callable[[Keys], Body], tuple[Statement, ...]]] = {
-    "GetBasicSubscriberData": (get_basic_subscriber_data, (GET_SUBSCRIBER,)),
-    "GetAccessData": (get_access_data, (GET_ACCESS,)),
-    "GetNewDestination": (get_new_destination, (GET_DESTINATION,)),
-    "UpdateSubscriberData": (update_subscriber_data, (SET_BIT, SET_DATA_A)),
-    "UpdateLocation": (update_location, (FIND_NUMBER, SET_LOCATION)),
-    "InsertCallForwarding": (insert_call_forwarding, (FIND_NUMBER, GET_FACILITIES, INSERT_FORWARDING)),
-    "DeleteCallForwarding": (delete_call_forwarding, (FIND_NUMBER, DELETE_FORWARDING)),
+# Of each transaction: which of the keys its inputs are, its body, its statements
+_BODIES: Mapping[str, tuple[str, Callable[[Any], Body], tuple[Statement, ...]]] = {
+    "GetBasicSubscriberData": ("subscriber", find, (GET_SUBSCRIBER,)),
+    "GetAccessData": ("access", find, (GET_ACCESS,)),
+    "GetNewDestination": ("destination", find, (GET_DESTINATION,)),
+    "UpdateSubscriberData": ("subscriber_data", update_subscriber_data, (SET_BIT, SET_DATA_A)),
+    "UpdateLocation": ("location", update_location, (FIND_NUMBER, SET_LOCATION)),
+    "InsertCallForwarding": ("insert", insert_call_forwarding, (FIND_NUMBER, GET_FACILITIES, INSERT_FORWARDING)),
+    "DeleteCallForwarding": ("delete", delete_call_forwarding, (FIND_NUMBER, DELETE_FORWARDING)),
 }
 
 
@@ -129,13 +113,14 @@ class HlrWorkload:
             TransactionType(
                 name=name,
                 weight=self.parameters.weights[name],
+                inputs=attrgetter(source),
                 body=body,
                 statements=statements,
                 single=len(statements) == 1,
-                requests=_REQUESTS.get(name),
+                bare=len(statements) == 1,
                 logical_failure=(1.0 - expected[name].fresh, 1.0 - expected[name].steady),
             )
-            for name, (body, statements) in _BODIES.items()
+            for name, (source, body, statements) in _BODIES.items()
         )
 
     @cached_property

@@ -26,12 +26,12 @@ SELECT_ONE = Statement(
 _REQUEST: Request = (SELECT_ONE, ())
 
 
-def _body(keys: Any) -> Body:
-    result = yield _REQUEST
+def _body(request: Request) -> Body:
+    result = yield request
     return Outcome.COMMIT if result.count else Outcome.LOGICAL_FAILURE
 
 
-def _requests(keys: Any) -> Callable[[], Request]:
+def _inputs(keys: Any) -> Callable[[], Request]:
     return lambda: _REQUEST
 
 
@@ -39,7 +39,9 @@ class Noop:
     """The workload kind."""
 
     transactions = (
-        TransactionType(name="Noop", weight=1.0, body=_body, statements=(SELECT_ONE,), single=True, requests=_requests),
+        TransactionType(
+            name="Noop", weight=1.0, inputs=_inputs, body=_body, statements=(SELECT_ONE,), single=True, bare=True
+        ),
     )
     population = Population(units=0, tables=(), before={}, after={}, drop={}, expected={})
 

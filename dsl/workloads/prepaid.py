@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import attrgetter
+from typing import Any
 
 from proveout.dsl.workloads import ddl, prepaid_rows, prepaid_shares
 from proveout.dsl.workloads.base import (
@@ -47,27 +48,15 @@ from proveout.dsl.workloads.prepaid_tables import SHAPES, STATUSES, TYPES
 COMMIT, LOGICAL_FAILURE = Outcome.COMMIT, Outcome.LOGICAL_FAILURE
 
 
-def authorize(keys: Keys) -> Body:
-    """The user of an account, if it is active."""
-    result = yield keys.authorize()
+def one_row(request: Request) -> Body:
+    """One statement: the user of an account, if it is active; both balances of an account; a customer's new address."""
+    result = yield request
     return COMMIT if result.count else LOGICAL_FAILURE
 
 
-def check_balance(keys: Keys) -> Body:
-    """Both balances of an account."""
-    result = yield keys.balance()
-    return COMMIT if result.count else LOGICAL_FAILURE
-
-
-def update_profile(keys: Keys) -> Body:
-    """A customer's address."""
-    changed = yield keys.profile()
-    return COMMIT if changed.count else LOGICAL_FAILURE
-
-
-def change_balance(keys: Keys) -> Body:
+def change_balance(inputs: tuple[Request, Request]) -> Body:
     """Refill, credit or debit: the balance, and the history that it adds up with; neither when there is too little."""
-    change, record = keys.change()
+    change, record = inputs
     changed = yield change
     if not changed.count:
         return LOGICAL_FAILURE
@@ -75,25 +64,19 @@ def change_balance(keys: Keys) -> Body:
     return COMMIT if recorded.count else LOGICAL_FAILURE
 
 
-def find_low_balances(keys: Keys) -> Body:
+def find_low_balances(request: Request) -> Body:
     """The accounts of a run that have little left; there may be none."""
-    yield keys.low()
+    yield request
     return COMMIT
 
 
-# Transactions of one statement that commit exactly when it finds a row: see TransactionType.requests
-_REQUESTS: Mapping[str, Callable[[Keys], Callable[[], Request]]] = {
-    "Authorize": attrgetter("authorize"),
-    "CheckBalance": attrgetter("balance"),
-    "UpdateProfile": attrgetter("profile"),
-}
-
-_BODIES: Mapping[str, tuple[Callable[[Keys], Body], tuple[Statement, ...]]] = {
-    "Authorize": (authorize, (AUTHORIZE,)),
-    "CheckBalance": (check_balance, (BALANCE,)),
-    "UpdateProfile": (update_profile, (PROFILE,)),
-    "ChangeBalance": (change_balance, (CHANGE, RECORD)),
-    "FindLowBalances": (find_low_balances, (LOW,)),
+# Of each transaction: which of the keys its inputs are, its body, its statements
+_BODIES: Mapping[str, tuple[str, Callable[[Any], Body], tuple[Statement, ...]]] = {
+    "Authorize": ("authorize", one_row, (AUTHORIZE,)),
+    "CheckBalance": ("balance", one_row, (BALANCE,)),
+    "UpdateProfile": ("profile", one_row, (PROFILE,)),
+    "ChangeBalance": ("change", change_balance, (CHANGE, RECORD)),
+    "FindLowBalances": ("low", find_low_balances, (LOW,)),
 }
 
 
@@ -113,13 +96,14 @@ class PrepaidWorkload:
             TransactionType(
                 name=name,
                 weight=self.parameters.weights[name],
+                inputs=attrgetter(source),
                 body=body,
                 statements=statements,
                 single=len(statements) == 1,
-                requests=_REQUESTS.get(name),
+                bare=body is one_row,
                 logical_failure=(1.0 - fresh[name], 1.0 - expected[name][0]),
             )
-            for name, (body, statements) in _BODIES.items()
+            for name, (source, body, statements) in _BODIES.items()
         )
 
     @cached_property

@@ -27,7 +27,9 @@ from proveout.dsl.workloads.base import (
     Invariant,
     Outcome,
     Population,
+    Request,
     Row,
+    Source,
     Statement,
     TransactionType,
 )
@@ -51,7 +53,6 @@ STREAM_NUMBER_BITS = 32  # of a stream, the lower ones are the terminal's number
 
 _COMMIT, _FAILURE = Outcome.COMMIT, Outcome.LOGICAL_FAILURE
 
-Source: TypeAlias = Callable[[], Any]
 Column: TypeAlias = Iterable[Any]
 # Of each step, for the hot path: choose, statement, least, most, keeps (see Step)
 Plan: TypeAlias = tuple[tuple[Callable[[Row], Row] | None, Statement, int, int, int], ...]
@@ -202,27 +203,28 @@ def _transaction(number: int, name: str, entry: TransactionEntry, steps: tuple[S
     return TransactionType(
         name=name,
         weight=entry.weight,
-        body=partial(_single if single else _several, number, plan),
+        inputs=itemgetter(number),
+        body=partial(_single if single else _several, plan),
         statements=tuple(step.statement for step in steps),
         single=single,
-        requests=itemgetter(number) if bare else None,
+        bare=bare,
         logical_failure=entry.logical_failures,
         keying_s=entry.keying,
         thinking_s=entry.think,
     )
 
 
-def _single(number: int, plan: Plan, keys: Sequence[Source]) -> Body:
+def _single(plan: Plan, request: Request) -> Body:
     """One statement, whose request is drawn ready made."""
-    result = yield keys[number]()
+    result = yield request
     _, _, least, most, _ = plan[0]
     return _COMMIT if least <= result.count <= most else _FAILURE
 
 
-def _several(number: int, plan: Plan, keys: Sequence[Source]) -> Body:
+def _several(plan: Plan, inputs: Sequence[Any]) -> Body:
     """Statement by statement; a number of rows that is not expected, or no row to take a value from, ends it."""
     kept: Row = ()
-    for (choose, statement, least, most, keeps), drawn in zip(plan, keys[number]()):  # noqa: B905 - it costs here
+    for (choose, statement, least, most, keeps), drawn in zip(plan, inputs):  # noqa: B905 - it costs here
         result = yield drawn if choose is None else (statement, choose(kept + drawn))
         if not least <= result.count <= most:
             return _FAILURE

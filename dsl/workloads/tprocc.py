@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any
 
 from proveout.dsl.workloads import tprocc_rows, tprocc_tables
@@ -26,7 +27,7 @@ from proveout.dsl.workloads.base import (
     TransactionType,
 )
 from proveout.dsl.workloads.tprocc_invariants import INVARIANTS
-from proveout.dsl.workloads.tprocc_keys import Customer, Keys
+from proveout.dsl.workloads.tprocc_keys import Customer, Keys, NewOrder, Payment
 from proveout.dsl.workloads.tprocc_parameters import (
     DISTRICTS,
     KEYING_S,
@@ -46,9 +47,9 @@ Lines = Sequence[tuple[int, int, int]]
 Found = Generator[Request, Result, Any]
 
 
-def new_order(keys: Keys) -> Body:
+def new_order(inputs: NewOrder) -> Body:
     """An order of 5 to 15 lines; rolled back where an item does not exist, which shows after all else was done (2.4.2.2)."""
-    w_id, d_id, c_id, lines = keys.new_order()
+    w_id, d_id, c_id, lines = inputs
     yield sql.GET_CUSTOMER, (w_id, d_id, c_id)
     district = yield sql.GET_NEXT_ORDER, (w_id, d_id)
     o_id = district.rows()[0][0]
@@ -89,9 +90,9 @@ def _stock(w_id: int, d_id: int, lines: Lines) -> Found:
     return stock
 
 
-def payment(keys: Keys) -> Body:
+def payment(inputs: Payment) -> Body:
     """A customer pays at a warehouse and district; one with bad credit has it written into its data."""
-    w_id, d_id, customer, cents = keys.payment()
+    w_id, d_id, customer, cents = inputs
     amount = money(cents)
     yield sql.PAY_WAREHOUSE, (amount, w_id)
     warehouse = yield sql.GET_WAREHOUSE, (w_id,)
@@ -113,11 +114,10 @@ def payment(keys: Keys) -> Body:
     return COMMIT
 
 
-def order_status(keys: Keys) -> Body:
+def order_status(inputs: Customer) -> Body:
     """A customer's last order with its lines."""
-    customer = keys.order_status()
-    c_id = yield from _found(customer)
-    place = (customer.w_id, customer.d_id)
+    c_id = yield from _found(inputs)
+    place = (inputs.w_id, inputs.d_id)
     yield sql.GET_BUYER, (*place, c_id)
     last = yield sql.GET_LAST_ORDER, (*place, c_id)
     if last.count:
@@ -125,9 +125,9 @@ def order_status(keys: Keys) -> Body:
     return COMMIT
 
 
-def delivery(keys: Keys) -> Body:
+def delivery(inputs: tuple[int, int]) -> Body:
     """The oldest order of each district that has one is delivered and billed; one that another delivery took is left to it."""
-    w_id, carrier = keys.delivery()
+    w_id, carrier = inputs
     for d_id in range(1, DISTRICTS + 1):
         oldest = yield sql.GET_OLDEST, (w_id, d_id)
         place = (w_id, d_id, oldest.rows()[0][0])
@@ -145,9 +145,9 @@ def delivery(keys: Keys) -> Body:
     return COMMIT
 
 
-def stock_level(keys: Keys) -> Body:
+def stock_level(inputs: tuple[int, int, int]) -> Body:
     """How many items of a district's last 20 orders are low in stock."""
-    w_id, d_id, threshold = keys.stock_level()
+    w_id, d_id, threshold = inputs
     district = yield sql.PEEK_NEXT_ORDER, (w_id, d_id)
     following = district.rows()[0][0]
     yield sql.COUNT_LOW_STOCK, (w_id, d_id, following - RECENT_ORDERS, following, w_id, threshold)
@@ -172,36 +172,36 @@ def money(cents: int) -> str:
 # ---- procedures ----------------------------------------------------------------------------------------------------
 
 
-def _call_new_order(keys: Keys) -> Body:
-    w_id, d_id, c_id, lines = keys.new_order()
+def _call_new_order(inputs: NewOrder) -> Body:
+    w_id, d_id, c_id, lines = inputs
     local = int(all(supply == w_id for _, supply, _ in lines))
     columns = (",".join(map(str, column)) for column in zip(*lines, strict=True))
     yield sql.CALL_NEW_ORDER, (w_id, d_id, c_id, local, *columns)
     return COMMIT
 
 
-def _call_payment(keys: Keys) -> Body:
-    w_id, d_id, customer, cents = keys.payment()
+def _call_payment(inputs: Payment) -> Body:
+    w_id, d_id, customer, cents = inputs
     yield sql.CALL_PAYMENT, (w_id, d_id, *customer, money(cents))
     return COMMIT
 
 
-def _call_order_status(keys: Keys) -> Body:
-    yield sql.CALL_ORDER_STATUS, tuple(keys.order_status())
+def _call_order_status(inputs: Customer) -> Body:
+    yield sql.CALL_ORDER_STATUS, tuple(inputs)
     return COMMIT
 
 
-def _call_delivery(keys: Keys) -> Body:
-    yield sql.CALL_DELIVERY, keys.delivery()
+def _call_delivery(inputs: tuple[int, int]) -> Body:
+    yield sql.CALL_DELIVERY, inputs
     return COMMIT
 
 
-def _call_stock_level(keys: Keys) -> Body:
-    yield sql.CALL_STOCK_LEVEL, keys.stock_level()
+def _call_stock_level(inputs: tuple[int, int, int]) -> Body:
+    yield sql.CALL_STOCK_LEVEL, inputs
     return COMMIT
 
 
-Bodies = Mapping[str, tuple[Callable[[Keys], Body], tuple[Statement, ...]]]
+Bodies = Mapping[str, tuple[Callable[[Any], Body], tuple[Statement, ...]]]
 
 _FROM_CLIENT: Bodies = {
     "NewOrder": (
@@ -257,6 +257,15 @@ _BY_CALL: Bodies = {
 }
 
 
+_INPUTS: Mapping[str, Callable[[Keys], Callable[[], Any]]] = {
+    "NewOrder": attrgetter("new_order"),
+    "Payment": attrgetter("payment"),
+    "OrderStatus": attrgetter("order_status"),
+    "Delivery": attrgetter("delivery"),
+    "StockLevel": attrgetter("stock_level"),
+}
+
+
 @dataclass(frozen=True)
 class TproccWorkload:
     """A `base.WorkloadKind`: TPROC-C with its parameters."""
@@ -270,12 +279,13 @@ class TproccWorkload:
         return tuple(self._transaction(name, *bodies[name]) for name in TPROCC_TRANSACTIONS)
 
     def _transaction(
-        self, name: str, body: Callable[[Keys], Body], statements: tuple[Statement, ...]
+        self, name: str, body: Callable[[Any], Body], statements: tuple[Statement, ...]
     ) -> TransactionType:
         failing = ROLLED_BACK if name == "NewOrder" else 0.0
         return TransactionType(
             name=name,
             weight=self.parameters.weights[name],
+            inputs=_INPUTS[name],
             body=body,
             statements=statements,
             single=self.parameters.procedures,

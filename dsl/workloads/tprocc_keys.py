@@ -1,8 +1,7 @@
 """Random inputs of the TPROC-C transactions: one stream per terminal and transaction, drawn ahead in numpy batches.
 
 Flow: (parameters, stream) -> Philox keyed (seed, transaction), set apart by stream -> batches -> one tuple of inputs for each
-transaction. `rewind` makes the next draw give the last one again: a transaction that is retried after a deadlock does what
-it was about to do, or retries would favour the inputs that meet no lock.
+transaction.
 
 An order's lines come sorted by item. All orders then take their stock locks in one order, and the item that is not there
 is last anyway (2.4.1.4).
@@ -62,12 +61,10 @@ class Payment(NamedTuple):
 class Keys:
     """One terminal's inputs. The same stream draws the same again; no two terminals draw the same."""
 
-    __slots__ = ("_again", "_last", "delivery", "new_order", "order_status", "payment", "stock_level")
+    __slots__ = ("delivery", "new_order", "order_status", "payment", "stock_level")
 
     def __init__(self, parameters: Tprocc, stream: int) -> None:
         number = stream & (2**TERMINAL_BITS - 1)
-        self._again = False
-        self._last: Any = None
         home = Home(parameters, number)
         draws: tuple[Callable[[Random, int], Iterable[Any]], ...] = (
             lambda random, n: _new_orders(parameters, random, home.warehouses(random, n)),
@@ -76,26 +73,12 @@ class Keys:
             lambda random, n: _pairs(home.warehouses(random, n), random.integers(1, 11, n)),
             home.stock_levels,
         )
-        drawn = [self._draw(_endless(draw, parameters.seed, i, stream).__next__) for i, draw in enumerate(draws)]
+        drawn = [_endless(draw, parameters.seed, i, stream).__next__ for i, draw in enumerate(draws)]
         self.new_order: Callable[[], NewOrder] = drawn[0]
         self.payment: Callable[[], Payment] = drawn[1]
         self.order_status: Callable[[], Customer] = drawn[2]
         self.delivery: Callable[[], tuple[int, int]] = drawn[3]
         self.stock_level: Callable[[], tuple[int, int, int]] = drawn[4]
-
-    def rewind(self) -> None:
-        """Give the last inputs once more."""
-        self._again = True
-
-    def _draw(self, following: Callable[[], Any]) -> Callable[[], Any]:
-        def draw() -> Any:
-            if self._again:
-                self._again = False
-            else:
-                self._last = following()
-            return self._last
-
-        return draw
 
 
 class Home:

@@ -13,7 +13,7 @@ Source: tptbm.c of the TimesTen quickstart samples (oracle-samples/oracle-timest
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import attrgetter
@@ -66,10 +66,11 @@ class TptbmWorkload:
         return TransactionType(
             name=name,
             weight=self.parameters.weights[name],
-            body=partial(_operations, source, operations),
+            inputs=source if operations == 1 else partial(_several, source, operations),
+            body=_operation if operations == 1 else _operations,
             statements=(STATEMENTS[name],),
             single=operations == 1,
-            requests=source if operations == 1 else None,
+            bare=operations == 1,
             logical_failure=(0.0, 0.0) if name == "Insert" else None,
         )
 
@@ -97,11 +98,24 @@ class TptbmWorkload:
         return Keys(self.parameters, stream)
 
 
-def _operations(source: Callable[[Keys], Callable[[], Request]], count: int, keys: Keys) -> Body:
-    """`count` statements of one kind; the first that finds no row fails the transaction."""
-    draw = source(keys)
-    for _ in range(count):
-        result = yield draw()
+def _several(
+    source: Callable[[Keys], Callable[[], Request]], count: int, keys: Keys
+) -> Callable[[], Sequence[Request]]:
+    """A source of `count` requests at a time."""
+    requests = iter(source(keys), None)
+    return zip(*[requests] * count, strict=True).__next__
+
+
+def _operation(request: Request) -> Body:
+    """One statement."""
+    result = yield request
+    return Outcome.COMMIT if result.count else Outcome.LOGICAL_FAILURE
+
+
+def _operations(requests: Sequence[Request]) -> Body:
+    """Several statements of one kind; the first that finds no row fails the transaction."""
+    for request in requests:
+        result = yield request
         if not result.count:
             return Outcome.LOGICAL_FAILURE
     return Outcome.COMMIT

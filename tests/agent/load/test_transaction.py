@@ -53,23 +53,6 @@ def test_a_commit() -> None:
     assert names(in_transaction(BOTH)(1), 0, 1, 1, 0) == (["begin_write", "read", "write", "commit"], 0)
 
 
-@pytest.mark.parametrize("answers", [(0, 1, 1, 0), (0, 0, 0)])
-def test_drawing_before_begin_changes_nothing_but_when_the_inputs_are_drawn(answers: tuple[int, ...]) -> None:
-    assert names(in_transaction(BOTH, draw_first=True)(1), *answers) == names(in_transaction(BOTH)(1), *answers)
-    drawn: list[int] = []
-
-    def draws(keys: list[int]) -> Body:
-        keys.append(1)
-        yield READ, (1,)
-        return Outcome.COMMIT
-
-    kind = TransactionType(name="draws", weight=1.0, body=draws, statements=(READ,))
-    assert next(in_transaction(kind, draw_first=True)(drawn))[0].name == "begin_read"
-    assert drawn == [1]
-    next(in_transaction(kind)(drawn))
-    assert drawn == [1]
-
-
 def test_a_logical_failure_rolls_back() -> None:
     assert names(in_transaction(BOTH)(1), 0, 0, 0) == (["begin_write", "read", "rollback"], 1)
 

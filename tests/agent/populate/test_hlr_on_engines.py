@@ -120,7 +120,7 @@ class Sqlite:
 def perform(driver: Driver, transaction: TransactionType, keys: Any, *, keep: bool) -> Outcome:
     """One transaction; committed when it succeeded and `keep` says so."""
     driver.begin()
-    body, result, outcome = transaction.body(keys), None, Outcome.LOGICAL_FAILURE
+    body, result, outcome = transaction.body(transaction.inputs(keys)()), None, Outcome.LOGICAL_FAILURE
     try:
         while (answer := driver.run(*body.send(result))) is not None:
             result = answer

@@ -160,7 +160,7 @@ class Given:
     ("found", "statements", "outcome"), [([1, 1], 2, Outcome.COMMIT), ([0], 1, Outcome.LOGICAL_FAILURE)]
 )
 def test_without_enough_money_there_is_no_history(found: list[int], statements: int, outcome: Outcome) -> None:
-    body, asked = change_balance(Keys(SMALL, 0)), []
+    body, asked = change_balance(Keys(SMALL, 0).change()), []
     asked.append(body.send(None)[0].name)
     with pytest.raises(StopIteration) as stop:
         for count in found:

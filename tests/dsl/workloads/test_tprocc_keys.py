@@ -115,17 +115,6 @@ def chi2_of(drawn: object, probabilities: object, lowest: int) -> float:
     return float(((counts - expected) ** 2 / expected).sum())
 
 
-def test_a_retry_draws_the_same_again() -> None:
-    keys = Keys(FIVE, 7)
-    first = keys.new_order()
-    keys.rewind()
-    assert keys.new_order() is first
-    assert keys.new_order() != first
-    paid = keys.payment()
-    keys.rewind()
-    assert keys.payment() is paid
-
-
 def test_streams_differ_and_repeat() -> None:
     first, same, other = (Keys(FIVE, stream) for stream in (7, 7, 8))
     drawn = [first.new_order() for _ in range(100)]

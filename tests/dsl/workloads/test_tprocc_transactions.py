@@ -47,8 +47,15 @@ def answer(statement: Statement, arguments: tuple[Any, ...], prices: dict[int, i
 
 
 def drive(name: str, workload: Any, keys: Any) -> tuple[list[tuple[str, tuple[Any, ...]]], Outcome]:
+    """The next transaction of these keys."""
     transaction = next(t for t in workload.transactions if t.name == name)
-    body = transaction.body(keys)
+    return drive_on(name, workload, transaction.inputs(keys)())
+
+
+def drive_on(name: str, workload: Any, inputs: Any) -> tuple[list[tuple[str, tuple[Any, ...]]], Outcome]:
+    """What a transaction asks on these inputs, and how it ends."""
+    transaction = next(t for t in workload.transactions if t.name == name)
+    body = transaction.body(inputs)
     asked: list[tuple[str, tuple[Any, ...]]] = []
     try:
         statement, arguments = next(body)
@@ -79,8 +86,7 @@ def test_a_new_order_by_hand() -> None:
     order = next(
         o for o in iter(keys.new_order, None) if all(s == 2 for _, s, _ in o.lines) and o.lines[-1][0] < 100_001
     )
-    keys.rewind()
-    asked, outcome = drive("NewOrder", workload, keys)
+    asked, outcome = drive_on("NewOrder", workload, order)
     assert outcome is Outcome.COMMIT
     size = len(order.lines)
     items = len({line[0] for line in order.lines})
@@ -106,9 +112,8 @@ def test_a_new_order_by_hand() -> None:
 def test_an_item_that_is_not_there_is_a_logical_failure_after_the_inserts() -> None:
     workload = build(TWO)
     keys = workload.keys(5)
-    next(o for o in iter(keys.new_order, None) if o.lines[-1][0] == 100_001)
-    keys.rewind()
-    asked, outcome = drive("NewOrder", workload, keys)
+    order = next(o for o in iter(keys.new_order, None) if o.lines[-1][0] == 100_001)
+    asked, outcome = drive_on("NewOrder", workload, order)
     assert outcome is Outcome.LOGICAL_FAILURE
     assert [name for name, _ in asked][3:5] == ["add_order", "add_new_order"]
 
@@ -116,9 +121,8 @@ def test_an_item_that_is_not_there_is_a_logical_failure_after_the_inserts() -> N
 def test_of_four_namesakes_the_second_pays() -> None:
     workload = build(TWO)
     keys = workload.keys(5)
-    next(p for p in iter(keys.payment, None) if p.customer.c_id == 0)
-    keys.rewind()
-    asked, _ = drive("Payment", workload, keys)
+    payment = next(p for p in iter(keys.payment, None) if p.customer.c_id == 0)
+    asked, _ = drive_on("Payment", workload, payment)
     assert dict(asked)["add_history"][0] == 22
 
 

@@ -136,7 +136,7 @@ class Given:
 
 def run(kind: TransactionType, counts: list[int]) -> tuple[Outcome, int]:
     """A transaction whose statements find so many rows; its outcome and how many statements it ran."""
-    body, given = kind.body(Keys(SMALL, 0)), iter(counts)
+    body, given = kind.body(kind.inputs(Keys(SMALL, 0))()), iter(counts)
     body.send(None)
     for ran in itertools.count(1):
         try:
@@ -149,7 +149,7 @@ def run(kind: TransactionType, counts: list[int]) -> tuple[Outcome, int]:
 def test_one_statement_is_a_transaction_of_its_own() -> None:
     for kind in build(SMALL).transactions:
         assert kind.single
-        assert kind.requests is not None
+        assert kind.bare
         assert run(kind, [1]) == (Outcome.COMMIT, 1)
         assert run(kind, [0]) == (Outcome.LOGICAL_FAILURE, 1)
 
@@ -157,7 +157,7 @@ def test_one_statement_is_a_transaction_of_its_own() -> None:
 def test_several_statements_share_a_commit_until_one_misses() -> None:
     for kind in build(Tptbm(key=30, ops_per_transaction=3)).transactions:
         assert not kind.single
-        assert kind.requests is None
+        assert not kind.bare
         assert run(kind, [1, 1, 1]) == (Outcome.COMMIT, 3)
         assert run(kind, [1, 0]) == (Outcome.LOGICAL_FAILURE, 2)
 
