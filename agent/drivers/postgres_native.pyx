@@ -2,14 +2,14 @@
 """The hot path of `postgres_wire` compiled: Bind, Execute and Sync out, the answer in, without a Python object per message.
 
 Flow: `prepared(…)` keeps what every message of a statement has in common -> `exchange` writes the arguments between that
-into one buffer, sends, and reads into another -> the answer is walked in place. Only what is rare leaves this module:
-rows that a transaction decodes (`answer`), and errors (`fail`). The socket is non-blocking, so the GIL is kept.
+into one buffer, sends, and reads into another -> the answer is walked in place, and its rows, where a transaction wants
+them, decoded out of it. Only what is rare leaves this module: errors (`fail`). The socket is non-blocking, so the GIL is kept.
 
 Same behaviour as `postgres_wire.WireSocket`, which takes over where this module was not built; the same tests run on both.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove, strerror
 from posix.unistd cimport read, write
@@ -18,6 +18,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 
 cdef enum:
     COMMAND_COMPLETE = 0x43  # C
+    DATA_ROW = 0x44  # D
     ERROR = 0x45  # E
     READY = 0x5A  # Z
     OUT_BYTES = 512
@@ -38,7 +39,10 @@ cdef inline uint32_t get32(const uint8_t* at) noexcept:
 
 
 cdef class Prepared:
-    """A statement that libpq has prepared. `parameters` are struct's "h", "i", "I" or "q", or None for text."""
+    """A statement that libpq has prepared. `parameters` are struct's "h", "i", "I" or "q", or None for text.
+
+    `decoders`: of each column a function from its bytes to the value, or None for a binary integer.
+    """
 
     cdef readonly object statement
     cdef readonly tuple decoders
@@ -129,9 +133,33 @@ cdef class Wire:
         self.filled += got
         return self.walk()
 
-    def answer(self):
-        """The bytes of the last answer."""
-        return PyBytes_FromStringAndSize(<char*>self.data, self.end)
+    def rows(self):
+        """The rows of the last answer, decoded."""
+        cdef size_t at = 0
+        cdef list rows = []
+        if self.sent is not None:
+            while at < self.end:
+                if self.data[at] == DATA_ROW:
+                    rows.append(self.row(at + 7, self.sent.decoders))
+                at += 1 + get32(self.data + at + 1)
+        return rows
+
+    cdef tuple row(self, size_t at, tuple decoders):
+        """One DataRow's values, from its first column on."""
+        cdef list values = []
+        cdef uint32_t size
+        for decode in decoders:
+            size = get32(self.data + at)
+            at += 4
+            if size == 0xFFFFFFFF:
+                values.append(None)
+                continue
+            if decode is None:
+                values.append(integer(self.data + at, size))
+            else:
+                values.append(decode(PyBytes_FromStringAndSize(<char*>self.data + at, size)))
+            at += size
+        return tuple(values)
 
     cdef int grow(self) except -1:
         cdef uint8_t* larger = <uint8_t*>realloc(self.data, self.size * 2)
@@ -236,6 +264,15 @@ cdef class Wire:
             raise MemoryError
         self.out, self.out_size = larger, need * 2
         return 0
+
+
+cdef inline int64_t integer(const uint8_t* at, uint32_t size) noexcept:
+    """A signed integer of at most 8 bytes, the highest first."""
+    cdef int64_t value = <int8_t>at[0] if size else 0
+    cdef uint32_t i
+    for i in range(1, size):
+        value = <int64_t>(<uint64_t>value << 8) | at[i]
+    return value
 
 
 cdef long affected(const uint8_t* tag, size_t length) noexcept:

@@ -212,7 +212,10 @@ class PolledLoop:
             self._first_step(terminal)
 
     def _first_step(self, terminal: Terminal) -> None:
-        """Begin the body on the inputs that were drawn for it: those of the attempt before, in a retry."""
+        """Begin on the inputs that were drawn for it: those of the attempt before, in a retry."""
+        if (script := terminal.kind.script) is not None:
+            terminal.session.send(terminal.restart(script), ())
+            return
         body = terminal.body = terminal.kind.start(terminal.inputs)
         statement, arguments = next(body)
         terminal.session.send(terminal.prepared[statement.name], arguments)

@@ -19,10 +19,10 @@ import os
 from typing import TYPE_CHECKING
 
 from proveout.agent.load.turn_ends import NEXT, SETTLE, SPECULATION, TICK, WAIT
-from proveout.agent.load.turns_python import KindState, TerminalState, Times, turns
+from proveout.agent.load.turns_python import KindState, Script, TerminalState, Times, turns
 
 if not TYPE_CHECKING and not os.environ.get("PROVEOUT_PURE_PYTHON"):
     with contextlib.suppress(ImportError):
-        from proveout.agent.load.turns_native import KindState, TerminalState, Times, turns
+        from proveout.agent.load.turns_native import KindState, Script, TerminalState, Times, turns
 
-__all__ = ["NEXT", "SETTLE", "SPECULATION", "TICK", "WAIT", "KindState", "TerminalState", "Times", "turns"]
+__all__ = ["NEXT", "SETTLE", "SPECULATION", "TICK", "WAIT", "KindState", "Script", "TerminalState", "Times", "turns"]

@@ -5,7 +5,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from proveout.agent.load import turn_ends
@@ -56,10 +56,61 @@ cdef class Times:
         return 0
 
 
+cdef class Script:
+    """See `turns_python.Script`."""
+
+    cdef object begin, commit, rollback
+    cdef list prepared, places
+    cdef Py_ssize_t length
+    cdef int64_t* bounds  # of each step: least, most, keeps
+
+    def __cinit__(self, begin, commit, rollback, steps):
+        self.length = len(steps)
+        self.bounds = <int64_t*>malloc(3 * self.length * sizeof(int64_t))
+        if self.bounds == NULL:
+            raise MemoryError
+
+    def __init__(self, begin, commit, rollback, steps):
+        self.begin, self.commit, self.rollback = begin, commit, rollback
+        self.prepared, self.places = [], []
+        for i, (prepared, places, keeps, least, most) in enumerate(steps):
+            self.prepared.append(prepared)
+            self.places.append(places)
+            self.bounds[3 * i] = least
+            self.bounds[3 * i + 1] = most
+            self.bounds[3 * i + 2] = keeps
+
+    def __dealloc__(self):
+        free(self.bounds)
+
+    cdef bint met(self, Py_ssize_t step, TerminalState terminal, object session) except -1:
+        """Whether the answered step had the rows it needs; keeps of them what later ones need."""
+        cdef int64_t count = session.count
+        cdef int64_t* bounds = self.bounds + 3 * step
+        if not bounds[0] <= count <= bounds[1]:
+            return False
+        if bounds[2]:
+            rows = session.rows()
+            if not rows:
+                return False
+            terminal.kept = terminal.kept + rows[0][:bounds[2]]
+        return True
+
+    cdef tuple arguments(self, Py_ssize_t step, TerminalState terminal):
+        cdef tuple drawn = <tuple?>terminal.inputs[step]
+        cdef object places = self.places[step]
+        cdef tuple kept = terminal.kept
+        cdef Py_ssize_t i, place, held = len(kept)
+        if places is None:
+            return drawn
+        return tuple([kept[place] if place < held else drawn[place - held] for place in places])
+
+
 cdef class KindState:
     """What the hot loop reads of a `Kind`."""
 
     cdef public object prepared, inputs, start
+    cdef public Script script
     cdef public bint bare
     cdef readonly object times
     cdef Times ok, failed
@@ -67,7 +118,7 @@ cdef class KindState:
     def __init__(self, times):
         self.times = times
         self.ok, self.failed = times
-        self.prepared = self.inputs = self.start = None
+        self.prepared = self.inputs = self.start = self.script = None
         self.bare = False
 
 
@@ -76,6 +127,8 @@ cdef class TerminalState:
 
     cdef public object session, body, draw, inputs
     cdef public dict prepared
+    cdef public tuple kept
+    cdef public Py_ssize_t at
     cdef public KindState kind
     cdef public int64_t intended_ns, started_ns, ended_ns
     cdef public int outcome
@@ -87,6 +140,14 @@ cdef class TerminalState:
         self.draw = iter(())
         self.intended_ns = self.started_ns = self.ended_ns = self.outcome = 0
         self.restless = False
+        self.kept, self.at = (), 0
+
+    cpdef object restart(self, Script script):
+        """Before the first statement of a script, which is returned: BEGIN."""
+        self.body = None
+        self.at = 0
+        self.kept = ()
+        return script.begin
 
 
 cdef inline int64_t monotonic_ns() noexcept:
@@ -100,6 +161,8 @@ def turns(TerminalState terminal, int64_t limit_ns):
     cdef int left = SPECULATION, outcome
     cdef int64_t now
     cdef KindState kind
+    cdef Script script
+    cdef Py_ssize_t at
     cdef PyObject* yielded
     cdef bint answered
     session = terminal.session
@@ -107,7 +170,25 @@ def turns(TerminalState terminal, int64_t limit_ns):
     answered = session.receive()
     while answered:
         if terminal.body is None:
-            outcome = 0 if session.count else 1
+            script = terminal.kind.script
+            if script is None:
+                outcome = 0 if session.count else 1
+            else:
+                at = terminal.at
+                if at <= script.length:
+                    if at and not script.met(at - 1, terminal, session):
+                        terminal.outcome = 1
+                        terminal.at = script.length + 1
+                        answered = exchange(script.rollback, ())
+                        continue
+                    terminal.at = at + 1
+                    if at == script.length:
+                        terminal.outcome = 0
+                        answered = exchange(script.commit, ())
+                    else:
+                        answered = exchange(script.prepared[at], script.arguments(at, terminal))
+                    continue
+                outcome = terminal.outcome
         elif PyIter_Send(terminal.body, session, &yielded) == PYGEN_NEXT:
             request = <object>yielded
             Py_DECREF(request)
@@ -132,6 +213,8 @@ def turns(TerminalState terminal, int64_t limit_ns):
         if kind.bare:
             terminal.body = None
             answered = exchange(kind.prepared, inputs[1])
+        elif kind.script is not None:
+            answered = exchange(terminal.restart(kind.script), ())
         else:
             terminal.body = kind.start(inputs)
             request = next(terminal.body)

@@ -10,6 +10,8 @@ from typing import Any
 from proveout.agent.load.turn_ends import NEXT, SETTLE, SPECULATION, TICK, WAIT
 from proveout.dsl.workloads.base import Body
 
+ScriptStep = tuple[Any, tuple[int, ...] | None, int, int, int]
+
 
 class Times(list[int]):
     """Records of one transaction type and outcome: (intended, started, ended), ns, one after the other. Extending is atomic."""
@@ -24,10 +26,53 @@ class Times(list[int]):
         return taken
 
 
+class Script:
+    """The steps of a transaction on one session, between BEGIN and COMMIT or ROLLBACK.
+
+    `steps` have (prepared statement, places, keeps, least, most) each, as `dsl.workloads.steps.Step` says.
+    """
+
+    __slots__ = ("begin", "commit", "rollback", "steps")
+
+    def __init__(self, begin: Any, commit: Any, rollback: Any, steps: Sequence[ScriptStep]) -> None:
+        self.begin, self.commit, self.rollback, self.steps = begin, commit, rollback, steps
+
+    def follow(self, terminal: TerminalState, session: Any) -> tuple[Any, Sequence[Any]] | None:
+        """The statement after the one that was answered; None when that was the last one: then `terminal.outcome` stands."""
+        at = terminal.at
+        if at > len(self.steps):
+            return None
+        if at and not self._met(self.steps[at - 1], terminal, session):
+            terminal.outcome, terminal.at = 1, len(self.steps) + 1
+            return self.rollback, ()
+        terminal.at = at + 1
+        if at == len(self.steps):
+            terminal.outcome = 0
+            return self.commit, ()
+        prepared, places, _, _, _ = self.steps[at]
+        drawn = terminal.inputs[at]
+        if places is None:
+            return prepared, drawn
+        values = terminal.kept + drawn
+        return prepared, [values[place] for place in places]
+
+    def _met(self, step: ScriptStep, terminal: TerminalState, session: Any) -> bool:
+        """Whether the answered step had the rows it needs; keeps of them what later ones need."""
+        _, _, keeps, least, most = step
+        if not least <= session.count <= most:
+            return False
+        if keeps:
+            rows = session.rows()
+            if not rows:
+                return False
+            terminal.kept += rows[0][:keeps]
+        return True
+
+
 class KindState:
     """What the hot loop reads of a `Kind`."""
 
-    __slots__ = ("bare", "inputs", "prepared", "start", "times")
+    __slots__ = ("bare", "inputs", "prepared", "script", "start", "times")
     inputs: Callable[[], Any]
     start: Callable[[Any], Body]
 
@@ -35,17 +80,20 @@ class KindState:
         self.times = times
         self.prepared: Any = None
         self.bare = False
+        self.script: Script | None = None
 
 
 class TerminalState:
     """What the hot loop reads and writes of a `Terminal`."""
 
     __slots__ = (
+        "at",
         "body",
         "draw",
         "ended_ns",
         "inputs",
         "intended_ns",
+        "kept",
         "kind",
         "outcome",
         "prepared",
@@ -61,8 +109,15 @@ class TerminalState:
         self.draw: Iterator[Any] = iter(())
         self.kind: Any = None
         self.inputs: Any = None
+        self.at = 0
+        self.kept: tuple[Any, ...] = ()
         self.intended_ns = self.started_ns = self.ended_ns = self.outcome = 0
         self.restless = False
+
+    def restart(self, script: Script) -> Any:
+        """Before the first statement of a script, which is returned: BEGIN."""
+        self.body, self.at, self.kept = None, 0, ()
+        return script.begin
 
 
 def turns(terminal: TerminalState, limit_ns: int) -> int:
@@ -72,7 +127,14 @@ def turns(terminal: TerminalState, limit_ns: int) -> int:
     while answered:
         body = terminal.body
         if body is None:
-            outcome = 0 if session.count else 1
+            script = terminal.kind.script
+            if script is None:
+                outcome = 0 if session.count else 1
+            elif (then := script.follow(terminal, session)) is not None:
+                answered = session.exchange(*then)
+                continue
+            else:
+                outcome = terminal.outcome
         else:
             try:
                 statement, arguments = body.send(session)
@@ -95,6 +157,8 @@ def turns(terminal: TerminalState, limit_ns: int) -> int:
         if kind.bare:
             terminal.body = None
             answered = session.exchange(kind.prepared, inputs[1])
+        elif kind.script is not None:
+            answered = session.exchange(terminal.restart(kind.script), ())
         else:
             body = terminal.body = kind.start(inputs)
             statement, arguments = next(body)
