@@ -12,7 +12,6 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove, strerror
-from posix.unistd cimport read, write
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 
@@ -24,7 +23,12 @@ cdef enum:
     OUT_BYTES = 512
     IN_BYTES = 4096
     MESSAGE_MAX = 1 << 30  # the server's own limit
-    PARAMETERS_MAX = 160  # an INSERT of fifteen order lines has 135
+
+
+cdef extern from "sys/socket.h":
+    ssize_t c_send "send"(int fd, const void* data, size_t size, int flags) nogil
+    ssize_t recv(int fd, void* data, size_t size, int flags) nogil
+    int MSG_DONTWAIT, MSG_NOSIGNAL
 
 
 cdef inline void put32(uint8_t* at, uint32_t value) noexcept:
@@ -44,13 +48,6 @@ cdef class Prepared:
     `decoders`: of each column a function from its bytes to the value, or None for a binary integer.
     """
 
-    cdef readonly object statement
-    cdef readonly tuple decoders
-    cdef bytes head, tail
-    cdef int count
-    cdef uint8_t sizes[PARAMETERS_MAX]  # bytes of an integer; 0 = text
-    cdef bint unsigned[PARAMETERS_MAX]
-
     def __init__(self, object statement, bytes head, tuple parameters, bytes tail, tuple decoders):
         if len(parameters) > PARAMETERS_MAX:
             raise ValueError(f"more than {PARAMETERS_MAX} parameters")
@@ -68,16 +65,6 @@ cdef class Wire:
     when `told` (or None) was the server's last word; `room(fd, rest)` sends what the kernel's buffer did not take.
     """
 
-    cdef public long count
-    cdef int fd
-    cdef object fail, lost, room, failure
-    cdef readonly Prepared sent
-    cdef uint8_t* out
-    cdef size_t out_size
-    cdef uint8_t* data
-    cdef size_t size, filled, at, end
-    cdef long tag
-
     def __cinit__(self):
         self.out = <uint8_t*>malloc(OUT_BYTES)
         self.data = <uint8_t*>malloc(IN_BYTES)
@@ -93,35 +80,43 @@ cdef class Wire:
         free(self.out)
         free(self.data)
 
-    cpdef send(self, Prepared prepared, object arguments):
+    def send(self, Prepared prepared not None, object arguments):
         """Send one statement."""
-        cdef size_t length = self.message(prepared, arguments if type(arguments) is tuple else tuple(arguments))
+        self.put(prepared, arguments if type(arguments) is tuple else tuple(arguments))
+
+    def receive(self):
+        """Read what is there; whether the answer is complete."""
+        return self.get()
+
+    def exchange(self, Prepared prepared not None, object arguments):
+        """`send`, then `receive` at once."""
+        self.put(prepared, arguments if type(arguments) is tuple else tuple(arguments))
+        return self.get()
+
+    cdef bint put(self, Prepared prepared, tuple arguments) except -1:
+        cdef size_t length = self.message(prepared, arguments)
         self.sent = prepared
-        cdef ssize_t written = write(self.fd, self.out, length)
+        cdef ssize_t written = c_send(self.fd, self.out, length, MSG_DONTWAIT | MSG_NOSIGNAL)
         if written == <ssize_t>length:
-            return
+            return True
         if written < 0:
             if errno != EAGAIN and errno != EINTR:
                 raise self.lost(strerror(errno).decode(), None)
             written = 0
         self.room(self.fd, PyBytes_FromStringAndSize(<char*>self.out + written, length - written))
+        return True
 
-    cpdef bint exchange(self, Prepared prepared, object arguments) except -1:
-        """`send`, then `receive` at once."""
-        self.send(prepared, arguments)
-        return self.receive()
-
-    cpdef bint receive(self) except -1:
-        """Read what is there; whether the answer is complete."""
+    cdef bint get(self) except -1:
         cdef ssize_t got
         if self.end:  # the answer before this one ended here; a notice may have come after it
-            memmove(self.data, self.data + self.end, self.filled - self.end)
+            if self.filled > self.end:
+                memmove(self.data, self.data + self.end, self.filled - self.end)
             self.filled -= self.end
             self.at = self.end = 0
         if self.filled == self.size:
             self.grow()
         while True:
-            got = read(self.fd, self.data + self.filled, self.size - self.filled)
+            got = recv(self.fd, self.data + self.filled, self.size - self.filled, MSG_DONTWAIT)
             if got > 0:
                 break
             if got == 0:
@@ -132,6 +127,22 @@ cdef class Wire:
                 raise self.lost(strerror(errno).decode(), self.failure)
         self.filled += got
         return self.walk()
+
+    cdef bint first(self, Py_ssize_t wanted, list kept) except -1:
+        """Append the leading values of the last answer's first row; whether there was one with so many."""
+        cdef size_t at = 0
+        cdef uint32_t size
+        cdef tuple decoders = self.sent.decoders
+        while at < self.end and self.data[at] != DATA_ROW:
+            at += 1 + get32(self.data + at + 1)
+        if at >= self.end or len(decoders) < wanted:
+            return False
+        at += 7
+        for column in range(wanted):
+            size = get32(self.data + at)
+            kept.append(self.value(at + 4, size, decoders[column]))
+            at += 4 + (0 if size == 0xFFFFFFFF else size)
+        return True
 
     def rows(self):
         """The rows of the last answer, decoded."""
@@ -150,16 +161,16 @@ cdef class Wire:
         cdef uint32_t size
         for decode in decoders:
             size = get32(self.data + at)
-            at += 4
-            if size == 0xFFFFFFFF:
-                values.append(None)
-                continue
-            if decode is None:
-                values.append(integer(self.data + at, size))
-            else:
-                values.append(decode(PyBytes_FromStringAndSize(<char*>self.data + at, size)))
-            at += size
+            values.append(self.value(at + 4, size, decode))
+            at += 4 + (0 if size == 0xFFFFFFFF else size)
         return tuple(values)
+
+    cdef object value(self, size_t at, uint32_t size, object decode):
+        if size == 0xFFFFFFFF:
+            return None
+        if decode is None:
+            return integer(self.data + at, size)
+        return decode(PyBytes_FromStringAndSize(<char*>self.data + at, size))
 
     cdef int grow(self) except -1:
         cdef uint8_t* larger = <uint8_t*>realloc(self.data, self.size * 2)

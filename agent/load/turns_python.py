@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import select
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
+from proveout.agent.drivers.base import StatementFailure
 from proveout.agent.load.turn_ends import NEXT, SETTLE, SPECULATION, TICK, WAIT
 from proveout.dsl.workloads.base import Body
+
+
+class Loop(Protocol):
+    """What `serve` asks of the engine."""
+
+    limit_ns: int
+
+    def woken(self, fd: int) -> None:
+        """Something else than a session is readable."""
+        ...
+
+    def ended(self, terminal: Any, end: int) -> bool:
+        """A turn has ended otherwise than with WAIT; False when the load is over."""
+        ...
+
+    def failed(self, terminal: Any, failure: StatementFailure) -> None:
+        """A turn raised it."""
+        ...
+
 
 ScriptStep = tuple[Any, tuple[int, ...] | None, int, int, int]
 
@@ -53,7 +74,7 @@ class Script:
         drawn = terminal.inputs[at]
         if places is None:
             return prepared, drawn
-        values = terminal.kept + drawn
+        values = (*terminal.kept, *drawn)
         return prepared, [values[place] for place in places]
 
     def _met(self, step: ScriptStep, terminal: TerminalState, session: Any) -> bool:
@@ -65,7 +86,7 @@ class Script:
             rows = session.rows()
             if not rows:
                 return False
-            terminal.kept += rows[0][:keeps]
+            terminal.kept.extend(rows[0][:keeps])
         return True
 
 
@@ -110,14 +131,33 @@ class TerminalState:
         self.kind: Any = None
         self.inputs: Any = None
         self.at = 0
-        self.kept: tuple[Any, ...] = ()
+        self.kept: list[Any] = []
         self.intended_ns = self.started_ns = self.ended_ns = self.outcome = 0
         self.restless = False
 
     def restart(self, script: Script) -> Any:
         """Before the first statement of a script, which is returned: BEGIN."""
-        self.body, self.at, self.kept = None, 0, ()
+        self.body, self.at, self.kept = None, 0, []
         return script.begin
+
+
+def first(terminal: TerminalState) -> tuple[Any, Sequence[Any]]:
+    """Draw the inputs of the terminal's transaction; its first statement."""
+    terminal.inputs = terminal.kind.inputs()
+    return again(terminal)
+
+
+def again(terminal: TerminalState) -> tuple[Any, Sequence[Any]]:
+    """The first statement of a transaction on the inputs that were drawn for it."""
+    kind, inputs = terminal.kind, terminal.inputs
+    if kind.bare:
+        terminal.body = None
+        return kind.prepared, inputs[1]
+    if kind.script is not None:
+        return terminal.restart(kind.script), ()
+    body = terminal.body = kind.start(inputs)
+    statement, arguments = next(body)
+    return terminal.prepared[statement.name], arguments
 
 
 def turns(terminal: TerminalState, limit_ns: int) -> int:
@@ -151,16 +191,24 @@ def turns(terminal: TerminalState, limit_ns: int) -> int:
         left -= 1
         if not (terminal.restless and left):
             return NEXT
-        kind = terminal.kind = next(terminal.draw)
+        terminal.kind = next(terminal.draw)
         terminal.intended_ns = terminal.started_ns = now
-        inputs = terminal.inputs = kind.inputs()
-        if kind.bare:
-            terminal.body = None
-            answered = session.exchange(kind.prepared, inputs[1])
-        elif kind.script is not None:
-            answered = session.exchange(terminal.restart(kind.script), ())
-        else:
-            body = terminal.body = kind.start(inputs)
-            statement, arguments = next(body)
-            answered = session.exchange(terminal.prepared[statement.name], arguments)
+        answered = session.exchange(*first(terminal))
     return WAIT
+
+
+def serve(epoll: select.epoll, terminals: dict[int, Any], loop: Loop) -> None:
+    """See `turns`."""
+    poll, terminal_of = epoll.poll, terminals.get
+    while loop.limit_ns:
+        for fd, _ in poll():
+            terminal = terminal_of(fd)
+            if terminal is None:
+                loop.woken(fd)
+                continue
+            try:
+                end = turns(terminal, loop.limit_ns)
+                if end != WAIT and not loop.ended(terminal, end):
+                    return
+            except StatementFailure as failure:
+                loop.failed(terminal, failure)
