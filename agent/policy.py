@@ -182,7 +182,11 @@ class Policy:
         under = f"add `- {line}` under `{key}`" if key else f"write `{line}`"
         if key == "validators":
             under = f"add `{line}` under `{key}`"
-        where = f"in {self.source}" if self.source else "in a policy file, and start the agent (or a local run) with --policy FILE"
+        where = (
+            f"in {self.source}"
+            if self.source
+            else "in a policy file, and start the agent (or a local run) with --policy FILE"
+        )
         return Decision(allowed=False, reason=reason, way_out=f"The owner of the host can {under} {where}.")
 
 

@@ -27,9 +27,52 @@ BYTES_MAX = 1 << 20
 DOCUMENT = loader.Document(name="policy", opening="policy: 1")
 
 INTERPRETERS = frozenset(
-    "ash awk bash busybox csh dash env expect find fish gawk ksh lua mawk nice node nohup parallel perl pkexec php python "
-    "ruby runuser script sed setsid sh ssh start-stop-daemon stdbuf su sudo systemd-run taskset tclsh tcsh timeout unshare "
-    "vi vim watch xargs zsh".split()
+    {
+        "ash",
+        "awk",
+        "bash",
+        "busybox",
+        "csh",
+        "dash",
+        "env",
+        "expect",
+        "find",
+        "fish",
+        "gawk",
+        "ksh",
+        "lua",
+        "mawk",
+        "nice",
+    }
+    | {
+        "node",
+        "nohup",
+        "parallel",
+        "perl",
+        "pkexec",
+        "php",
+        "python",
+        "ruby",
+        "runuser",
+        "script",
+        "sed",
+        "setsid",
+        "sh",
+    }
+    | {
+        "ssh",
+        "start-stop-daemon",
+        "stdbuf",
+        "su",
+        "sudo",
+        "systemd-run",
+        "taskset",
+        "tclsh",
+        "tcsh",
+        "timeout",
+        "unshare",
+    }
+    | {"vi", "vim", "watch", "xargs", "zsh"}
 )
 """Programs that run whatever they are given: listing one would allow everything."""
 
@@ -38,7 +81,9 @@ class PolicyError(PlanError):
     """A policy that cannot be used; carries every problem found."""
 
     def __str__(self) -> str:
-        said = (f"{found.where}: {found.message}" + (f" ({found.hint})" if found.hint else "") for found in self.problems)
+        said = (
+            f"{found.where}: {found.message}" + (f" ({found.hint})" if found.hint else "") for found in self.problems
+        )
         return "\n".join(("the policy cannot be used", *said))
 
 
@@ -59,7 +104,9 @@ def _root(path: str) -> str:
         raise custom(f"`{path}` is not an absolute path without `.`, `..` and doubled slashes")
     wide = [kept for kept in policy.PATHS_OF_THE_HOST if policy.is_beneath(kept, path)]
     if path == "/" or wide:
-        raise custom(f"`{path}` is too wide: it holds {wide[0] if wide else 'everything'}; list the folder that is meant")
+        raise custom(
+            f"`{path}` is too wide: it holds {wide[0] if wide else 'everything'}; list the folder that is meant"
+        )
     return path
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from proveout.coordinator import iteration
 from proveout.coordinator.exchange import ProbeDue, Unresolved
 from proveout.coordinator.facts import Facts
+from proveout.coordinator.foreseeing import foresee
 from proveout.coordinator.invariants import after_iteration, after_stage
 from proveout.coordinator.pooling import pool_part
 from proveout.coordinator.preparing import forget_parts
@@ -177,4 +178,5 @@ def finish_stage(turn: Turn, stage: Stage, outcome: str) -> None:
     ok = outcome == "ok"
     metrics = turn.judgement.metrics(stage, turn.state.facts, seconds, turn.state.rows) if ok else {}
     turn.emit(StageFinished(stage=stage.id, outcome="ok" if ok else "failed", seconds=seconds, metrics=metrics))
+    foresee(turn)
     forget_parts(turn, stage)

@@ -6,6 +6,7 @@ Asked once, when the stage is due; the answer is journalled as the stage's end, 
 from __future__ import annotations
 
 from proveout.coordinator.exchange import Unresolved
+from proveout.coordinator.foreseeing import foresee
 from proveout.coordinator.state import Turn
 from proveout.dsl.conditions import NEVER
 from proveout.dsl.plan import Stage
@@ -21,6 +22,7 @@ def leave_out(turn: Turn, stage: Stage) -> bool:
         return False
     turn.notice("warning" if level else "info", f"stage {stage.id} is left out: {reason}")
     turn.emit(StageFinished(stage=stage.id, outcome="skipped", seconds=0.0))
+    foresee(turn)
     return True
 
 

@@ -29,6 +29,7 @@ from proveout.dsl.plan import (
 from proveout.dsl.workloads.parameters import expected_rows
 from proveout.proto.events import IterationId
 from proveout.proto.messages import (
+    ApplyTuning,
     CheckInvariants,
     Checkpoint,
     CompareSystems,
@@ -40,6 +41,7 @@ from proveout.proto.messages import (
     LoadShare,
     PopulateSystem,
     ReadFacts,
+    RevertTuning,
     RunCapture,
     RunLoad,
     RunSql,
@@ -47,6 +49,7 @@ from proveout.proto.messages import (
     StartSystem,
     StopSystem,
     TaskSpec,
+    VerifyTuning,
 )
 
 Distribution: TypeAlias = Literal["constant", "poisson"]
@@ -252,6 +255,12 @@ def what(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind o
             return f"sql:{endpoint.system}"
         case Checkpoint(endpoint=endpoint):
             return f"checkpoint:{endpoint.system}"
+        case ApplyTuning(check=check):
+            return "plan-tuning" if check else "tune"
+        case VerifyTuning():
+            return "verify-tuning"
+        case RevertTuning():
+            return "revert-tuning"
         case FormPool():
             return "pool"
         case RunLoad():
@@ -265,8 +274,12 @@ def deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911  # one arm per kind of
     match spec:
         case InspectSystem() | ReadFacts():
             return 30.0
-        case StartSystem() | StopSystem() | FormPool():
+        case StartSystem() | StopSystem() | FormPool() | VerifyTuning():
             return 180.0
+        case ApplyTuning(tunings=tunings):
+            return 600.0 + 60.0 * len(tunings)
+        case RevertTuning():
+            return 600.0
         case PopulateSystem(workload=workload):
             return 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
         case LinkSystems(workload=workload, copy_data=copy_data):

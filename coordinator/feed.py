@@ -20,6 +20,7 @@ from pathlib import Path
 
 from proveout.coordinator.eventcodec import encode
 from proveout.proto.events import (
+    AgentsTick,
     HostTick,
     IterationStarted,
     LoadTick,
@@ -27,12 +28,15 @@ from proveout.proto.events import (
     StageFinished,
     StageProgress,
     Stamped,
+    TransactionsTick,
+    WaitsTick,
 )
 
 SOCKET = "live.sock"
 BACKLOG_BYTES = 1 << 20
 TICKS_KEPT = 600
 STOP = b"stop\n"
+_OF_ITERATION = frozenset({"transactions", "waits"})
 
 
 class Feed:
@@ -50,12 +54,19 @@ class Feed:
         match stamped.event:
             case IterationStarted():
                 self._ticks.clear()
+                self._newest = {key: kept for key, kept in self._newest.items() if key[0] not in _OF_ITERATION}
                 return
             case StageFinished(stage=stage) | PopulateFinished(stage=stage):
                 self._newest = {key: kept for key, kept in self._newest.items() if key[:2] != ("stage", stage)}
                 return
             case LoadTick():
                 self._ticks.append(stamped)
+            case TransactionsTick():
+                self._newest[("transactions",)] = stamped
+            case WaitsTick(host=host, capture=capture):
+                self._newest["waits", host, capture] = stamped
+            case AgentsTick():
+                self._newest[("agents",)] = stamped
             case HostTick(host=host, capture=capture):
                 self._newest["host", host, capture] = stamped
             case StageProgress(stage=stage, host=host):

@@ -12,7 +12,14 @@ from proveout.coordinator.exchange import Held, ProbeDue, SearchReplayed, Unreso
 from proveout.coordinator.facts import Facts
 from proveout.dsl.expressions import ExpressionFault
 from proveout.dsl.plan import Expression, Ladder, Plan, Search, Stage
-from proveout.proto.events import IterationFinished, Metrics, ProbeFinished, SearchFinished, VerdictReached
+from proveout.proto.events import (
+    IterationFinished,
+    Metrics,
+    ProbeFinished,
+    SearchFinished,
+    VerdictForeseen,
+    VerdictReached,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,10 @@ class PlanJudgement:
     def verdicts(self, facts: Facts) -> tuple[VerdictReached, ...]:
         """The plan's verdicts in their order, then the propagations'."""
         return verdict.reach(self.plan, facts.history)
+
+    def foreseen(self, facts: Facts) -> tuple[VerdictForeseen, ...]:
+        """What can be said of the plan's verdicts on the results there are."""
+        return verdict.foreseen(self.plan, facts.history)
 
     def exit_code(self, verdicts: tuple[VerdictReached, ...]) -> int:
         """0, 1 or 3."""

@@ -1,16 +1,167 @@
 """What moves while a run runs, made from samples for people to look at: nothing here is journalled or judged.
 
-Data flow: `CaptureSample`s of one capture on one host -> `HostMeter` -> `HostTick` with gauges as they are, cumulative
-counters as rates since the sample before (`x_total` -> `x_per_s`), and CPU as a fraction of all cores.
+Data flow: an iteration's `Sample`s -> `Meters` (one per iteration) -> live events. Seconds of load become `LoadTick`s and, added up over
+the window that they are in, `TransactionsTick`s; captures become `HostTick`s (gauges as they are, cumulative counters as rates
+since the sample before: `x_total` -> `x_per_s`, CPU as a fraction of all cores), those of waits also `WaitsTick`s. A replay feeds the
+stored samples through the same meters.
 """
 
 from __future__ import annotations
 
-from proveout.proto.events import HostTick
-from proveout.proto.messages import CaptureSample
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from proveout.coordinator.observed import top_waits
+from proveout.coordinator.samples import Gathering, merged_tick
+from proveout.proto import histogram
+from proveout.proto.events import (
+    Event,
+    HostTick,
+    IterationId,
+    IterationStarted,
+    TransactionLine,
+    TransactionsTick,
+    WaitsTick,
+)
+from proveout.proto.messages import CaptureSample, Histogram, LoadSecond, Sample, TransactionLoad
 
 _CPU = ("cpu.user_s_total", "cpu.system_s_total", "cpu.iowait_s_total", "cpu.idle_s_total", "cpu.steal_s_total")
 _IDLE = ("cpu.iowait_s_total", "cpu.idle_s_total")
+_WAITED, _ACCOUNTED = "wait.seconds_total", "wait.db_time_s_total"
+
+
+class Meters:
+    """Everything that is shown of one iteration while it runs. Holds the load's histograms of one window, and two samples a capture."""
+
+    def __init__(self, gathering: Gathering) -> None:
+        self._gathering = gathering
+        self._started: IterationStarted | None = None
+        self._load = LoadMeter(gathering.id)
+        self._hosts: dict[str, HostMeter] = {}
+        self._waits: dict[str, WaitsMeter] = {}
+
+    def begin(self, started: IterationStarted) -> None:
+        """The windows are known from now on."""
+        self._started = started
+
+    def take(self, message: Sample) -> Iterator[Event]:
+        """What there is to show after a sample that `gathering` has just been given."""
+        if isinstance(message.sample, CaptureSample):
+            yield from self._captured(message.key, message.sample)
+            return
+        for parts in self._gathering.whole_seconds():
+            yield merged_tick(self._gathering.id, parts)
+            yield self._load.tick(parts)
+
+    def _captured(self, key: str, sample: CaptureSample) -> Iterator[Event]:
+        host = self._gathering.hosts[key]
+        tick = self._hosts.setdefault(key, HostMeter(host)).tick(sample)
+        if tick is not None:
+            yield tick
+        if self._started is None or not self._gathering.t0_ns:
+            return
+        begins_ns = self._gathering.t0_ns + int(self._started.ramp_up_s * 1e9)
+        begins_ns += self._gathering.clocks.get(host, (0, 0))[0]
+        meter = self._waits.setdefault(key, WaitsMeter(self._gathering.id, host, begins_ns, self._started.measure_s))
+        waited = meter.tick(sample)
+        if waited is not None:
+            yield waited
+
+
+# ---- load --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Counted:
+    """A transaction type in the window so far."""
+
+    ok: int = 0
+    logical_failures: int = 0
+    errors: int = 0
+    response: Histogram = field(default_factory=Histogram)
+
+    def add(self, items: Sequence[TransactionLoad]) -> None:
+        self.ok += sum(item.counts.ok for item in items)
+        self.logical_failures += sum(item.counts.logical_failures for item in items)
+        self.errors += sum(item.counts.error_count for item in items)
+        self.response = histogram.merge([self.response, *(item.response for item in items)])
+
+    def line(self, name: str, seconds: float) -> TransactionLine:
+        p50_ns, p95_ns, p99_ns = histogram.percentiles_ns(self.response, (50.0, 95.0, 99.0)) or (0, 0, 0)
+        return TransactionLine(
+            name=name,
+            tps=(self.ok + self.logical_failures) / max(seconds, 1e-9),
+            ok=self.ok,
+            logical_failures=self.logical_failures,
+            errors=self.errors,
+            p50_us=p50_ns / 1e3,
+            p95_us=p95_ns / 1e3,
+            p99_us=p99_ns / 1e3,
+        )
+
+
+class LoadMeter:
+    """Adds up the seconds of a window, per transaction type, and begins anew with the next window."""
+
+    def __init__(self, identity: IterationId) -> None:
+        self._id = identity
+        self._window: object = None
+        self._seconds = 0.0
+        self._counted: dict[str, _Counted] = {}
+
+    def tick(self, parts: Sequence[LoadSecond]) -> TransactionsTick:
+        """The window after one more second of it; `parts` has that second of every agent."""
+        window = parts[0].window
+        if window != self._window:
+            self._window, self._seconds, self._counted = window, 0.0, {}
+        self._seconds += max(part.duration_s for part in parts)
+        by_name: dict[str, list[TransactionLoad]] = {}
+        for part in parts:
+            for item in part.transactions:
+                by_name.setdefault(item.counts.name, []).append(item)
+        for name, items in by_name.items():
+            self._counted.setdefault(name, _Counted()).add(items)
+        lines = tuple(counted.line(name, self._seconds) for name, counted in self._counted.items())
+        return TransactionsTick(id=self._id, window=window, seconds=self._seconds, transactions=lines)
+
+
+# ---- captures ----------------------------------------------------------------------------------------------------
+
+
+class WaitsMeter:
+    """The top waits of the measure window so far, of one capture. `begins_ns` is on its host's clock. Remembers one sample."""
+
+    def __init__(self, identity: IterationId, host: str, begins_ns: int, measure_s: float) -> None:
+        self._id, self._host = identity, host
+        self._begins_ns, self._ends_ns = begins_ns, begins_ns + int(measure_s * 1e9)
+        self._first: CaptureSample | None = None
+
+    def tick(self, sample: CaptureSample) -> WaitsTick | None:
+        """What has been waited for between the first look in the window and `sample`; None outside of it, and for other captures."""
+        if not self._begins_ns <= sample.at_ns <= self._ends_ns or not _waited(sample):
+            return None
+        if self._first is None or sample.at_ns <= self._first.at_ns:
+            self._first = sample
+            return None
+        before, after = _waited(self._first), _waited(sample)
+        spent = {label: seconds - before.get(label, 0.0) for label, seconds in after.items()}
+        accounted = _total(sample, _ACCOUNTED) - _total(self._first, _ACCOUNTED)
+        total = accounted if accounted > 0.0 else sum(spent.values())
+        return WaitsTick(
+            id=self._id,
+            host=self._host,
+            capture=sample.capture,
+            seconds=(sample.at_ns - self._first.at_ns) / 1e9,
+            waits=top_waits(spent, total) if total > 0.0 else (),
+        )
+
+
+def _waited(sample: CaptureSample) -> dict[str, float]:
+    return {reading.label: float(reading.value) for reading in sample.readings if reading.metric == _WAITED}
+
+
+def _total(sample: CaptureSample, metric: str) -> float:
+    return sum(float(reading.value) for reading in sample.readings if reading.metric == metric)
 
 
 class HostMeter:
@@ -18,24 +169,25 @@ class HostMeter:
 
     def __init__(self, host: str) -> None:
         self._host = host
-        self._before: CaptureSample | None = None
+        self._at_ns = 0
+        self._before: dict[str, float] | None = None
 
     def tick(self, sample: CaptureSample) -> HostTick | None:
         """What to show after `sample`; None for the first one, which has nothing to be compared with."""
-        before, self._before = self._before, sample
-        if before is None or sample.at_ns <= before.at_ns:
+        earlier, now = self._before, _named(sample)
+        seconds = (sample.at_ns - self._at_ns) / 1e9
+        self._before, self._at_ns = now, sample.at_ns
+        if earlier is None or seconds <= 0.0:
             return None
-        seconds = (sample.at_ns - before.at_ns) / 1e9
-        earlier = _named(before)
         readings: dict[str, float] = {}
-        for name, value in _named(sample).items():
+        for name, value in now.items():
             metric, bracket, label = name.partition("[")
             if not metric.endswith("_total"):
                 readings[name] = value
             elif name in earlier:
                 rate = metric.removesuffix("_total") + "_per_s" + bracket + label
                 readings[rate] = (value - earlier[name]) / seconds
-        readings.update(_busy(earlier, _named(sample)))
+        readings.update(_busy(earlier, now))
         return HostTick(host=self._host, capture=sample.capture, readings=readings)
 
 

@@ -104,8 +104,13 @@ def waits_metrics(recording: Recording, window: Window) -> tuple[Metrics, tuple[
     if total <= 0.0:
         return metrics, ()
     metrics["cpu_fraction"] = sum(seconds.get(label, 0.0) for label in ON_CPU) / total
+    return metrics, top_waits(seconds, total)
+
+
+def top_waits(seconds: Mapping[str, float], db_time_s: float) -> tuple[WaitLine, ...]:
+    """The `TOP_WAITS` longest of `class:event` -> seconds, longest first, each with its share of the DB time."""
     ranked = sorted(((spent, label) for label, spent in seconds.items() if spent > 0.0), reverse=True)
-    return metrics, tuple(_line(label, spent, total) for spent, label in ranked[:TOP_WAITS])
+    return tuple(_line(label, spent, db_time_s) for spent, label in ranked[:TOP_WAITS])
 
 
 def _line(label: str, seconds: float, total: float) -> WaitLine:

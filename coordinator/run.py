@@ -40,7 +40,7 @@ from proveout.coordinator.exchange import (
 from proveout.coordinator.facts import of
 from proveout.coordinator.journal import Journal, StorageFailed, read
 from proveout.coordinator.judgement import PlanJudgement
-from proveout.coordinator.live import HostMeter
+from proveout.coordinator.live import Meters
 from proveout.coordinator.local import LocalFabric
 from proveout.coordinator.pki import Credentials, cluster_secrets
 from proveout.coordinator.pooling import needs_cluster
@@ -49,11 +49,23 @@ from proveout.coordinator.state import Setup, State, Timing
 from proveout.coordinator.store import RunDirectory, storage_failed
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Plan
-from proveout.proto.events import AgentUp, Event, Notice, RunFinished, RunStarted, StageProgress, Stamped
-from proveout.proto.messages import CaptureSample, Endpoint, Hello, LogLine, Sample, Start, TaskProgress
+from proveout.proto.events import (
+    AgentsTick,
+    AgentUp,
+    Event,
+    IterationStarted,
+    Notice,
+    RunFinished,
+    RunStarted,
+    StageProgress,
+    Stamped,
+)
+from proveout.proto.messages import Endpoint, Hello, LogLine, Sample, Start, TaskProgress
 
 Listener = Callable[[Stamped], None]
 _HURRIED_CLOSE_S = 1.0
+_DIALS_AT_ONCE = 64
+"""A clock is measured while it is dialled, and a thousand TLS handshakes at once would make every exchange wait for all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +113,9 @@ class _Loop:
         self._sessions: dict[str, AgentSession] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._gathering: samples.Gathering | None = None
-        self._meters: dict[tuple[str, str], HostMeter] = {}
+        self._meters: Meters | None = None
         self._dials: set[asyncio.Task[None]] = set()
+        self._dialling = asyncio.Semaphore(_DIALS_AT_ONCE)
         self._broken: StorageFailed | None = None
         self._bug: BaseException | None = None
         self._ended: RunFinished | None = None
@@ -111,13 +124,14 @@ class _Loop:
 
     async def run(self, interrupts: asyncio.Queue[None]) -> RunFinished:
         """Until the scheduler says that it is over."""
-        watcher = asyncio.create_task(self._watch(interrupts))
+        beside = [asyncio.create_task(job) for job in (self._watch(interrupts), self._show_agents())]
         try:
             state = await self._begin()
             while not state.over:
                 state = await self._turn(state)
         finally:
-            watcher.cancel()
+            for job in beside:
+                job.cancel()
         assert self._ended is not None  # noqa: S101  # the scheduler ends with it
         if (
             self._broken is not None
@@ -129,6 +143,15 @@ class _Loop:
         while True:
             await interrupts.get()
             self._inbox.put_nowait(Interrupted(at_s=time.monotonic()))
+
+    async def _show_agents(self) -> None:
+        """Once per beat, how the agents stand: for whoever watches."""
+        beat_s, lease_s = self._sitting.beat_s, self._sitting.lease_s
+        while True:
+            await asyncio.sleep(beat_s)
+            standing = tuple(session.standing for session in self._sessions.values())
+            if standing:
+                self._tell(self._journal.live(AgentsTick(lease_s=lease_s, beat_s=beat_s, agents=standing)))
 
     async def _begin(self) -> State:
         earlier = [stamped.event for stamped in read(self._sitting.directory.path)]
@@ -210,13 +233,9 @@ class _Loop:
         if gathering is None or message.key not in gathering.hosts:
             return
         gathering.add(message)
-        if isinstance(message.sample, CaptureSample):
-            meter = self._meters.setdefault((host, message.key), HostMeter(host))
-            if tick := meter.tick(message.sample):
+        if self._meters is not None:
+            for tick in self._meters.take(message):
                 self._tell(self._journal.live(tick))
-        else:
-            for second in gathering.ticks():
-                self._tell(self._journal.live(second))
 
     def _progressed(self, host: str, progress: TaskProgress) -> None:
         _, stage, *_, what, _ = progress.key.split("/")
@@ -253,8 +272,8 @@ class _Loop:
     def _iterate(self, command: Gather | StartLoads | Summarise | Forget) -> None:
         match command:
             case Gather(id=identity, hosts=hosts, captures=names):
-                self._meters.clear()
                 self._gathering = samples.Gathering(id=identity, hosts=hosts, names=names)
+                self._meters = Meters(self._gathering)
             case StartLoads(loads=loads, in_s=in_s):
                 self._start(loads, in_s)
             case Summarise():
@@ -265,6 +284,8 @@ class _Loop:
     def _emit(self, event: Event) -> None:
         if isinstance(event, RunFinished):
             self._ended = event
+        if isinstance(event, IterationStarted) and self._meters is not None:
+            self._meters.begin(event)
         try:
             stamped = self._journal.append(event)
         except StorageFailed as fault:
@@ -303,8 +324,10 @@ class _Loop:
             version=self._sitting.version,
         )
         try:
-            address, credentials = await self._reach(host)
-            session = await connect(host, address, credentials, hello, cast("asyncio.Queue[SessionEvent]", self._inbox))
+            async with self._dialling:
+                address, credentials = await self._reach(host)
+                inbox = cast("asyncio.Queue[SessionEvent]", self._inbox)
+                session = await connect(host, address, credentials, hello, inbox)
         except (ProveoutError, OSError) as fault:
             self._inbox.put_nowait(AgentGone(at_s=time.monotonic(), host=host, reason=str(fault)))
             return

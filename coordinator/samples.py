@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from proveout.coordinator import evidence
+from proveout.coordinator.keeping import Captured, Seconds
 from proveout.dsl.plan import Ladder, Plan, Search
 from proveout.proto import histogram
 from proveout.proto.events import IterationFinished, IterationId, LoadTick
 from proveout.proto.messages import (
     CaptureResult,
-    CaptureSample,
     LoadResult,
     LoadSecond,
     Sample,
@@ -29,7 +29,10 @@ from proveout.proto.messages import (
 
 @dataclass(slots=True)
 class Gathering:
-    """What has come in of one iteration. `hosts` maps task keys to hosts, `names` capture keys to captures' names."""
+    """What has come in of one iteration. `hosts` maps task keys to hosts, `names` capture keys to captures' names.
+
+    For the ticks: `last` second of each load, how many loads have `reached` a second, and the seconds not given out (`untold`).
+    """
 
     id: IterationId
     hosts: Mapping[str, str]
@@ -37,11 +40,14 @@ class Gathering:
     clocks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     t0_ns: int = 0
     started_unix_s: float = 0.0
-    seconds: dict[str, list[LoadSecond]] = field(default_factory=dict)
-    captured: dict[str, list[CaptureSample]] = field(default_factory=dict)
+    seconds: dict[str, Seconds] = field(default_factory=dict)
+    captured: dict[str, Captured] = field(default_factory=dict)
     sequences: dict[str, int] = field(default_factory=dict)
     gaps: dict[str, int] = field(default_factory=dict)
     ticked: int = -1
+    last: dict[str, int] = field(default_factory=dict)
+    reached: dict[int, int] = field(default_factory=dict)
+    untold: dict[int, list[LoadSecond]] = field(default_factory=dict)
 
     def add(self, message: Sample) -> None:
         """Take a sample; count what is missing before it."""
@@ -50,21 +56,28 @@ class Gathering:
             self.gaps[message.key] = self.gaps.get(message.key, 0) + message.sequence - expected
         self.sequences[message.key] = max(message.sequence, expected)
         if isinstance(message.sample, LoadSecond):
-            self.seconds.setdefault(message.key, []).append(message.sample)
+            self._told(message.key, message.sample)
         else:
-            self.captured.setdefault(message.key, []).append(message.sample)
+            self.captured.setdefault(message.key, Captured()).append(message.sample)
 
-    def ticks(self) -> Iterator[LoadTick]:
-        """The seconds that all loads have reported and that were not given out yet, merged."""
-        loads = [key for key in self.hosts if key not in self.names]
-        if not loads or any(key not in self.seconds for key in loads):
-            return
-        until = min(self.seconds[key][-1].second for key in loads)
-        for second in range(self.ticked + 1, until + 1):
-            parts = [part for key in loads for part in self.seconds[key] if part.second == second]
-            if parts:
-                yield merged_tick(self.id, parts)
-        self.ticked = max(self.ticked, until)
+    def whole_seconds(self) -> Iterator[list[LoadSecond]]:
+        """The seconds that all loads have reported and that were not given out yet: a part of each agent."""
+        loads = len(self.hosts) - len(self.names)
+        while loads and self.reached.get(self.ticked + 1, 0) >= loads:
+            self.ticked += 1
+            del self.reached[self.ticked]
+            if parts := self.untold.pop(self.ticked, None):
+                yield parts
+
+    def _told(self, key: str, second: LoadSecond) -> None:
+        """Note how far a load has come: with a thousand of them, asking all at each second of each would cost a core."""
+        last = self.last.get(key, -1)
+        for number in range(last + 1, second.second + 1):
+            self.reached[number] = self.reached.get(number, 0) + 1
+        self.last[key] = max(last, second.second)
+        self.seconds.setdefault(key, Seconds()).append(second)
+        if second.second > self.ticked:
+            self.untold.setdefault(second.second, []).append(second)
 
     def lost(self, results: Mapping[str, TaskResult]) -> dict[tuple[str, str], int]:
         """Samples known to be lost, by (capture's name or `load`, host)."""
@@ -114,8 +127,8 @@ def summarise(
         plan=plan,
         rate=rate,
         loads={hosts[key]: result for key, result in loads.items() if isinstance(result, LoadResult)},
-        seconds={hosts[key]: gathering.seconds.get(key, []) for key in loads},
-        captures={(gathering.names[key], hosts[key]): gathering.captured.get(key, []) for key in captures},
+        seconds={hosts[key]: gathering.seconds.get(key, Seconds()) for key in loads},
+        captures={(gathering.names[key], hosts[key]): gathering.captured.get(key, Captured()) for key in captures},
         clocks=gathering.clocks,
         t0_ns=gathering.t0_ns,
         started_unix_s=gathering.started_unix_s,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import math
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import TypeAlias
 from proveout.coordinator.clock import ClockEstimate, ClockFilter
 from proveout.coordinator.dial import AgentRefused, AgentUnreachable, Stream, StreamEnded, open_stream
 from proveout.coordinator.pki import Credentials
+from proveout.proto.events import AgentLine
 from proveout.proto.messages import (
     AgentMessage,
     Beat,
@@ -107,6 +109,7 @@ class AgentSession:
         self._replied_s = time.monotonic()
         self._measured = asyncio.Event()
         self._closing = False
+        self._connected = True
         self._life: asyncio.Task[None] | None = None
 
     # ---- what a run uses -----------------------------------------------------------------------------------------
@@ -115,6 +118,18 @@ class AgentSession:
     def clock(self) -> ClockEstimate:
         """Agent clock minus coordinator clock, now, with its bound."""
         return self._clock.estimate(time.monotonic_ns())
+
+    @property
+    def standing(self) -> AgentLine:
+        """The clock, and how long the agent has been silent, for people to look at."""
+        clock = self.clock
+        return AgentLine(
+            host=self.host,
+            offset_ns=clock.offset_ns,
+            uncertainty_ns=clock.uncertainty_ns,
+            silent_s=self._silent_s(),
+            connected=self._connected,
+        )
 
     def to_agent_ns(self, coordinator_ns: int) -> int:
         """An instant of the coordinator's `monotonic_ns` on the agent's."""
@@ -167,7 +182,9 @@ class AgentSession:
             if self._closing:
                 return
             if not final:
+                self._connected = False
                 reason = await self._redial(reason)
+                self._connected = not reason
             if reason and not self._closing:
                 await self._stream.close()
                 await self._events.put(Lost(host=self.host, reason=reason))
@@ -232,10 +249,14 @@ class AgentSession:
             await self._wake.wait()
 
     async def _beat(self) -> tuple[str, bool]:
-        """Beat; quickly at first and every `BURST_EVERY_S`, for the clock. Returns when the agent was silent for a lease."""
-        burst_s = -BURST_EVERY_S
+        """Beat; quickly at first, for the clock. Returns when the agent was silent for a lease.
+
+        Beats that are too rare to measure the clock `BURST` times in `BURST_EVERY_S` are helped by a burst as often as that.
+        """
+        rare = self._hello.beat_s * BURST > BURST_EVERY_S
+        burst_s = -math.inf
         while True:
-            if time.monotonic() - burst_s >= BURST_EVERY_S:
+            if burst_s < 0.0 or (rare and time.monotonic() - burst_s >= BURST_EVERY_S):
                 burst_s = time.monotonic()
                 await self._burst()
             self._queue_beat()
@@ -264,7 +285,9 @@ class AgentSession:
         while (left_s := until_s - time.monotonic()) > 0:
             await self._stream.close()
             try:
-                stream, welcome = await open_stream(self.host, self.address, self._credentials, self._hello, left_s)
+                stream, welcome = await open_stream(
+                    self.host, self.address, self._credentials.current(), self._hello, left_s
+                )
             except AgentRefused as refused:
                 return refused.what
             except AgentUnreachable as unreachable:

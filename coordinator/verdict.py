@@ -15,9 +15,11 @@ from proveout.coordinator.advice import advise
 from proveout.coordinator.judging import Judged, judge
 from proveout.coordinator.results import RunResults, environment, ladder_metrics, load_results
 from proveout.coordinator.standing import Standing, standing
+from proveout.coordinator.tallies import judge_tallies
 from proveout.coordinator.validity import REFUSALS
 from proveout.coordinator.wording import quantity
 from proveout.dsl.plan import Check, Ladder, Plan, Search
+from proveout.dsl.syntax import Name, Syntax, children, parse
 from proveout.proto.events import (
     Event,
     InvariantsSeen,
@@ -26,6 +28,7 @@ from proveout.proto.events import (
     Outcome,
     PropagationCompared,
     Stamped,
+    VerdictForeseen,
     VerdictReached,
 )
 
@@ -38,14 +41,16 @@ UNDECIDED: Outcome = "INCONCLUSIVE"
 
 
 def reach(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached, ...]:
-    """Every verdict of the plan in its order, then one per system with invariants, and one per propagation that was compared
+    """Every verdict of the plan in its order, then one or two per system with invariants, and one per propagation that was compared
     or should have been."""
+    events = tuple(events)
     results = load_results(events)
     tree = environment(results)
     written = tuple(_verdict(check, tree, results) for check in plan.verdicts)
     systems = dict.fromkeys(seen.system for seen in results.invariants)
     conserved = (judge_invariants(name, [s for s in results.invariants if s.system == name]) for name in systems)
-    return (*written, *conserved, *(judge_propagation(compared) for compared in results.propagations))
+    counted = judge_tallies(plan, events)
+    return (*written, *conserved, *counted, *(judge_propagation(compared) for compared in results.propagations))
 
 
 def undecided(plan: Plan, ladders: Sequence[Ladder], events: Iterable[Stamped | Event], repeat: int) -> tuple[str, ...]:
@@ -73,6 +78,38 @@ def _later(item: Stamped | Event, ladders: set[str], repeat: int) -> bool:
 
 def _open(check: Check, tree: Metrics, results: RunResults) -> bool:
     return judge(check.check.text, tree).open and not standing(check.check.text, results).excluded
+
+
+def foreseen(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictForeseen, ...]:
+    """What the plan's verdicts come to on the results there are; those of which nothing can be said yet are left out.
+
+    A verdict can be told when all stages that it reads have ended, or when those that have ended decide it whatever the others give
+    (`a && b` fails with `a`). What it comes to at the end is judged anew, by `reach`.
+    """
+    results = load_results(events)
+    tree = environment(results)
+    ended = {name for name, stage in results.stages.items() if stage.finished is not None}
+    told = ((check, _verdict(check, tree, results)) for check in plan.verdicts)
+    return tuple(
+        VerdictForeseen(
+            id=check.id,
+            title=check.title,
+            severity=check.severity,
+            outcome=verdict.outcome,
+            evidence=verdict.evidence,
+        )
+        for check, verdict in told
+        if ended & set(check.check.needs) and (verdict.outcome != UNDECIDED or _is_complete(check, ended))
+    )
+
+
+def _is_complete(check: Check, ended: set[str]) -> bool:
+    """Whether the check reads nothing that is still to come; propagations are compared after the last stage."""
+    return set(check.check.needs) <= ended and not _reads_propagation(parse(check.check.text))
+
+
+def _reads_propagation(node: Syntax) -> bool:
+    return (isinstance(node, Name) and node.name == "propagation") or any(map(_reads_propagation, children(node)))
 
 
 def exit_code(verdicts: Iterable[VerdictReached]) -> int:

@@ -1,5 +1,5 @@
-"""Write docs/reference/ from the code: the plan format from its JSON Schema, the metrics from their vocabulary, the verbs' help,
-the JSON Schema of results.
+"""Write docs/reference/ from the code: the plan format from its JSON Schema, the metrics from their vocabulary, what a running
+coordinator exports, the verbs' help, the JSON Schema of results.
 
 `python docs/generate.py` writes, `python docs/generate.py --check` says what is out of date and exits 1. A test runs the
 latter, so the reference cannot drift from what the program does.
@@ -7,6 +7,7 @@ latter, so the reference cannot drift from what the program does.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -15,7 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from proveout.cli import VERBS
+from proveout.coordinator.exporter.families import FAMILIES, Family
 from proveout.coordinator.report.result_schema import schema_json
 from proveout.dsl import metrics
 
@@ -42,6 +46,7 @@ TREES = {
 def main() -> int:
     """Write the reference, or with `--check` compare it; the exit code."""
     pages = {"plan.md": plan_page(), "metrics.md": metrics_page(), "cli.md": cli_page()}
+    pages["openmetrics.md"] = openmetrics_page()
     pages["result.schema.json"] = schema_json()
     if "--check" in sys.argv[1:]:
         stale = [name for name, text in pages.items() if not _holds(REFERENCE / name, text)]
@@ -135,6 +140,29 @@ def _flat(tree: metrics.Tree, prefix: str = "") -> list[tuple[str, str]]:
     return rows
 
 
+def openmetrics_page() -> str:
+    """What `run --metrics` serves."""
+    lines = [
+        NOTE,
+        "# Metrics of a running coordinator",
+        "",
+        "What `proveout run --metrics ADDR` serves as OpenMetrics text",
+    ]
+    lines += ["([guide](../guide/metrics.md)).", "", "| name | type | labels | |", "|---|---|---|---|"]
+    lines += [
+        f"| `{family.sample}` | {_kind(family)} | {_labels(family)} | {_cell(family.about)} |" for family in FAMILIES
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _kind(family: Family) -> str:
+    return f"{family.kind}: {', '.join(family.states)}" if family.states else family.kind
+
+
+def _labels(family: Family) -> str:
+    return ", ".join(f"`{label}`" for label in family.labels)
+
+
 # ---- the command line -----------------------------------------------------------------------------------------------
 
 
@@ -143,7 +171,17 @@ def cli_page() -> str:
     lines = [NOTE, "# The command line", "", "```", _help(), "```", ""]
     for verb in VERBS:
         lines += [f"## proveout {verb}", "", "```", _help(verb), "```", ""]
+        for below in _group(verb):
+            lines += [f"### proveout {verb} {below}", "", "```", _help(verb, below), "```", ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _group(verb: str) -> list[str]:
+    """The verbs below a verb that is a group, `pki`; none for the others."""
+    found = getattr(importlib.import_module(f"proveout.cli.{verb}"), verb)
+    if not isinstance(found, typer.Typer):
+        return []
+    return [command.name or command.callback.__name__ for command in found.registered_commands if command.callback]
 
 
 def _help(*verb: str) -> str:

@@ -21,13 +21,14 @@ from proveout.dsl.expression_check import Expected, check_expression
 from proveout.dsl.includes import read
 from proveout.dsl.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
 from proveout.dsl.parameters import Parameters, read_parameters
-from proveout.dsl.plan import Check, Condition, Expression, Ladder, OnLoss, Open, Plan, Search, Stage, Where
+from proveout.dsl.plan import Check, Condition, Expression, Ladder, OnLoss, Open, Plan, Search, Stage, Tune, Where
 from proveout.dsl.repeat_rules import check_repeats
 from proveout.dsl.rules import check_stages
 from proveout.dsl.scope import Scope, where_of
 from proveout.dsl.stages import Draft, compile_stages
 from proveout.dsl.substitution import substitute
 from proveout.dsl.topology import add_topology
+from proveout.dsl.tunings import check_tunings, compile_tunings
 from proveout.dsl.typed import Name
 from proveout.dsl.validation import validate
 from proveout.dsl.vocabulary import Group, iteration, run_scope, stop_scope
@@ -57,9 +58,11 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
     add_workloads(scope, root.get("workloads"))
     add_captures(scope, root.get("captures"))
     add_pools(scope, root.get("pools"))
+    tunings = compile_tunings(scope, root.get("tuning"), "tuning")
     drafts = in_order(compile_stages(scope, root.get("stages"), root), problems)
     figures = _figures(root, problems)
-    draft = _plan(root, scope, drafts, figures)
+    draft = dataclasses.replace(_plan(root, scope, drafts, figures), tunings=tunings)
+    check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)])
     checker = _Expressions(problems=problems, parameters=parameters, plan=draft, drafts=drafts, root=root)
     stages = checker.stages()
     verdicts = checker.verdicts(root.get("verdicts"))

@@ -31,7 +31,9 @@ from proveout.dsl.plan import (
     Stage,
     System,
     Think,
+    Tune,
 )
+from proveout.dsl.tuned import TuningLine, estimate_tunings_s, hosts_of, privileges_of, tuning_lines
 from proveout.dsl.units import format_duration
 from proveout.dsl.workloads.parameters import expected_rows
 
@@ -101,6 +103,7 @@ class Timetable:
     parameters: tuple[Parameter, ...]
     hosts: tuple[HostLine, ...]
     systems: tuple[SystemLine, ...]
+    tunings: tuple[TuningLine, ...]
     stages: tuple[StageLine, ...]
     verdicts: tuple[tuple[str, str, str], ...]
 
@@ -108,7 +111,9 @@ class Timetable:
 def timetable(plan: Plan) -> Timetable:
     """The timetable of a compiled plan."""
     stages = tuple(_stage_line(plan, stage) for stage in plan.stages)
-    start = SYSTEM_START_S * sum(system.provision is not None for system in plan.systems)
+    start = estimate_tunings_s(plan.tunings) + SYSTEM_START_S * sum(
+        system.provision is not None for system in plan.systems
+    )
     return Timetable(
         name=plan.name,
         title=plan.title,
@@ -119,12 +124,13 @@ def timetable(plan: Plan) -> Timetable:
         parameters=plan.parameters,
         hosts=tuple(_host_line(plan, host) for host in plan.hosts),
         systems=tuple(_system_line(system) for system in plan.systems),
+        tunings=tuning_lines(plan),
         stages=stages,
         verdicts=tuple((check.id, check.severity, check.check.text) for check in plan.verdicts),
     )
 
 
-def estimate_s(stage: Stage, plan: Plan | None = None) -> float:
+def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR0911 - one per kind
     """About how long a stage takes, seconds of wall clock; without the `plan` a populate counts as if it loaded nothing."""
     match stage:
         case Populate():
@@ -142,6 +148,8 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:
             return stage.duration_s
         case Sql():
             return 1.0
+        case Tune():
+            return estimate_tunings_s(stage.tunings)
 
 
 def shortest_s(stage: Stage, plan: Plan | None = None) -> float:
@@ -189,7 +197,9 @@ def _host_line(plan: Plan, host: Host) -> HostLine:
     here = [system for system in plan.systems if system.host == host.name and system.provision == "embedded"]
     servers = [name for engine, name in _SERVERS.items() if any(system.engine == engine for system in here)]
     running = f"{' and '.join(servers)} {'run' if len(servers) > 1 else 'runs'} as an unprivileged user"
-    privileges = f"none; as root, {running}" if servers else "none"
+    own = privileges_of(plan, host.name)
+    needed = ", ".join(own) if own else "none"
+    privileges = f"{needed}; as root, {running}" if servers else needed
     return HostLine(name=host.name, address=host.address, roles=host.roles, privileges=privileges)
 
 
@@ -246,7 +256,7 @@ def _waits(plan: Plan, stage: Stage) -> tuple[str, ...]:
     return (*needs, f"only when {condition.when.text}") if condition.when is not None else needs
 
 
-def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:
+def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0911 - one per kind
     """(one line, more lines) on a stage."""
     match stage:
         case Populate():
@@ -277,6 +287,9 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:
             return f"{' and '.join(does)} {', '.join(stage.systems)}", ()
         case Pause():
             return f"wait {_seconds(stage.duration_s)}", ()
+        case Tune():
+            names = ", ".join(tuning.name for tuning in stage.tunings)
+            return f"tune {', '.join(hosts_of(stage.tunings))}: {names}", ()
 
 
 def _times(stage: Ladder) -> str:
@@ -355,6 +368,9 @@ def _parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:
         case Reset():
             for name in stage.systems:
                 tasks[plan.system(name).host].append(f"reset {name}")
+        case Tune():
+            for host in hosts_of(stage.tunings):
+                tasks[host].append("tune")
         case Pause():
             pass
     return tuple(HostPart(host=host, tasks=tuple(found)) for host, found in tasks.items() if found)

@@ -30,6 +30,7 @@ def _lines(table: Timetable) -> Iterator[str]:
             yield f"  {parameter.name:<{width}}  {_value(parameter.type, parameter.value)}{about}"
     yield from _hosts(table)
     yield from _systems(table)
+    yield from _tunings(table)
     yield ""
     yield "stages"
     for number, stage in enumerate(table.stages, 1):
@@ -57,6 +58,20 @@ def _systems(table: Timetable) -> Iterator[str]:
         yield f"  {system.name:<{width}}  {system.engine} on {system.host}, {system.origin}{onward}"
         for name, value in system.settings:
             yield f"  {'':<{width}}    {name} = {value}"
+
+
+def _tunings(table: Timetable) -> Iterator[str]:
+    """Every change on every host; the ones of a stage say so."""
+    if not table.tunings:
+        return
+    yield ""
+    yield "tuning, as far as it can be told without asking the hosts"
+    for host in dict.fromkeys(line.host for line in table.tunings):
+        yield f"  {host}"
+        for line in (line for line in table.tunings if line.host == host):
+            yield f"    {line.name} ({line.operation}{''.join(f', {word}' for word in line.words)})"
+            for wanted in line.wanted:
+                yield f"      {wanted}"
 
 
 def _stage(number: int, stage: StageLine) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """A plan laid over the one that it extends: nodes in, nodes out, each still knowing its own file and line.
 
 Sections of names (`params`, `secrets`, `workloads`, `captures`, `pools`, `topology.hosts`, `topology.systems`) are laid over each other
-entry by entry and never deeper. Stages and verdicts go by their id (a stage without one by its kind): one that the base
+entry by entry and never deeper. Stages and verdicts go by their id (a stage without one by its kind), tunings by their name: one that the base
 has too stands in its place, a new one after the last. Everything else the extending plan replaces as a whole.
 """
 
@@ -27,7 +27,7 @@ def extended(plan: Map, base: Map) -> Map:
             result[key.text] = (key, _names(node, below[1]))
         elif key.text == "topology":
             result[key.text] = (key, _topology(node, below[1]))
-        elif key.text in ("stages", "verdicts"):
+        elif key.text in ("stages", "tuning", "verdicts"):
             result[key.text] = (key, _listed(node, below[1]))
         else:
             result[key.text] = (key, node)
@@ -65,10 +65,10 @@ def _listed(above: Node, below: Node) -> Node:
 
 
 def _id(item: Node) -> str:
-    """The id of a verdict, or of a stage: its own, or its kind; "" for what has none."""
+    """The id of a verdict, the name of a tuning, or the id of a stage: its own, or its kind; "" for what has none."""
     if not isinstance(item, Map):
         return ""
-    named = item.get("id")
+    named = item.get("id") or item.get("name")
     if isinstance(named, Scalar):
         return named.text
     if len(item.entries) != 1:

@@ -2,8 +2,8 @@
 
 Rules, all by name and never deeper than an entry: what the including file defines wins over what it includes; two
 includes that define the same name are in conflict unless the including file defines it too. An include may hold
-`params`, `topology`, `secrets`, `workloads`, `captures`, `verdicts` and includes of its own; stages stay in the plan, where
-a reader looks for them. An inventory replaces `topology.hosts` as a whole, `topology.systems` and `secrets` entry by entry.
+`params`, `topology`, `secrets`, `workloads`, `captures`, `tuning`, `verdicts` and includes of its own; stages stay in the plan,
+where a reader looks for them. Of verdicts (by id) and tunings (by name) includes' come first. An inventory replaces `topology.hosts` as a whole, `topology.systems` and `secrets` entry by entry.
 
 A plan that `extends` another is that plan with its own entries laid over it: sections of names entry by entry, stages and
 verdicts by id (in the place of the one they replace, new ones after the last), anything else as a whole. `name` and
@@ -26,7 +26,7 @@ from proveout.dsl.plan import Where
 FILES_MAX = 50
 DEPTH_MAX = 8
 
-FRAGMENT_KEYS = ("proveout", "include", "params", "topology", "secrets", "workloads", "captures", "verdicts")
+FRAGMENT_KEYS = ("proveout", "include", "params", "topology", "secrets", "workloads", "captures", "tuning", "verdicts")
 INVENTORY_KEYS = ("proveout", "topology", "secrets")
 _BY_NAME = ("params", "secrets", "workloads", "captures")
 
@@ -145,7 +145,8 @@ def _merge(root: Map, fragments: list[Map], problems: Problems) -> Map:
     if rest and (own is None or isinstance(own, Map)):
         where = own.where if own is not None else root.where
         _put(result, "topology", Map(entries=tuple(rest.values()), where=where))
-    _put(result, "verdicts", _merge_verdicts(root, fragments))
+    _put(result, "verdicts", _merge_listed(root, fragments, "verdicts", "id"))
+    _put(result, "tuning", _merge_listed(root, fragments, "tuning", "name"))
     return Map(entries=tuple(result.values()), where=root.where)
 
 
@@ -191,20 +192,21 @@ def _merge_names(fragments: list[Node | None], own: Node | None, problems: Probl
     return Map(entries=tuple((merged | mine).values()), where=where)
 
 
-def _merge_verdicts(root: Map, fragments: list[Map]) -> Node | None:
-    own = root.get("verdicts")
-    lists = [node for node in (f.get("verdicts") for f in fragments) if isinstance(node, Seq)]
+def _merge_listed(root: Map, fragments: list[Map], section: str, key: str) -> Node | None:
+    """One list of several: what includes list comes first, but for items whose `key` the plan's own list has too."""
+    own = root.get(section)
+    lists = [node for node in (f.get(section) for f in fragments) if isinstance(node, Seq)]
     if not lists or (own is not None and not isinstance(own, Seq)):
         return own
     mine = own.items if own is not None else ()
-    ids = {_verdict_id(item) for item in mine}
-    taken = tuple(item for node in lists for item in node.items if _verdict_id(item) not in ids)
+    keys = {_text_at(item, key) for item in mine}
+    taken = tuple(item for node in lists for item in node.items if _text_at(item, key) not in keys)
     unique = tuple(item for index, item in enumerate(taken) if item not in taken[:index])
     return Seq(items=(*unique, *mine), where=own.where if own is not None else lists[0].where)
 
 
-def _verdict_id(item: Node) -> str | None:
-    node = item.get("id") if isinstance(item, Map) else None
+def _text_at(item: Node, key: str) -> str | None:
+    node = item.get(key) if isinstance(item, Map) else None
     return node.text if isinstance(node, Scalar) else None
 
 

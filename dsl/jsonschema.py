@@ -13,6 +13,8 @@ from pydantic import BaseModel, create_model
 from pydantic.json_schema import models_json_schema
 
 from proveout.dsl import schema
+from proveout.dsl.tuning.table import OPERATIONS
+from proveout.dsl.tunings import TuningEntry
 from proveout.dsl.workloads.parameters import KINDS
 
 IDENTIFIER = "https://json-schema.org/draft/2020-12/schema"
@@ -24,7 +26,7 @@ _NOT_TEXT = ("integer", "number", "boolean", "array")
 
 def plan_schema() -> dict[str, Any]:
     """The JSON Schema of a plan file."""
-    definitions = _definitions([schema.Document, *schema.STAGES.values(), *_workloads()])
+    definitions = _definitions([schema.Document, *schema.STAGES.values(), *_workloads(), *_tunings()])
     document = definitions.pop(schema.Document.__name__)
     document["properties"]["stages"]["items"] = {
         "anyOf": [_stage(kind, model.__name__) for kind, model in schema.STAGES.items()]
@@ -32,6 +34,9 @@ def plan_schema() -> dict[str, Any]:
     document["properties"]["workloads"]["additionalProperties"] = {
         "anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in _workloads()]
     }
+    tunings = {"anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in _tunings()]}
+    document["properties"]["tuning"]["items"] = tunings
+    definitions[schema.TuneEntry.__name__]["properties"]["tuning"]["items"] = tunings
     del document["required"]  # a file without stages is an include or an inventory
     document["if"] = {"required": ["stages"]}
     document["then"] = {"required": ["proveout", "name"]}
@@ -59,6 +64,16 @@ def _workloads() -> list[type[BaseModel]]:
     fields: dict[str, Any] = {kind: (Literal[kind], ...) for kind in KINDS}
     return [
         create_model(f"{kind.capitalize()}Workload", __base__=model, kind=fields[kind]) for kind, model in KINDS.items()
+    ]
+
+
+def _tunings() -> list[type[BaseModel]]:
+    """What every tuning has, with each operation."""
+    names = {kind: "".join(word.capitalize() for word in kind.split("_")) for kind in OPERATIONS}
+    fields: dict[str, Any] = {kind: (model, ...) for kind, model in OPERATIONS.items()}
+    return [
+        create_model(f"{name}Tuning", __base__=TuningEntry, __doc__=OPERATIONS[kind].__doc__, **{kind: fields[kind]})
+        for kind, name in names.items()
     ]
 
 

@@ -49,7 +49,9 @@ def load(path: Path, name: str, problems: Problems, document: Document = PLAN) -
         problems.add(start, "not a regular file")
         return None
     if len(content) > BYTES_MAX:
-        problems.add(start, f"the file is larger than {BYTES_MAX >> 20} MiB", hint=f"a {document.name} is text that people read")
+        problems.add(
+            start, f"the file is larger than {BYTES_MAX >> 20} MiB", hint=f"a {document.name} is text that people read"
+        )
         return None
     return loads(content, name, problems, document)
 

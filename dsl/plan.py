@@ -326,7 +326,36 @@ class Pause:
     kind: Literal["pause"] = "pause"
 
 
-Stage: TypeAlias = Populate | Ladder | Search | Sql | Reset | Pause
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """A change to machines: an operation of `dsl.tuning` with its validated parameters, sorted by name, on each of `hosts`.
+
+    It is undone at the end of the run unless `keep`. `restart` names a unit that is restarted after it, and after it is undone.
+    `system` is the one that it tunes, on that system's host. `destructive`: the plan agrees to the loss of data.
+    """
+
+    name: str
+    operation: str
+    hosts: tuple[str, ...]
+    parameters: tuple[tuple[str, Value], ...]
+    keep: bool = False
+    restart: str = ""
+    system: str = ""
+    destructive: bool = False
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tune:
+    """Change machines in the middle of the plan."""
+
+    id: str
+    tunings: tuple[Tuning, ...]
+    where: Where = NOWHERE
+    kind: Literal["tune"] = "tune"
+
+
+Stage: TypeAlias = Populate | Ladder | Search | Sql | Reset | Pause | Tune
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,6 +399,7 @@ class Plan:
     figures: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
     on_loss: OnLoss = "rerun"
+    tunings: tuple[Tuning, ...] = ()
     format: int = FORMAT_VERSION
 
     def host(self, name: str) -> Host:

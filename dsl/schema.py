@@ -308,6 +308,12 @@ class PauseEntry(StageBase):
     duration: Duration
 
 
+class TuneEntry(StageBase):
+    """Change hosts in the middle of the plan; what is changed is undone at the end of the run, unless it says `keep`."""
+
+    tuning: list[Any] = Field(min_length=1, max_length=500, description="As the plan's own `tuning`.")
+
+
 STAGES: dict[str, type[StageBase]] = {
     "populate": PopulateEntry,
     "ladder": LadderEntry,
@@ -315,6 +321,7 @@ STAGES: dict[str, type[StageBase]] = {
     "sql": SqlEntry,
     "reset": ResetEntry,
     "pause": PauseEntry,
+    "tune": TuneEntry,
 }
 
 FigureName: TypeAlias = Literal[
@@ -367,6 +374,11 @@ class Document(Strict):
     workloads: dict[Name, Any] = Field(default_factory=dict)
     pools: dict[Name, PoolEntry] = Field(default_factory=dict)
     captures: dict[Name, CaptureEntry] = Field(default_factory=dict)
+    tuning: list[Any] = Field(
+        default_factory=list,
+        max_length=500,
+        description="Changes to hosts and systems: applied before the stages, verified, and undone at the end of the run.",
+    )
     stages: list[Any] = Field(min_length=1, max_length=200)
     verdicts: list[VerdictEntry] = Field(default_factory=list, max_length=200)
     report: ReportEntry = Field(default_factory=ReportEntry)

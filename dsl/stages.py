@@ -28,10 +28,12 @@ from proveout.dsl.plan import (
     Stage,
     System,
     Think,
+    Tune,
     Where,
     Windows,
 )
 from proveout.dsl.scope import Scope, where_of
+from proveout.dsl.tunings import compile_tunings
 from proveout.dsl.validation import validate
 
 _TEMPLATE = re.compile(r"\$\{(.*)\}", re.DOTALL)
@@ -129,6 +131,8 @@ class _Stages:
                 return self.reset(entry)
             case schema.PauseEntry():
                 return Pause(id=self.id, duration_s=entry.duration, where=self.body.where)
+            case schema.TuneEntry():
+                return self.tune(entry)
             case _:  # the table of models and this match name the same kinds; a test holds them together
                 raise TypeError(type(entry).__name__)
 
@@ -176,6 +180,12 @@ class _Stages:
             self.problem(message, key, hint="an embedded system takes its load from local hosts")
 
     # ---- kinds ----
+
+    def tune(self, entry: schema.TuneEntry) -> Tune | None:
+        tunings = compile_tunings(self.scope, self.body.get("tuning"), f"{self.path}.tuning")
+        if len(tunings) < len(entry.tuning):
+            return None
+        return Tune(id=self.id, tunings=tunings, where=self.body.where)
 
     def populate(self, entry: schema.PopulateEntry) -> Populate | None:
         into = self.all_systems(entry.into, "into")

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from proveout.dsl import metrics
 from proveout.dsl.expressions import RUNGS
-from proveout.dsl.plan import Capture, Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage
+from proveout.dsl.plan import Capture, Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, Tune
 from proveout.dsl.workloads.parameters import transactions
 
 
@@ -118,7 +118,7 @@ def _stage(plan: Plan, stage: Stage) -> Group:
             return _group(metrics.POPULATE, NUMBER, f"the populate stage `{stage.id}`")
         case Sql():
             return _group(metrics.SQL, NUMBER, f"the sql stage `{stage.id}`")
-        case Reset() | Pause():
+        case Reset() | Pause() | Tune():
             return _group(metrics.TIMED, NUMBER, f"the stage `{stage.id}`")
 
 

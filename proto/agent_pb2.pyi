@@ -144,6 +144,41 @@ PLACEMENT_SPREAD: Placement.ValueType  # 1
 PLACEMENT_PACK: Placement.ValueType  # 2
 Global___Placement: _TypeAlias = Placement  # noqa: Y015
 
+class _TuningOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TuningOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TuningOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TUNING_OUTCOME_UNSPECIFIED: _TuningOutcome.ValueType  # 0
+    TUNING_OUTCOME_WOULD_CHANGE: _TuningOutcome.ValueType  # 1
+    TUNING_OUTCOME_APPLIED: _TuningOutcome.ValueType  # 2
+    TUNING_OUTCOME_UNCHANGED: _TuningOutcome.ValueType  # 3
+    TUNING_OUTCOME_NEEDS_RESTART: _TuningOutcome.ValueType  # 4
+    TUNING_OUTCOME_REFUSED: _TuningOutcome.ValueType  # 5
+    TUNING_OUTCOME_FAILED: _TuningOutcome.ValueType  # 6
+    TUNING_OUTCOME_IN_PLACE: _TuningOutcome.ValueType  # 7
+    TUNING_OUTCOME_DRIFTED: _TuningOutcome.ValueType  # 8
+    TUNING_OUTCOME_REVERTED: _TuningOutcome.ValueType  # 9
+    TUNING_OUTCOME_KEPT: _TuningOutcome.ValueType  # 10
+    TUNING_OUTCOME_RESIDUE: _TuningOutcome.ValueType  # 11
+
+class TuningOutcome(_TuningOutcome, metaclass=_TuningOutcomeEnumTypeWrapper): ...
+
+TUNING_OUTCOME_UNSPECIFIED: TuningOutcome.ValueType  # 0
+TUNING_OUTCOME_WOULD_CHANGE: TuningOutcome.ValueType  # 1
+TUNING_OUTCOME_APPLIED: TuningOutcome.ValueType  # 2
+TUNING_OUTCOME_UNCHANGED: TuningOutcome.ValueType  # 3
+TUNING_OUTCOME_NEEDS_RESTART: TuningOutcome.ValueType  # 4
+TUNING_OUTCOME_REFUSED: TuningOutcome.ValueType  # 5
+TUNING_OUTCOME_FAILED: TuningOutcome.ValueType  # 6
+TUNING_OUTCOME_IN_PLACE: TuningOutcome.ValueType  # 7
+TUNING_OUTCOME_DRIFTED: TuningOutcome.ValueType  # 8
+TUNING_OUTCOME_REVERTED: TuningOutcome.ValueType  # 9
+TUNING_OUTCOME_KEPT: TuningOutcome.ValueType  # 10
+TUNING_OUTCOME_RESIDUE: TuningOutcome.ValueType  # 11
+Global___TuningOutcome: _TypeAlias = TuningOutcome  # noqa: Y015
+
 class _Window:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -791,6 +826,113 @@ class Checkpoint(_message.Message):
 Global___Checkpoint: _TypeAlias = Checkpoint  # noqa: Y015
 
 @_typing.final
+class Tuning(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
+    RESTART_FIELD_NUMBER: _builtins.int
+    SYSTEM_FIELD_NUMBER: _builtins.int
+    DESTRUCTIVE_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    operation: _builtins.str
+    keep: _builtins.bool
+    restart: _builtins.str
+    system: _builtins.str
+    destructive: _builtins.bool
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def parameters(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedValue]: ...
+    @_builtins.property
+    def where(self) -> Global___Where: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        operation: _builtins.str = ...,
+        hosts: _abc.Iterable[_builtins.str] | None = ...,
+        parameters: _abc.Iterable[Global___NamedValue] | None = ...,
+        keep: _builtins.bool = ...,
+        restart: _builtins.str = ...,
+        system: _builtins.str = ...,
+        destructive: _builtins.bool = ...,
+        where: Global___Where | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["where", b"where"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["destructive", b"destructive", "hosts", b"hosts", "keep", b"keep", "name", b"name", "operation", b"operation", "parameters", b"parameters", "restart", b"restart", "system", b"system", "where", b"where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Tuning: _TypeAlias = Tuning  # noqa: Y015
+
+@_typing.final
+class ApplyTuning(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUNINGS_FIELD_NUMBER: _builtins.int
+    ENDPOINTS_FIELD_NUMBER: _builtins.int
+    CHECK_FIELD_NUMBER: _builtins.int
+    check: _builtins.bool
+    @_builtins.property
+    def tunings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tuning]: ...
+    @_builtins.property
+    def endpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Endpoint]: ...
+    def __init__(
+        self,
+        *,
+        tunings: _abc.Iterable[Global___Tuning] | None = ...,
+        endpoints: _abc.Iterable[Global___Endpoint] | None = ...,
+        check: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "endpoints", b"endpoints", "tunings", b"tunings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyTuning: _TypeAlias = ApplyTuning  # noqa: Y015
+
+@_typing.final
+class VerifyTuning(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyTuning: _TypeAlias = VerifyTuning  # noqa: Y015
+
+@_typing.final
+class RevertTuning(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SYSTEMS_ONLY_FIELD_NUMBER: _builtins.int
+    systems_only: _builtins.bool
+    def __init__(
+        self,
+        *,
+        systems_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["systems_only", b"systems_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevertTuning: _TypeAlias = RevertTuning  # noqa: Y015
+
+@_typing.final
 class LoadShare(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1028,6 +1170,9 @@ class Task(_message.Message):
     CHECK_INVARIANTS_FIELD_NUMBER: _builtins.int
     READ_FACTS_FIELD_NUMBER: _builtins.int
     FORM_POOL_FIELD_NUMBER: _builtins.int
+    APPLY_TUNING_FIELD_NUMBER: _builtins.int
+    VERIFY_TUNING_FIELD_NUMBER: _builtins.int
+    REVERT_TUNING_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     deadline_s: _builtins.float
     @_builtins.property
@@ -1058,6 +1203,12 @@ class Task(_message.Message):
     def read_facts(self) -> Global___ReadFacts: ...
     @_builtins.property
     def form_pool(self) -> Global___FormPool: ...
+    @_builtins.property
+    def apply_tuning(self) -> Global___ApplyTuning: ...
+    @_builtins.property
+    def verify_tuning(self) -> Global___VerifyTuning: ...
+    @_builtins.property
+    def revert_tuning(self) -> Global___RevertTuning: ...
     def __init__(
         self,
         *,
@@ -1077,12 +1228,15 @@ class Task(_message.Message):
         check_invariants: Global___CheckInvariants | None = ...,
         read_facts: Global___ReadFacts | None = ...,
         form_pool: Global___FormPool | None = ...,
+        apply_tuning: Global___ApplyTuning | None = ...,
+        verify_tuning: Global___VerifyTuning | None = ...,
+        revert_tuning: Global___RevertTuning | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts", "form_pool"]  # noqa: Y015
+    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts", "form_pool", "apply_tuning", "verify_tuning", "revert_tuning"]  # noqa: Y015
     _WhichOneofArgType_spec: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_spec) -> _WhichOneofReturnType_spec | None: ...
 
@@ -1276,18 +1430,22 @@ class InvariantsChecked(_message.Message):
 
     CHECKS_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    TALLIES_FIELD_NUMBER: _builtins.int
     seconds: _builtins.float
     @_builtins.property
     def checks(self) -> _containers.RepeatedCompositeFieldContainer[Global___InvariantCheck]: ...
+    @_builtins.property
+    def tallies(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedCount]: ...
     def __init__(
         self,
         *,
         checks: _abc.Iterable[Global___InvariantCheck] | None = ...,
         seconds: _builtins.float = ...,
+        tallies: _abc.Iterable[Global___NamedCount] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checks", b"checks", "seconds", b"seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checks", b"checks", "seconds", b"seconds", "tallies", b"tallies"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1312,6 +1470,61 @@ class SqlDone(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SqlDone: _TypeAlias = SqlDone  # noqa: Y015
+
+@_typing.final
+class TuningState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    operation: _builtins.str
+    outcome: Global___TuningOutcome.ValueType
+    keep: _builtins.bool
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        operation: _builtins.str = ...,
+        outcome: Global___TuningOutcome.ValueType = ...,
+        lines: _abc.Iterable[_builtins.str] | None = ...,
+        keep: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep", b"keep", "lines", b"lines", "name", b"name", "operation", b"operation", "outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TuningState: _TypeAlias = TuningState  # noqa: Y015
+
+@_typing.final
+class TuningDone(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATES_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    seconds: _builtins.float
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___TuningState]: ...
+    def __init__(
+        self,
+        *,
+        states: _abc.Iterable[Global___TuningState] | None = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seconds", b"seconds", "states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TuningDone: _TypeAlias = TuningDone  # noqa: Y015
 
 @_typing.final
 class Done(_message.Message):
@@ -1480,6 +1693,8 @@ class LoadResult(_message.Message):
     FIRST_ERRORS_FIELD_NUMBER: _builtins.int
     CEILING_SHARED_PER_S_FIELD_NUMBER: _builtins.int
     CEILING_APART_PER_S_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    UNKNOWN_FIELD_NUMBER: _builtins.int
     ended_in_window: _builtins.int
     measure_start_ns: _builtins.int
     measure_end_ns: _builtins.int
@@ -1494,6 +1709,10 @@ class LoadResult(_message.Message):
     def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionLoad]: ...
     @_builtins.property
     def first_errors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def committed(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedCount]: ...
+    @_builtins.property
+    def unknown(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedCount]: ...
     def __init__(
         self,
         *,
@@ -1509,10 +1728,12 @@ class LoadResult(_message.Message):
         first_errors: _abc.Iterable[_builtins.str] | None = ...,
         ceiling_shared_per_s: _builtins.float | None = ...,
         ceiling_apart_per_s: _builtins.float | None = ...,
+        committed: _abc.Iterable[Global___NamedCount] | None = ...,
+        unknown: _abc.Iterable[Global___NamedCount] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["ceiling_apart_per_s"]  # noqa: Y015
     _WhichOneofArgType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s"]  # noqa: Y015
@@ -1989,6 +2210,7 @@ class TaskDone(_message.Message):
     INVARIANTS_CHECKED_FIELD_NUMBER: _builtins.int
     FACTS_READ_FIELD_NUMBER: _builtins.int
     POOL_FORMED_FIELD_NUMBER: _builtins.int
+    TUNING_DONE_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     @_builtins.property
     def system_started(self) -> Global___SystemStarted: ...
@@ -2010,6 +2232,8 @@ class TaskDone(_message.Message):
     def facts_read(self) -> Global___FactsRead: ...
     @_builtins.property
     def pool_formed(self) -> Global___PoolFormed: ...
+    @_builtins.property
+    def tuning_done(self) -> Global___TuningDone: ...
     def __init__(
         self,
         *,
@@ -2024,12 +2248,13 @@ class TaskDone(_message.Message):
         invariants_checked: Global___InvariantsChecked | None = ...,
         facts_read: Global___FactsRead | None = ...,
         pool_formed: Global___PoolFormed | None = ...,
+        tuning_done: Global___TuningDone | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started", "tuning_done", b"tuning_done"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "key", b"key", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "key", b"key", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started", "tuning_done", b"tuning_done"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result", "invariants_checked", "facts_read", "pool_formed"]  # noqa: Y015
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result", "invariants_checked", "facts_read", "pool_formed", "tuning_done"]  # noqa: Y015
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from proveout.proto.messages import InvariantCheck, Populated, TableDifference
+from proveout.proto.messages import InvariantCheck, Populated, TableDifference, TuningState
 
 Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 Metrics: TypeAlias = dict[str, Any]
@@ -146,6 +146,64 @@ class LoadTick:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLine:
+    """One transaction type in the window so far, all agents merged; response times in microseconds, 0 when none has ended."""
+
+    name: str
+    tps: float
+    ok: int
+    logical_failures: int
+    errors: int
+    p50_us: float
+    p95_us: float
+    p99_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionsTick:
+    """*live* What the load has come to in the window that it is in, `seconds` after that began. Ramps do not count."""
+
+    id: IterationId
+    window: Literal["ramp_up", "measure", "ramp_down"]
+    seconds: float
+    transactions: tuple[TransactionLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitsTick:
+    """*live* The top foreground waits of the measure window so far: `seconds` between the first and the newest look in it."""
+
+    id: IterationId
+    host: str
+    capture: str
+    seconds: float
+    waits: tuple[WaitLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLine:
+    """How an agent stands: clock offset (agent minus coordinator) and its bound, ns; `silent_s` since its last answer to a beat.
+
+    `connected` is False while the session dials again.
+    """
+
+    host: str
+    offset_ns: int
+    uncertainty_ns: int
+    silent_s: float
+    connected: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentsTick:
+    """*live* All agents of the run, once per beat; a lease ends after `lease_s` of silence."""
+
+    lease_s: float
+    beat_s: float
+    agents: tuple[AgentLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostTick:
     """*live* The newest readings of a capture on a host: metric -> value (labelled ones as `metric[label]`)."""
 
@@ -198,7 +256,7 @@ class IterationFinished:
     """An iteration with its numbers: what every verdict stands on. `valid` is False when a finding that voids failed.
 
     `series` holds whole seconds of the measure window by metric name (`tps`, `response.avg_us`), all agents merged: what a bootstrap
-    resamples and a figure draws.
+    resamples and a figure draws. `committed` and `unknown` are those of all `LoadResult`s, by transaction.
     """
 
     id: IterationId
@@ -211,6 +269,8 @@ class IterationFinished:
     waits: tuple[WaitLine, ...] = ()
     started_unix_s: float = 0.0
     series: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    committed: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +329,7 @@ class PropagationCompared:
 class InvariantsSeen:
     """What a workload must conserve, as one system has it: after `iteration`, or ("") after the whole stage.
 
-    No checks: the system could not be asked.
+    No checks: the system could not be asked. `tallies` are what it has counted of transactions by then.
     """
 
     stage: str
@@ -277,6 +337,21 @@ class InvariantsSeen:
     system: str
     checks: tuple[InvariantCheck, ...]
     seconds: float
+    tallies: dict[str, int] = field(default_factory=dict)
+
+
+TuningAct: TypeAlias = Literal["apply", "look", "revert"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningSeen:
+    """What became of a host's tunings when they were applied (the plan's own, or those of `stage`), looked at after a stage, or undone."""
+
+    host: str
+    act: TuningAct
+    states: tuple[TuningState, ...]
+    stage: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,6 +377,21 @@ class VerdictReached:
     iterations: tuple[str, ...] = ()
     file: str = ""
     line: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictForeseen:
+    """What a verdict comes to on the results there are while the run goes on. Provisional: nothing is decided by it.
+
+    Said when a stage has ended, of verdicts that can be told by then, and again when that changes; `VerdictReached` follows at the end,
+    judged anew on everything.
+    """
+
+    id: str
+    title: str
+    severity: Literal["fail", "warn"]
+    outcome: Outcome
+    evidence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,6 +424,9 @@ Event: TypeAlias = (
     | PopulateFinished
     | IterationStarted
     | LoadTick
+    | TransactionsTick
+    | WaitsTick
+    | AgentsTick
     | HostTick
     | IterationFinished
     | IterationVoided
@@ -342,13 +435,15 @@ Event: TypeAlias = (
     | LadderCut
     | PropagationCompared
     | InvariantsSeen
+    | TuningSeen
     | StageFinished
+    | VerdictForeseen
     | VerdictReached
     | Notice
     | RunFinished
 )
 
-LIVE_EVENTS: tuple[type, ...] = (StageProgress, LoadTick, HostTick)
+LIVE_EVENTS: tuple[type, ...] = (StageProgress, LoadTick, TransactionsTick, WaitsTick, AgentsTick, HostTick)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

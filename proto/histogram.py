@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -78,11 +79,11 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
     filled = [histogram for histogram in histograms if histogram.indices]
     if len(filled) <= 1:
         return filled[0] if filled else Histogram()
-    dense = np.zeros(max(histogram.indices[-1] for histogram in filled) + 1, dtype=np.int64)
-    for histogram in filled:
-        dense[np.asarray(histogram.indices)] += np.asarray(histogram.counts)
+    indices = np.fromiter(chain.from_iterable(histogram.indices for histogram in filled), dtype=np.int64)
+    weights = np.fromiter(chain.from_iterable(histogram.counts for histogram in filled), dtype=np.float64)
+    dense = np.bincount(indices, weights)  # exact: no count comes near 2^53
     return from_dense(
-        dense,
+        dense.astype(np.int64),
         sum_ns=sum(histogram.sum_ns for histogram in filled),
         min_ns=min(histogram.min_ns for histogram in filled),
         max_ns=max(histogram.max_ns for histogram in filled),

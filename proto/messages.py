@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from proveout.dsl.plan import Capture, System, Value, Windows, Workload
+from proveout.dsl.plan import Capture, System, Tuning, Value, Windows, Workload
 
 PROTOCOL_VERSION = 1
 
@@ -133,6 +133,31 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyTuning:
+    """Make these changes to the host, all or none of them; answer `TuningDone`.
+
+    With `check` nothing is written: the answer is what would be changed. `endpoints` are those of the systems that are tuned. What is
+    applied stays until `RevertTuning`, or the end of the session whatever ends it; what says `keep` stays after it.
+    """
+
+    tunings: tuple[Tuning, ...]
+    endpoints: tuple[Endpoint, ...] = ()
+    check: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyTuning:
+    """Look whether what was applied is still in place; answer `TuningDone`, changing nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevertTuning:
+    """Undo what was applied, the last change first; answer `TuningDone`. With `systems_only` only what tunes systems."""
+
+    systems_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadShare:
     """This agent's part of the load: terminals `first` … `first + count - 1` of `total`, over all agents.
 
@@ -220,6 +245,9 @@ TaskSpec: TypeAlias = (
     | ReadFacts
     | RunSql
     | Checkpoint
+    | ApplyTuning
+    | VerifyTuning
+    | RevertTuning
     | FormPool
     | RunLoad
     | RunCapture
@@ -308,10 +336,11 @@ class FactsRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvariantsChecked:
-    """All invariants of a workload, as one system has them."""
+    """All invariants of a workload, as one system has them; `tallies` are what it counts of transactions (`TransactionType.counted`)."""
 
     checks: tuple[InvariantCheck, ...]
     seconds: float
+    tallies: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,6 +429,8 @@ class LoadResult:
     worker process over the window, 1.0 = a whole core. `start_skew_ns`: how late after T0 the load really began.
     `seconds_produced` counts the `LoadSecond`s sent before this. `ceiling_…_per_s` is what this host was measured to do at most with
     this driver (`proveout ceiling`), with the server on the same machine and on another; None when it was not measured.
+    `committed` counts, by name, all transactions that committed, in the ramps and after the end too; `unknown` those that may have:
+    the connection was lost, or closed at the end, before the answer.
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -414,6 +445,8 @@ class LoadResult:
     first_errors: tuple[str, ...] = ()
     ceiling_shared_per_s: float | None = None
     ceiling_apart_per_s: float | None = None
+    committed: tuple[tuple[str, int], ...] = ()
+    unknown: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -444,6 +477,46 @@ class CaptureResult:
     cpu_s: float = 0.0
 
 
+TuningOutcome: TypeAlias = Literal[
+    "would_change",
+    "applied",
+    "unchanged",
+    "needs_restart",
+    "refused",
+    "failed",
+    "in_place",
+    "drifted",
+    "reverted",
+    "kept",
+    "residue",
+]
+"""What became of a tuning on a host.
+
+Of applying: `would_change` (only asked), `applied` and verified, `unchanged` (was so already), `needs_restart` (stored, but not in effect),
+`refused` (nothing was changed), `failed`. Of looking again: `in_place`, `drifted` (another hand changed it since). Of undoing: `reverted`,
+`kept`, `drifted` (left as the other hand set it), `residue` (could not be undone).
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningState:
+    """A tuning and what became of it; `lines` tell people how: the diff, the reason, the missing step, what is left."""
+
+    name: str
+    operation: str
+    outcome: TuningOutcome
+    lines: tuple[str, ...] = ()
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningDone:
+    """A tuning task's answer, one state for each tuning (of several outcomes, as drift in one of two files, one each)."""
+
+    states: tuple[TuningState, ...]
+    seconds: float = 0.0
+
+
 TaskResult: TypeAlias = (
     SystemStarted
     | Populated
@@ -452,6 +525,7 @@ TaskResult: TypeAlias = (
     | FactsRead
     | PoolFormed
     | SqlDone
+    | TuningDone
     | Done
     | LoadResult
     | CaptureResult

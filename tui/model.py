@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from proveout.proto.events import (
     AgentLost,
+    AgentsTick,
     AgentUp,
     FactsTaken,
     HostTick,
@@ -34,8 +35,13 @@ from proveout.proto.events import (
     StageStarted,
     Stamped,
     SystemUp,
+    TransactionsTick,
+    TuningSeen,
+    VerdictForeseen,
     VerdictReached,
+    WaitsTick,
 )
+from proveout.tui.log import LogLine, broken, log_line
 
 StageState: TypeAlias = Literal["waiting", "running", "ok", "failed", "skipped"]
 RunState: TypeAlias = Literal["starting", "running", "finished", "failed", "interrupted"]
@@ -43,10 +49,6 @@ RunState: TypeAlias = Literal["starting", "running", "finished", "failed", "inte
 TICKS_MAX = 600
 NOTICES_MAX = 200
 LOG_MAX = 1000
-_LEVELS: Mapping[str, Literal["info", "warning", "error"]] = {
-    "ok": "info", "skipped": "info", "failed": "error", "finished": "info", "interrupted": "warning",
-    "PASS": "info", "FAIL": "error", "INCONCLUSIVE": "warning",
-}  # fmt: skip
 ITERATIONS_MAX = 10_000
 
 
@@ -71,17 +73,6 @@ class IterationView:
     avg_us: float | None
     p99_us: float | None
     why: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogLine:
-    """What a person should be told, once: when (Unix seconds), how bad, where ("" is the coordinator), what. `iteration` "" for none."""
-
-    unix_s: float
-    level: Literal["info", "warning", "error"]
-    host: str
-    text: str
-    iteration: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +105,7 @@ class StageView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostView:
-    """A host: whether its agent answers, and the newest readings by capture."""
+    """A host: whether its agent answers and for how long it has not, its clock, and the newest readings by capture."""
 
     name: str
     up: bool = False
@@ -122,12 +113,18 @@ class HostView:
     offset_ns: int = 0
     uncertainty_ns: int = 0
     lost: str = ""
+    silent_s: float = 0.0
+    connected: bool = True
     readings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """The whole run as it stands. `now_unix_s` is the newest event's time."""
+    """The whole run as it stands. `now_unix_s` is the newest event's time.
+
+    `transactions` and `waits` (by capture and host) are of the iteration under way, `last` of the one that ended before it. `foreseen` are
+    the verdicts that are provisional: not those in `verdicts`.
+    """
 
     run_id: str = ""
     name: str = ""
@@ -146,7 +143,12 @@ class RunView:
     hosts: Mapping[str, HostView] = field(default_factory=dict)
     systems: Mapping[str, SystemUp] = field(default_factory=dict)
     propagations: Mapping[str, PropagationCompared] = field(default_factory=dict)
+    transactions: TransactionsTick | None = None
+    waits: Mapping[str, WaitsTick] = field(default_factory=dict)
+    lease_s: float = 0.0
+    beat_s: float = 0.0
     verdicts: tuple[VerdictReached, ...] = ()
+    foreseen: tuple[VerdictForeseen, ...] = ()
     lags: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     planned_verdicts: tuple[str, ...] = ()
     last: IterationFinished | None = None
@@ -157,6 +159,11 @@ class RunView:
     def stage(self, stage_id: str) -> StageView | None:
         """The stage of that id, None when it is not known."""
         return next((stage for stage in self.stages if stage.id == stage_id), None)
+
+    @property
+    def told(self) -> frozenset[str]:
+        """The verdicts of which something can be said: reached, or provisional."""
+        return frozenset([*(verdict.id for verdict in self.verdicts), *(verdict.id for verdict in self.foreseen)])
 
     @property
     def elapsed_s(self) -> float:
@@ -194,58 +201,54 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
             return replace(view, state=event.status, ended=event, iteration=None)
         case AgentUp() | AgentLost() | HostTick():
             return _host(view, event)
+        case AgentsTick():
+            return _agents(view, event)
         case SystemUp():
             return replace(view, systems={**view.systems, event.system: event})
         case PropagationCompared():
             return replace(view, propagations={**view.propagations, event.source: event})
         case (
-            InvariantsSeen() | FactsTaken()
+            InvariantsSeen() | FactsTaken() | TuningSeen()
         ):  # what is broken, or has changed, comes as a notice; all of it is in the report
             return view
-        case VerdictReached():
-            others = tuple(verdict for verdict in view.verdicts if verdict.id != event.id)
-            return replace(view, verdicts=(*others, event))
+        case VerdictForeseen() | VerdictReached():
+            return _verdict(view, event)
         case Notice():
             return replace(view, notices=(*view.notices, event)[-NOTICES_MAX:])
-        case IterationStarted() | IterationFinished() | IterationVoided() | LoadTick():
+        case IterationStarted() | IterationFinished() | IterationVoided():
             return _iteration(view, event, stamped.unix_s)
+        case LoadTick() | TransactionsTick() | WaitsTick():
+            return _moving(view, event)
         case _:
             return _stage(view, event, stamped.unix_s)
 
 
+def _verdict(view: RunView, event: VerdictForeseen | VerdictReached) -> RunView:
+    foreseen = tuple(verdict for verdict in view.foreseen if verdict.id != event.id)
+    if isinstance(event, VerdictForeseen):
+        return replace(view, foreseen=(*foreseen, event))
+    others = tuple(verdict for verdict in view.verdicts if verdict.id != event.id)
+    return replace(view, foreseen=foreseen, verdicts=(*others, event))
+
+
+def _moving(view: RunView, event: LoadTick | TransactionsTick | WaitsTick) -> RunView:
+    """What an iteration says every second. The last that comes of one that has ended changes nothing."""
+    match event:
+        case LoadTick():
+            return replace(view, ticks=(*view.ticks, event)[-TICKS_MAX:])
+        case _ if view.iteration is None or view.iteration.id != event.id:
+            return view
+        case TransactionsTick(window="ramp_down"):
+            return view  # the measure window's numbers stay until the iteration has been worked up
+        case TransactionsTick():
+            return replace(view, transactions=event)
+        case WaitsTick():
+            return replace(view, waits={**view.waits, f"{event.capture} on {event.host}": event})
+
+
 def _logged(view: RunView, stamped: Stamped) -> RunView:
-    line = _log_line(stamped)
+    line = log_line(stamped)
     return view if line is None else replace(view, log=(*view.log, line)[-LOG_MAX:])
-
-
-def _log_line(stamped: Stamped) -> LogLine | None:  # noqa: PLR0911 - one arm per kind of event
-    now = stamped.unix_s
-    match stamped.event:
-        case RunStarted(run_id=name, resumed=resumed):
-            return LogLine(
-                unix_s=now, level="info", host="", text=f"run {name} {'is resumed' if resumed else 'begins'}"
-            )
-        case AgentUp(host=host, cores=cores):
-            return LogLine(unix_s=now, level="info", host=host, text=f"agent is up, {cores} cores")
-        case AgentLost(host=host, reason=reason):
-            return LogLine(unix_s=now, level="error", host=host, text=f"host {host} is lost: {reason}")
-        case StageStarted(stage=stage, kind=kind):
-            return LogLine(unix_s=now, level="info", host="", text=f"stage {stage} ({kind}) begins")
-        case StageFinished(stage=stage, outcome=outcome):
-            return LogLine(unix_s=now, level=_LEVELS[outcome], host="", text=f"stage {stage}: {outcome}")
-        case IterationFinished(valid=False) as ended:
-            text = f"{ended.id} is invalid: {_ended(ended).why}"
-            return LogLine(unix_s=now, level="warning", host="", text=text, iteration=str(ended.id))
-        case IterationVoided(id=identity, reason=reason):
-            text = f"{identity} is void: {reason}"
-            return LogLine(unix_s=now, level="warning", host="", text=text, iteration=str(identity))
-        case VerdictReached(id=name, outcome=verdict):
-            return LogLine(unix_s=now, level=_LEVELS[verdict], host="", text=f"verdict {name}: {verdict}")
-        case Notice(level=level, host=host, text=text):
-            return LogLine(unix_s=now, level=level, host=host, text=text)
-        case RunFinished(status=status, reason=reason):
-            return LogLine(unix_s=now, level=_LEVELS[status], host="", text=f"run {status}: {reason}")
-    return None
 
 
 def _started(view: RunView, event: RunStarted, unix_s: float) -> RunView:
@@ -287,6 +290,8 @@ def _host(view: RunView, event: AgentUp | AgentLost | HostTick) -> RunView:
             host = replace(
                 host,
                 up=True,
+                silent_s=0.0,
+                connected=True,
                 cores=event.cores,
                 offset_ns=event.offset_ns,
                 uncertainty_ns=event.uncertainty_ns,
@@ -300,6 +305,22 @@ def _host(view: RunView, event: AgentUp | AgentLost | HostTick) -> RunView:
     return replace(view, hosts={**view.hosts, event.host: host})
 
 
+def _agents(view: RunView, event: AgentsTick) -> RunView:
+    """How the agents stand; one that has been lost stays so until it is up again."""
+    hosts = dict(view.hosts)
+    for line in event.agents:
+        host = hosts.get(line.host)
+        if host is not None and host.up:
+            hosts[line.host] = replace(
+                host,
+                offset_ns=line.offset_ns,
+                uncertainty_ns=line.uncertainty_ns,
+                silent_s=line.silent_s,
+                connected=line.connected,
+            )
+    return replace(view, hosts=hosts, lease_s=event.lease_s, beat_s=event.beat_s)
+
+
 def _lagged(view: RunView, event: HostTick) -> RunView:
     """The newest lag of a capture, s, beside those before it in this iteration."""
     lag_s = event.readings.get("lag.seconds")
@@ -310,25 +331,22 @@ def _lagged(view: RunView, event: HostTick) -> RunView:
     return replace(view, lags={**view.lags, name: points})
 
 
-def _iteration(
-    view: RunView, event: IterationStarted | IterationFinished | IterationVoided | LoadTick, unix_s: float
-) -> RunView:
+def _iteration(view: RunView, event: IterationStarted | IterationFinished | IterationVoided, unix_s: float) -> RunView:
     match event:
         case IterationStarted():
             begins = unix_s + event.starts_in_s
             view = replace(view, iteration=event, iteration_began_unix_s=begins, ticks=(), lags={})
+            view = replace(view, transactions=None, waits={})
             return _going(view, event.id.stage, unix_s)
-        case LoadTick():
-            return replace(view, ticks=(*view.ticks, event)[-TICKS_MAX:])
         case IterationFinished():
             stage = view.stage(event.id.stage)
-            ended = replace(view, iteration=None, last=event)
+            ended = replace(view, iteration=None, last=event, transactions=None, waits={})
             if stage is None:
                 return ended
             return _put(ended, replace(stage, finished=(*stage.finished, _ended(event))[-ITERATIONS_MAX:]))
         case IterationVoided():
             stage = view.stage(event.id.stage)
-            ended = replace(view, iteration=None)
+            ended = replace(view, iteration=None, transactions=None, waits={})
             return ended if stage is None else _put(ended, replace(stage, voided=stage.voided + 1))
 
 
@@ -351,7 +369,7 @@ def _ended(event: IterationFinished) -> IterationView:
         tps=event.metrics.get("tps"),
         avg_us=response.get("avg_us"),
         p99_us=response.get("p99_us"),
-        why="; ".join(finding.evidence for finding in event.findings if not finding.ok and finding.voids),
+        why=broken(event),
     )
 
 

@@ -7,11 +7,12 @@ in a worker and posts them. A source never blocks the event loop, and ends when 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from proveout.proto.events import Stamped
+from proveout.proto.events import IterationFinished, IterationStarted, IterationVoided, Stamped
 
 SPEEDS = (1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 1000.0)
 
@@ -50,31 +51,57 @@ class Pace:
         self.speed = next((speed for speed in reversed(SPEEDS) if speed < self.speed), SPEEDS[0])
 
 
+Moving: TypeAlias = Callable[[Stamped], Sequence[Stamped]]
+"""The live events of the iteration that an `IterationStarted` begins, earliest first: called in a thread, it may read files."""
+
+
+def _nothing_moved(_: Stamped) -> Sequence[Stamped]:
+    return ()
+
+
 class Replay:
-    """A finished run once more, from its journal, at a pace that the keys change.
+    """A finished run once more, from its journal, at a pace that the keys change; `moving` gives what was only live.
 
     `step_s` is how often it looks at its pace, in seconds of the one who watches.
     """
 
     replayed = True
 
-    def __init__(self, events: Sequence[Stamped], pace: Pace, step_s: float = 0.1) -> None:
-        self._events, self.pace, self._step_s = events, pace, step_s
+    def __init__(
+        self, events: Sequence[Stamped], pace: Pace, step_s: float = 0.1, *, moving: Moving = _nothing_moved
+    ) -> None:
+        self._events, self.pace, self._step_s, self._moving = events, pace, step_s, moving
         self._now_s = events[0].unix_s if events else 0.0
+        self._next = 0
+        self._moved: deque[Stamped] = deque()
 
     async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
         """What has happened by the replay's time, step by step."""
-        position = 0
-        while position < len(self._events):
-            end = position
-            while end < len(self._events) and self._events[end].unix_s <= self._now_s:
-                end += 1
-            if end > position:
-                yield self._events[position:end]
-                position = end
-            await asyncio.sleep(self._step_s)
+        while self._next < len(self._events):
+            batch = await self._batch()
+            if batch:
+                yield batch
+            if self._next < len(self._events):
+                await asyncio.sleep(self._step_s)
             if not self.pace.paused:
                 self._now_s += self._step_s * self.pace.speed
+
+    async def _batch(self) -> list[Stamped]:
+        batch: list[Stamped] = []
+        while self._next < len(self._events) and self._events[self._next].unix_s <= self._now_s:
+            stamped = self._events[self._next]
+            self._next += 1
+            batch += [*self._moved_by(stamped.unix_s), stamped]
+            match stamped.event:
+                case IterationStarted():
+                    self._moved = deque(await asyncio.to_thread(self._moving, stamped))
+                case IterationFinished() | IterationVoided():
+                    self._moved.clear()
+        return [*batch, *self._moved_by(self._now_s)]
+
+    def _moved_by(self, unix_s: float) -> Iterator[Stamped]:
+        while self._moved and self._moved[0].unix_s <= unix_s:
+            yield self._moved.popleft()
 
     def now_unix_s(self) -> float:
         """The replay's time, never after the last event."""

@@ -49,6 +49,11 @@ def size(value: float | None) -> str:
     return f"{value / factor:.3g} {unit}"
 
 
+def sizes(one: float | None, other: float | None) -> str:
+    """Two numbers of bytes side by side, short: `977K / 47.7M`."""
+    return " / ".join(size(value).removesuffix("iB").replace(" ", "") for value in (one, other))
+
+
 def percent(fraction: float | None) -> str:
     """0.123 -> 12.3 %."""
     return "-" if fraction is None or not math.isfinite(fraction) else f"{fraction * 100.0:.1f} %"

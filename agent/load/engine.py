@@ -73,6 +73,10 @@ class PolledLoop:
         for terminal in terminals:
             self._watch(terminal)
         self._late: list[int] = []
+        self.committed_late: list[int] = []
+        """Transaction numbers: committed when the load was over, so not recorded."""
+        self.unknown: list[int] = []
+        """Transaction numbers: the connection was lost, or closed at the end, before the answer."""
         self.start_skew_ns = 0
 
     def run(self) -> None:
@@ -88,6 +92,8 @@ class PolledLoop:
             return True
         if end == TICK:
             if not self._tick(now):
+                if terminal.outcome == Outcome.COMMIT:
+                    self.committed_late.append(terminal.kind.number)
                 self._too_late(terminal)
                 return False
             terminal.kind.times[terminal.outcome].extend((terminal.intended_ns, terminal.started_ns, now))
@@ -102,6 +108,7 @@ class PolledLoop:
         """Let statements under way end for a moment, cancel those that do not, and close every connection."""
         self._reconnector.end()
         self._drain(time.monotonic() + DRAIN_S)
+        self.unknown += [terminal.kind.number for terminal in self._all if terminal.busy and not terminal.rolling_back]
         cancel([terminal.session for terminal in self._all if terminal.busy and terminal.session is not None])
         for terminal in self._all:
             if terminal.session is not None:
@@ -110,7 +117,7 @@ class PolledLoop:
         self._timer.close()
 
     def _drain(self, deadline_s: float) -> None:
-        """Wait for the answers to statements that are under way; what they say does not count any more."""
+        """Wait for the answers to statements that are under way; all that counts of them any more is a commit."""
         busy = {terminal.session.fileno(): terminal for terminal in self._all if terminal.busy and terminal.session}
         while busy and (left := deadline_s - time.monotonic()) > 0:
             for fd, _ in self._epoll.poll(min(left, DRAIN_POLL_S)):
@@ -118,13 +125,22 @@ class PolledLoop:
                     with contextlib.suppress(OSError):
                         self._epoll.unregister(fd)
                     continue
-                try:
-                    ended = terminal.session.receive()
-                except StatementFailure:
-                    ended = True
-                if ended:
+                if self._answered(terminal):
                     terminal.busy = False
                     del busy[fd]
+
+    def _answered(self, terminal: Terminal) -> bool:
+        """Whether a statement that was under way at the end has its answer; and if it was the last, what came of it."""
+        try:
+            if not terminal.session.receive():
+                return False
+        except StatementFailure as failure:
+            if failure.kind is FailureKind.LOST and not terminal.rolling_back:
+                self.unknown.append(terminal.kind.number)
+            return True
+        if ending(terminal) == Outcome.COMMIT:
+            self.committed_late.append(terminal.kind.number)
+        return True
 
     # ---- when -----------------------------------------------------------------------------------------------------
 
@@ -282,10 +298,12 @@ class PolledLoop:
             self._epoll.unregister(terminal.fd)
         terminal.session.close()
         terminal.session = None
-        terminal.rolling_back = False  # the server has done it, when it lost us
+        rolling_back, terminal.rolling_back = terminal.rolling_back, False  # the server has done it, when it lost us
         if not terminal.busy:  # it waits in the heap
             return
         self._recorder.error(terminal.kind.number, failure.code, failure.what, terminal.intended_ns, now)
+        if not rolling_back:
+            self.unknown.append(terminal.kind.number)
         if terminal.fires is not None:
             terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
         self._wait(terminal, now + round(PAUSE_MIN_S * 1e9))
@@ -314,6 +332,19 @@ class PolledLoop:
         terminal.fd = terminal.session.fileno()
         self._terminals[terminal.fd] = terminal
         self._epoll.register(terminal.fd, select.EPOLLIN)
+
+
+def ending(terminal: Terminal) -> int | None:
+    """What a transaction comes to with the answer that its session has; None when it wants another statement."""
+    if terminal.body is not None:
+        try:
+            terminal.body.send(terminal.session)
+        except StopIteration as stop:
+            return int(stop.value)
+        return None
+    if (script := terminal.kind.script) is not None:
+        return terminal.outcome if terminal.at > script.length else None
+    return int(Outcome.COMMIT if terminal.session.count else Outcome.LOGICAL_FAILURE)
 
 
 def cancel(sessions: Sequence[PolledSession | BlockingSession]) -> None:

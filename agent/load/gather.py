@@ -1,9 +1,10 @@
-"""Merging what many load workers have binned themselves: sparse histograms packed in arrays, added for all workers at once.
+"""Merging what many load workers have binned themselves: sparse histograms packed in arrays, added as they come in.
 
-Flow: a `LoadSecond` or `LoadResult` of one worker -> `pack` -> bytes -> (the network) -> `unpack` -> `Gatherer.add` -> when
-every worker has told a second -> `seconds()` -> a `LoadSecond` of all; and `result()` when all have finished. Every
-histogram entry carries one number, its slot = (transaction * 3 + kind) * histogram.LENGTH + bucket, so that one
-`bincount` adds the entries of every worker, transaction type and kind. Pure.
+Flow: a `LoadSecond` or `LoadResult` of one worker -> `pack` -> bytes -> (the network) -> `unpack` -> `Gatherer.add` -> `Total` of
+that second -> when every worker has told it, `seconds()` -> a `LoadSecond` of all; and `result()` when all have finished.
+Every histogram entry carries one number, its slot = (transaction * 3 + kind) * histogram.LENGTH + bucket, so that one indexed
+addition takes in all transaction types and kinds of a worker while its bytes are still in the processor's cache; waiting for all
+workers and adding then costs twice as much and keeps a thousand workers' seconds in memory. Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ COUNTS = 4  # ok, logical failures, retried, missed
 EXTREMES = 4  # values, sum, least, greatest
 WIDTH = COUNTS + len(KINDS) * EXTREMES
 
-_HEAD = struct.Struct("!III")
+_HEAD = struct.Struct("!IIII")
+_WIDTHS = (1, 2, 4, 8)
 
 Int64s = npt.NDArray[np.int64]
 Errors = list[tuple[int, str, int]]
@@ -34,11 +36,15 @@ Errors = list[tuple[int, str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The transactions of one worker in one window: `numbers` (types, WIDTH), histogram entries as `slots` and `counts`."""
+    """The transactions of one worker in one window: `numbers` (types, WIDTH), histogram entries as `slots` and `counts`.
+
+    No slot comes twice. `counts` are of the smallest integer type that holds them all: of thousands of buckets most hold one or
+    two values, and the bytes have to go over a network.
+    """
 
     numbers: Int64s
     slots: Int64s
-    counts: Int64s
+    counts: npt.NDArray[np.integer]
     errors: Errors
 
 
@@ -62,21 +68,27 @@ def pack(transactions: Sequence[TransactionLoad], *, is_open: bool) -> bytes:
             counts.extend(part.counts)
     entries = np.concatenate(slots).astype("<i4") if slots else np.empty(0, dtype="<i4")
     said_errors = json.dumps(errors).encode() if errors else b""
-    head = _HEAD.pack(len(transactions), len(entries), len(said_errors))
-    return b"".join(
-        (head, numbers.tobytes(), entries.tobytes(), np.asarray(counts, dtype="<i8").tobytes(), said_errors)
-    )
+    width = next(size for size in _WIDTHS if max(counts, default=0) < 1 << (8 * size - 1))
+    head = _HEAD.pack(len(transactions), len(entries), width, len(said_errors))
+    told = np.asarray(counts, dtype=_integer(width))
+    return b"".join((head, numbers.tobytes(), entries.tobytes(), told.tobytes(), said_errors))
+
+
+def _integer(width: int) -> np.dtype[np.signedinteger]:
+    return np.dtype(f"<i{width}")
 
 
 def unpack(data: bytes) -> Packed:
     """What `pack` has written. ValueError or struct.error when it is something else."""
-    types, entries, errors = _HEAD.unpack_from(data)
+    types, entries, width, errors = _HEAD.unpack_from(data)
+    if width not in _WIDTHS:
+        raise ValueError(f"counts of {width} bytes")
     at = _HEAD.size
     numbers = np.frombuffer(data, dtype="<i8", count=types * WIDTH, offset=at).reshape(types, WIDTH)
     at += numbers.nbytes
     slots = np.frombuffer(data, dtype="<i4", count=entries, offset=at)
     at += slots.nbytes
-    counts = np.frombuffer(data, dtype="<i8", count=entries, offset=at)
+    counts = np.frombuffer(data, dtype=_integer(width), count=entries, offset=at)
     at += counts.nbytes
     if at + errors != len(data):
         raise ValueError(f"{len(data)} bytes where {at + errors} were said")
@@ -84,35 +96,34 @@ def unpack(data: bytes) -> Packed:
     return Packed(numbers, slots.astype(np.int64), counts, said)
 
 
-def merged(parts: Sequence[Packed], names: Sequence[str], *, is_open: bool) -> tuple[TransactionLoad, ...]:
-    """The transactions of all workers, one `TransactionLoad` for each of `names`; `parts` is not empty."""
-    numbers = np.stack([part.numbers for part in parts])
-    totals = numbers.sum(axis=0)
-    slots = np.concatenate([part.slots for part in parts])
-    weights = np.concatenate([part.counts for part in parts])
-    # Weights are summed as float64: exact below 2^53, which is more than any load counts.
-    dense = np.bincount(slots, weights=weights, minlength=len(names) * len(KINDS) * histogram.LENGTH)
-    rows = dense.reshape(len(names), len(KINDS), histogram.LENGTH)
-    errors: Counter[tuple[int, str]] = Counter()
-    for part in parts:
+class Total:
+    """The transactions of several workers in one window, one for each of `names`, added one worker at a time."""
+
+    def __init__(self, names: Sequence[str], *, is_open: bool) -> None:
+        self._names, self._is_open = names, is_open
+        self._dense = np.zeros(len(names) * len(KINDS) * histogram.LENGTH, dtype=np.int64)
+        self._numbers: list[Int64s] = []
+        self._errors: Counter[tuple[int, str]] = Counter()
+
+    def add(self, part: Packed) -> None:
+        """Add a worker's. ValueError when its slots are not those of these transactions."""
+        if len(part.numbers) != len(self._names):
+            raise ValueError(f"{len(part.numbers)} transaction types where there are {len(self._names)}")
+        if part.slots.size:
+            self._dense[part.slots] += part.counts
+        self._numbers.append(part.numbers.copy())  # not a view, which would keep all the bytes that it lies in
         for row, code, number in part.errors:
-            errors[row, code] += number
+            self._errors[row, code] += number
 
-    def part_of(row: int, place: int) -> Histogram:
-        at = COUNTS + place * EXTREMES
-        filled = numbers[:, row, at] > 0
-        if not filled.any():
-            return Histogram()
-        return histogram.from_dense(
-            rows[row, place].astype(np.int64),
-            sum_ns=int(totals[row, at + 1]),
-            min_ns=int(numbers[filled, row, at + 2].min()),
-            max_ns=int(numbers[filled, row, at + 3].max()),
-        )
+    def transactions(self) -> tuple[TransactionLoad, ...]:
+        """One for each name; of at least one worker."""
+        numbers = np.stack(self._numbers)
+        totals = numbers.sum(axis=0)
+        return tuple(self._load(row, name, numbers[:, row], totals[row]) for row, name in enumerate(self._names))
 
-    def load(row: int, name: str) -> TransactionLoad:
-        ok, logical, retried, missed = (int(number) for number in totals[row, :COUNTS])
-        service = part_of(row, 0)
+    def _load(self, row: int, name: str, numbers: Int64s, totals: Int64s) -> TransactionLoad:
+        ok, logical, retried, missed = (int(number) for number in totals[:COUNTS])
+        service = self._histogram(row, 0, numbers, totals)
         return TransactionLoad(
             counts=TransactionCounts(
                 name=name,
@@ -120,14 +131,35 @@ def merged(parts: Sequence[Packed], names: Sequence[str], *, is_open: bool) -> t
                 logical_failures=logical,
                 retried=retried,
                 missed=missed,
-                errors=tuple(sorted((code, count) for (at, code), count in errors.items() if at == row)),
+                errors=tuple(sorted((code, count) for (at, code), count in self._errors.items() if at == row)),
             ),
-            response=part_of(row, 1) if is_open else service,
+            response=self._histogram(row, 1, numbers, totals) if self._is_open else service,
             service=service,
-            schedule=part_of(row, 2) if is_open else Histogram(),
+            schedule=self._histogram(row, 2, numbers, totals) if self._is_open else Histogram(),
         )
 
-    return tuple(load(row, name) for row, name in enumerate(names))
+    def _histogram(self, row: int, place: int, numbers: Int64s, totals: Int64s) -> Histogram:
+        """One kind of one transaction; `numbers` (workers, WIDTH) are its workers', `totals` (WIDTH,) their sums."""
+        at = COUNTS + place * EXTREMES
+        filled = numbers[:, at] > 0
+        if not filled.any():
+            return Histogram()
+        first = (row * len(KINDS) + place) * histogram.LENGTH
+        return histogram.from_dense(
+            self._dense[first : first + histogram.LENGTH],
+            sum_ns=int(totals[at + 1]),
+            min_ns=int(numbers[filled, at + 2].min()),
+            max_ns=int(numbers[filled, at + 3].max()),
+        )
+
+
+@dataclass(slots=True)
+class _Second:
+    """A second that some workers have told: what the first said of it, who they are, and their sum."""
+
+    told: LoadSecond
+    workers: set[int]
+    total: Total
 
 
 class Gatherer:
@@ -138,42 +170,52 @@ class Gatherer:
 
     def __init__(self, names: Sequence[str], *, workers: int, is_open: bool, t0_ns: int) -> None:
         self._names, self._workers, self._is_open, self._t0_ns = names, workers, is_open, t0_ns
-        self._waiting: dict[int, dict[int, tuple[LoadSecond, Packed]]] = {}
-        self._results: dict[int, tuple[LoadResult, Packed]] = {}
+        self._waiting: dict[int, _Second] = {}
+        self._results: dict[int, LoadResult] = {}
+        self._whole = Total(names, is_open=is_open)
         self._told = 0
 
     def add(self, worker: int, second: LoadSecond, transactions: bytes) -> None:
-        """Take a worker's second; `second` says when it was, its transactions are in the bytes."""
-        self._waiting.setdefault(second.second, {})[worker] = (second, unpack(transactions))
+        """Take a worker's second; `second` says when it was, its transactions are in the bytes. Told again, it counts once."""
+        waiting = self._waiting.get(second.second)
+        if waiting is None:
+            if second.second < self._told:
+                return
+            waiting = _Second(second, set(), Total(self._names, is_open=self._is_open))
+            self._waiting[second.second] = waiting
+        if worker not in waiting.workers:
+            waiting.total.add(unpack(transactions))
+            waiting.workers.add(worker)
 
     def seconds(self) -> list[LoadSecond]:
         """The seconds that every worker has told and that were not given yet, in order."""
         given = []
-        while len(self._waiting.get(self._told, ())) == self._workers:
-            told = self._waiting.pop(self._told)
-            first, _ = next(iter(told.values()))
+        while (waiting := self._waiting.get(self._told)) and len(waiting.workers) == self._workers:
+            del self._waiting[self._told]
             given.append(
                 LoadSecond(
                     second=self._told,
-                    window=first.window,
+                    window=waiting.told.window,
                     start_ns=self._t0_ns + self._told * SECOND_NS,
-                    duration_s=first.duration_s,
-                    transactions=merged([part for _, part in told.values()], self._names, is_open=self._is_open),
+                    duration_s=waiting.told.duration_s,
+                    transactions=waiting.total.transactions(),
                 )
             )
             self._told += 1
         return given
 
     def finish(self, worker: int, result: LoadResult, transactions: bytes) -> None:
-        """Take a worker's result; its transactions are in the bytes, and its times are already of this host's clock."""
-        self._results[worker] = (result, unpack(transactions))
+        """Take a worker's result, once; its transactions are in the bytes, its times are already of this host's clock."""
+        if worker not in self._results:
+            self._whole.add(unpack(transactions))
+            self._results[worker] = result
 
     def result(self) -> LoadResult:
         """The measure window of all workers, when all have finished."""
-        results = [result for result, _ in self._results.values()]
+        results = list(self._results.values())
         errors = [text for result in results for text in result.first_errors]
         return LoadResult(
-            transactions=merged([part for _, part in self._results.values()], self._names, is_open=self._is_open),
+            transactions=self._whole.transactions(),
             ended_in_window=sum(result.ended_in_window for result in results),
             measure_start_ns=results[0].measure_start_ns,
             measure_end_ns=results[0].measure_end_ns,
@@ -183,4 +225,6 @@ class Gatherer:
             seconds_produced=self._told,
             samples_lost=sum(result.samples_lost for result in results),
             first_errors=tuple(dict.fromkeys(errors))[:FIRST_ERRORS_MAX],
+            committed=tuple((name, sum(dict(one.committed).get(name, 0) for one in results)) for name in self._names),
+            unknown=tuple((name, sum(dict(one.unknown).get(name, 0) for one in results)) for name in self._names),
         )

@@ -79,7 +79,7 @@ cdef class Script:
 
     cdef object begin, commit, rollback
     cdef list prepared, places
-    cdef Py_ssize_t length
+    cdef readonly Py_ssize_t length
     cdef int64_t* bounds  # of each step: least, most, keeps
 
     def __cinit__(self, begin, commit, rollback, steps):

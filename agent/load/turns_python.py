@@ -53,21 +53,22 @@ class Script:
     `steps` have (prepared statement, places, keeps, least, most) each, as `dsl.workloads.steps.Step` says.
     """
 
-    __slots__ = ("begin", "commit", "rollback", "steps")
+    __slots__ = ("begin", "commit", "length", "rollback", "steps")
 
     def __init__(self, begin: Any, commit: Any, rollback: Any, steps: Sequence[ScriptStep]) -> None:
         self.begin, self.commit, self.rollback, self.steps = begin, commit, rollback, steps
+        self.length = len(steps)
 
     def follow(self, terminal: TerminalState, session: Any) -> tuple[Any, Sequence[Any]] | None:
         """The statement after the one that was answered; None when that was the last one: then `terminal.outcome` stands."""
         at = terminal.at
-        if at > len(self.steps):
+        if at > self.length:
             return None
         if at and not self._met(self.steps[at - 1], terminal, session):
-            terminal.outcome, terminal.at = 1, len(self.steps) + 1
+            terminal.outcome, terminal.at = 1, self.length + 1
             return self.rollback, ()
         terminal.at = at + 1
-        if at == len(self.steps):
+        if at == self.length:
             terminal.outcome = 0
             return self.commit, ()
         prepared, places, _, _, _ = self.steps[at]

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from types import UnionType
-from typing import Annotated, Any, Literal, Self, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from proveout.dsl import extensions
 from proveout.dsl.errors import ProveoutError
-from proveout.dsl.plan import Value, Workload
+from proveout.dsl.plan import Workload
+from proveout.dsl.values import from_values
+from proveout.dsl.values import to_values as to_values  # noqa: PLC0414 - one place to import a workload from
 from proveout.dsl.workloads import sql_text, weights
 from proveout.dsl.workloads.parameters_prepaid import PREPAID_TRANSACTIONS, PREPAID_WRITERS, Prepaid
 from proveout.dsl.workloads.parameters_tptbm import TPTBM_TRANSACTIONS, TPTBM_WRITERS, Tptbm
@@ -123,11 +124,6 @@ OF_OUR_ROWS: frozenset[str] = frozenset({"prepaid"})
 """Kinds whose invariants speak of the very rows that `populate` makes: not looked at where the plan populates nothing."""
 
 
-def to_values(model: BaseModel) -> tuple[tuple[str, Value], ...]:
-    """A validated model as `plan.Workload.parameters`: every field, defaults too, sorted; mappings as (name, value) pairs."""
-    return tuple(sorted((name, _value(getattr(model, name))) for name in type(model).model_fields))
-
-
 def model_of(kind: str) -> type[BaseModel] | None:
     """The parameters of a kind, built in or of another package; None when there is none. ProveoutError: it cannot be loaded."""
     if kind in KINDS:
@@ -154,7 +150,7 @@ def of_workload(workload: Workload) -> BaseModel:
             where=f"workload {workload.name}",
             way_out=f"there are {', '.join(kinds())}; have the same release and packages on coordinator and agents",
         )
-    return model.model_validate({name: _read(_annotation(model, name), value) for name, value in workload.parameters})
+    return from_values(model, workload.parameters)
 
 
 def transactions(workload: Workload) -> tuple[str, ...]:
@@ -277,43 +273,3 @@ def _texts(model: Custom) -> list[str]:
     """All texts of the statements that run."""
     entries = [entry for entry in model.transactions.values() if entry.weight > 0]
     return [text for entry in entries for one in entry.statements.values() for text in one.sql.values()]
-
-
-def _value(value: Any) -> Value:
-    if isinstance(value, BaseModel):
-        fields = [(field.alias or name, getattr(value, name)) for name, field in type(value).model_fields.items()]
-        return tuple((name, _value(item)) for name, item in fields if item is not None)
-    if isinstance(value, Mapping):
-        return tuple((name, _value(item)) for name, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return tuple(_value(item) for item in value)
-    plain: Value = value
-    return plain
-
-
-def _annotation(model: type[BaseModel], name: str) -> Any:
-    """What a field (by its alias) is declared as; Any for one that is not there, which the model will refuse."""
-    fields = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
-    return fields.get(name, Any)
-
-
-def _read(annotation: Any, value: Any) -> Any:
-    """A value as a plan would give it: mappings and models come back from their pairs, lists from tuples and tuples from lists."""
-    if get_origin(annotation) is Annotated:
-        return _read(get_args(annotation)[0], value)
-    if get_origin(annotation) in (Union, UnionType):
-        options = [option for option in get_args(annotation) if option is not type(None)]
-        return _read(options[0], value) if len(options) == 1 else value
-    if not isinstance(value, (list, tuple)):
-        return value
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return {pair[0]: _read(_annotation(annotation, pair[0]), pair[1]) for pair in value}
-    return _read_many(get_origin(annotation), get_args(annotation), value)
-
-
-def _read_many(origin: Any, of: tuple[Any, ...], value: list[Any] | tuple[Any, ...]) -> Any:
-    if origin is dict:
-        return {pair[0]: _read(of[1], pair[1]) for pair in value}
-    if origin is list:
-        return [_read(of[0], item) for item in value]
-    return tuple(tuple(item) if isinstance(item, list) else item for item in value)

@@ -22,6 +22,7 @@ from proveout.proto.events import (
     StageStarted,
     Stamped,
     ValidityFinding,
+    VerdictForeseen,
     VerdictReached,
 )
 
@@ -151,3 +152,9 @@ def test_the_end_says_how_it_ended() -> None:
         lines((0.0, STARTED), (75.0, end))[-1]
         == "[ 1:15] finished in 1 min 15 s: not all could be judged (exit code 3)"
     )
+
+
+def test_a_provisional_verdict_says_so_first() -> None:
+    early = VerdictForeseen(id="quick", title="T", severity="fail", outcome="FAIL", evidence="9 ms <= 5 ms \x1b[31m")
+    (line,) = lines((1.0, early), colour=True)
+    assert line.split("] ", 1)[1] == "provisional: FAIL quick: 9 ms <= 5 ms \\x1b[31m"

@@ -9,7 +9,19 @@ from pathlib import Path
 from proveout.coordinator import feed
 from proveout.coordinator.journal import Journal
 from proveout.coordinator.tail import Tail
-from proveout.proto.events import HostTick, Notice, RunFinished, StageFinished, StageProgress, Stamped
+from proveout.proto.events import (
+    AgentsTick,
+    HostTick,
+    IterationId,
+    IterationStarted,
+    Notice,
+    RunFinished,
+    StageFinished,
+    StageProgress,
+    Stamped,
+    TransactionsTick,
+    WaitsTick,
+)
 
 POLL_S = 0.02
 DEADLINE_S = 10.0
@@ -141,3 +153,23 @@ async def test_where_nobody_drives_a_run_there_is_nobody_to_stop_and_it_ends(tmp
     tail = Tail(tmp_path, POLL_S)
     assert [stamped.event for batch in [b async for b in tail.batches()] for stamped in batch] == [notice("one")]
     assert not await tail.stop()
+
+
+async def test_who_comes_late_is_told_the_newest_of_each_kind_of_this_iteration(tmp_path: Path) -> None:
+    one, two = (IterationId(stage="s", rung=1, repeat=repeat, attempt=1) for repeat in (1, 2))
+    begin = IterationStarted(id=two, rate=None, starts_in_s=0.0, ramp_up_s=0, measure_s=9, ramp_down_s=0)
+    ticks = [TransactionsTick(id=one, window="measure", seconds=n, transactions=()) for n in (1.0, 2.0)]
+    newest = TransactionsTick(id=two, window="measure", seconds=1.0, transactions=())
+    agents = [AgentsTick(lease_s=lease_s, beat_s=2.0, agents=()) for lease_s in (10.0, 11.0)]
+    with Journal(tmp_path) as journal:
+        async with feed.serving(tmp_path, asyncio.Queue()) as listener:
+            listener(journal.live(ticks[0]))
+            listener(journal.live(WaitsTick(id=one, host="h", capture="c", seconds=1.0, waits=())))
+            for agent in agents:
+                listener(journal.live(agent))
+            listener(journal.append(begin))
+            listener(journal.live(newest))
+            late = Watcher(tmp_path)
+            await late.until(3)
+            late.task.cancel()
+    assert set(late.events) == {begin, agents[1], newest}

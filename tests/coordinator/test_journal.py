@@ -81,8 +81,30 @@ ONE_OF_EACH: tuple[e.Event, ...] = (
         system="a",
         checks=(InvariantCheck(name="sum", holds=False, evidence="1 is not 2"),),
         seconds=0.1,
+        tallies={"NewOrder": 30_010},
     ),
     e.StageFinished(stage="s", outcome="ok", seconds=1.0, metrics={"rungs": {"4": {"tps": {"mean": 1.0}}}}),
+    e.VerdictForeseen(id="v", title="t", severity="warn", outcome="FAIL", evidence="e"),
+    e.TransactionsTick(
+        id=e.IterationId(stage="s", rung=4, repeat=1, attempt=1),
+        window="measure",
+        seconds=2.0,
+        transactions=(
+            e.TransactionLine(
+                name="t", tps=1.0, ok=2, logical_failures=0, errors=1, p50_us=1.0, p95_us=2.0, p99_us=3.0
+            ),
+        ),
+    ),
+    e.WaitsTick(
+        id=e.IterationId(stage="s", rung=4, repeat=1, attempt=1),
+        host="h",
+        capture="w",
+        seconds=2.0,
+        waits=(e.WaitLine(event="CPU", wait_class="CPU", seconds=1.0, db_time_fraction=1.0),),
+    ),
+    e.AgentsTick(
+        lease_s=10.0, beat_s=2.0, agents=(e.AgentLine(host="h", offset_ns=1, uncertainty_ns=2, silent_s=0.5),)
+    ),
     e.VerdictReached(
         id="v", title="t", severity="fail", outcome="PASS", check="c", evidence="ü ✓ \u0000", iterations=("s/4/1/1",)
     ),

@@ -92,6 +92,9 @@ class Judge:
     def metrics(self, stage: Any, facts: Facts, seconds: float, rows: int) -> events.Metrics:
         return {"seconds": seconds, "rows": rows}
 
+    def foreseen(self, facts: Facts) -> tuple[events.VerdictForeseen, ...]:
+        return ()
+
     def verdicts(self, facts: Facts) -> tuple[events.VerdictReached, ...]:
         return ()
 

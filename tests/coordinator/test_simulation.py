@@ -167,6 +167,14 @@ class Model:
     def metrics(self, stage: Stage, facts: Facts, seconds: float, rows: int) -> events.Metrics:
         return {"rows": rows, "n": len(facts.of_stage(stage.id))}
 
+    def foreseen(self, facts: Facts) -> tuple[events.VerdictForeseen, ...]:
+        """The contrary of what `verdicts` comes to: nothing may stand on it."""
+        evidence = f"{len(facts.stages_finished)} stages"
+        return tuple(
+            events.VerdictForeseen(id=c.id, title="", severity="fail", outcome="FAIL", evidence=evidence)
+            for c in PLAN.verdicts
+        )
+
     def verdicts(self, facts: Facts) -> tuple[events.VerdictReached, ...]:
         valid = [str(i.id) for i in facts.iterations if i.valid]
         return tuple(
@@ -229,6 +237,22 @@ def test_a_whole_run_in_order() -> None:
     ]
     systems = [e.system for e in world.events if isinstance(e, events.SystemUp)]
     assert systems == ["backend", "cache"], "the sink is up before its source"
+
+
+def test_what_is_foreseen_is_said_when_stages_end_and_decides_nothing() -> None:
+    world = simulate().world
+    told = [event for event in world.events if isinstance(event, events.VerdictForeseen | events.StageFinished)]
+    stages = [event for event in told if isinstance(event, events.StageFinished)]
+    foreseen = [event for event in told if isinstance(event, events.VerdictForeseen)]
+    assert [event.evidence for event in foreseen] == [
+        f"{n} stages" for n in range(1, len(stages))
+    ]  # not after the last
+    assert told[::2] == stages, "each is said right after its stage"
+    assert {event.outcome for event in foreseen} == {"FAIL"}
+    reached = [event for event in world.events if isinstance(event, events.VerdictReached)]
+    assert [event.outcome for event in reached] == ["PASS"]
+    assert isinstance(world.events[-1], events.RunFinished)
+    assert world.events[-1].exit_code == 0
 
 
 def what_of(world: World) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from proveout.coordinator import results, stats
 from proveout.coordinator.judging import by_interval, judge, opposite_bounds
-from proveout.coordinator.verdict import exit_code, holds, judge_probe, reach, undecided
+from proveout.coordinator.verdict import exit_code, foreseen, holds, judge_probe, reach, undecided
 from proveout.dsl.plan import Check, Expression, Ladder, Plan, Search, Where, Windows, to_data
 from proveout.proto.events import (
     Event,
@@ -26,6 +26,7 @@ from proveout.proto.events import (
     StageFinished,
     StageStarted,
     ValidityFinding,
+    VerdictForeseen,
     VerdictReached,
 )
 from proveout.proto.messages import InvariantCheck, Populated, TableCount, TableDifference
@@ -591,3 +592,44 @@ def test_undecided_says_what_to_do() -> None:
     assert "what to do: see the run's notices and its `capture:…` findings" in missing
     assert "what to do" not in verdict("base.at(4).tps >= 270", BASE).evidence
     assert "what to do" not in verdict("base.at(4).tps >= 330", BASE).evidence
+
+
+# ---- while the run goes on ---------------------------------------------------------------------------------------
+
+
+def needing(check: str, *needs: str) -> Check:
+    return Check(id=check, check=Expression(text=check, needs=needs))
+
+
+@pytest.mark.parametrize(
+    ("check", "needs", "told"),
+    [
+        ("base.at(4).tps.mean >= 250", ("base",), "PASS"),
+        ("base.at(4).tps.mean >= 350", ("base",), "FAIL"),
+        ("base.at(4).tps >= 300", ("base",), "INCONCLUSIVE"),  # all that it reads is there
+        ("fast.at(4).tps.mean >= 250", ("fast",), None),
+        ("fast.at(4).tps.mean >= base.at(4).tps.mean", ("base", "fast"), None),
+        ("base.at(4).tps.mean >= 350 && fast.at(4).tps.mean >= 1", ("base", "fast"), "FAIL"),  # whatever `fast` gives
+        ("base.at(4).tps.mean >= 250 && fast.at(4).tps.mean >= 1", ("base", "fast"), None),
+        ("base.at(4).tps.mean >= 250 || fast.at(4).tps.mean >= 1", ("base", "fast"), "PASS"),
+        ("base.at(4).tps.mean >= 250 && propagation.db.lost_rows == 0", ("base",), None),
+    ],
+)
+def test_what_can_be_said_before_the_end(check: str, needs: tuple[str, ...], told: str | None) -> None:
+    begun = StageStarted(stage="fast", kind="ladder", iterations=9, estimate_s=1.0)
+    history = [*BASE, begun, iteration("fast", 4, 1, 900.0)]
+    said = foreseen(plan(needing(check, *needs)), history)
+    assert [item.outcome for item in said] == ([told] if told else [])
+
+
+def test_verdicts_do_not_depend_on_what_was_foreseen() -> None:
+    written = plan(*(needing(f"base.at(4).tps.mean >= {limit}", "base") for limit in (250, 350)))
+    contrary: list[Event] = [
+        VerdictForeseen(id=check.id, title="", severity="fail", outcome=outcome, evidence="")
+        for check in written.verdicts
+        for outcome in ("INCONCLUSIVE", "FAIL", "PASS")
+    ]
+    mixed = [event for pair in zip(BASE, [*contrary, *BASE], strict=False) for event in pair]
+    without = [event for event in mixed if not isinstance(event, VerdictForeseen)]
+    assert len(mixed) > len(without)
+    assert reach(written, mixed) == reach(written, without)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from proveout.proto.events import (
+    AgentLine,
     AgentLost,
+    AgentsTick,
     AgentUp,
     Event,
     HostTick,
@@ -22,10 +24,14 @@ from proveout.proto.events import (
     StageProgress,
     StageStarted,
     Stamped,
+    TransactionLine,
+    TransactionsTick,
     TransactionSummary,
     ValidityFinding,
+    VerdictForeseen,
     VerdictReached,
     WaitLine,
+    WaitsTick,
 )
 
 START_S = 1_767_225_600.0  # 2026-01-01 00:00 UTC
@@ -137,6 +143,58 @@ def climbing() -> list[Event]:
         HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.1}),
         HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.3}),
         HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.5}),
+        transactions(16, 1, "measure", 6.0),
+        waits(16, 1, 6.0),
+        agents(db1=0.4, client1=1.1),
+    ]
+
+
+def transactions(rung: int, repeat: int, window: str, seconds: float) -> TransactionsTick:
+    kinds = ("GetSubscriberData", "GetAccessData", "UpdateLocation", HOSTILE)
+    lines = tuple(
+        TransactionLine(
+            name=name, tps=2300.0 / n, ok=int(2100 * seconds / n), logical_failures=int(200 * seconds / n), errors=n - 1,
+            p50_us=250.0 * n, p95_us=880.0 * n, p99_us=2100.0 * n,
+        )
+        for n, name in enumerate(kinds, 1)
+    )  # fmt: skip
+    return TransactionsTick(id=identity(rung, repeat), window=window, seconds=seconds, transactions=lines)  # type: ignore[arg-type]
+
+
+def waits(rung: int, repeat: int, seconds: float) -> WaitsTick:
+    lines = (
+        WaitLine(event="CPU", wait_class="CPU", seconds=5.2, db_time_fraction=0.65),
+        WaitLine(event="WALWrite", wait_class="LWLock", seconds=2.8, db_time_fraction=0.35),
+    )
+    return WaitsTick(id=identity(rung, repeat), host="db1", capture="waits", seconds=seconds, waits=lines)
+
+
+def agents(**silent_s: float) -> AgentsTick:
+    lines = tuple(
+        AgentLine(host=host, offset_ns=118_000, uncertainty_ns=31_000, silent_s=silence)
+        for host, silence in silent_s.items()
+    )
+    return AgentsTick(lease_s=10.0, beat_s=2.0, agents=lines)
+
+
+def foreseen(name: str, outcome: str) -> VerdictForeseen:
+    return VerdictForeseen(
+        id=name, title=f"What {name} says", severity="fail", outcome=outcome,  # type: ignore[arg-type]
+        evidence="base.at(4).tps.mean is 6,110 (95 % CI 5,970 … 6,250, n = 3), wanted at least 6,000",
+    )  # fmt: skip
+
+
+def searching() -> list[Event]:
+    """The ladder has ended, so two verdicts can be told; the search goes on; an agent has missed its beats."""
+    return [
+        *climbing(),
+        ended(16, 1, 9000.0),
+        StageFinished(stage="base", outcome="ok", seconds=120.0),
+        foreseen("scales", "PASS"),
+        foreseen("quick", "FAIL"),
+        StageStarted(stage="cap", kind="search", iterations=8, estimate_s=60.0),
+        ProbeFinished(stage="cap", probe=1, phase="bracket", rate=4000.0, accepted=True, evidence="lag does not grow"),
+        agents(db1=0.4, client1=6.2),
     ]
 
 

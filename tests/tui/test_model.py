@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from proveout.proto.events import (
+    AgentLine,
     AgentLost,
+    AgentsTick,
     AgentUp,
     Event,
     FactsTaken,
@@ -33,11 +35,15 @@ from proveout.proto.events import (
     StageStarted,
     Stamped,
     SystemUp,
+    TransactionsTick,
     ValidityFinding,
+    VerdictForeseen,
     VerdictReached,
+    WaitsTick,
 )
 from proveout.proto.messages import Populated
-from proveout.tui.model import NOTICES_MAX, TICKS_MAX, RunView, reduce
+from proveout.tui.model import NOTICES_MAX, TICKS_MAX, HostView, RunView, reduce
+from proveout.tui.widgets.tables import lease
 
 PLAN = {
     "stages": [
@@ -248,3 +254,63 @@ def test_every_kind_of_event_is_understood() -> None:
     assert view.stages[1].cut is not None
     assert set(view.systems) == {"db"}
     assert set(view.propagations) == {"a"}
+
+
+def test_a_verdict_that_is_reached_takes_the_place_of_the_provisional_one() -> None:
+    early = [
+        VerdictForeseen(id=name, title="", severity="fail", outcome="FAIL", evidence="e") for name in ("one", "two")
+    ]
+    again = dataclasses.replace(early[0], outcome="PASS")
+    view = view_of(STARTED, *early, again)
+    assert view.foreseen == (early[1], again)
+    assert view.told == {"one", "two"}
+    reached = VerdictReached(id="one", title="", severity="fail", outcome="FAIL", check="c", evidence="e")
+    view = view_of(reached, view=view)
+    assert (view.foreseen, view.verdicts) == ((early[1],), (reached,))
+    assert [line.text for line in view.log][-4:] == [
+        "verdict one: FAIL so far", "verdict two: FAIL so far", "verdict one: PASS so far", "verdict one: FAIL"
+    ]  # fmt: skip
+
+
+def moving(identity: IterationId, window: Any, seconds: float) -> TransactionsTick:
+    return TransactionsTick(id=identity, window=window, seconds=seconds, transactions=())
+
+
+def test_what_moves_is_of_the_iteration_under_way_and_of_its_measure_window_to_the_end() -> None:
+    one, two = (IterationId(stage="base", rung=4, repeat=repeat, attempt=1) for repeat in (1, 2))
+    begin = IterationStarted(id=one, rate=None, starts_in_s=0.3, ramp_up_s=1, measure_s=2, ramp_down_s=1)
+    waits = WaitsTick(id=one, host="db", capture="w", seconds=1.0, waits=())
+    view = view_of(STARTED, begin, moving(one, "ramp_up", 1.0), moving(one, "measure", 2.0), waits)
+    assert view.transactions == moving(one, "measure", 2.0)
+    assert view.waits == {"w on db": waits}
+    view = view_of(moving(one, "ramp_down", 1.0), moving(two, "measure", 9.0), view=view)
+    assert view.transactions == moving(one, "measure", 2.0)
+    view = view_of(IterationVoided(id=one, reason="r", rerun=True), moving(one, "measure", 3.0), view=view)
+    assert (view.transactions, dict(view.waits)) == (None, {})
+
+
+def test_agents_that_are_up_say_how_they_stand_and_lost_ones_stay_lost() -> None:
+    up = AgentUp(host="a", agent_version="1", machine_id="m", cores=2, offset_ns=1, uncertainty_ns=1)
+    line = AgentLine(host="a", offset_ns=5, uncertainty_ns=6, silent_s=7.0, connected=False)
+    stranger = dataclasses.replace(line, host="b")
+    tick = AgentsTick(lease_s=10.0, beat_s=2.0, agents=(line, stranger))
+    view = view_of(STARTED, up, tick)
+    host = view.hosts["a"]
+    assert (host.offset_ns, host.uncertainty_ns, host.silent_s, host.connected) == (5, 6, 7.0, False)
+    assert set(view.hosts) == {"a"}
+    view = view_of(AgentLost(host="a", reason="r"), dataclasses.replace(tick, agents=()), up, view=view)
+    assert view.hosts["a"].connected
+    assert view.hosts["a"].silent_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        (HostView(name="h"), "· not yet"),
+        (HostView(name="h", up=True, silent_s=4.0), "✓ up, has lease"),
+        (HostView(name="h", up=True, silent_s=6.4), "! silent 6 s of 10"),
+        (HostView(name="h", up=True, silent_s=3.0, connected=False), "! dialling again, lease ends in 7 s"),
+    ],
+)
+def test_the_lease_is_said_in_words(host: HostView, said: str) -> None:
+    assert lease(host, lease_s=10.0, beat_s=2.0) == said

@@ -26,6 +26,7 @@ SMALL, LARGE = (80, 24), (200, 60)
 STATES: dict[str, Callable[[], list[Event]]] = {
     "populating": histories.populating,
     "climbing": histories.climbing,
+    "searching": histories.searching,
     "troubled": histories.troubled,
     "judged": histories.judged,
 }

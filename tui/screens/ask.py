@@ -24,10 +24,11 @@ Ctrl+P       all commands
 q            quit: detach (the run goes on) or stop the run
 In a replay: Space stands still, + and - change the speed.
 
-Signs: · waiting   ▶ running   ✓ done, PASS, up   ✗ failed, FAIL, lost, invalid   ? INCONCLUSIVE   – left out   ! look at this
+Signs: · waiting   ▶ running   ✓ done, PASS, up   ✗ failed, FAIL, lost, invalid   ? INCONCLUSIVE   – left out   ! look at this   ~ provisional
 TPS chart: the measure window is filled, ramps are a thin line, vertical lines are where a window begins.
 Ladder: means over the valid repeats; │ is their 95 % interval (Student's t). The verdicts' own intervals are in the report.
-Transactions and waits are of the newest iteration that has ended. Verdicts are undecided until the run judges them.
+Transactions and waits are of the measure window so far, else of the newest iteration that has ended: the title says which.
+A verdict with ~ is what the stages that have ended come to; it may change, and the run judges it anew at its end.
 """
 
 
@@ -64,8 +65,12 @@ class HelpScreen(ModalScreen[None]):
 
     BINDINGS = [Binding("escape,q,question_mark", "dismiss", "Close")]  # noqa: RUF012 - Textual's form
 
+    def __init__(self, text: str = HELP) -> None:
+        super().__init__()
+        self._text = text
+
     def compose(self) -> ComposeResult:
         """One page, which scrolls where the terminal is small."""
         with VerticalScroll(id="help"):
-            yield Static(Text(HELP))
+            yield Static(Text(self._text))
         yield Footer()

@@ -70,13 +70,13 @@ class RunScreen(Screen[None]):
                 with Vertical(id="live"):
                     yield RateChart()
                     yield ResponseChart()
-                    yield Rows(tables.TRANSACTIONS, tables.transactions, id="live-transactions")
+                    yield _transactions("live-transactions")
                     yield Rows(tables.HOSTS, tables.hosts, id="live-hosts")
                 yield LadderChart(id="ladder")
-                yield Rows(tables.TRANSACTIONS, tables.transactions, id="transactions")
+                yield _transactions("transactions")
                 yield Rows(tables.HOSTS, tables.hosts, id="hosts")
                 with Vertical(id="waits"):
-                    yield Rows(tables.WAITS, tables.waits, id="wait-rows")
+                    yield Rows(tables.WAITS, tables.waits, id="wait-rows", titled=tables.waits_of)
                     yield Rows(tables.LAGS, tables.lags, id="lag-rows")
                 yield Rows(tables.PROBES, tables.probes, id="search")
                 yield Verdicts(id="verdicts")
@@ -139,6 +139,10 @@ class RunScreen(Screen[None]):
     def action_leave(self) -> None:
         """Out of the filter."""
         self.query_one(PlanTree).focus()
+
+
+def _transactions(id: str) -> Rows:
+    return Rows(tables.TRANSACTIONS, tables.transactions, id=id, titled=tables.transactions_of)
 
 
 def _is_seen(node: DOMNode) -> bool:

@@ -12,8 +12,9 @@ from typing import TypeAlias
 from rich.text import Text
 from textual.widgets import DataTable
 
+from proveout.proto.events import IterationId, TransactionLine, WaitLine
 from proveout.tui.model import HostView, RunView
-from proveout.tui.text import latency, number, percent, safe, size
+from proveout.tui.text import latency, number, percent, safe, sizes
 
 Row: TypeAlias = tuple[str, ...]
 HOSTS_MAX = 128
@@ -21,21 +22,60 @@ BUSIEST = 20
 CALM_ROWS = 32
 """A longer table changes in every second frame only: drawing its cells is most of what the screen costs."""
 
+_STYLES = {"✗": "bold red", "✓": "green", "!": "bold yellow"}
+
 TRANSACTIONS: Row = ("transaction", "per s", "ok", "logical", "errors", "p50", "p95", "p99")
-HOSTS: Row = ("host", "agent", "CPU", "memory", "disk r/w per s", "net in/out per s", "clock ± bound")
+HOSTS: Row = ("host", "agent", "CPU", "memory used / all", "disk r/w B/s", "net in/out B/s", "clock ± bound")
 WAITS: Row = ("wait", "class", "seconds", "DB time", "average")
 LAGS: Row = ("lag", "now", "slope per s")
 PROBES: Row = ("search", "probe", "phase", "rate per s", "accepted", "on what evidence")
 
 
 def transactions(view: RunView) -> list[Row]:
-    """Every transaction type of the newest iteration that has ended."""
+    """Every transaction type: of the window under way as far as it has come, else of the newest iteration that has ended."""
+    if view.transactions is not None:
+        return [_moving(line) for line in view.transactions.transactions]
     found = []
     for item in view.last.transactions if view.last else ():
         times = [latency(item.response.get(key)) for key in ("p50_us", "p95_us", "p99_us")]
         counts = [number(item.ok), number(item.logical_failures), number(sum(item.errors.values()))]
         found.append((safe(item.name), number(item.tps), *counts, *times))
     return found
+
+
+def _moving(line: TransactionLine) -> Row:
+    counts = (number(line.ok), number(line.logical_failures), number(line.errors))
+    times = (line.p50_us, line.p95_us, line.p99_us) if line.ok + line.logical_failures else (None, None, None)
+    return (safe(line.name), number(line.tps), *counts, *(latency(time) for time in times))
+
+
+def transactions_of(view: RunView) -> str:
+    """What the table of transactions is of."""
+    if view.transactions is not None:
+        now = view.transactions
+        if now.window == "measure":
+            return f"transactions: {_name(now.id)}, measure window so far, {now.seconds:.0f} s"
+        return f"transactions: {_name(now.id)}, ramp-up, which does not count"
+    return f"transactions: {_ended(view)}"
+
+
+def waits_of(view: RunView) -> str:
+    """What the table of waits is of."""
+    if view.waits:
+        now = next(iter(view.waits.values()))
+        return f"waits: {_name(now.id)}, measure window so far, {now.seconds:.0f} s"
+    return f"waits: {_ended(view)}"
+
+
+def _name(identity: IterationId) -> str:
+    again = f", attempt {identity.attempt}" if identity.attempt > 1 else ""
+    return f"{safe(identity.stage)}, {identity.rung} thr, #{identity.repeat}{again}"
+
+
+def _ended(view: RunView) -> str:
+    if view.last is None:
+        return "no iteration yet"
+    return f"{_name(view.last.id)}, {'which has ended' if view.last.valid else '✗ INVALID'}"
 
 
 def readings(host: HostView) -> Mapping[str, float]:
@@ -50,26 +90,37 @@ def readings(host: HostView) -> Mapping[str, float]:
     return found
 
 
-def _host(host: HostView) -> Row:
+def _host(host: HostView, lease_s: float, beat_s: float) -> Row:
     now = readings(host)
-    state = f"✗ LOST: {safe(host.lost)}" if host.lost else ("✓ up" if host.up else "· not yet")
+    state = f"✗ LOST: {safe(host.lost)}" if host.lost else lease(host, lease_s, beat_s)
     total = now.get("memory.total_bytes")
-    memory = f"{size(now.get('memory.used_bytes'))} of {size(total)}" if total else "-"
+    memory = sizes(now.get("memory.used_bytes"), total) if total else "-"
     disk = _both(now, "disk.read_bytes_per_s", "disk.write_bytes_per_s")
     network = _both(now, "network.received_bytes_per_s", "network.sent_bytes_per_s")
     offset = f"{latency(host.offset_ns / 1e3)} ± {latency(host.uncertainty_ns / 1e3)}" if host.up else "-"
     return (safe(host.name), state, percent(now.get("cpu.busy_fraction")), memory, disk, network, offset)
 
 
+def lease(host: HostView, lease_s: float, beat_s: float) -> str:
+    """Whether the agent is up and holds its lease: one that has missed a beat is said to be silent, with what is left."""
+    if not host.up:
+        return "· not yet"
+    if not host.connected:
+        return f"! dialling again, lease ends in {max(lease_s - host.silent_s, 0.0):.0f} s"
+    if lease_s and host.silent_s > 2.0 * beat_s:
+        return f"! silent {host.silent_s:.0f} s of {lease_s:.0f}"
+    return "✓ up, has lease" if lease_s else "✓ up"
+
+
 def _both(now: Mapping[str, float], one: str, other: str) -> str:
-    return f"{size(now.get(one))} / {size(now.get(other))}" if one in now or other in now else "-"
+    return sizes(now.get(one), now.get(other)) if one in now or other in now else "-"
 
 
 def hosts(view: RunView) -> list[Row]:
     """Every host; of very many those that are lost and the busiest, after a line that sums all up."""
     everyone = list(view.hosts.values())
     if len(everyone) <= HOSTS_MAX:
-        return [_host(host) for host in everyone]
+        return [_host(host, view.lease_s, view.beat_s) for host in everyone]
     lost = [host for host in everyone if host.lost]
     busy = sorted(
         ((host.readings.get("host", {}).get("cpu.busy_fraction", 0.0), host.name) for host in everyone), reverse=True
@@ -78,16 +129,20 @@ def hosts(view: RunView) -> list[Row]:
     up = sum(host.up for host in everyone)
     head = (f"{len(everyone):,} hosts", f"{up:,} up, {len(lost):,} lost", f"median {middle}", "-", "-", "-", "-")
     shown = [*lost[:BUSIEST], *(view.hosts[name] for _, name in busy[:BUSIEST] if not view.hosts[name].lost)]
-    return [head, *(_host(host) for host in shown)]
+    return [head, *(_host(host, view.lease_s, view.beat_s) for host in shown)]
 
 
 def waits(view: RunView) -> list[Row]:
-    """The top waits of the newest iteration that has ended."""
-    found = view.last.waits if view.last else ()
-    return [
-        (safe(w.event), safe(w.wait_class), f"{w.seconds:.3g}", percent(w.db_time_fraction), latency(w.average_us))
-        for w in found
-    ]
+    """The top waits: of the measure window as far as it has come, else of the newest iteration that has ended."""
+    if len(view.waits) > 1:
+        return [_wait(line, f"{name}: ") for name, tick in view.waits.items() for line in tick.waits]
+    moving = [line for tick in view.waits.values() for line in tick.waits]
+    return [_wait(line) for line in moving or (view.last.waits if view.last and not view.waits else ())]
+
+
+def _wait(line: WaitLine, where: str = "") -> Row:
+    spent, share = f"{line.seconds:.3g}", percent(line.db_time_fraction)
+    return (safe(f"{where}{line.event}"), safe(line.wait_class), spent, share, latency(line.average_us))
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
@@ -126,11 +181,19 @@ def probes(view: RunView) -> list[Row]:
 class Rows(DataTable[Text]):
     """A table that is fed whole and changes only what differs."""
 
-    def __init__(self, head: Row, made: Callable[[RunView], list[Row]], *, id: str) -> None:
+    def __init__(
+        self,
+        head: Row,
+        made: Callable[[RunView], list[Row]],
+        *,
+        id: str,
+        titled: Callable[[RunView], str] | None = None,
+    ) -> None:
         super().__init__(id=id, cursor_type="row", zebra_stripes=True)
-        self._head, self._made = head, made
+        self._head, self._made, self._titled = head, made, titled
         self._shown: list[Row] = []
         self._calm = False
+        self._title = ""
 
     def on_mount(self) -> None:
         """The columns."""
@@ -139,6 +202,8 @@ class Rows(DataTable[Text]):
 
     def show(self, view: RunView) -> None:
         """Bring the cells up to date."""
+        if self._titled is not None and (title := self._titled(view)) != self._title:
+            self._title, self.border_title = title, Text(title)
         rows = self._made(view)
         self._calm = len(rows) == len(self._shown) > CALM_ROWS and not self._calm
         if rows == self._shown or self._calm:
@@ -160,5 +225,5 @@ class Rows(DataTable[Text]):
 
     @staticmethod
     def _cell(text: str) -> Text:
-        style = "bold red" if text.startswith("✗") else "green" if text.startswith("✓") else ""
+        style = _STYLES.get(text[:1], "")
         return Text(text, style=style, no_wrap=True)

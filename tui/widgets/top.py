@@ -22,6 +22,8 @@ STATES = {
     "interrupted": ("■", "bold yellow"),
 }
 OUTCOMES = {"PASS": ("✓", "green"), "FAIL": ("✗", "bold red"), "INCONCLUSIVE": ("?", "bold yellow")}
+PROVISIONAL = "~"
+"""Before the sign of a verdict that may still change."""
 _LABEL = 26
 
 
@@ -39,7 +41,11 @@ def headline(view: RunView, note: str = "") -> Text:
     for outcome, (mark, colour) in OUTCOMES.items():
         if counted[outcome]:
             text.append(f"  {mark} {counted[outcome]} {outcome}", style=colour)
-    if waiting := len(set(view.planned_verdicts) - {verdict.id for verdict in view.verdicts}):
+    early = Counter[str](verdict.outcome for verdict in view.foreseen)
+    for outcome, (mark, colour) in OUTCOMES.items():
+        if early[outcome]:
+            text.append(f"  {PROVISIONAL}{mark} {early[outcome]}", style=colour)
+    if waiting := len(set(view.planned_verdicts) - view.told):
         text.append(f"  · {waiting} undecided", style="dim")
     return text
 
@@ -105,7 +111,11 @@ class Top(Static):
 
     def show(self, view: RunView, note: str) -> None:
         """Draw the three lines."""
-        self.update(Text("\n").join([headline(view, note), progress(view, self.size.width or 80)]))
+        self.update(
+            Text("\n", no_wrap=True, overflow="ellipsis").join(
+                [headline(view, note), progress(view, self.size.width or 80)]
+            )
+        )
 
 
 class Alert(Static):

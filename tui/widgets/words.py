@@ -12,16 +12,17 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
-from proveout.tui.model import LogLine, RunView
+from proveout.tui.log import LogLine
+from proveout.tui.model import RunView
 from proveout.tui.text import safe
-from proveout.tui.widgets.top import OUTCOMES
+from proveout.tui.widgets.top import OUTCOMES, PROVISIONAL
 
 LEVELS = {"info": (" ", ""), "warning": ("!", "yellow"), "error": ("✗", "bold red")}
 SHOWN_MAX = 400
 
 
 def verdict_text(view: RunView) -> Text:
-    """Those that are reached, then those that are not yet decidable."""
+    """Those that are reached, then what others come to so far, then those of which nothing can be said yet."""
     text = Text()
     for verdict in view.verdicts:
         sign, style = OUTCOMES[verdict.outcome]
@@ -29,9 +30,14 @@ def verdict_text(view: RunView) -> Text:
         text.append(safe(verdict.id), style="bold")
         text.append(f"  {safe(verdict.title)}\n")
         text.append(f"    {safe(verdict.evidence)}\n", style="dim")
-    reached = {verdict.id for verdict in view.verdicts}
+    for early in view.foreseen:
+        sign, style = OUTCOMES[early.outcome]
+        text.append(f"{PROVISIONAL}{sign} {early.outcome} so far ", style=style)
+        text.append(safe(early.id), style="bold")
+        text.append(f"  {safe(early.title)}\n")
+        text.append(f"    provisional: {safe(early.evidence)}\n", style="dim")
     for name in view.planned_verdicts:
-        if name not in reached:
+        if name not in view.told:
             text.append(f"· {safe(name)}  undecided\n", style="dim")
     return text if text else Text("This plan has no verdicts yet.")
 
@@ -66,7 +72,7 @@ class Verdicts(VerticalScroll):
 
     def show(self, view: RunView) -> None:
         """Bring the text up to date."""
-        now = (view.verdicts, view.planned_verdicts)
+        now = (view.verdicts, view.foreseen, view.planned_verdicts)
         if now == self._drawn:
             return
         self._drawn = now

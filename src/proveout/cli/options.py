@@ -49,6 +49,14 @@ CodeQuality: TypeAlias = Annotated[
 GitlabMetrics: TypeAlias = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the main figures as GitLab's metrics report.")
 ]
+MetricsAddress: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="ADDR",
+        help="Serve OpenMetrics while it runs, for Prometheus: PORT (on loopback), HOST:PORT, or the path of a Unix socket.",
+    ),
+]
 
 
 def parse_overrides(words: list[str] | None) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from proveout.cli.options import Annotations, AnnotationsOption, CodeQuality, GitlabMetrics
+from proveout.cli.options import Annotations, AnnotationsOption, CodeQuality, GitlabMetrics, MetricsAddress
 from proveout.cli.screened import TellFd
 
 EPILOG = """Examples:
@@ -32,43 +32,35 @@ def resume(
     codequality: CodeQuality = None,
     gitlab_metrics: GitlabMetrics = None,
     annotations: AnnotationsOption = Annotations.auto,
+    metrics: MetricsAddress = None,
     tell_fd: TellFd = None,
 ) -> None:
     """Go on with a run at its first unfinished iteration; finished ones are not run again.
 
     The plan must be the one that the run began with. Exit codes as of `run`.
     """
-    from proveout import __version__
     from proveout.cli import screened, sitting
     from proveout.coordinator import resume as resuming
     from proveout.coordinator import store
     from proveout.coordinator.dsn import external_endpoints
+    from proveout.coordinator.exporter import server
     from proveout.coordinator.journal import Journal
-    from proveout.coordinator.run import Sitting
-    from proveout.dsl.describe import estimate_s
 
     if screened.wanted(headless=headless or annotations is Annotations.github):
         files = {"runs_dir": runs_dir, "junit": junit, "json": json, "summary": summary}
         files |= {"codequality": codequality, "gitlab_metrics": gitlab_metrics}
-        raise typer.Exit(screened.run(["resume", run, *screened.words(None, files)]))
+        raise typer.Exit(screened.run(["resume", run, *screened.words(None, files, metrics=metrics)]))
     directory = store.find(store.runs_directory(runs_dir, os.environ), run)
-    with Journal(directory.path) as journal:
+    with server.bound(metrics) as listening, Journal(directory.path) as journal:
         found = resuming.examine(directory)
         earlier = {name: Path(path) for name, path in found.command.outputs.items()}
         chosen = dict(zip(sitting.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
         outputs = sitting.check_outputs({name: chosen[name] or earlier.get(name) for name in sitting.OUTPUTS})
         pki_dir = found.command.pki or os.environ.get(sitting.PKI_VARIABLE)
-        arranged = Sitting(
-            plan=found.plan,
-            directory=directory,
-            version=__version__,
-            external=external_endpoints(found.plan, os.environ),
-            credentials=sitting.remote_credentials(found.plan, pki_dir),
-            estimates_s={stage.id: estimate_s(stage, found.plan) for stage in found.plan.stages},
-            crashed=found.crashed,
-            policy=Path(found.command.policy) if found.command.policy else None,
-        )
+        external = external_endpoints(found.plan, os.environ)
+        credentials = sitting.remote_credentials(found.plan, pki_dir)
+        arranged = sitting.arrange(found.plan, directory, found.command, external, credentials, crashed=found.crashed)
         screened.tell(tell_fd, directory.path)
         show = sitting.printer(headless=headless, earlier=found.events)
-        exit_code = sitting.sit(arranged, journal, show, outputs, annotations)
+        exit_code = sitting.sit(arranged, journal, show, outputs, annotations, metrics=listening)
     raise typer.Exit(exit_code)

@@ -15,6 +15,7 @@ from proveout.cli.options import (
     CodeQuality,
     GitlabMetrics,
     Inventory,
+    MetricsAddress,
     Overrides,
     PlanFile,
     PolicyFile,
@@ -47,6 +48,7 @@ def run(
     codequality: CodeQuality = None,
     gitlab_metrics: GitlabMetrics = None,
     annotations: AnnotationsOption = Annotations.auto,
+    metrics: MetricsAddress = None,
     pki: Annotated[
         Path | None,
         typer.Option(
@@ -61,19 +63,18 @@ def run(
     Exit codes: 0 every verdict passed, 1 a verdict failed, 2 the plan or command line is wrong, 3 inconclusive,
     4 the infrastructure failed, 130 interrupted.
     """
-    from proveout import __version__
     from proveout.cli import screened, sitting
     from proveout.coordinator import store
     from proveout.coordinator.dsn import external_endpoints
+    from proveout.coordinator.exporter import server
     from proveout.coordinator.journal import Journal
-    from proveout.coordinator.run import Sitting
     from proveout.dsl.compiler import compile_plan
-    from proveout.dsl.describe import estimate_s
 
     outputs = dict(zip(sitting.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
     if screened.wanted(headless=headless or annotations is Annotations.github):
         files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy, **outputs}
-        raise typer.Exit(screened.run(["run", str(plan), *screened.words(parameters, files)]))
+        words = screened.words(parameters, files, metrics=metrics)
+        raise typer.Exit(screened.run(["run", str(plan), *words]))
     overrides = parse_overrides(parameters)
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
     checked = sitting.check_outputs(outputs)
@@ -88,17 +89,12 @@ def run(
         policy=str(policy.absolute()) if policy else None,
         outputs=checked,
     )
-    directory = store.create(store.runs_directory(runs_dir, os.environ), compiled, command, datetime.now().astimezone())
-    arranged = Sitting(
-        plan=compiled,
-        directory=directory,
-        version=__version__,
-        external=external,
-        credentials=credentials,
-        policy=policy.absolute() if policy else None,
-        estimates_s={stage.id: estimate_s(stage, compiled) for stage in compiled.stages},
-    )
-    with Journal(directory.path) as journal:
-        screened.tell(tell_fd, directory.path)  # a watcher opens the journal
-        exit_code = sitting.sit(arranged, journal, sitting.printer(headless=headless), checked, annotations)
+    with server.bound(metrics) as listening:
+        runs = store.runs_directory(runs_dir, os.environ)
+        directory = store.create(runs, compiled, command, datetime.now().astimezone())
+        arranged = sitting.arrange(compiled, directory, command, external, credentials)
+        with Journal(directory.path) as journal:
+            screened.tell(tell_fd, directory.path)  # a watcher opens the journal
+            show = sitting.printer(headless=headless)
+            exit_code = sitting.sit(arranged, journal, show, checked, annotations, metrics=listening)
     raise typer.Exit(exit_code)

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,12 +22,14 @@ from proveout.proto.events import Stamped
 
 if TYPE_CHECKING:
     from proveout.cli.headless import HeadlessPrinter
+    from proveout.coordinator.exporter.server import Listening
     from proveout.coordinator.journal import Journal
     from proveout.coordinator.pki import Credentials
     from proveout.coordinator.results import RunResults
-    from proveout.coordinator.run import Sitting
-    from proveout.coordinator.store import RunDirectory
+    from proveout.coordinator.run import Listener, Sitting
+    from proveout.coordinator.store import Command, RunDirectory
     from proveout.dsl.plan import Plan
+    from proveout.proto.messages import Endpoint
 
 PKI_VARIABLE = "PROVEOUT_PKI"
 OUTPUTS = ("junit", "json", "summary", "codequality", "gitlab-metrics")
@@ -99,21 +102,51 @@ def printer(*, headless: bool, earlier: Sequence[Stamped] = ()) -> HeadlessPrint
     return made
 
 
+def arrange(
+    plan: Plan,
+    directory: RunDirectory,
+    command: Command,
+    external: Mapping[str, Endpoint],
+    credentials: Credentials | None,
+    *,
+    crashed: bool = False,
+) -> Sitting:
+    """All that one coordinator needs; `crashed` as in `coordinator.run`."""
+    from proveout import __version__
+    from proveout.coordinator.run import Sitting
+    from proveout.dsl.describe import estimate_s
+
+    return Sitting(
+        plan=plan,
+        directory=directory,
+        version=__version__,
+        external=external,
+        credentials=credentials,
+        estimates_s={stage.id: estimate_s(stage, plan) for stage in plan.stages},
+        crashed=crashed,
+        policy=Path(command.policy) if command.policy else None,
+    )
+
+
 def sit(
     sitting: Sitting,
     journal: Journal,
     show: HeadlessPrinter,
     outputs: Mapping[str, str],
     annotations: Annotations = Annotations.auto,
+    *,
+    metrics: Listening | None = None,
 ) -> int:
-    """Run to the end, write the results, and give the exit code."""
-    exit_code = asyncio.run(_run(sitting, journal, show))
+    """Run to the end, write the results, and give the exit code; scrapers are served meanwhile."""
+    exit_code = asyncio.run(_run(sitting, journal, show, metrics))
     report(sitting.directory, outputs, annotations)
     return exit_code
 
 
-async def _run(sitting: Sitting, journal: Journal, show: HeadlessPrinter) -> int:
+async def _run(sitting: Sitting, journal: Journal, show: HeadlessPrinter, metrics: Listening | None) -> int:
     from proveout.coordinator import feed
+    from proveout.coordinator.exporter import server
+    from proveout.coordinator.journal import read
     from proveout.coordinator.run import run
 
     interrupts: asyncio.Queue[None] = asyncio.Queue()
@@ -122,8 +155,14 @@ async def _run(sitting: Sitting, journal: Journal, show: HeadlessPrinter) -> int
     for number in signals:
         loop.add_signal_handler(number, _interrupt, interrupts)
     try:
-        async with feed.serving(sitting.directory.path, interrupts) as watched:
-            ended = await run(sitting, journal, [show, watched], interrupts=interrupts)
+        async with AsyncExitStack() as around:
+            listeners: list[Listener] = [show]
+            listeners.append(await around.enter_async_context(feed.serving(sitting.directory.path, interrupts)))
+            if metrics is not None:
+                sys.stdout.write(f"metrics are at {metrics.shown}\n")
+                earlier = read(sitting.directory.path)
+                listeners.append(await around.enter_async_context(server.serving(metrics, earlier)))
+            ended = await run(sitting, journal, listeners, interrupts=interrupts)
     finally:
         for number in signals:
             loop.remove_signal_handler(number)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from proveout.coordinator.store import RunDirectory
+    from proveout.tui.source import Source
 
 EPILOG = """Examples:
 
@@ -24,19 +28,26 @@ def watch(
         Path | None, typer.Option(help="Where run directories are [default: $PROVEOUT_RUNS_DIR, or ./runs].")
     ] = None,
 ) -> None:
-    """Show a run in the whole terminal: live while it is driven, else replayed from its journal.
+    """Show a run in the whole terminal: live while it is driven, else replayed from its journal and its samples.
 
     As many as like may watch a run; leaving never disturbs it. Exit code 0, or 2 when there is no such run or no terminal.
     """
     from proveout.cli import screened
     from proveout.coordinator import store
-    from proveout.coordinator.journal import is_driven, read
-    from proveout.coordinator.tail import Tail
-    from proveout.tui.source import Pace, Replay, Source
 
     screened.need_terminal()
     directory = store.find(store.runs_directory(runs_dir, os.environ), run)
-    source: Source = (
-        Tail(directory.path) if is_driven(directory.path) else Replay(read(directory.path), Pace(speed=speed))
-    )
-    screened.show(source)
+    screened.show(source(directory, speed))
+
+
+def source(directory: RunDirectory, speed: float) -> Source:
+    """The run as it happens while somebody drives it, else as it happened."""
+    from proveout.coordinator.journal import is_driven, read
+    from proveout.coordinator.replay import Moved
+    from proveout.coordinator.tail import Tail
+    from proveout.tui.source import Pace, Replay
+
+    if is_driven(directory.path):
+        return Tail(directory.path)
+    events = read(directory.path)
+    return Replay(events, Pace(speed=speed), moving=Moved(events, directory.samples))

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from proveout.agent.load.gather import Gatherer, merged, pack, unpack
+from proveout.agent.load.gather import Gatherer, Total, pack, unpack
 from proveout.proto import histogram
 from proveout.proto.messages import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 
@@ -39,7 +39,10 @@ def workers(count: int, *, is_open: bool) -> list[tuple[TransactionLoad, ...]]:
 @pytest.mark.parametrize("is_open", [False, True])
 def test_what_is_merged_is_what_adding_histograms_gives(is_open: bool) -> None:
     parts = workers(20, is_open=is_open)
-    found = merged([unpack(pack(part, is_open=is_open)) for part in parts], NAMES, is_open=is_open)
+    total = Total(NAMES, is_open=is_open)
+    for part in parts:
+        total.add(unpack(pack(part, is_open=is_open)))
+    found = total.transactions()
     for row, name in enumerate(NAMES):
         column = [part[row] for part in parts]
         for kind in ("service", "response", "schedule"):
@@ -68,6 +71,28 @@ def test_a_second_is_given_when_every_worker_has_told_it_and_in_order() -> None:
     assert gatherer.seconds() == []
 
 
+def test_a_second_that_a_worker_tells_twice_counts_once() -> None:
+    one, other = workers(2, is_open=True)
+    gatherer = Gatherer(NAMES, workers=2, is_open=True, t0_ns=T0_NS)
+    for worker, part in ((0, one), (0, one), (1, other)):
+        gatherer.add(worker, second(0), pack(part, is_open=True))
+    (given,) = gatherer.seconds()
+    gatherer.add(0, second(0), pack(one, is_open=True))
+    assert gatherer.seconds() == []
+    assert given.transactions[0].service == histogram.merge((one[0].service, other[0].service))
+
+
+@pytest.mark.parametrize("most", [1, 127, 128, 255, 40_000, 3_000_000_000, 1 << 40])
+def test_counts_of_every_size_come_over_the_network_whole(most: int) -> None:
+    service = Histogram(indices=(7, 9), counts=(1, most), sum_ns=16, min_ns=7, max_ns=9)
+    part = (TransactionLoad(counts=TransactionCounts(name="get", ok=1 + most), service=service, response=service),)
+    total = Total(("get",), is_open=False)
+    for _ in range(3):
+        total.add(unpack(pack(part, is_open=False)))
+    (found,) = total.transactions()
+    assert (found.service.indices, found.service.counts) == ((7, 9), (3, 3 * most))
+
+
 def result(**differing: object) -> LoadResult:
     usual = LoadResult(
         transactions=(),
@@ -86,9 +111,15 @@ def result(**differing: object) -> LoadResult:
 def test_the_result_adds_what_adds_up_and_takes_the_worst_of_the_rest() -> None:
     parts = [pack(part, is_open=False) for part in workers(2, is_open=False)]
     gatherer = Gatherer(NAMES, workers=2, is_open=False, t0_ns=T0_NS)
-    gatherer.finish(0, result(samples_lost=4), parts[0])
-    gatherer.finish(1, result(client_cpu_fraction=0.9, start_skew_ns=70, first_errors=("a", "b")), parts[1])
+    first, second = NAMES[:2]
+    gatherer.finish(0, result(samples_lost=4, committed=((first, 3),), unknown=((first, 1),)), parts[0])
+    worst = result(
+        client_cpu_fraction=0.9, start_skew_ns=70, first_errors=("a", "b"), committed=((first, 4), (second, 5))
+    )
+    gatherer.finish(1, worst, parts[1])
     found = gatherer.result()
+    assert found.committed[:2] == ((first, 7), (second, 5))
+    assert found.unknown[:2] == ((first, 1), (second, 0))
     assert (found.ended_in_window, found.client_cpu_s, found.samples_lost) == (200, 3.0, 4)
     assert (found.client_cpu_fraction, found.start_skew_ns, found.first_errors) == (0.9, 70, ("a", "b"))
 

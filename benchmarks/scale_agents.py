@@ -1,0 +1,279 @@
+"""One coordinator and many agents: `python benchmarks/scale_agents.py [--agents 10 100 1000] [--seconds 20] [--json FILE]`.
+
+Real gRPC sessions with mutual TLS over loopback: the agents are real daemons, many in each of a few processes, whose tasks touch
+nothing (`scale_agents_hosts.py`); the coordinator is `coordinator.run.run` on a plan with that many hosts, journal and all. Every
+agent is beaten for every 2 s and sends 50 metrics and one second of load each second.
+
+Measured: the coordinator's CPU in the measure window, its peak RSS, the time until all agents are connected, the time until a task is at
+all of them (from the first one sent), how late after one T0 the loads begin (all processes have one clock here), and what the screen's model
+costs for the same events. The agents' own processes take their CPU from the same machine, so on a small one the times are upper bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from proveout.coordinator import run as loop
+from proveout.coordinator import session, store
+from proveout.coordinator.dsn import external_endpoints
+from proveout.coordinator.journal import Journal
+from proveout.coordinator.pki import Authority, Credentials
+from proveout.dsl.compiler import compile_plan
+from proveout.proto.events import (
+    AgentLost,
+    AgentUp,
+    HostTick,
+    IterationFinished,
+    IterationVoided,
+    LoadTick,
+    Notice,
+    Stamped,
+)
+from proveout.proto.messages import CoordinatorMessage, RunLoad, Task
+from proveout.tui.model import RunView, reduce
+
+HOSTS = Path(__file__).with_name("scale_agents_hosts.py")
+PROCESSES = 4
+FILES_PER_AGENT = 8
+RAMP_UP_S = 2
+TYPES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What one run has shown; times in seconds, skews in milliseconds."""
+
+    agents: int
+    exit_code: int
+    connect_s: float
+    dispatch_s: float
+    skew_p50_ms: float
+    skew_p99_ms: float
+    cpu_fraction: float
+    rss_bytes: int
+    model_fraction: float
+    host_ticks_per_s: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Watcher:
+    """A listener of the run: when what happened, and the CPU that this process had used by then."""
+
+    began_s: float = field(default_factory=time.monotonic)
+    connected_s: float = 0.0
+    cpu: list[tuple[float, float]] = field(default_factory=list)
+    events: list[Stamped] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Take in an event."""
+        self.events.append(stamped)
+        match stamped.event:
+            case AgentUp():
+                self.connected_s = time.monotonic() - self.began_s
+            case LoadTick(window="measure"):
+                self.cpu.append((time.monotonic(), time.process_time()))
+            case HostTick() | LoadTick():
+                pass
+            case IterationFinished(findings=findings) as ended if not ended.valid:
+                self.notes += [f"{found.check}: {found.evidence}" for found in findings if found.voids and not found.ok]
+            case Notice() | AgentLost() | IterationVoided() as event:
+                self.notes.append(str(event)[:300])
+
+
+@contextmanager
+def agents(names: Sequence[str], folder: Path, told: dict[str, dict[str, int]]) -> Iterator[dict[str, str]]:
+    """Addresses of that many agents; when it is left, `told` has what they noted."""
+    processes: list[subprocess.Popen[str]] = []
+    addresses: dict[str, str] = {}
+    try:
+        for number in range(min(PROCESSES, len(names))):
+            own = names[number::PROCESSES]
+            argv = [sys.executable, str(HOSTS), "--pki", str(folder / "agent"), "--state", str(folder / "state"), *own]
+            processes.append(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True))
+        for process in processes:
+            assert process.stdout is not None
+            addresses |= json.loads(process.stdout.readline())["addresses"]
+        yield addresses
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        for process in processes:
+            said, _ = process.communicate(timeout=120)
+            told |= json.loads(said)["told"] if said else {}
+
+
+def plan_text(addresses: dict[str, str], seconds: int) -> str:
+    """A ladder of one rung, a connection on every host, each of which is watched."""
+    hosts = "\n".join(f"    {name}: {{roles: [client], address: '{at}'}}" for name, at in addresses.items())
+    first = next(iter(addresses))
+    types = "\n".join(f"      type{number}: {{weight: 1, statements: {{one: SELECT 1}}}}" for number in range(TYPES))
+    return f"""
+proveout: 1
+name: scale
+topology:
+  hosts:
+{hosts}
+  systems:
+    db: {{engine: postgres, host: {first}, dsn: host=nowhere}}
+workloads:
+  work:
+    kind: sql
+    transactions:
+{types}
+captures:
+  host: {{kind: os, on: all, every: 1s}}
+stages:
+  - ladder:
+      id: base
+      workload: work
+      target: db
+      threads: [{len(addresses)}]
+      ramp_up: {RAMP_UP_S}s
+      measure: {seconds}s
+      repeat: 1
+      capture: [host]
+"""
+
+
+async def _run(sitting: loop.Sitting, journal: Journal, watcher: Watcher) -> tuple[int, int]:
+    """Run, and note when the first load was sent: (exit code, that instant)."""
+    sent_ns = [0]
+    send = session.AgentSession.send
+
+    def noting(self: session.AgentSession, message: CoordinatorMessage) -> None:
+        if not sent_ns[0] and isinstance(message, Task) and isinstance(message.spec, RunLoad):
+            sent_ns[0] = time.monotonic_ns()
+        send(self, message)
+
+    session.AgentSession.send = noting  # type: ignore[method-assign]
+    try:
+        return (await loop.run(sitting, journal, [watcher])).exit_code, sent_ns[0]
+    finally:
+        session.AgentSession.send = send  # type: ignore[method-assign]
+
+
+def model_cost(events: Sequence[Stamped]) -> tuple[float, float]:
+    """(CPU seconds per second of run, host ticks per second) of folding the run's events into the screen's model."""
+    view, began = RunView(), time.process_time()
+    for stamped in events:
+        view = reduce(view, stamped)
+    spent = time.process_time() - began
+    ticks = [stamped.unix_s for stamped in events if isinstance(stamped.event, HostTick)]
+    lasted = (ticks[-1] - ticks[0]) if len(ticks) > 1 else 1.0
+    return spent / lasted, len(ticks) / lasted
+
+
+def measure(count: int, seconds: int) -> Figures:
+    """One run with `count` agents."""
+    with ExitStack() as stack:
+        # In memory: a thousand hosts have a thousand disks for their journals, this machine has one.
+        memory = Path("/dev/shm")
+        folder = Path(tempfile.mkdtemp(prefix="proveout-scale-", dir=memory if memory.is_dir() else None))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        authority = Authority.create()
+        authority.write_agent(folder / "agent", "many", ["127.0.0.1"])
+        authority.write_coordinator(folder / "coordinator")
+        told: dict[str, dict[str, int]] = {}
+        with agents([f"host{number}" for number in range(count)], folder, told) as addresses:
+            path = folder / "scale.yaml"
+            path.write_text(plan_text(addresses, seconds))
+            plan = compile_plan(path)
+            command = store.Command(plan=str(path))
+            directory = store.create(folder / "runs", plan, command, datetime.now(UTC))
+            sitting = loop.Sitting(
+                plan=plan,
+                directory=directory,
+                version="0",
+                external=external_endpoints(plan, os.environ),
+                credentials=Credentials.read(folder / "coordinator"),
+            )
+            watcher = Watcher()
+            with Journal(directory.path) as journal:
+                exit_code, sent_ns = asyncio.run(_run(sitting, journal, watcher))
+        return _figures(count, exit_code, sent_ns, watcher, told)
+
+
+def _figures(count: int, exit_code: int, sent_ns: int, watcher: Watcher, told: dict[str, dict[str, int]]) -> Figures:
+    began = np.array([said["began_ns"] for said in told.values()], dtype=np.int64)
+    given = np.array([said["given_ns"] for said in told.values()], dtype=np.int64)
+    # The same T0 for all, each by its estimate of that agent's clock: the estimates' middle is what was meant.
+    t0 = np.median([said["t0_ns"] for said in told.values()]) if told else 0.0
+    skews_ms = np.abs(began - t0) / 1e6 if told else np.zeros(1)
+    (first_s, first_cpu), (last_s, last_cpu) = (watcher.cpu[0], watcher.cpu[-1]) if watcher.cpu else ((0, 0), (1, 0))
+    model, ticks = model_cost(watcher.events)
+    p50, p99 = np.percentile(skews_ms, [50, 99])
+    return Figures(
+        agents=count,
+        exit_code=exit_code,
+        connect_s=watcher.connected_s,
+        dispatch_s=float(given.max() - sent_ns) / 1e9 if told else float("nan"),
+        skew_p50_ms=float(p50),
+        skew_p99_ms=float(p99),
+        cpu_fraction=(last_cpu - first_cpu) / max(1e-9, last_s - first_s),
+        rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        model_fraction=model,
+        host_ticks_per_s=ticks,
+        notes=tuple(watcher.notes),
+    )
+
+
+def main() -> None:
+    """Print a line for each number of agents; each in a process of its own, so that RSS is that run's."""
+    parser = argparse.ArgumentParser(description="One coordinator and many agents.")
+    parser.add_argument("--agents", type=int, nargs="+", default=[10, 100, 1000])
+    parser.add_argument("--seconds", type=int, default=20, help="the measure window")
+    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    _files(max(chosen.agents))
+    if chosen.one:
+        print(json.dumps(asdict(measure(chosen.agents[0], chosen.seconds))))
+        return
+    lines = []
+    print("agents  connect s  dispatch s  skew p50/p99 ms  CPU, core  RSS, MB  model, core  host ticks/s  exit code")
+    for count in chosen.agents:
+        argv = [sys.executable, __file__, "--one", "--agents", str(count), "--seconds", str(chosen.seconds)]
+        line = json.loads(subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        lines.append(line)
+        print(
+            f"{count:6} {line['connect_s']:10.2f} {line['dispatch_s']:11.3f} {line['skew_p50_ms']:8.2f} /"
+            f"{line['skew_p99_ms']:6.2f} {line['cpu_fraction']:10.1%} {line['rss_bytes'] / 1e6:8.0f}"
+            f" {line['model_fraction']:12.2%} {line['host_ticks_per_s']:13.0f} {line['exit_code']:10}",
+            flush=True,
+        )
+        for note in line["notes"][:6]:
+            print(f"        {note}")
+    if chosen.json:
+        chosen.json.write_text(json.dumps(lines, indent=1) + "\n")
+
+
+def _files(agents_max: int) -> None:
+    """Files for that many connections, or a word about what to do."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = agents_max * FILES_PER_AGENT + 256
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        sys.exit(f"{agents_max} agents need {needed} open files and this shell allows {hard}: raise `ulimit -Hn`")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The tunings of a plan, host by host, for `proveout explain`: what each host would be like, and what that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from proveout.dsl.plan import Plan, Tune, Tuning
+from proveout.dsl.tuning.table import operation_of
+
+TUNING_S = 0.5
+"""Reading, changing and reading again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningLine:
+    """A tuning on a host. `words` say what is special about it; `stage` is the one that applies it, "" for the plan's own."""
+
+    host: str
+    name: str
+    operation: str
+    wanted: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    stage: str = ""
+    keep: bool = False
+
+
+def tuning_lines(plan: Plan) -> tuple[TuningLine, ...]:
+    """Every tuning on every host: hosts in the plan's order, then the order in which they are applied."""
+    lines = [_line(tuning, host, stage) for stage, tuning in _all(plan) for host in tuning.hosts]
+    order = {host.name: index for index, host in enumerate(plan.hosts)}
+    return tuple(sorted(lines, key=lambda line: order[line.host]))
+
+
+def privileges_of(plan: Plan, host: str) -> tuple[str, ...]:
+    """What the agent of a host must be able to do for the tunings there, without repeats."""
+    found = (operation_of(tuning).privileges for _, tuning in _all(plan) if host in tuning.hosts)
+    restarts = ("root: restarts units" for _, tuning in _all(plan) if host in tuning.hosts and tuning.restart)
+    return tuple(dict.fromkeys((*found, *restarts)))
+
+
+def hosts_of(tunings: Sequence[Tuning]) -> tuple[str, ...]:
+    """The hosts that tunings are for, in the order they are named."""
+    return tuple(dict.fromkeys(host for tuning in tunings for host in tuning.hosts))
+
+
+def estimate_tunings_s(tunings: Sequence[Tuning]) -> float:
+    """About how long it takes to apply them, seconds: hosts are tuned side by side."""
+    return max((TUNING_S * sum(host in t.hosts for t in tunings) for host in hosts_of(tunings)), default=0.0)
+
+
+def _all(plan: Plan) -> Iterator[tuple[str, Tuning]]:
+    """(stage or "", tuning) of the whole plan."""
+    for tuning in plan.tunings:
+        yield "", tuning
+    for stage in plan.stages:
+        if isinstance(stage, Tune):
+            for tuning in stage.tunings:
+                yield stage.id, tuning
+
+
+def _line(tuning: Tuning, host: str, stage: str) -> TuningLine:
+    return TuningLine(
+        host=host,
+        name=tuning.name,
+        operation=tuning.operation,
+        wanted=operation_of(tuning).wanted(),
+        words=tuple(_words(tuning, stage)),
+        stage=stage,
+        keep=tuning.keep,
+    )
+
+
+def _words(tuning: Tuning, stage: str) -> Iterator[str]:
+    if stage:
+        yield f"by stage {stage}"
+    if tuning.system:
+        yield f"of system {tuning.system}"
+    if tuning.destructive:
+        yield "destroys data"
+    if tuning.restart:
+        yield f"restarts {tuning.restart}"
+    if tuning.keep:
+        yield "kept after the run"

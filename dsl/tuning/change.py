@@ -1,0 +1,155 @@
+"""The changes that a tuning can come to: a closed union, each with what it takes to undo it, and how a person reads it.
+
+Data flow: `Operation.changes(facts)` -> `Change`s, in the order in which they are made -> `agent.tuning.transaction` makes them, and undoes
+them in the reverse order. So a step that must follow the restoring of a file (a reload) stands *before* the file's change, with an empty
+apply side; `around` puts a command on both sides.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, assert_never
+
+from proveout.dsl.tuning.facts import ABSENT, FileFact
+
+DIFF_LINES_MAX = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteFile:
+    """Make a file have this content, mode and owner. `validator` names a program of the agent's policy that must accept it first.
+
+    `before` is what the facts said, for the diff; the agent keeps the original itself, byte by byte with mode, owner and xattrs.
+    """
+
+    path: str
+    content: bytes
+    mode: int = 0o644
+    owner: str = "root"
+    group: str = "root"
+    validator: str = ""
+    before: FileFact = ABSENT
+    kind: Literal["write_file"] = "write_file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveFile:
+    """Take a file away."""
+
+    path: str
+    before: FileFact
+    kind: Literal["remove_file"] = "remove_file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetText:
+    """Write an attribute below /proc or /sys. `before` is what is written to undo it; blanks between words do not count.
+
+    The file of some attributes lists all choices with the current one in brackets (`always [madvise] never`): the operation
+    gives the bare word, whoever reads it back looks for the brackets.
+    """
+
+    path: str
+    before: str
+    after: str
+    kind: Literal["set_text"] = "set_text"
+
+
+UnitVerb: TypeAlias = Literal["start", "stop", "restart", "reload", "enable", "disable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitAction:
+    """An action on a systemd unit; `undo` brings back what was. One of the two may be "": nothing is done on that side."""
+
+    unit: str
+    verb: UnitVerb | Literal[""]
+    undo: UnitVerb | Literal[""] = ""
+    kind: Literal["unit_action"] = "unit_action"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A program by its argv, without a shell; the agent's policy must list it. Empty on the side where nothing is to be run.
+
+    Both sides must be idempotent: after a crash nobody knows whether they had run. `device` is one that it destroys data on.
+    """
+
+    argv: tuple[str, ...] = ()
+    undo: tuple[str, ...] = ()
+    device: str = ""
+    kind: Literal["command"] = "command"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A statement in a system of the plan and the one that undoes it; "" where nothing is to be run. Both must be idempotent."""
+
+    system: str
+    text: str = ""
+    undo: str = ""
+    kind: Literal["statement"] = "statement"
+
+
+Change: TypeAlias = WriteFile | RemoveFile | SetText | UnitAction | Command | Statement
+
+
+def around(changes: tuple[Change, ...], argv: tuple[str, ...]) -> tuple[Change, ...]:
+    """The changes with a command that follows them, both when they are made and when they are undone; nothing around nothing."""
+    return (Command(undo=argv), *changes, Command(argv=argv)) if changes else ()
+
+
+def diff(change: Change) -> tuple[str, ...]:
+    """What a change does, as a person reads it."""
+    match change:
+        case WriteFile():
+            return _file_diff(change.path, change.before, change.content, _access(change), validator=change.validator)
+        case RemoveFile():
+            return _file_diff(change.path, change.before, None, "")
+        case SetText():
+            return (f"{change.path}: {change.before} -> {change.after}",)
+        case UnitAction():
+            return _sided(f"systemctl {change.verb} {change.unit}", f"systemctl {change.undo} {change.unit}", change)
+        case Command():
+            return _sided(shlex.join(change.argv), shlex.join(change.undo), change)
+        case Statement():
+            return _sided(f"{change.system}: {change.text}", f"{change.system}: {change.undo}", change)
+        case _:
+            assert_never(change)
+
+
+def _sided(apply: str, undo: str, change: UnitAction | Command | Statement) -> tuple[str, ...]:
+    does = (
+        change.verb if isinstance(change, UnitAction) else change.argv if isinstance(change, Command) else change.text
+    )
+    undoes = change.undo
+    lines = (apply,) if does else ()
+    return (*lines, f"{'  ' if does else ''}to undo: {undo}") if undoes else lines
+
+
+def _access(change: WriteFile) -> str:
+    return f"{change.mode:04o} {change.owner}:{change.group}"
+
+
+def _file_diff(
+    path: str, before: FileFact, after: bytes | None, access: str, *, validator: str = ""
+) -> tuple[str, ...]:
+    old = _lines(before.content) if before.exists else []
+    new = [] if after is None else _lines(after)
+    was = f"{before.mode:04o} {before.owner}:{before.group}" if before.exists else ""
+    head = f"{path}: " + (
+        f"new, {access}" if not before.exists else "removed" if after is None else f"{was} -> {access}"
+    )
+    if before.exists and was == access:
+        head = f"{path}:"
+    body = [line for line in difflib.unified_diff(old, new, lineterm="", n=1) if line[:3] not in ("---", "+++")]
+    if len(body) > DIFF_LINES_MAX:
+        body = [*body[:DIFF_LINES_MAX], f"… and {len(body) - DIFF_LINES_MAX} lines more"]
+    checked = (f"  checked by {validator} first",) if validator else ()
+    return (head, *(f"  {line}" for line in body), *checked)
+
+
+def _lines(content: bytes) -> list[str]:
+    return content.decode("utf-8", errors="backslashreplace").splitlines()

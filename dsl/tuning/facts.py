@@ -1,0 +1,177 @@
+"""What an operation asks of a host, and the answers: closed unions of frozen data.
+
+Data flow: `Operation.queries(known)` -> `Query`s -> an agent reads them (`agent.tuning.reading`), or a test gives them -> `Facts`
+-> `Operation.changes(facts)`. A query is the key of its answer, so equal queries are read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+# ---- questions -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileQuery:
+    """A file with its content, mode and owner; answered by a `FileFact`. Links are told, never followed."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextQuery:
+    """The text of an attribute below /proc or /sys, stripped; None when there is none."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class PathsQuery:
+    """The paths below /proc, /sys or /dev that a shell pattern matches, sorted."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkQuery:
+    """The path that a path really is, every link followed (`/dev/disk/by-id/…` -> `/dev/sdb`); None when it is not there."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnitQuery:
+    """A systemd unit; answered by a `UnitFact`, None when there is no such unit."""
+
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class PackageQuery:
+    """The installed version of a package (rpm or dpkg); None when it is not installed."""
+
+    package: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsQuery:
+    """The rows of a query in a system of the plan, every value as text or None."""
+
+    system: str
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputQuery:
+    """What a tool that changes nothing says; answered by an `Output`. The agent's policy must allow its argv."""
+
+    argv: tuple[str, ...]
+
+
+Query: TypeAlias = FileQuery | TextQuery | PathsQuery | LinkQuery | UnitQuery | PackageQuery | RowsQuery | OutputQuery
+
+# ---- answers -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFact:
+    """What is at a path: permission bits in `mode`; `content` of a regular file only."""
+
+    kind: Literal["absent", "file", "link", "directory", "other"]
+    content: bytes = b""
+    mode: int = 0
+    owner: str = ""
+    group: str = ""
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything is there."""
+        return self.kind != "absent"
+
+
+ABSENT = FileFact(kind="absent")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitFact:
+    """A unit: does it run, and does it start with the host? `enabled` is None where that cannot be said (static, masked)."""
+
+    active: bool
+    enabled: bool | None
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Exit code and standard output of a tool."""
+
+    code: int
+    text: str
+
+
+Rows: TypeAlias = tuple[tuple[str | None, ...], ...]
+Fact: TypeAlias = "FileFact | UnitFact | Output | Rows | tuple[str, ...] | str | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Answers by question. Asking for what was not read is a KeyError: an operation must query what it looks at."""
+
+    known: Mapping[Query, Fact] = field(default_factory=dict)
+
+    def __contains__(self, query: object) -> bool:
+        return query in self.known
+
+    def with_(self, more: Mapping[Query, Fact]) -> Facts:
+        """These facts and more."""
+        return Facts({**self.known, **more})
+
+    def file(self, path: str) -> FileFact:
+        """What is at a path."""
+        found = self.known[FileQuery(path)]
+        assert isinstance(found, FileFact)  # noqa: S101  # the reader answers each query with its kind of fact
+        return found
+
+    def text(self, path: str) -> str | None:
+        """The text of an attribute; None when there is none."""
+        found = self.known[TextQuery(path)]
+        assert found is None or isinstance(found, str)  # noqa: S101
+        return found
+
+    def paths(self, pattern: str) -> tuple[str, ...]:
+        """The paths that match."""
+        found = self.known[PathsQuery(pattern)]
+        assert isinstance(found, tuple)  # noqa: S101
+        return tuple(str(path) for path in found)
+
+    def link(self, path: str) -> str | None:
+        """The path with every link followed."""
+        found = self.known[LinkQuery(path)]
+        assert found is None or isinstance(found, str)  # noqa: S101
+        return found
+
+    def unit(self, unit: str) -> UnitFact | None:
+        """A unit; None when there is no such one."""
+        found = self.known[UnitQuery(unit)]
+        assert found is None or isinstance(found, UnitFact)  # noqa: S101
+        return found
+
+    def package(self, package: str) -> str | None:
+        """The installed version."""
+        found = self.known[PackageQuery(package)]
+        assert found is None or isinstance(found, str)  # noqa: S101
+        return found
+
+    def rows(self, system: str, statement: str) -> Rows:
+        """The rows of a query."""
+        found = self.known[RowsQuery(system, statement)]
+        assert isinstance(found, tuple)  # noqa: S101
+        return tuple(tuple(row) for row in found)
+
+    def output(self, *argv: str) -> Output:
+        """What a tool said."""
+        found = self.known[OutputQuery(argv)]
+        assert isinstance(found, Output)  # noqa: S101
+        return found

@@ -1,0 +1,146 @@
+"""`sysctl`: kernel parameters below /proc/sys, and where asked the file of /etc/sysctl.d that keeps them over a restart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
+
+from proveout.dsl.nodes import Map, Scalar
+from proveout.dsl.tuning.change import Change, SetText, WriteFile
+from proveout.dsl.tuning.facts import Facts, FileQuery, Query, TextQuery
+from proveout.dsl.tuning.operation import Operation, Step
+from proveout.dsl.tuning.words import AbsolutePath
+from proveout.dsl.typed import custom
+
+NAME_PATTERN = r"^[a-z0-9_]+(\.[A-Za-z0-9_/:@-]+)+$"
+_NAME = re.compile(NAME_PATTERN.strip("^$"))
+_VALUE = re.compile(r"[A-Za-z0-9_.:,/%+-]+( [A-Za-z0-9_.:,/%+-]+)*")
+_FILE = re.compile(r"/etc/sysctl\.d/[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf")
+_RUNS_PROGRAMS = (
+    "kernel.core_pattern",
+    "kernel.modprobe",
+    "kernel.hotplug",
+    "kernel.poweroff_cmd",
+    "kernel.usermodehelper.",
+)
+_NO_WAY_BACK = ("kernel.modules_disabled", "kernel.kexec_load_disabled", "kernel.yama.ptrace_scope", "kernel.sysrq")
+_ACTS = ("vm.drop_caches", "vm.compact_memory", "net.ipv4.route.flush", "net.ipv6.route.flush", "vm.stat_refresh")
+
+
+def path_of(name: str) -> str:
+    """The file of a parameter; as in sysctl(8), `/` in a name stands for a `.` in it (`net.ipv4.conf.eth0/100.mtu`)."""
+    return "/proc/sys/" + name.translate(str.maketrans("./", "/."))
+
+
+def name_of(path: str) -> str:
+    """The parameter of a file below /proc/sys."""
+    return path.removeprefix("/proc/sys/").translate(str.maketrans("./", "/."))
+
+
+def normal(value: str) -> str:
+    """A value as it is compared: the kernel puts tabs between the numbers that it is given with blanks."""
+    return " ".join(value.split())
+
+
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name) or any(part in ("", ".", "..") for part in path_of(name).split("/")[1:]):
+        raise custom(f"`{name}` is not the name of a kernel parameter, as vm.swappiness")
+    if name.startswith(_RUNS_PROGRAMS):
+        raise custom(f"`{name}` names a program that the kernel runs as root, so no plan sets it")
+    if name in _NO_WAY_BACK:
+        raise custom(f"`{name}` cannot be set back, or guards the host, so no plan sets it")
+    if name in _ACTS:
+        raise custom(f"`{name}` is no setting: writing it does something once")
+    return name
+
+
+def _checked_value(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise custom(f"{value} is no value of a kernel parameter: a number or words")
+    text = normal(str(value)) if "\n" not in str(value) else str(value)
+    if not _VALUE.fullmatch(text) or len(text) > 500:
+        raise custom(f"`{text}` is no value of a kernel parameter: numbers or words with blanks between them")
+    return text
+
+
+def _checked_file(path: str) -> str:
+    if not _FILE.fullmatch(path):
+        raise custom(f"`{path}` is not a file of /etc/sysctl.d: /etc/sysctl.d/NAME.conf")
+    return path
+
+
+SysctlName: TypeAlias = Annotated[str, AfterValidator(_checked_name)]
+SysctlValue: TypeAlias = Annotated[
+    str, BeforeValidator(_checked_value), WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]})
+]
+
+
+def _as_written(schema: dict[str, Any]) -> None:
+    """In a plan the parameters stand in the block itself."""
+    schema["properties"].pop("settings", None)
+    schema.pop("required", None)
+    schema["patternProperties"] = {NAME_PATTERN: {"anyOf": [{"type": "integer"}, {"type": "string"}]}}
+
+
+class Sysctl(Operation):
+    """Kernel parameters: name to value, `vm.swappiness: 10`."""
+
+    model_config = ConfigDict(json_schema_extra=_as_written)
+
+    settings: SkipJsonSchema[Annotated[dict[SysctlName, SysctlValue], Field(min_length=1, max_length=200)]]
+    file: Annotated[AbsolutePath, AfterValidator(_checked_file)] | None = Field(
+        None,
+        description="Also keep them in this file of /etc/sysctl.d, whole and alone: what comes with the restart of the host.",
+    )
+
+    privileges = "root: writes /proc/sys"
+
+    @classmethod
+    def reshape(cls, block: Map) -> Map:
+        """`{vm.swappiness: 10, file: …}` -> `{settings: {vm.swappiness: 10}, file: …}`."""
+        settings = tuple(entry for entry in block.entries if "." in entry[0].text)
+        rest = tuple(entry for entry in block.entries if "." not in entry[0].text)
+        key = Scalar(value="settings", text="settings", where=block.where)
+        return Map(entries=((key, Map(entries=settings, where=block.where)), *rest), where=block.where)
+
+    def targets(self) -> Mapping[str, str]:
+        """Each parameter, and the file."""
+        found = {f"sysctl {name}": value for name, value in self.settings.items()}
+        return found | ({f"file {self.file}": self._content().decode()} if self.file else {})
+
+    def wanted(self) -> tuple[str, ...]:
+        """Each parameter, and the file."""
+        lines = tuple(f"{name} = {value}" for name, value in self.settings.items())
+        return (*lines, f"and in {self.file}") if self.file else lines
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The values as they are, and the file."""
+        texts = tuple(TextQuery(path_of(name)) for name in self.settings)
+        return (*texts, FileQuery(self.file)) if self.file else texts
+
+    def changes(self, facts: Facts) -> Step:
+        """The parameters that differ, then the file."""
+        changes: list[Change] = []
+        refusals: list[str] = []
+        for name, value in self.settings.items():
+            path = path_of(name)
+            now = facts.text(path)
+            if now is None:
+                refusals.append(f"this kernel has no parameter {name} ({path})")
+            elif normal(now) != value:
+                changes.append(SetText(path=path, before=normal(now), after=value))
+        if self.file is not None:
+            before = facts.file(self.file)
+            wanted = WriteFile(path=self.file, content=self._content(), before=before)
+            if before.kind not in ("absent", "file"):
+                refusals.append(f"{self.file} is a {before.kind}, not a file")
+            elif (before.content, before.mode, before.owner, before.group) != (wanted.content, 0o644, "root", "root"):
+                changes.append(wanted)
+        return Step(changes=tuple(changes), refusals=tuple(refusals))
+
+    def _content(self) -> bytes:
+        return "".join(f"{name} = {value}\n" for name, value in self.settings.items()).encode()

@@ -1,0 +1,42 @@
+"""Which operations there are: the explicit table, and the way from a compiled tuning back to its operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pydantic import ValidationError
+
+from proveout.dsl.errors import ProveoutError
+from proveout.dsl.plan import Tuning
+from proveout.dsl.tuning.operation import Operation
+from proveout.dsl.tuning.sysctl import Sysctl
+from proveout.dsl.values import from_values, to_values
+
+OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType({"sysctl": Sysctl})
+
+
+def compiled(operation: Operation) -> tuple[str, tuple[tuple[str, object], ...]]:
+    """(kind, parameters) of an operation, as `plan.Tuning` holds them."""
+    kind = next(name for name, model in OPERATIONS.items() if type(operation) is model)
+    return kind, to_values(operation)
+
+
+def operation_of(tuning: Tuning) -> Operation:
+    """The operation of a compiled tuning. ProveoutError when this release has none such, or its parameters are not valid."""
+    model = OPERATIONS.get(tuning.operation)
+    if model is None:
+        raise ProveoutError(
+            f"no tuning operation is called {tuning.operation!r}",
+            where=f"tuning {tuning.name}",
+            way_out=f"there are {', '.join(OPERATIONS)}; have the same release on coordinator and agents",
+        )
+    try:
+        return from_values(model, tuning.parameters)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ProveoutError(
+            f"the parameters of {tuning.operation} are not valid: {first['msg']}",
+            where=f"tuning {tuning.name}",
+            way_out="have the same release on coordinator and agents",
+        ) from error

@@ -1,0 +1,190 @@
+"""Operations as data: block + facts -> changes. Every file of cases/<operation>/ holds cases by name:
+
+    what is shown:
+      block: {vm.swappiness: 10}            # as in a plan
+      facts:                                # what the host says, by kind of query; all that is asked, and nothing else
+        text:    {/proc/sys/vm/swappiness: "60"}
+        file:    {/etc/x.conf: {content: "a", mode: "0644", owner: root, group: root}}   # null: not there; {kind: link}
+        paths:   {"/sys/block/*": [/sys/block/sda]}
+        link:    {/dev/disk/by-id/x: /dev/sda}
+        unit:    {tuned.service: {active: true, enabled: true}}                          # null: no such unit
+        package: {tuned: "2.21"}                                                         # null: not installed
+        rows:    {"backend: SELECT 1": [["1"]]}
+        output:  {"blkid -p /dev/sda": {code: 2, text: ""}}
+      changes: ["/proc/sys/vm/swappiness: 60 -> 10"]     # the diff, line by line; [] or left out: nothing to do
+      refusals: […]   restarts: […]                      # likewise
+      after: {…}                                         # facts that commands and statements will have changed
+
+or `error: text` in place of facts: the block is refused when the plan is compiled, with this in the message.
+
+Beyond what a case says, the harness holds every operation to its contract: made once, the changes leave nothing to do; what comes back
+from the compiled plan is the same operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from proveout.dsl.loader import load
+from proveout.dsl.nodes import Map, Problems
+from proveout.dsl.plan import Tuning
+from proveout.dsl.tuning.change import Change, RemoveFile, SetText, UnitAction, WriteFile, diff
+from proveout.dsl.tuning.facts import (
+    ABSENT,
+    Fact,
+    Facts,
+    FileFact,
+    FileQuery,
+    LinkQuery,
+    Output,
+    OutputQuery,
+    PackageQuery,
+    PathsQuery,
+    Query,
+    RowsQuery,
+    TextQuery,
+    UnitFact,
+    UnitQuery,
+)
+from proveout.dsl.tuning.operation import Operation
+from proveout.dsl.tuning.table import OPERATIONS, operation_of
+from proveout.dsl.validation import validate
+from proveout.dsl.values import to_values
+
+CASES = Path(__file__).parent / "cases"
+KEYS = {"block", "facts", "changes", "refusals", "restarts", "after", "error"}
+ROUNDS_MAX = 8
+
+
+def _cases() -> Iterator[Any]:
+    for file in sorted(CASES.glob("*/*.yaml")):
+        problems = Problems()
+        root = load(file, file.name, problems)
+        assert isinstance(root, Map), problems.error()
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))  # a fact may be null, a plan's value not
+        for key, case in root.entries:
+            block = case.get("block") if isinstance(case, Map) else None
+            assert isinstance(block, Map), key.where
+            case_id = f"{file.parent.name}/{file.stem}: {key.text}"
+            yield pytest.param(file.parent.name, block, given[key.text], id=case_id)
+
+
+@pytest.mark.parametrize(("kind", "block", "given"), _cases())
+def test_case(kind: str, block: Map, given: dict[str, Any]) -> None:
+    assert set(given) <= KEYS
+    problems = Problems()
+    operation = validate(OPERATIONS[kind], OPERATIONS[kind].reshape(block), kind, problems)
+    if "error" in given:
+        assert operation is None
+        assert given["error"] in " ".join(problem.message for problem in problems.found)
+        return
+    assert operation is not None, problems.error()
+    facts = _facts(given["facts"])
+    asked = _asked(operation, facts)
+    assert set(asked.known) == set(facts.known), "facts that nothing asks for"
+    step = operation.changes(asked)
+    assert [line for change in step.changes for line in diff(change)] == given.get("changes", [])
+    assert list(step.refusals) == given.get("refusals", [])
+    assert list(step.restarts) == given.get("restarts", [])
+    _holds_to_its_contract(kind, operation, step.changes, facts, _facts(given.get("after", {})))
+
+
+def _holds_to_its_contract(
+    kind: str, operation: Operation, changes: tuple[Change, ...], facts: Facts, after: Facts
+) -> None:
+    tuning = Tuning(name="case", operation=kind, hosts=("h",), parameters=to_values(operation))
+    assert operation_of(tuning) == operation
+    assert operation.wanted()
+    assert operation.targets()
+    done = facts
+    for change in changes:
+        done = _made(done, change)
+    done = done.with_(after.known)
+    left = operation.changes(_asked(operation, done))
+    assert left.changes == (), "made once, there is something left to do"
+
+
+def _asked(operation: Operation, facts: Facts) -> Facts:
+    """The answers to all that an operation asks; one that the case does not have is a KeyError."""
+    known = Facts()
+    for _ in range(ROUNDS_MAX):
+        more = [query for query in operation.queries(known) if query not in known]
+        if not more:
+            return known
+        known = known.with_({query: facts.known[query] for query in more})
+    raise AssertionError("the operation asks without end")
+
+
+def _made(facts: Facts, change: Change) -> Facts:
+    """The facts after a change whose effect can be told from itself."""
+    match change:
+        case WriteFile():
+            made = FileFact(
+                kind="file", content=change.content, mode=change.mode, owner=change.owner, group=change.group
+            )
+            return facts.with_({FileQuery(change.path): made})
+        case RemoveFile():
+            return facts.with_({FileQuery(change.path): ABSENT})
+        case SetText():
+            now = facts.text(change.path) or ""
+            shown = now.replace("[", "").replace("]", "").replace(change.after, f"[{change.after}]")
+            return facts.with_({TextQuery(change.path): shown if "[" in now else change.after})
+        case UnitAction():
+            unit = facts.unit(change.unit)
+            assert unit is not None
+            active = {"start": True, "restart": True, "stop": False}.get(change.verb, unit.active)
+            enabled = {"enable": True, "disable": False}.get(change.verb, unit.enabled)
+            return facts.with_({UnitQuery(change.unit): UnitFact(active=active, enabled=enabled, state=unit.state)})
+        case _:
+            return facts
+
+
+# ---- facts of a case -------------------------------------------------------------------------------------------------
+
+
+def _facts(given: Mapping[str, Any]) -> Facts:
+    known: dict[Query, Fact] = {}
+    for kind, answers in given.items():
+        for name, answer in answers.items():
+            query, fact = _FACTS[kind](name, answer)
+            known[query] = fact
+    return Facts(known)
+
+
+def _file(path: str, given: Mapping[str, Any] | None) -> tuple[Query, Fact]:
+    if given is None:
+        return FileQuery(path), ABSENT
+    fact = FileFact(
+        kind=given.get("kind", "file"),
+        content=given.get("content", "").encode(),
+        mode=int(given.get("mode", "0644"), 8),
+        owner=given.get("owner", "root"),
+        group=given.get("group", "root"),
+    )
+    return FileQuery(path), fact
+
+
+def _unit(unit: str, given: Mapping[str, Any] | None) -> tuple[Query, Fact]:
+    return UnitQuery(unit), None if given is None else UnitFact(**given)
+
+
+def _rows(name: str, given: list[list[str | None]]) -> tuple[Query, Fact]:
+    system, _, statement = name.partition(": ")
+    return RowsQuery(system, statement), tuple(tuple(row) for row in given)
+
+
+_FACTS: Mapping[str, Any] = {
+    "file": _file,
+    "text": lambda path, given: (TextQuery(path), given),
+    "paths": lambda pattern, given: (PathsQuery(pattern), tuple(given)),
+    "link": lambda path, given: (LinkQuery(path), given),
+    "unit": _unit,
+    "package": lambda name, given: (PackageQuery(name), given),
+    "rows": _rows,
+    "output": lambda argv, given: (OutputQuery(tuple(argv.split())), Output(**given)),
+}
