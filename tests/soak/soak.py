@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "fabric"))
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).parents[1] / "fabric"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import broken_lines
 import kill_points
 from kill_points import Point
+
+HERE = Path(__file__).parent
 
 Part = Callable[[int], tuple[str, list[str]]]
 
