@@ -11,7 +11,8 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-COMPILED := agent/drivers/postgres_native.pyx agent/load/turns_native.pyx agent/drivers/native_build.py
+COMPILED := agent/drivers/postgres_native.pyx agent/drivers/postgres_native.pxd agent/load/turns_native.pyx \
+	agent/drivers/native_build.py
 PLAN ?= plans/hlr-cache-embedded.yaml
 
 help:  ## Show this list
