@@ -23,9 +23,9 @@ import grpc
 import grpc.aio
 
 import proveout
-from proveout.agent import facts
+from proveout.agent import facts, membership
 from proveout.agent.admission import Admission, Place
-from proveout.agent.guard import Guard, read_identity, server_credentials
+from proveout.agent.guard import Guard, server_credentials
 from proveout.agent.handlers import TABLE
 from proveout.agent.journal import AgentJournal
 from proveout.agent.policy import NOTHING, Policy
@@ -37,6 +37,7 @@ from proveout.proto.agent_pb2_grpc import AgentServicer, add_AgentServicer_to_se
 from proveout.proto.messages import PROTOCOL_VERSION, Hello, Refused, Welcome
 from proveout.proto.pairing import WireFault
 from proveout.proto.transport import OPTIONS
+from proveout.proto.trust import DENIED, Denied
 
 ORPHAN_S = 30.0
 HELLO_S = 10.0
@@ -158,21 +159,24 @@ async def serve(
     options: Options, ready: Callable[[str], None], table: Mapping[type, Handler] = TABLE, orphan_s: float = ORPHAN_S
 ) -> None:
     """Run an agent to its end; `ready` is told the address once it listens. ProveoutError when it cannot be started."""
-    identity = read_identity(options.pki)
+    credentials = server_credentials(options.pki)
     policy = read_policy(options)
     state_dir = options.state_dir
     with _locked(state_dir):
         journal = AgentJournal(state_dir / "journal.sqlite")
         admission = Admission(Place(name=options.name, state_dir=state_dir, table=table, policy=policy), journal)
-        server = grpc.aio.server(interceptors=[Guard()], options=SERVER_OPTIONS)
+        guard = Guard(denied=Denied(options.pki / DENIED))
+        server = grpc.aio.server(interceptors=[guard], options=SERVER_OPTIONS)
         add_AgentServicer_to_server(Servicer(admission, options.name), server)
-        address = _bind(server, options.listen, server_credentials(identity))
+        address = _bind(server, options.listen, credentials)
         await server.start()
+        member = asyncio.create_task(membership.keep(options.pki, guard, lambda: _revoked(admission)))
         try:
             _log.info("agent %s (proveout %s) listens at %s", options.name, proveout.__version__, address)
             ready(address)
             await _until_over(admission, options.local, orphan_s)
         finally:
+            member.cancel()
             await _leave(admission)
             await server.stop(STOP_S)
             journal.close()
@@ -259,6 +263,11 @@ async def _session_over(admission: Admission, orphan_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(admission.session.ended.wait(), LOOK_S)
             await asyncio.sleep(LOOK_S if admission.waiting else 0)
+
+
+def _revoked(admission: Admission) -> None:
+    if admission.session is not None:
+        admission.session.end("cancelled", "the coordinator's certificate was revoked", keep_data=True)
 
 
 async def _leave(admission: Admission) -> None:

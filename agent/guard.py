@@ -1,24 +1,33 @@
 """Who may call what: certificates in, and a deny-by-default gate before every method.
 
-Flow: `read_identity(directory)` -> TLS of the server, which demands a certificate of our authority; then `Guard`, an
-interceptor, looks the method up in `POLICY` and the caller's role in its certificate (gRPC itself checks the chain only).
-A method that `POLICY` does not name is served to nobody.
+Flow: `server_credentials(directory)` -> TLS of the server, which demands a certificate of our authority and shows its own as it
+is in the directory at each new connection, so that a renewed one needs no restart; then `Guard`, an interceptor, looks the
+method up in `POLICY`, the caller's role in its certificate (gRPC itself checks the chain only) and its serial number among
+those that are denied. A method that `POLICY` does not name is served to nobody. `Guard.cut()` ends the calls of
+those who have been revoked since.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import grpc.aio
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from proveout.dsl.errors import ProveoutError
+from proveout.proto.trust import Denied, Shown, roles_of_uris
 
-URI = "proveout://"
+_log = logging.getLogger(__name__)
+
+REVOKED = "the certificate was revoked"
 POLICY: Mapping[str, frozenset[str]] = MappingProxyType(
     {"/proveout.agent.v1.Agent/Session": frozenset({"coordinator"})}
 )
@@ -50,27 +59,83 @@ def read_identity(directory: Path) -> Identity:
         ) from error
     if mode & 0o077:
         raise ProveoutError("the key can be read by others", where=str(key), way_out=f"chmod 600 {key}")
+    _check(identity, directory)
     return identity
 
 
-def server_credentials(identity: Identity) -> grpc.ServerCredentials:
-    """Mutual TLS: nobody gets in without a certificate of our authority."""
-    return grpc.ssl_server_credentials(
-        [(identity.key, identity.certificate)], root_certificates=identity.ca, require_client_auth=True
-    )
+def _check(identity: Identity, directory: Path) -> None:
+    """ProveoutError when the key is not the certificate's; also while only one of them has been replaced."""
+    try:
+        shown = x509.load_pem_x509_certificate(identity.certificate).public_key()
+        own = serialization.load_pem_private_key(identity.key, password=None).public_key()
+        if shown == own:
+            return
+        reason = "agent.key is not the key of agent.pem"
+    except ValueError as error:
+        reason = f"agent.pem or agent.key cannot be read: {error}"
+    raise ProveoutError(reason, where=str(directory), way_out="Have the agent enrolled, or its files issued, again.")
+
+
+def server_credentials(directory: Path) -> grpc.ServerCredentials:
+    """Mutual TLS: nobody gets in without a certificate of our authority. Certificates are read anew when they change."""
+    files = _Files(directory)
+    changed = cast(
+        Callable[[], grpc.ServerCertificateConfiguration], files.changed
+    )  # None is "as before"; the stubs lack it
+    return grpc.dynamic_ssl_server_credentials(files.read(), changed, require_client_authentication=True)
+
+
+class _Files:
+    """The server's certificate, as the files say; gRPC asks before each handshake, from a thread of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._stamp: tuple[int, int] | None = None
+
+    def read(self) -> grpc.ServerCertificateConfiguration:
+        """As it is now; ProveoutError."""
+        self._stamp = self._look()
+        identity = read_identity(self._directory)
+        return grpc.ssl_server_certificate_configuration(
+            [(identity.key, identity.certificate)], root_certificates=identity.ca
+        )
+
+    def changed(self) -> grpc.ServerCertificateConfiguration | None:
+        """As it is now if it has changed and can be used, else None: what was read before goes on."""
+        if self._look() == self._stamp:
+            return None
+        try:
+            return self.read()
+        except ProveoutError as error:
+            _log.warning("the certificate that was put here is not used: %s", error)
+            return None
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = (self._directory / "agent.pem").stat()
+        except OSError:
+            return self._stamp
+        return found.st_mtime_ns, found.st_ino
 
 
 def roles_of(auth_context: Mapping[str, Any]) -> frozenset[str]:
     """The roles that a peer's certificate names: the path of each `proveout://…` URI, `coordinator` or `agent/<host>`."""
-    uris = [uri.decode(errors="replace") for uri in auth_context.get("peer_uri", ())]
-    return frozenset(uri.removeprefix(URI) for uri in uris if uri.startswith(URI))
+    return roles_of_uris(uri.decode(errors="replace") for uri in auth_context.get("peer_uri", ()))
+
+
+def serial_of(auth_context: Mapping[str, Any]) -> int | None:
+    """The serial number of a peer's certificate, None when it shows none."""
+    pems = auth_context.get("x509_pem_cert", ())
+    return Shown.read(bytes(pems[0])).serial if pems else None
 
 
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Lets a call through when `policy` names its method and one of the caller's roles."""
+    """Lets a call through when `policy` names its method and one of the caller's roles, and `denied` not its certificate."""
 
-    def __init__(self, policy: Mapping[str, frozenset[str]] = POLICY) -> None:
+    def __init__(self, policy: Mapping[str, frozenset[str]] = POLICY, denied: Denied | None = None) -> None:
         self._policy = policy
+        self._denied = denied
+        self._live: dict[asyncio.Future[None], int | None] = {}
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
         """Wrap the method's handler; the caller's certificate is only known when it is called."""
@@ -79,19 +144,42 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in
         if handler is None or handler.stream_stream is None:
             return handler if handler is None else grpc.unary_unary_rpc_method_handler(_deny)
         return grpc.stream_stream_rpc_method_handler(
-            _guarded(handler.stream_stream, allowed), handler.request_deserializer, handler.response_serializer
+            self._guarded(handler.stream_stream, allowed), handler.request_deserializer, handler.response_serializer
         )
 
+    def cut(self) -> int:
+        """End the calls of those who are denied by now; how many there were."""
+        denied = self._serials()
+        found = [call for call, serial in self._live.items() if serial in denied]
+        for call in found:
+            call.cancel()
+        return len(found)
 
-def _guarded(
-    serve: Callable[[Any, Any], Awaitable[None]], allowed: frozenset[str]
-) -> Callable[[Any, Any], Awaitable[None]]:
-    async def guarded(requests: Any, context: Any) -> None:
-        if not roles_of(context.auth_context()) & allowed:
-            await _deny(requests, context)
-        await serve(requests, context)
+    def _serials(self) -> frozenset[int]:
+        return self._denied.serials() if self._denied is not None else frozenset()
 
-    return guarded
+    def _guarded(
+        self, serve: Callable[[Any, Any], Awaitable[None]], allowed: frozenset[str]
+    ) -> Callable[[Any, Any], Awaitable[None]]:
+        async def guarded(requests: Any, context: Any) -> None:
+            shown = context.auth_context()
+            serial = serial_of(shown)
+            if not roles_of(shown) & allowed:
+                await _deny(requests, context)
+            if serial in self._serials():
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, REVOKED)
+            call = asyncio.ensure_future(serve(requests, context))
+            self._live[call] = serial
+            try:
+                await call
+            except asyncio.CancelledError:
+                if serial in self._serials():
+                    await context.abort(grpc.StatusCode.PERMISSION_DENIED, REVOKED)
+                raise
+            finally:
+                del self._live[call]
+
+        return guarded
 
 
 async def _deny(_request: Any, context: Any) -> None:

@@ -27,9 +27,52 @@ BYTES_MAX = 1 << 20
 DOCUMENT = loader.Document(name="policy", opening="policy: 1")
 
 INTERPRETERS = frozenset(
-    "ash awk bash busybox csh dash env expect find fish gawk ksh lua mawk nice node nohup parallel perl pkexec php python "
-    "ruby runuser script sed setsid sh ssh start-stop-daemon stdbuf su sudo systemd-run taskset tclsh tcsh timeout unshare "
-    "vi vim watch xargs zsh".split()
+    {
+        "ash",
+        "awk",
+        "bash",
+        "busybox",
+        "csh",
+        "dash",
+        "env",
+        "expect",
+        "find",
+        "fish",
+        "gawk",
+        "ksh",
+        "lua",
+        "mawk",
+        "nice",
+    }
+    | {
+        "node",
+        "nohup",
+        "parallel",
+        "perl",
+        "pkexec",
+        "php",
+        "python",
+        "ruby",
+        "runuser",
+        "script",
+        "sed",
+        "setsid",
+        "sh",
+    }
+    | {
+        "ssh",
+        "start-stop-daemon",
+        "stdbuf",
+        "su",
+        "sudo",
+        "systemd-run",
+        "taskset",
+        "tclsh",
+        "tcsh",
+        "timeout",
+        "unshare",
+    }
+    | {"vi", "vim", "watch", "xargs", "zsh"}
 )
 """Programs that run whatever they are given: listing one would allow everything."""
 

@@ -191,7 +191,7 @@ class Session:
             return self._refuse(task.key, "refused", "the agent has too many tasks, or is about to leave")
         self._journal.accept(self.hello.run_id, self.hello.epoch, task.key, digest)
         self._outbox.put(TaskAccepted(key=task.key))
-        work = Work(task.key, self.hello.host, self.work_dir, self.resources, self._outbox.put, self._policy)
+        work = Work(task.key, self.hello.host, self.work_dir, self.resources, self._outbox.put, policy=self._policy)
         self._works[task.key] = work
         self._runs[task.key] = asyncio.create_task(self._run(work, handler, task), name=task.key)
         return None

@@ -50,6 +50,7 @@ class Work:
         work_dir: Path,
         resources: dict[str, Resource],
         say: Callable[[AgentMessage], None],
+        *,
         policy: Policy = NOTHING,
     ) -> None:
         self.policy = policy

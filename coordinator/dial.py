@@ -1,18 +1,25 @@
-"""Reaching an agent: a TCP probe for an honest diagnosis, then mutual TLS, then the opening Hello.
+"""Reaching an agent: a probe by TCP and TLS for an honest diagnosis, then the gRPC channel, then the opening Hello.
 
 Flow: `open_stream(host, address, credentials, hello, …)` -> `(Stream, Welcome)`, or one of two errors that say what to do:
 `AgentUnreachable` (nobody there, no way there, no trust) and `AgentRefused` (there, but it will not serve this run).
+
+gRPC checks a server's chain and address and no more. The probe looks at the certificate itself: that it is an agent's, and
+not revoked. The channel then trusts that very certificate and no other, so what was looked at is what is talked to.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import grpc
 import grpc.aio
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from proveout.coordinator.pki import Credentials
 from proveout.dsl.errors import ProveoutError
@@ -20,6 +27,9 @@ from proveout.proto import codec
 from proveout.proto.agent_pb2_grpc import AgentStub
 from proveout.proto.messages import AgentMessage, CoordinatorMessage, Hello, Refused, Welcome
 from proveout.proto.transport import OPTIONS
+from proveout.proto.trust import DENIED, Denied, Shown, client_context
+
+CERTIFICATES = "Coordinator and agent must hold certificates of the same authority that are in force, and the agent's must name its address."
 
 _EOF = grpc.aio.EOF  # type: ignore[attr-defined]
 
@@ -83,8 +93,8 @@ async def open_stream(
     where = f"host {host} ({address})"
     try:
         async with asyncio.timeout(timeout_s):
-            await _probe(where, address)
-            return await _greet(where, address, credentials, hello)
+            agent = await _probe(where, address, credentials)
+            return await _greet(where, address, replace(credentials, ca=agent), hello)
     except TimeoutError as error:
         raise AgentUnreachable(
             f"no answer within {timeout_s:.0f} s",
@@ -93,11 +103,17 @@ async def open_stream(
         ) from error
 
 
-async def _probe(where: str, address: str) -> None:
-    """Open and close a plain connection: the kernel's own error says more than the one of a failed TLS channel."""
+async def _probe(where: str, address: str, credentials: Credentials) -> bytes:
+    """Open and close a connection: the errors of the kernel and of OpenSSL say more than a failed channel. Its certificate."""
     name, _, port = address.rpartition(":")
+    context = client_context(credentials.ca, credentials.certificate, credentials.key)
+    context.set_alpn_protocols(["h2"])
     try:
-        _, writer = await asyncio.open_connection(name.strip("[]"), int(port))
+        _, writer = await asyncio.open_connection(name.strip("[]"), int(port), ssl=context)
+    except ssl.SSLCertVerificationError as error:
+        raise AgentUnreachable(
+            f"the agent's certificate is not accepted: {error.verify_message}", where=where, way_out=CERTIFICATES
+        ) from error
     except ValueError as error:
         raise AgentUnreachable("this is no address", where=where, way_out="Write it as name:port.") from error
     except socket.gaierror as error:
@@ -115,7 +131,25 @@ async def _probe(where: str, address: str) -> None:
         raise AgentUnreachable(
             f"no connection: {error.strerror or error}", where=where, way_out="Check network, firewall and address."
         ) from error
-    writer.close()
+    try:
+        return _accepted(where, writer.get_extra_info("ssl_object").getpeercert(binary_form=True), credentials)
+    finally:
+        writer.close()
+
+
+def _accepted(where: str, der: bytes, credentials: Credentials) -> bytes:
+    """The certificate as PEM. AgentUnreachable when it is not an agent's, or was revoked."""
+    certificate = x509.load_der_x509_certificate(der)
+    shown = Shown.of(certificate)
+    if not any(role.startswith("agent/") for role in shown.roles):
+        raise AgentUnreachable("what answers there has no agent's certificate", where=where, way_out=CERTIFICATES)
+    if credentials.directory is not None and shown.serial in Denied(credentials.directory / DENIED).serials():
+        raise AgentUnreachable(
+            "the agent's certificate was revoked",
+            where=where,
+            way_out="Have that host enrolled again, if it is still trusted.",
+        )
+    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 async def _greet(where: str, address: str, credentials: Credentials, hello: Hello) -> tuple[Stream, Welcome]:
@@ -136,7 +170,7 @@ async def _greet(where: str, address: str, credentials: Credentials, hello: Hell
         raise AgentUnreachable(
             f"no session: {ended}",
             where=where,
-            way_out="Coordinator and agent must hold certificates of the same authority, and the agent's must name its address.",
+            way_out=CERTIFICATES,
         ) from ended
     except BaseException:
         await stream.close()

@@ -285,7 +285,9 @@ class AgentSession:
         while (left_s := until_s - time.monotonic()) > 0:
             await self._stream.close()
             try:
-                stream, welcome = await open_stream(self.host, self.address, self._credentials, self._hello, left_s)
+                stream, welcome = await open_stream(
+                    self.host, self.address, self._credentials.current(), self._hello, left_s
+                )
             except AgentRefused as refused:
                 return refused.what
             except AgentUnreachable as unreachable:

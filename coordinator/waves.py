@@ -243,6 +243,7 @@ def _invariants(turn: Turn, step: Batch, spec: CheckInvariants, result: Invarian
             system=spec.endpoint.system,
             checks=result.checks,
             seconds=result.seconds,
+            tallies=dict(result.tallies),
         )
     )
     for check in result.checks:

@@ -7,6 +7,7 @@ latter, so the reference cannot drift from what the program does.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -14,6 +15,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import typer
 
 from proveout.cli import VERBS
 from proveout.coordinator.exporter.families import FAMILIES, Family
@@ -168,7 +171,17 @@ def cli_page() -> str:
     lines = [NOTE, "# The command line", "", "```", _help(), "```", ""]
     for verb in VERBS:
         lines += [f"## proveout {verb}", "", "```", _help(verb), "```", ""]
+        for below in _group(verb):
+            lines += [f"### proveout {verb} {below}", "", "```", _help(verb, below), "```", ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _group(verb: str) -> list[str]:
+    """The verbs below a verb that is a group, `pki`; none for the others."""
+    found = getattr(importlib.import_module(f"proveout.cli.{verb}"), verb)
+    if not isinstance(found, typer.Typer):
+        return []
+    return [command.name or command.callback.__name__ for command in found.registered_commands if command.callback]
 
 
 def _help(*verb: str) -> str:

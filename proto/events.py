@@ -256,7 +256,7 @@ class IterationFinished:
     """An iteration with its numbers: what every verdict stands on. `valid` is False when a finding that voids failed.
 
     `series` holds whole seconds of the measure window by metric name (`tps`, `response.avg_us`), all agents merged: what a bootstrap
-    resamples and a figure draws.
+    resamples and a figure draws. `committed` and `unknown` are those of all `LoadResult`s, by transaction.
     """
 
     id: IterationId
@@ -269,6 +269,8 @@ class IterationFinished:
     waits: tuple[WaitLine, ...] = ()
     started_unix_s: float = 0.0
     series: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    committed: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +329,7 @@ class PropagationCompared:
 class InvariantsSeen:
     """What a workload must conserve, as one system has it: after `iteration`, or ("") after the whole stage.
 
-    No checks: the system could not be asked.
+    No checks: the system could not be asked. `tallies` are what it has counted of transactions by then.
     """
 
     stage: str
@@ -335,6 +337,7 @@ class InvariantsSeen:
     system: str
     checks: tuple[InvariantCheck, ...]
     seconds: float
+    tallies: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ VERBS: tuple[str, ...] = (
     "run",
     "resume",
     "watch",
+    "tui",
     "runs",
     "report",
     "compare",
@@ -28,8 +29,9 @@ VERBS: tuple[str, ...] = (
     "schema",
     "ceiling",
     "agent",
+    "pki",
 )
-"""In the order of the help. The verb `x` is the function `x` of `proveout.cli.x`, its examples are that module's `EPILOG`."""
+"""In the order of the help. The verb `x` is the function, or the group of verbs, `x` of `proveout.cli.x`, its examples are that module's `EPILOG`."""
 
 EPILOG = """Examples:
 
@@ -86,7 +88,11 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
     asked = next((word for word in arguments if not word.startswith("-")), None)
     for verb in (asked,) if asked in VERBS else VERBS:
         module = importlib.import_module(f"{__name__}.{verb}")
-        application.command(verb, epilog=_examples(module.EPILOG))(getattr(module, verb))
+        found, examples = getattr(module, verb), _examples(module.EPILOG)
+        if isinstance(found, typer.Typer):
+            application.add_typer(found, name=verb, epilog=examples)
+        else:
+            application.command(verb, epilog=examples)(found)
     return application
 
 

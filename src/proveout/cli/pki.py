@@ -1,0 +1,197 @@
+"""`proveout pki`: the certificates of a lab. An authority in a directory, members that are invited, renewed and revoked."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+EPILOG = """Examples:
+
+  proveout pki init ~/lab-authority
+
+  proveout pki issue ~/lab-authority lead --role coordinator --out ~/pki
+
+  proveout pki serve ~/lab-authority --address authority.lab
+
+  proveout pki invite ~/lab-authority db1 --address db1.lab --authority authority.lab:7444
+
+  proveout pki enrol authority.lab:7444 --token TOKEN --ca-hash sha256:HASH --pki /etc/proveout/pki
+
+  proveout pki revoke ~/lab-authority db1
+"""
+
+HOURS_MAX = 24 * 400
+
+pki = typer.Typer(
+    help="The certificates of a lab: an authority, its members, and whom it no longer believes.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class Role(StrEnum):
+    """What a certificate lets its holder do: serve runs, run plans, or look."""
+
+    agent = "agent"
+    coordinator = "coordinator"
+    operator = "operator"
+
+
+Authority: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The authority's directory.", show_default=False)
+]
+Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Who it is for, db1.", show_default=False)]
+RoleOption: TypeAlias = Annotated[Role, typer.Option("--role", help="What the certificate is for.")]
+Addresses: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--address", help="A name or IP address that an agent is dialled at; may be repeated."),
+]
+
+
+@pki.command()
+def init(
+    directory: Authority,
+    days: Annotated[float, typer.Option(help="How long the certificates of members are valid.")] = 7.0,
+) -> None:
+    """Make an authority. Its key stays in DIR: keep that where plans are started, and off the hosts under test."""
+    from proveout.coordinator.ledger import Ledger
+
+    if not 0 < days * 24 <= HOURS_MAX:
+        raise typer.BadParameter(f"a certificate is valid for up to {HOURS_MAX // 24} days", param_hint="--days")
+    ledger = Ledger.create(directory, timedelta(days=days))
+    typer.echo(f"authority {ledger.fingerprint} in {directory}")
+    ledger.close()
+
+
+@pki.command()
+def issue(
+    directory: Authority,
+    name: Name,
+    out: Annotated[Path, typer.Option(metavar="PKI", help="Directory for keys and certificates.", show_default=False)],
+    role: RoleOption = Role.agent,
+    address: Addresses = None,
+) -> None:
+    """Make a member's keys and certificates here, to be copied to its host by hand: without enrolment, and without renewal."""
+    from proveout.coordinator.ledger import Ledger, Member, write_member
+
+    ledger = Ledger.open(directory)
+    names = write_member(ledger, Member(role=role, name=name, addresses=tuple(address or ())), out)
+    ledger.close()
+    typer.echo(f"{role} {name}: {', '.join(names)} in {out}")
+
+
+@pki.command()
+def invite(
+    directory: Authority,
+    name: Name,
+    *,
+    role: RoleOption = Role.agent,
+    address: Addresses = None,
+    authority: Annotated[str, typer.Option(help="Where `pki serve` listens, as the host sees it.")] = "",
+    minutes: Annotated[float, typer.Option(help="How long the token is valid; 10 at most.")] = 10.0,
+) -> None:
+    """Print the command that lets one host in, once, within ten minutes. Its key is made there."""
+    from proveout.coordinator.ledger import Ledger, Member
+
+    ledger = Ledger.open(directory)
+    member = Member(role=role, name=name, addresses=tuple(address or ()))
+    token = ledger.invite(member, timedelta(minutes=minutes))
+    where = authority or f"{socket.gethostname()}:7444"
+    typer.echo(f"proveout pki enrol {where} --token {token} --ca-hash {ledger.fingerprint} --pki /etc/proveout/pki")
+    ledger.close()
+
+
+@pki.command()
+def enrol(
+    authority: Annotated[str, typer.Argument(help="Where `pki serve` listens, name:port.", show_default=False)],
+    ca_hash: Annotated[str, typer.Option(help="The authority's hash, sha256:….", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("--pki", metavar="PKI", help="Directory for keys and certificates.", show_default=False)
+    ],
+    token: Annotated[
+        str, typer.Option(envvar="PROVEOUT_ENROL_TOKEN", help="The token of the invitation.", show_default=False)
+    ],
+) -> None:
+    """Become a member, with the token of an invitation. Keys are made here and stay here."""
+    from proveout.proto.enrolment import enrol as ask
+
+    role = asyncio.run(ask(authority, ca_hash, token, out))
+    typer.echo(f"enrolled as {role}; keys and certificates are in {out}")
+
+
+@pki.command()
+def renew(
+    out: Annotated[Path, typer.Argument(metavar="PKI", help="A member's directory.", show_default=False)],
+) -> None:
+    """Have a member's certificates renewed when two thirds of their time are over. Agents that run do it by themselves."""
+    from proveout.proto.enrolment import ROLES, authority_of
+    from proveout.proto.enrolment import renew as ask
+
+    role = next((role for role in ROLES if (out / f"{role}.pem").exists()), None)
+    if role is None or authority_of(out) is None:
+        raise typer.BadParameter("there is nothing of an enrolled member in it", param_hint="PKI")
+    typer.echo("renewed" if asyncio.run(ask(out, role)) else "not due yet")
+
+
+@pki.command()
+def revoke(
+    directory: Authority,
+    who: Annotated[str, typer.Argument(metavar="NAME", help="A name, or a serial number.", show_default=False)],
+) -> None:
+    """Stop believing in a member, at once where `pki serve` runs: enrolled hosts ask it every few seconds.
+
+    Elsewhere copy DIR/denied into each member's directory of certificates; it is read whenever it changes.
+    """
+    from proveout.coordinator.ledger import Ledger, rows
+
+    ledger = Ledger.open(directory)
+    for row in rows(ledger.revoke(who)):
+        typer.echo(f"revoked {row[0]} {row[1]} {row[3]}")
+    typer.echo(f"{directory / 'denied'} is written")
+    ledger.close()
+
+
+@pki.command("list")
+def list_(directory: Authority) -> None:
+    """List the certificates of an authority: role, name, addresses, serial number, how it came about, time left."""
+    from proveout.coordinator.ledger import Ledger, rows
+
+    ledger = Ledger.open(directory)
+    found = rows(ledger.issued())
+    widths = [max(len(row[column]) for row in found) for column in range(6)] if found else []
+    for row in found:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    ledger.close()
+
+
+@pki.command()
+def serve(
+    directory: Authority,
+    listen: Annotated[str, typer.Option(help="Address to listen at, name:port.")] = "0.0.0.0:7444",
+    address: Annotated[
+        list[str] | None,
+        typer.Option("--address", help="A name or IP address that hosts reach it at [default: this host's name]."),
+    ] = None,
+) -> None:
+    """Let hosts in, renew certificates, and say who is revoked, until SIGTERM or Ctrl-C."""
+    import logging
+
+    from proveout.coordinator.authority import serve as run
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+
+    async def until_told() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        names = address or [socket.gethostname(), "localhost", "127.0.0.1"]
+        await run(directory, listen, names, lambda where: typer.echo(f"listening {where}"), stop)
+
+    asyncio.run(until_told())

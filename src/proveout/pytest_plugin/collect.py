@@ -1,0 +1,195 @@
+"""Plans as pytest's collectors, verdicts as its items.
+
+Data flow: file -> `PlanFile.collect` (compiled: a wrong plan is a collection error with all its problems) -> `RunItem` and a
+`VerdictItem` per verdict -> `PlanFile.setup`, before the first item: the run -> `runtest` reads its verdict.
+
+| verdict | item |
+|---|---|
+| PASS | passes |
+| FAIL | fails, with the evidence |
+| INCONCLUSIVE | fails, or is skipped (`--proveout-inconclusive skip`) |
+| FAIL or INCONCLUSIVE of severity `warn` | is skipped, with the evidence |
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import pytest
+
+from proveout.pytest_plugin.names import RUNS
+
+if TYPE_CHECKING:
+    from proveout.dsl.plan import Check, Plan
+    from proveout.pytest_plugin.execute import PlanRun
+
+HEAD_BYTES = 1 << 16
+RUN_ITEM = "run"
+_PLAN = re.compile(rb"^proveout\s*:", re.MULTILINE)
+_WORST_FIRST = ("FAIL", "INCONCLUSIVE", "PASS")
+Answer: TypeAlias = Literal["passed", "failed", "skipped"]
+
+
+def is_plan(path: Path) -> bool:
+    """Whether the YAML file says that it is one: fragments, inventories and other people's files do not."""
+    try:
+        with path.open("rb") as file:
+            return _PLAN.search(file.read(HEAD_BYTES)) is not None
+    except OSError:
+        return False
+
+
+class VerdictFailed(Exception):
+    """What a failed item shows, ready for people."""
+
+
+class PlanFile(pytest.File):
+    """A plan, run once for all its items that were not deselected."""
+
+    _plan: Plan | None = None
+    run: PlanRun | None = None
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """The run itself, then its verdicts in the plan's order."""
+        self._plan = self._compiled()
+        taken = any(check.id == RUN_ITEM for check in self._plan.verdicts)
+        yield RunItem.from_parent(self, name=f"({RUN_ITEM})" if taken else RUN_ITEM)
+        for check in self._plan.verdicts:
+            yield VerdictItem.from_parent(self, name=check.id, check=check)
+
+    def _compiled(self) -> Plan:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is imported: no business of those tests
+            from typer import BadParameter  # noqa: PLC0415
+
+            from proveout.cli.messages import describe  # noqa: PLC0415
+            from proveout.cli.options import parse_overrides  # noqa: PLC0415
+            from proveout.dsl.compiler import compile_plan  # noqa: PLC0415
+            from proveout.dsl.errors import PlanError, ProveoutError  # noqa: PLC0415
+        try:
+            overrides = parse_overrides(self.config.getoption("--proveout-param"))
+            return compile_plan(self.path, overrides=overrides, inventory=self._path("--proveout-inventory"))
+        except PlanError as error:
+            raise self.CollectError("\n\n".join(describe(problem) for problem in error.problems)) from None
+        except ProveoutError as error:
+            raise self.CollectError(str(error)) from None
+        except BadParameter as error:
+            raise self.CollectError(f"--proveout-param: {error.message}") from None
+
+    def _path(self, option: str) -> Path | None:
+        given = self.config.getoption(option)
+        return self.config.invocation_params.dir / given if given else None
+
+    def setup(self) -> None:
+        """Run the plan; when it fails, every item has an error that says so."""
+        from proveout.pytest_plugin import execute  # noqa: PLC0415
+
+        if hasattr(self.config, "workerinput"):
+            pytest.fail(
+                "a plan measures: run it without pytest-xdist (-n 0), whose workers would disturb it", pytrace=False
+            )
+        arguments = [str(self.path)]
+        for word in self.config.getoption("--proveout-param"):
+            arguments += ["-p", word]
+        for option, given in (("--inventory", "--proveout-inventory"), ("--runs-dir", "--proveout-runs-dir")):
+            path = self._path(given)
+            arguments += [option, str(path)] if path else []
+        try:
+            self.run = execute.run(arguments, self.config.invocation_params.dir)
+        except execute.RunFailed as fault:
+            pytest.fail(str(fault), pytrace=False)
+        self.config.stash.setdefault(RUNS, {})[self.run.document["run"]["name"]] = str(self.run.directory)
+
+
+class _Item(pytest.Item):
+    """An item of a plan."""
+
+    def plan_run(self) -> PlanRun:
+        """The run that `PlanFile.setup` has made."""
+        assert isinstance(self.parent, PlanFile)  # noqa: S101
+        assert self.parent.run is not None  # noqa: S101
+        return self.parent.run
+
+    def settle(self, verdict: Mapping[str, Any]) -> None:
+        """Fail, skip or pass as the verdict says."""
+        mode = self.config.getoption("--proveout-inconclusive") or self.config.getini("proveout_inconclusive")
+        found = answer(verdict["outcome"], verdict["severity"], mode)
+        self.user_properties.append((f"evidence of {verdict['id']}", verdict["evidence"]))
+        if found == "skipped":
+            about = "a warning only: " if verdict["severity"] == "warn" else ""
+            reason = f"{about}{verdict['outcome']} {verdict['id']}: {verdict['evidence']}"
+            raise pytest.skip.Exception(reason, _use_item_location=True)  # the plan's line, not this one
+        if found == "failed":
+            raise VerdictFailed(told(verdict, self.plan_run().directory))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The evidence; no traceback for what no code is to blame for."""
+        if isinstance(excinfo.value, VerdictFailed):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+
+class RunItem(_Item):
+    """The run came to its end, and what must hold without being said (propagation, invariants) did."""
+
+    def runtest(self) -> None:
+        """Settle the built-in verdicts; the worst is told."""
+        made = self.plan_run()
+        self.user_properties.append(("run", str(made.directory)))
+        built_in = [verdict for verdict in made.verdicts.values() if ":" in verdict["id"]]  # no id of a plan has one
+        for verdict in sorted(built_in, key=lambda verdict: _WORST_FIRST.index(verdict["outcome"])):
+            self.settle(verdict)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """The plan's file."""
+        return self.path, 0, self.name
+
+
+class VerdictItem(_Item):
+    """A verdict of the plan."""
+
+    def __init__(self, *, check: Check, **more: Any) -> None:
+        super().__init__(**more)
+        self._check = check
+
+    def runtest(self) -> None:
+        """Settle it."""
+        verdict = self.plan_run().verdicts.get(self.name)
+        if verdict is None:
+            raise VerdictFailed(f"the run has no verdict {self.name}: {self.plan_run().directory}")
+        self.settle(verdict)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Where the verdict is written."""
+        where = self._check.where
+        file = Path(where.file) if where.file else self.path
+        return file, max(where.line - 1, 0), self.name
+
+
+def answer(outcome: str, severity: str, mode: str) -> Answer:
+    """What an item with this verdict is; `mode` is for INCONCLUSIVE. UsageError for another word."""
+    if mode not in ("fail", "skip"):
+        raise pytest.UsageError(f"proveout_inconclusive = {mode}: use fail or skip")
+    if outcome == "PASS":
+        return "passed"
+    if severity == "warn" or (outcome == "INCONCLUSIVE" and mode == "skip"):
+        return "skipped"
+    return "failed"
+
+
+def told(verdict: Mapping[str, Any], directory: Path) -> str:
+    """A verdict for people, in lines."""
+    lines = [
+        f"{verdict['outcome']} {verdict['id']}" + (f": {verdict['title']}" if verdict["title"] else ""),
+        f"  check:      {verdict['check']}",
+        f"  evidence:   {verdict['evidence']}",
+    ]
+    if verdict["iterations"]:
+        lines.append(f"  stands on:  {', '.join(verdict['iterations'])}")
+    if verdict["file"]:
+        lines.append(f"  written at: {verdict['file']}:{verdict['line']}")
+    return "\n".join([*lines, f"  report:     {directory / 'report.html'}"])

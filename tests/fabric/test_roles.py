@@ -1,0 +1,463 @@
+"""Every method and every request × everybody who may ask; certificates that are wrong, on both sides; renewal and revocation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import json
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+import pytest
+from cryptography import x509
+from fabric_bench import Bench, Line, eventually, task
+
+from proveout.agent.guard import POLICY as METHODS
+from proveout.coordinator import authority as authority_module
+from proveout.coordinator import pki
+from proveout.coordinator.authority import POLICY as REQUESTS
+from proveout.coordinator.authority import AuthorityServer
+from proveout.coordinator.dial import AgentUnreachable, open_stream
+from proveout.coordinator.ledger import Ledger, Member, write_member
+from proveout.coordinator.pki import Authority, Credentials
+from proveout.coordinator.session import SessionEvent, connect
+from proveout.proto import agent_pb2 as pb
+from proveout.proto import codec, enrolment
+from proveout.proto.messages import Hello, TaskDone
+from proveout.proto.trust import DENIED, Shown, client_context, denied_text, load_chain, replace_file
+
+HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=5.0)
+WHO = ("no certificate", "agent", "operator", "coordinator", "signer", "authority")
+
+
+def credentials_of(who: str, authority: Authority) -> Credentials | None:
+    made = {
+        "agent": lambda: authority.issue_agent("db2", ["127.0.0.1"]),
+        "operator": lambda: authority._credentials("operator", ()),
+        "coordinator": authority.issue_coordinator,
+        "signer": lambda: authority._credentials("signer", ()),
+        "authority": lambda: authority.issue_authority(["127.0.0.1"]),
+    }
+    return made[who]() if who in made else None
+
+
+# ---- the agent's methods ---------------------------------------------------------------------------------------------
+
+
+def methods() -> Iterator[str]:
+    for service in pb.DESCRIPTOR.services_by_name.values():
+        for method in service.methods:
+            yield f"/{service.full_name}/{method.name}"
+
+
+def test_every_method_has_a_policy_and_every_policy_a_method() -> None:
+    assert set(methods()) == set(METHODS)
+
+
+async def call(address: str, method: str, ca: bytes, credentials: Credentials | None) -> grpc.StatusCode:
+    """How a call of a method ends, whatever is said."""
+    shown = (credentials.key, credentials.certificate) if credentials is not None else (None, None)
+    channel = grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(ca, *shown))
+    async with channel:
+        stream: Any = channel.stream_stream(method, pb.CoordinatorEnvelope.SerializeToString, bytes)
+        running = stream()
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            async with asyncio.timeout(20):
+                await running.write(codec.coordinator_envelope(HELLO))
+                await running.done_writing()
+                while await running.read() is not grpc.aio.EOF:
+                    pass
+        return cast(grpc.StatusCode, await running.code())
+
+
+async def test_every_method_for_everybody(bench: Bench) -> None:
+    address = await bench.start()
+    authority = bench.fabric._authority
+    ended = {
+        (method, who): await call(address, method, authority.pem, credentials_of(who, authority))
+        for method in methods()
+        for who in WHO
+    }
+    tls_refuses = {"no certificate", "signer", "authority"}
+    for (method, who), code in ended.items():
+        if who in METHODS[method]:
+            assert code is grpc.StatusCode.OK, (method, who)
+        elif who in tls_refuses:
+            assert code is grpc.StatusCode.UNAVAILABLE, (method, who)
+        else:  # INTERNAL: the stream was reset before its status came
+            assert code in {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INTERNAL}, (method, who)
+    for wrong in ("expired", "future", "of another authority"):
+        other = not_in_force(authority, wrong)
+        assert (
+            await call(address, next(methods()), authority.pem, other.issue_coordinator())
+            is grpc.StatusCode.UNAVAILABLE
+        )
+    # The authority's other agent for the same address, put in between after the probe, gets nothing.
+    other_agent = authority.issue_agent("db2", ["127.0.0.1"])
+    code = await call(address, next(methods()), other_agent.certificate, bench.fabric.credentials)
+    assert code is grpc.StatusCode.UNAVAILABLE
+
+
+TIMES_S = {"expired": (-7200.0, -3600.0), "future": (3600.0, 7200.0)}
+
+
+def not_in_force(authority: Authority, wrong: str) -> Authority:
+    """The same authority, its clock wrong; or another one."""
+    if wrong not in TIMES_S:
+        return Authority.create()
+    begins_s, ends_s = TIMES_S[wrong]
+    return EarlyOrLate(authority.certificate, authority._key, datetime.timedelta(seconds=ends_s), begins_s)
+
+
+class EarlyOrLate(Authority):
+    """Its certificates are in force from and to other times, seconds from now."""
+
+    def __init__(self, certificate: x509.Certificate, key: Any, ends: datetime.timedelta, begins_s: float) -> None:
+        super().__init__(certificate, key, ends)
+        self._begins_s = begins_s
+
+    def _sign(self, *arguments: Any) -> x509.Certificate:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pki, "CLOCK_SLACK", datetime.timedelta(seconds=-self._begins_s))
+            return super()._sign(*arguments)
+
+
+# ---- an agent's certificate, as its coordinator sees it --------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def impostor(shown: Credentials) -> AsyncIterator[str]:
+    """A TLS server with that certificate; its address."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols(["h2"])
+    load_chain(context, shown.certificate, shown.key)
+
+    async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=context)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+WRONG_AGENTS = {
+    "another host's": "IP address mismatch",
+    "expired": "certificate has expired",
+    "future": "certificate is not yet valid",
+    "of another authority": "certificate signature failure|unable to get local issuer",
+    "a coordinator's": "unsuitable certificate purpose|unsupported certificate purpose",
+    "the authority's own": "has no agent's certificate",
+    "revoked": "was revoked",
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_AGENTS)
+async def test_an_agents_certificate_that_is_wrong(wrong: str, tmp_path: Path) -> None:
+    authority = Authority.create()
+    authority.write_coordinator(tmp_path)
+    shown = authority.issue_agent("db1", ["127.0.0.1"])
+    if wrong == "another host's":
+        shown = authority.issue_agent("db2", ["10.9.8.7"])
+    elif wrong in ("expired", "future", "of another authority"):
+        shown = not_in_force(authority, wrong).issue_agent("db1", ["127.0.0.1"])
+    elif wrong == "a coordinator's":
+        shown = authority.issue_coordinator()
+    elif wrong == "the authority's own":
+        shown = authority.issue_authority(["127.0.0.1"])
+    else:
+        replace_file(tmp_path / DENIED, denied_text([Shown.read(shown.certificate).serial]).encode())
+    async with impostor(shown) as address:
+        with pytest.raises(AgentUnreachable, match=WRONG_AGENTS[wrong]) as caught:
+            await open_stream("db1", address, Credentials.read(tmp_path), HELLO, 10.0)
+    assert caught.value.way_out
+
+
+# ---- renewal and revocation without a restart ------------------------------------------------------------------------
+
+
+async def connected(address: str, credentials: Credentials) -> Line:
+    events: asyncio.Queue[SessionEvent] = asyncio.Queue()
+    return Line(await connect("db1", address, credentials, HELLO, events), events)
+
+
+async def shown_by(address: str, credentials: Credentials) -> int:
+    """The serial number of what an agent shows now."""
+    context = client_context(credentials.ca, credentials.certificate, credentials.key)
+    context.set_alpn_protocols(["h2"])
+    host, _, port = address.rpartition(":")
+    _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+    der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    return Shown.read(ssl.DER_cert_to_PEM_cert(der).encode()).serial
+
+
+def home(bench: Bench) -> Path:
+    assert bench.fabric.directory is not None
+    return next(bench.fabric.directory.glob("agent-db1-*"))
+
+
+async def test_a_renewed_certificate_is_shown_to_the_next_one_and_sessions_go_on(bench: Bench) -> None:
+    address = await bench.start()
+    line = await bench.connect(address, HELLO)
+    before = await shown_by(address, bench.fabric.credentials)
+    renewed = bench.fabric._authority.issue_agent("db1", ["127.0.0.1"])
+    replace_file(home(bench) / "agent.key", renewed.key)
+    assert await shown_by(address, bench.fabric.credentials) == before  # the key alone is of no use
+    replace_file(home(bench) / "agent.pem", renewed.certificate)
+    assert await shown_by(address, bench.fabric.credentials) == Shown.read(renewed.certificate).serial != before
+    line.session.send(task("k", "sleep 0"))
+    assert isinstance(await line.outcome("k"), TaskDone)
+    assert len(bench.fabric.pids) == 1
+
+
+async def test_a_revoked_coordinator_is_cut_off_and_does_not_come_back(bench: Bench, tmp_path: Path) -> None:
+    address = await bench.start()
+    line = await bench.connect(address, HELLO)
+    file = tmp_path / "f"
+    line.session.send(task("long", f"sleep 600 {file}"))
+    await line.accepted("long")
+    serial = Shown.read(bench.fabric.credentials.certificate).serial
+    replace_file(home(bench) / DENIED, denied_text([serial]).encode())
+    assert await line.lost()
+    await eventually(lambda: file.exists() and file.read_text() == "stopped\n", "its task is stopped")
+    ca = bench.fabric.credentials.ca
+    code = await call(address, next(methods()), ca, bench.fabric.credentials)
+    assert code in {
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAVAILABLE,
+    }  # a local agent leaves with its session
+
+
+# ---- the authority's requests ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def lab(tmp_path: Path) -> AsyncIterator[tuple[Ledger, str]]:
+    """An authority and the address that it serves at."""
+    ledger = Ledger.create(tmp_path / "authority")
+    server = AuthorityServer(ledger, ["127.0.0.1"])
+    address = await server.start("127.0.0.1:0")
+    try:
+        yield ledger, address
+    finally:
+        await server.close()
+        ledger.close()
+
+
+DB1 = Member(role="agent", name="db1", addresses=("127.0.0.1",))
+
+
+async def asked(address: str, ca: bytes, credentials: Credentials | None, request: dict[str, Any]) -> dict[str, Any]:
+    shown = (credentials.certificate, credentials.key) if credentials is not None else (b"", b"")
+    async with enrolment._Line(address, client_context(ca, *shown)) as line:
+        await line.read()
+        line._writer.write(json.dumps(request).encode() + b"\n")
+        return await line.read()
+
+
+async def test_every_request_for_everybody(lab: tuple[Ledger, str]) -> None:
+    ledger, address = lab
+    refused = "the certificate, or the lack of one, does not allow this"
+    for what, allowed in [*REQUESTS.items(), ("issue", frozenset[str]()), ("shell", frozenset[str]())]:
+        for who in ("no certificate", "agent", "operator", "coordinator"):
+            answer = await asked(address, ledger.authority.pem, credentials_of(who, ledger.authority), {"do": what})
+            let_in = authority_module.ANYBODY in allowed or who in allowed
+            assert (answer.get("error") != refused) is let_in, (what, who, answer)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [b"", b"\n", b"[]\n", b"{}\n", b'{"do": []}\n', b"\x00" * 100_000, b"GET / HTTP/1.1\r\n\r\n"],
+    ids=["nothing", "empty", "list", "no-request", "odd-request", "too-long", "http"],
+)
+async def test_what_is_no_request_ends_the_connection_and_nothing_else(
+    lab: tuple[Ledger, str], request_: bytes
+) -> None:
+    ledger, address = lab
+    async with enrolment._Line(address, client_context(ledger.authority.pem)) as line:
+        await line.read()
+        line._writer.write(request_)
+        line._writer.write_eof() if line._writer.can_write_eof() else line._writer.close()
+        with contextlib.suppress(enrolment.EnrolmentError, RuntimeError):
+            assert "error" in await line.read()
+    token = ledger.invite(DB1)
+    assert token
+
+
+async def test_a_host_enrols_and_its_key_stays_with_it(lab: tuple[Ledger, str], tmp_path: Path) -> None:
+    ledger, address = lab
+    home = tmp_path / "db1"
+    assert await enrolment.enrol(address, ledger.fingerprint, ledger.invite(DB1), home) == "agent/db1"
+    assert home.stat().st_mode & 0o777 == 0o700
+    assert (home / "agent.key").stat().st_mode & 0o777 == 0o600
+    shown = Shown.read((home / "agent.pem").read_bytes())
+    assert shown.roles == {"agent/db1"}
+    assert (home / "ca.pem").read_bytes() == ledger.authority.pem
+    kept = b"".join(path.read_bytes() for path in ledger.directory.iterdir())
+    assert (home / "agent.key").read_bytes() not in kept
+
+
+async def test_a_coordinator_enrols_with_a_signer(lab: tuple[Ledger, str], tmp_path: Path) -> None:
+    ledger, address = lab
+    token = ledger.invite(Member(role="coordinator", name="lead"))
+    assert await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "pki") == "coordinator"
+    credentials = Credentials.read(tmp_path / "pki")
+    assert Shown.read(credentials.signer).roles == {"signer"}
+    assert Shown.read(credentials.certificate).roles == {"coordinator"}
+
+
+async def test_a_token_lets_in_once(lab: tuple[Ledger, str], tmp_path: Path) -> None:
+    ledger, address = lab
+    token = ledger.invite(DB1)
+    ways = [enrolment.enrol(address, ledger.fingerprint, token, tmp_path / name) for name in ("a", "b", "c")]
+    ended = await asyncio.gather(*ways, return_exceptions=True)
+    assert ended.count("agent/db1") == 1
+    others = [str(error) for error in ended if isinstance(error, enrolment.EnrolmentError)]
+    assert len(others) == 2
+    assert all("was used before" in error and "revoke" in error for error in others)
+    assert sum((tmp_path / name / "agent.pem").exists() for name in ("a", "b", "c")) == 1
+
+
+async def test_a_token_is_of_no_use_when_it_is_old_or_made_up(
+    lab: tuple[Ledger, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, address = lab
+    with pytest.raises(pki.PkiError, match="at most 10 minutes"):
+        ledger.invite(DB1, datetime.timedelta(minutes=11))
+    token = ledger.invite(DB1)
+    now = datetime.datetime.now().timestamp()
+    monkeypatch.setattr("proveout.coordinator.ledger.time.time", lambda: now + 601)
+    with pytest.raises(enrolment.EnrolmentError, match="too old"):
+        await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "a")
+    with pytest.raises(enrolment.EnrolmentError, match="never given out"):
+        await enrolment.enrol(address, ledger.fingerprint, "x" * 32, tmp_path / "b")
+
+
+async def test_a_host_finds_out_that_another_authority_answers(lab: tuple[Ledger, str], tmp_path: Path) -> None:
+    ledger, address = lab
+    token = ledger.invite(DB1)
+    with pytest.raises(enrolment.EnrolmentError, match="another authority answers there"):
+        await enrolment.enrol(address, f"sha256:{'0' * 64}", token, tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("shown", ["stranger", "agent"])
+async def test_the_token_is_not_told_to_who_only_repeats_the_authoritys_certificate(
+    lab: tuple[Ledger, str], tmp_path: Path, shown: str
+) -> None:
+    """The certificate is public; who answers must have one of its own from the authority, and the authority's role."""
+    ledger, _ = lab
+    made = Authority.create().issue_authority(["127.0.0.1"])
+    if shown == "agent":
+        made = ledger.authority.issue_agent("db9", ["127.0.0.1"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_chain(context, made.certificate, made.key)
+    heard: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(json.dumps({"ca": ledger.authority.pem.decode()}).encode() + b"\n")
+        heard.append(await reader.read(1000))
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0, ssl=context)
+    async with server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(enrolment.EnrolmentError, match="what answers there is not the authority"):
+            await enrolment.enrol(address, ledger.fingerprint, ledger.invite(DB1), tmp_path / "a")
+        await eventually(lambda: bool(heard), "the connection ends")
+    assert heard == [b""]
+
+
+async def test_a_member_is_renewed_when_it_is_due_until_it_is_revoked(lab: tuple[Ledger, str], tmp_path: Path) -> None:
+    ledger, address = lab
+    home = tmp_path / "db1"
+    await enrolment.enrol(address, ledger.fingerprint, ledger.invite(DB1), home)
+    before, key = (home / "agent.pem").read_bytes(), (home / "agent.key").read_bytes()
+    assert not await enrolment.renew(home, "agent")
+    later = Shown.read(before).ends - datetime.timedelta(days=1)
+    assert await enrolment.renew(home, "agent", later)
+    assert (home / "agent.pem").read_bytes() != before
+    assert (home / "agent.key").read_bytes() == key
+    assert Shown.read((home / "agent.pem").read_bytes()).roles == {"agent/db1"}
+    assert len(ledger.revoke("db1")) == 2
+    with pytest.raises(enrolment.EnrolmentError, match="refused"):
+        await enrolment.renew(home, "agent", later)
+    with pytest.raises(enrolment.EnrolmentError, match="refused"):
+        await enrolment.fetch_denied(home, "agent")
+
+
+async def test_members_hear_who_is_revoked(lab: tuple[Ledger, str], tmp_path: Path) -> None:
+    ledger, address = lab
+    home = tmp_path / "db1"
+    await enrolment.enrol(address, ledger.fingerprint, ledger.invite(DB1), home)
+    write_member(ledger, Member(role="coordinator", name="lead"), tmp_path / "lead")
+    await enrolment.fetch_denied(home, "agent")
+    assert (home / DENIED).read_text() == ""
+    revoked = {issued.serial for issued in ledger.revoke("lead")}
+    await enrolment.fetch_denied(home, "agent")
+    assert {int(line, 16) for line in (home / DENIED).read_text().split()} == revoked
+    assert (ledger.directory / DENIED).read_text() == (home / DENIED).read_text()
+    assert Shown.read((tmp_path / "lead" / "coordinator.pem").read_bytes()).serial in revoked
+
+
+@pytest.mark.parametrize(
+    ("member", "said"),
+    [
+        (Member(role="root", name="x"), "no role"),
+        (Member(role="agent", name="a/../b", addresses=("x",)), "is no name"),
+        (Member(role="agent", name="", addresses=("x",)), "is no name"),
+        (Member(role="agent", name="db1"), "recognised by the address"),
+        (Member(role="agent", name="db1", addresses=("db1:7443",)), "has no port"),
+    ],
+)
+def test_members_that_cannot_be(member: Member, said: str, tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path)
+    with pytest.raises(pki.PkiError, match=said):
+        ledger.invite(member)
+    assert ledger.issued() == ()
+    ledger.close()
+
+
+def test_an_authority_is_made_once_and_kept_to_itself(tmp_path: Path) -> None:
+    Ledger.create(tmp_path / "a").close()
+    assert {path.name: path.stat().st_mode & 0o077 for path in (tmp_path / "a").iterdir() if path.name != "ca.pem"} == {
+        "ca.key": 0,
+        "ledger.sqlite": 0,
+    }
+    with pytest.raises(pki.PkiError, match="already"):
+        Ledger.create(tmp_path / "a")
+    (tmp_path / "a" / "ca.key").chmod(0o640)
+    with pytest.raises(pki.PkiError, match="can be read by others"):
+        Ledger.open(tmp_path / "a")
+    with pytest.raises(pki.PkiError, match="no authority here"):
+        Ledger.open(tmp_path / "b")
+
+
+def test_a_slip_in_the_file_of_denied_ones_lets_nobody_in(tmp_path: Path) -> None:
+    from proveout.proto.trust import Denied
+
+    denied = Denied(tmp_path / DENIED)
+    assert denied.serials() == frozenset()
+    (tmp_path / DENIED).write_text("1f # stolen\n\nff\n")
+    assert denied.serials() == {0x1F, 0xFF}
+    (tmp_path / DENIED).write_text("not a number at all\n")
+    assert denied.serials() == {0x1F, 0xFF}
+    (tmp_path / DENIED).unlink()
+    assert denied.serials() == {0x1F, 0xFF}
+
+
+def test_credentials_follow_their_files(tmp_path: Path) -> None:
+    authority = Authority.create()
+    authority.write_coordinator(tmp_path)
+    credentials = Credentials.read(tmp_path)
+    authority.write_coordinator(tmp_path)
+    assert credentials.current().certificate != credentials.certificate
+    (tmp_path / "coordinator.pem").unlink()
+    assert credentials.current() is credentials
+    assert replace(credentials, directory=None).current().certificate == credentials.certificate

@@ -1,0 +1,224 @@
+"""The pytest plugin: what is collected and when, how verdicts become outcomes, and one whole run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from proveout.cli import messages, options
+from proveout.dsl import compiler
+from proveout.pytest_plugin import execute
+from proveout.pytest_plugin.collect import answer, told
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parents[2]
+PLAN = """
+proveout: 1
+name: tiny
+params:
+  people: {type: int, default: 100, min: 100}
+topology:
+  hosts: {box: {roles: [server, client], address: local}}
+  systems:
+    db: {engine: sqlite, host: box, provision: embedded}
+workloads:
+  hlr: {kind: hlr, population: "${params.people}"}
+stages:
+  - populate: {workload: hlr, into: db}
+  - ladder:
+      workload: hlr
+      target: db
+      threads: [1]
+      ramp_up: 0s
+      measure: 1s
+      ramp_down: 0s
+      repeat: 2
+      limits: {start_skew: 10s, tps_slope: 100%, tps_cv: 100%, client_cpu: 100%}
+verdicts:
+  - {id: answers, title: It answers, check: ladder.at(1).tps.mean > 0.0}
+  - {id: impossible, title: A billion a second, check: ladder.at(1).tps.mean > 1000000000.0}
+  - {id: hoped-for, severity: warn, check: ladder.at(1).tps.mean > 1000000000.0}
+"""
+INI = """
+[pytest]
+addopts = -p proveout.pytest_plugin
+filterwarnings =
+    error
+    ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning
+"""
+IMPORTED_BEFORE = (compiler, messages, options)
+"""Sessions inside this one forget what they import, and some of it cannot be imported twice."""
+FRAGMENT = "captures:\n  host: {kind: os, on: all, every: 1s}\n"
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A project with an ordinary test, a plan, and YAML files that are none; of all plugins it has ours only."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makefile(".ini", pytest=INI)
+    pytester.makepyfile(test_ordinary="def test_fine(): pass")
+    folder = pytester.mkdir("plans")
+    (folder / "tiny.yaml").write_text(PLAN)
+    (folder / "fragment.yaml").write_text(FRAGMENT)
+    return pytester
+
+
+def collected(project: pytest.Pytester, *arguments: str) -> list[str]:
+    items, _ = project.inline_genitems(*arguments)
+    return [item.nodeid for item in items]
+
+
+TINY = ["plans/tiny.yaml::run", *(f"plans/tiny.yaml::{name}" for name in ("answers", "impossible", "hoped-for"))]
+
+
+def test_nothing_is_collected_that_was_not_asked_for(project: pytest.Pytester) -> None:
+    assert collected(project) == ["test_ordinary.py::test_fine"]
+    assert collected(project, "plans") == []
+
+
+def test_a_plan_that_is_named_is_collected_verdict_by_verdict(project: pytest.Pytester) -> None:
+    assert collected(project, "plans/tiny.yaml") == TINY
+    assert collected(project, "plans/tiny.yaml::answers") == TINY[1:2]
+
+
+def test_plans_in_folders_are_collected_with_the_flag_and_other_yaml_never(project: pytest.Pytester) -> None:
+    assert collected(project, "--proveout", "plans") == TINY
+    assert collected(project, "--proveout") == [*TINY, "test_ordinary.py::test_fine"]
+
+
+def test_patterns_in_the_ini_file_ask_for_plans(project: pytest.Pytester) -> None:
+    (project.path / "plans" / "other.yaml").write_text(PLAN)
+    assert collected(project, "-o", "proveout_plans=plans/t*.yaml docs/*.yaml") == [
+        *TINY,
+        "test_ordinary.py::test_fine",
+    ]
+
+
+def test_a_verdict_called_run_does_not_hide_the_run(project: pytest.Pytester) -> None:
+    path = project.path / "plans" / "named.yaml"
+    path.write_text(PLAN.replace("id: answers", "id: run"))
+    assert collected(project, str(path))[:2] == ["plans/named.yaml::(run)", "plans/named.yaml::run"]
+
+
+def test_a_wrong_plan_is_a_collection_error_with_its_lines(project: pytest.Pytester) -> None:
+    (project.path / "plans" / "tiny.yaml").write_text(PLAN.replace("tps.mean > 0.0", "tsp.mean > 0.0"))
+    result = project.runpytest_inprocess("plans/tiny.yaml")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*tiny.yaml:24:*tsp*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(["people=5"], "*people*100*"), (["nobody=5"], "*nobody*"), (["people"], "*NAME=VALUE*")]
+)
+def test_wrong_parameters_are_collection_errors(project: pytest.Pytester, words: list[str], said: str) -> None:
+    result = project.runpytest_inprocess("plans/tiny.yaml", *(f"--proveout-param={word}" for word in words))
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([said])
+
+
+def test_the_plan_is_run_once_and_every_verdict_is_an_outcome(project: pytest.Pytester) -> None:
+    result = project.runpytest_inprocess(
+        "plans/tiny.yaml", "test_ordinary.py", "-rs", "--proveout-param=people=200", "--proveout-runs-dir=found",
+        "--junitxml=junit.xml",
+    )  # fmt: skip
+    (run,) = (project.path / "found").iterdir()
+    verdicts = json.loads((run / "result.json").read_text())["verdicts"]
+    expected = Counter(answer(verdict["outcome"], verdict["severity"], "fail") for verdict in verdicts)
+    assert expected["failed"] >= 1  # `answers` is inconclusive where the machine is too busy to measure
+    result.assert_outcomes(passed=expected["passed"] + 2, failed=expected["failed"], skipped=expected["skipped"])
+    result.stdout.fnmatch_lines(
+        [
+            "* impossible: A billion a second*",
+            "*check:      ladder.at(1).tps.mean > 1000000000.0*",
+            "*evidence:   *ladder.at(1)*",
+            "*written at: *tiny.yaml:25*",
+        ]
+    )
+    result.stdout.fnmatch_lines(["SKIPPED*tiny.yaml:26: a warning only: * hoped-for:*"])
+    result.stdout.fnmatch_lines([f"proveout: tiny: {run}/report.html"])
+    assert json.loads((run / "command.json").read_text())["overrides"] == {"people": "200"}
+    assert "evidence of answers" in (project.path / "junit.xml").read_text()
+
+
+def test_a_run_that_cannot_begin_is_an_error_with_its_words(project: pytest.Pytester) -> None:
+    plan = PLAN.replace("provision: embedded", 'dsn: "host=x password=${secrets.dsn}"').replace(
+        "engine: sqlite", "engine: postgres"
+    )
+    plan += "secrets: {dsn: {env: PROVEOUT_TEST_NOT_SET}}\n"
+    (project.path / "plans" / "tiny.yaml").write_text(plan)
+    result = project.runpytest_inprocess("plans/tiny.yaml::answers", "plans/tiny.yaml::impossible")
+    result.assert_outcomes(errors=2)
+    result.stdout.fnmatch_lines(["*the run did not begin (exit code 2)*", "*PROVEOUT_TEST_NOT_SET*"])
+
+
+def test_a_worker_of_xdist_refuses(project: pytest.Pytester) -> None:
+    """Shown with the mark that xdist leaves on its workers' config, without xdist."""
+    project.makeconftest("def pytest_configure(config): config.workerinput = {}")
+    result = project.runpytest_inprocess("plans/tiny.yaml::answers")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*without pytest-xdist*"])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "severity", "mode", "expected"),
+    [
+        ("PASS", "fail", "fail", "passed"),
+        ("FAIL", "fail", "skip", "failed"),
+        ("INCONCLUSIVE", "fail", "fail", "failed"),
+        ("INCONCLUSIVE", "fail", "skip", "skipped"),
+        ("FAIL", "warn", "fail", "skipped"),
+        ("INCONCLUSIVE", "warn", "fail", "skipped"),
+    ],
+)
+def test_outcomes(outcome: str, severity: str, mode: str, expected: str) -> None:
+    assert answer(outcome, severity, mode) == expected
+
+
+def test_another_word_for_inconclusive_is_refused() -> None:
+    with pytest.raises(pytest.UsageError, match="ignore: use fail or skip"):
+        answer("PASS", "fail", "ignore")
+
+
+def test_a_built_in_verdict_is_told_without_a_place() -> None:
+    verdict = {"id": "propagation:cache", "title": "", "outcome": "FAIL", "severity": "fail", "check": "c", "evidence": "e",
+               "iterations": [], "file": "", "line": 0}  # fmt: skip
+    assert told(verdict, Path("/r")).splitlines()[0] == "FAIL propagation:cache"
+    assert "written at" not in told(verdict, Path("/r"))
+
+
+def test_an_interrupt_is_handed_on_and_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that stands in for the run: it says that it was interrupted, as the run does when it has cleaned up."""
+    child = tmp_path / "child.py"
+    child.write_text(
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: (open('cleaned', 'w').close(), sys.exit(130)))\n"
+        "os.kill(os.getppid(), signal.SIGINT)\n"
+        "time.sleep(60)\n"
+    )
+    started = subprocess.Popen
+    monkeypatch.setattr(execute.subprocess, "Popen", lambda argv, **more: started([sys.executable, str(child)], **more))
+    with pytest.raises(KeyboardInterrupt):
+        execute.run(["plan.yaml"], tmp_path)
+    assert (tmp_path / "cleaned").exists()
+
+
+def test_pytest_starts_without_anything_of_ours() -> None:
+    code = (
+        "import sys, pytest, proveout.pytest_plugin as plugin;"
+        "heavy = {'pydantic', 'numpy', 'typer', 'proveout.dsl', 'proveout.cli', 'grpc'} & set(sys.modules);"
+        "sys.exit(f'{heavy}' if heavy else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+def test_the_plugin_is_an_entry_point() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"proveout": "proveout.pytest_plugin"}
