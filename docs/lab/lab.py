@@ -22,19 +22,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from network import CONTROL, HOSTS, POLL_S, Host, LabError, Network, say
+from network import CONTROL, HOSTS, POLL_S, Host, LabError, Network, run, say
 from servers import Server, programs
 
 from proveout.coordinator import journal, store
-from proveout.coordinator.pki import Authority
 from proveout.dsl.errors import ProveoutError
 from proveout.proto.events import IterationStarted
 
 HERE = Path(__file__).resolve().parent
 PLAN = HERE.parents[1] / "plans" / "netns-lab.yaml"
-DIRECTORY = Path("/var/tmp/proveout-lab")  # noqa: S108 - made 0755 for root alone to write; a server's socket needs a short path
+DIRECTORY = Path("/var/lib/proveout-lab")
+MARK = ".proveout-lab"
+"""A file in the lab's directory: what does not have it is not the lab's to remove."""
 PREFIX = "proveout"
 PORT = 7443
+AUTHORITY = f"{CONTROL.address}:7444"
+POLICIES = {"server": "database-server", "storage": "storage-node", "client": "client"}
 LISTEN_S = 60.0
 PASSWORD_VARIABLE = "PROVEOUT_HLR_PASSWORD"  # noqa: S105 - the name of it
 TOOLS = ("ip", "unshare", "setpriv")
@@ -56,7 +59,13 @@ class Lab:
 
     def up(self) -> None:
         """Make hosts, servers and agents. LabError."""
-        self.directory.mkdir(parents=True)
+        try:
+            self.directory.mkdir(parents=True)
+        except FileExistsError:
+            raise LabError(f"{self.directory} is there already, and no lab has made it") from None
+        (self.directory / MARK).touch()
+        for host in (CONTROL, *HOSTS):
+            (self.directory / host.name).mkdir()
         self.network.up()
         own = programs(self.directory)
         password = secrets.token_urlsafe(24)
@@ -64,43 +73,66 @@ class Lab:
         for host in HOSTS:
             if host.name in SERVERS:
                 folder = self.directory / host.name / "postgresql"
-                (self.directory / host.name).mkdir()
                 server = Server(
                     network=self.network, host=host, folder=folder, programs=own, settings=SERVERS[host.name]
                 )
                 server.start(password)
-        self._enrol()
+        self._found_authority()
         for host in HOSTS:
+            self._enrol(host)
             self._start_agent(host)
         for host in HOSTS:
             self._await_agent(host)
 
-    def _enrol(self) -> None:
-        """Certificates for everybody."""
-        authority = Authority.create()
-        for host in HOSTS:
-            authority.write_agent(self.directory / host.name / "pki", host.name, [host.address])
-        authority.write_coordinator(self.pki)
+    def _found_authority(self) -> None:
+        """An authority on the host `control`, its server, and the coordinator's own certificate."""
+        self._proveout(CONTROL, "pki", "init", str(self._authority))
+        self._proveout(
+            CONTROL, "pki", "issue", str(self._authority), "lead", "--role", "coordinator", "--out", str(self.pki)
+        )
+        self._start(CONTROL, "pki", "serve", str(self._authority), "--listen", AUTHORITY, "--address", CONTROL.address)
+        self._await(CONTROL, "listening")
+
+    def _enrol(self, host: Host) -> None:
+        """Invite a host, and run there what the invitation says, with a directory of its own."""
+        member = [host.name, "--address", host.address, "--authority", AUTHORITY]
+        said = self._proveout(CONTROL, "pki", "invite", str(self._authority), *member).split()
+        said[said.index("--pki") + 1] = str(self.directory / host.name / "pki")
+        self._proveout(host, *said[1:])
 
     def _start_agent(self, host: Host) -> None:
         own = self.directory / host.name
-        files = ["--pki", str(own / "pki"), "--state-dir", str(own / "state")]
-        argv = self.network.command(
-            host, *PROVEOUT, "agent", "--listen", f"{host.address}:{PORT}", "--name", host.name, *files
-        )
-        say("+ " + " ".join(argv) + " &")
-        with self._log(host).open("wb") as log:
-            subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        policy = own / "policy.yaml"
+        shutil.copyfile(HERE.parent / "policies" / f"{POLICIES[host.role]}.yaml", policy)
+        files = ["--pki", str(own / "pki"), "--state-dir", str(own / "state"), "--policy", str(policy)]
+        self._start(host, "agent", "--listen", f"{host.address}:{PORT}", "--name", host.name, *files)
 
     def _await_agent(self, host: Host) -> None:
+        self._await(host, "listens at")
+
+    def _proveout(self, host: Host, *argv: str) -> str:
+        return run(*self.network.command(host, *PROVEOUT, *argv))
+
+    def _start(self, host: Host, *argv: str) -> None:
+        """Start what stays on a host."""
+        started = self.network.command(host, *PROVEOUT, *argv)
+        say("+ " + " ".join(started) + " &")
+        with self._log(host).open("wb") as log:
+            subprocess.Popen(started, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+    def _await(self, host: Host, word: str) -> None:
         until_s = time.monotonic() + LISTEN_S
-        while "listens at" not in self._log(host).read_text(errors="replace"):
+        while word not in self._log(host).read_text(errors="replace"):
             if time.monotonic() > until_s:
-                raise LabError(f"the agent of {host.name} does not listen:\n{self._log(host).read_text()}")
+                raise LabError(f"what was started on {host.name} does not listen:\n{self._log(host).read_text()}")
             time.sleep(POLL_S)
 
     def _log(self, host: Host) -> Path:
-        return self.directory / host.name / "agent.log"
+        return self.directory / host.name / "proveout.log"
+
+    @property
+    def _authority(self) -> Path:
+        return self.directory / CONTROL.name / "authority"
 
     @property
     def pki(self) -> Path:
@@ -119,7 +151,8 @@ class Lab:
     def down(self) -> None:
         """Remove everything. Nothing there is fine."""
         self.network.down()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if (self.directory / MARK).exists():
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def logs(self) -> str:
         """The last lines of every agent's log."""
@@ -127,7 +160,7 @@ class Lab:
         for host in HOSTS:
             if self._log(host).exists():
                 lines = self._log(host).read_text(errors="replace").splitlines()[-8:]
-                found += [f"== agent {host.name}", *lines]
+                found += [f"== {host.name}", *lines]
         return "\n".join(found)
 
 

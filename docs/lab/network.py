@@ -29,20 +29,21 @@ POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A host of the lab: its name, its address in 10.77.0.0/24, and how many seconds its clock is ahead."""
+    """A host of the lab: its name, its address in 10.77.0.0/24, what it is for, and how many seconds its clock is ahead."""
 
     name: str
     address: str
+    role: str
     ahead_s: int = 0
 
 
-CONTROL = Host(name="control", address="10.77.0.1")
+CONTROL = Host(name="control", address="10.77.0.1", role="control")
 HOSTS = (
-    Host(name="db1", address="10.77.0.11", ahead_s=86_400),
-    Host(name="cache1", address="10.77.0.12", ahead_s=3_600_000),
-    Host(name="storage1", address="10.77.0.13", ahead_s=1_000),
-    Host(name="client1", address="10.77.0.21", ahead_s=7_777_777),
-    Host(name="client2", address="10.77.0.22", ahead_s=42),
+    Host(name="db1", address="10.77.0.11", role="server", ahead_s=86_400),
+    Host(name="cache1", address="10.77.0.12", role="server", ahead_s=3_600_000),
+    Host(name="storage1", address="10.77.0.13", role="storage", ahead_s=1_000),
+    Host(name="client1", address="10.77.0.21", role="client", ahead_s=7_777_777),
+    Host(name="client2", address="10.77.0.22", role="client", ahead_s=42),
 )
 
 
