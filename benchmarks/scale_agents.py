@@ -66,6 +66,7 @@ class Figures:
     exit_code: int
     connect_s: float
     written_s: float
+    written_cpu_s: float
     dispatch_s: float
     t0_p50_ms: float
     t0_p99_ms: float
@@ -161,9 +162,14 @@ stages:
 
 @dataclass(slots=True)
 class Sent:
-    """When the first task of a load was given to its session, and the last one of the first attempt to its stream, ns."""
+    """When the first task of a load was given to its session, and the last one of the first attempt to its stream, ns.
+
+    `cpu_s`: what this process used of CPU in between.
+    """
 
     first_ns: int = 0
+    first_cpu_s: float = 0.0
+    cpu_s: float = 0.0
     last_ns: int = 0
     written: int = 0
 
@@ -175,13 +181,14 @@ async def _run(sitting: loop.Sitting, journal: Journal, watcher: Watcher, count:
 
     def noting(self: session.AgentSession, message: CoordinatorMessage) -> None:
         if not sent.first_ns and isinstance(message, Task) and isinstance(message.spec, RunLoad):
-            sent.first_ns = time.monotonic_ns()
+            sent.first_ns, sent.first_cpu_s = time.monotonic_ns(), time.process_time()
         send(self, message)
 
     async def written(self: dial.Stream, message: CoordinatorMessage) -> None:
         await write(self, message)
         if sent.written < count and isinstance(message, Task) and isinstance(message.spec, RunLoad):
             sent.last_ns, sent.written = time.monotonic_ns(), sent.written + 1
+            sent.cpu_s = time.process_time() - sent.first_cpu_s
 
     session.AgentSession.send = noting  # type: ignore[method-assign]
     dial.Stream.write = written  # type: ignore[method-assign]
@@ -248,6 +255,7 @@ def _figures(count: int, exit_code: int, sent: Sent, watcher: Watcher, told: dic
         exit_code=exit_code,
         connect_s=watcher.connected_s,
         written_s=(sent.last_ns - sent.first_ns) / 1e9,
+        written_cpu_s=sent.cpu_s,
         dispatch_s=float(given.max() - sent.first_ns) / 1e9 if told else float("nan"),
         t0_p50_ms=float(np.percentile(errors_ms, 50)),
         t0_p99_ms=float(np.percentile(errors_ms, 99)),
@@ -275,14 +283,14 @@ def main() -> None:
         return
     lines = []
     print(
-        "agents  connect s  written s  at agent s  T0 p50/p99 ms  begun p50/p99 ms  CPU  RSS, MB  model  ticks/s  exit code"
+        "agents  connect s  written s  of CPU s  at agent s  T0 p50/p99 ms  begun p50/p99 ms  CPU  RSS, MB  model  ticks/s  exit code"
     )
     for count in chosen.agents:
         argv = [sys.executable, __file__, "--one", "--agents", str(count), "--seconds", str(chosen.seconds)]
         line = json.loads(subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout)
         lines.append(line)
         print(
-            f"{count:6} {line['connect_s']:10.2f} {line['written_s']:10.3f} {line['dispatch_s']:11.3f}"
+            f"{count:6} {line['connect_s']:10.2f} {line['written_s']:10.3f} {line['written_cpu_s']:9.3f} {line['dispatch_s']:11.3f}"
             f" {line['t0_p50_ms']:7.2f}/{line['t0_p99_ms']:6.2f} {line['skew_p50_ms']:9.2f}/{line['skew_p99_ms']:7.2f}"
             f" {line['cpu_fraction']:6.1%} {line['rss_bytes'] / 1e6:5.0f} {line['model_fraction']:8.2%}"
             f" {line['host_ticks_per_s']:6.0f} {line['exit_code']:6}",

@@ -165,7 +165,6 @@ def sit(
     metrics: Listening | None = None,
 ) -> int:
     """Run to the end, write the results, and give the exit code; scrapers are served meanwhile."""
-    make_room(sitting.plan)
     exit_code = asyncio.run(_run(sitting, journal, show, metrics))
     report(sitting.directory, outputs, annotations)
     return exit_code
