@@ -23,6 +23,7 @@ from proveout.coordinator.report.schemas import (
     maybe,
     record,
 )
+from proveout.coordinator.tunings import TunedHost
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -56,6 +57,7 @@ def document() -> Schema:
         propagations=list_of(made.of(PropagationCompared)),
         agents=by_name(made.of(AgentUp)),
         systems=by_name(made.of(SystemUp)),
+        tuning=list_of(made.of(TunedHost)),
         environment=list_of(_environment(made)),
         lost=list_of(made.of(AgentLost)),
         notices=list_of(made.of(Notice)),
