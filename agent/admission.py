@@ -24,6 +24,7 @@ from proveout.agent.journal import AgentJournal
 from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.session import Session
 from proveout.agent.tasks import Handler
+from proveout.agent.trusting import Trust
 from proveout.proto.messages import PROTOCOL_VERSION, Hello, Refused
 
 LEASE_MAX_S = 3600.0
@@ -39,6 +40,7 @@ class Place:
     name: str
     state_dir: Path
     table: Mapping[type, Handler]
+    trust: Trust
     policy: Policy = NOTHING
 
 
@@ -83,7 +85,7 @@ class Admission:
             return f"a beat of {hello.beat_s} s with a lease of {hello.lease_s} s is not possible"
         if not hello.run_id or hello.epoch < 1:
             return "the run has no name or no epoch"
-        return None
+        return self._place.trust.objection(hello) or None
 
     def _find(self, hello: Hello) -> Session | Refused | None:
         """The answer to a Hello as things are now; None while another session is about to end."""
@@ -93,6 +95,7 @@ class Admission:
         current = self._live()
         same_run = current is not None and current.hello.run_id == hello.run_id
         if current is not None and same_run and current.hello.epoch == hello.epoch:
+            current.orders = self._place.trust.orders(hello)
             return current
         if current is not None and not same_run and current.attached:
             return Refused(reason=f"the agent is busy with run {current.hello.run_id}")
@@ -109,7 +112,14 @@ class Admission:
 
     def _open(self, hello: Hello) -> Session:
         work_dir = self._place.state_dir / f"work-{uuid.uuid4().hex[:8]}"
-        self.session = Session(hello, work_dir, self._journal, self._place.table, self._place.policy)
+        self.session = Session(
+            hello,
+            work_dir,
+            self._journal,
+            self._place.table,
+            orders=self._place.trust.orders(hello),
+            policy=self._place.policy,
+        )
         self.began.set()
         _log.info("serving run %s, epoch %d, as host %s", hello.run_id, hello.epoch, hello.host)
         return self.session

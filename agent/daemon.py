@@ -31,6 +31,7 @@ from proveout.agent.journal import AgentJournal
 from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.session import Attachment, Session
 from proveout.agent.tasks import Handler
+from proveout.agent.trusting import Trust
 from proveout.dsl.errors import ProveoutError
 from proveout.proto import codec
 from proveout.proto.agent_pb2_grpc import AgentServicer, add_AgentServicer_to_server
@@ -164,7 +165,9 @@ async def serve(
     state_dir = options.state_dir
     with _locked(state_dir):
         journal = AgentJournal(state_dir / "journal.sqlite")
-        admission = Admission(Place(name=options.name, state_dir=state_dir, table=table, policy=policy), journal)
+        admission = Admission(
+            Place(name=options.name, state_dir=state_dir, table=table, trust=Trust(options.pki), policy=policy), journal
+        )
         guard = Guard(denied=Denied(options.pki / DENIED))
         server = grpc.aio.server(interceptors=[guard], options=SERVER_OPTIONS)
         add_AgentServicer_to_server(Servicer(admission, options.name), server)

@@ -28,6 +28,7 @@ from proveout.agent.outbox import Outbox
 from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.redaction import for_people
 from proveout.agent.tasks import Handler, Resource
+from proveout.agent.trusting import Orders
 from proveout.agent.work import Work
 from proveout.proto.codec import task_digest
 from proveout.proto.messages import (
@@ -73,9 +74,12 @@ class Session:
         work_dir: Path,
         journal: AgentJournal,
         table: Mapping[type, Handler],
+        *,
+        orders: Orders,
         policy: Policy = NOTHING,
     ) -> None:
         self.hello = hello
+        self.orders = orders
         self._policy = policy
         self.name = uuid.uuid4().hex
         self.work_dir = work_dir
@@ -185,16 +189,26 @@ class Session:
         handler = self._table.get(type(task.spec))
         if not (math.isfinite(task.deadline_s) and 0 < task.deadline_s <= DEADLINE_MAX_S):
             return self._refuse(task.key, "invalid", f"{task.deadline_s} s is no deadline")
+        if reason := self._objection(task):
+            _log.warning("refused task %s: %s", task.key, reason)
+            return self._refuse(task.key, "refused", f"the task is not taken: {reason}")
         if handler is None:
             return self._refuse(task.key, "missing", f"this agent cannot do {type(task.spec).__name__}")
         if len(self._works) >= TASKS_MAX or self._ending is not None:
             return self._refuse(task.key, "refused", "the agent has too many tasks, or is about to leave")
-        self._journal.accept(self.hello.run_id, self.hello.epoch, task.key, digest)
+        self._journal.accept(self.hello.run_id, self.hello.epoch, task.key, digest, task.sequence)
         self._outbox.put(TaskAccepted(key=task.key))
         work = Work(task.key, self.hello.host, self.work_dir, self.resources, self._outbox.put, policy=self._policy)
         self._works[task.key] = work
         self._runs[task.key] = asyncio.create_task(self._run(work, handler, task), name=task.key)
         return None
+
+    def _objection(self, task: Task) -> str:
+        """What is wrong with a new task's signature, "" when nothing is; a number that was passed is a task of before."""
+        if reason := self.orders.objection(task):
+            return reason
+        highest = self._journal.highest_sequence(self.hello.run_id)
+        return "" if task.sequence > highest else "it is older than another one that was taken: somebody sends it again"
 
     async def _run(self, work: Work, handler: Handler, task: Task) -> None:
         outcome = await work.run(handler, task.spec, task.deadline_s)

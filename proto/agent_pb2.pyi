@@ -1152,6 +1152,9 @@ class Task(_message.Message):
 
     KEY_FIELD_NUMBER: _builtins.int
     DEADLINE_S_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    EXPIRES_UNIX_S_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
     START_SYSTEM_FIELD_NUMBER: _builtins.int
     STOP_SYSTEM_FIELD_NUMBER: _builtins.int
     INSPECT_SYSTEM_FIELD_NUMBER: _builtins.int
@@ -1171,6 +1174,9 @@ class Task(_message.Message):
     REVERT_TUNING_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     deadline_s: _builtins.float
+    sequence: _builtins.int
+    expires_unix_s: _builtins.int
+    signature: _builtins.str
     @_builtins.property
     def start_system(self) -> Global___StartSystem: ...
     @_builtins.property
@@ -1210,6 +1216,9 @@ class Task(_message.Message):
         *,
         key: _builtins.str = ...,
         deadline_s: _builtins.float = ...,
+        sequence: _builtins.int = ...,
+        expires_unix_s: _builtins.int = ...,
+        signature: _builtins.str = ...,
         start_system: Global___StartSystem | None = ...,
         stop_system: Global___StopSystem | None = ...,
         inspect_system: Global___InspectSystem | None = ...,
@@ -1230,7 +1239,7 @@ class Task(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "expires_unix_s", b"expires_unix_s", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "sequence", b"sequence", "signature", b"signature", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts", "form_pool", "apply_tuning", "verify_tuning", "revert_tuning"]  # noqa: Y015
     _WhichOneofArgType_spec: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
@@ -1847,6 +1856,7 @@ class Hello(_message.Message):
     LEASE_S_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    SIGNER_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     epoch: _builtins.int
     host: _builtins.str
@@ -1854,6 +1864,7 @@ class Hello(_message.Message):
     lease_s: _builtins.float
     protocol: _builtins.int
     version: _builtins.str
+    signer: _builtins.str
     def __init__(
         self,
         *,
@@ -1864,10 +1875,11 @@ class Hello(_message.Message):
         lease_s: _builtins.float = ...,
         protocol: _builtins.int = ...,
         version: _builtins.str = ...,
+        signer: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_s", b"beat_s", "epoch", b"epoch", "host", b"host", "lease_s", b"lease_s", "protocol", b"protocol", "run_id", b"run_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_s", b"beat_s", "epoch", b"epoch", "host", b"host", "lease_s", b"lease_s", "protocol", b"protocol", "run_id", b"run_id", "signer", b"signer", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

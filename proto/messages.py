@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from proveout.dsl.plan import Capture, System, Tuning, Value, Windows, Workload
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,11 +254,17 @@ TaskSpec: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One piece of work for one agent; `deadline_s` counts from its arrival there."""
+    """One piece of work for one agent; `deadline_s` counts from its arrival there.
+
+    The last three are its signature (`proto.orders`), which the connection to the agent adds.
+    """
 
     key: str
     spec: TaskSpec
     deadline_s: float
+    sequence: int = 0
+    expires_unix_s: int = 0
+    signature: str = field(default="", repr=False)
 
 
 # ---- results -----------------------------------------------------------------------------------------------------
@@ -542,7 +548,10 @@ class TaskError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """The coordinator opens: which run, which fencing epoch. An agent that has seen a higher epoch refuses."""
+    """The coordinator opens: which run, which fencing epoch. An agent that has seen a higher epoch refuses.
+
+    `signer` is the certificate (PEM) of who signs its tasks.
+    """
 
     run_id: str
     epoch: int
@@ -551,6 +560,7 @@ class Hello:
     lease_s: float = 10.0
     protocol: int = PROTOCOL_VERSION
     version: str = ""
+    signer: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
