@@ -25,6 +25,7 @@ from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.session import Session
 from proveout.agent.tasks import Handler
 from proveout.agent.trusting import Trust
+from proveout.proto.audit import AuditLog
 from proveout.proto.messages import PROTOCOL_VERSION, Hello, Refused
 
 LEASE_MAX_S = 3600.0
@@ -41,6 +42,7 @@ class Place:
     state_dir: Path
     table: Mapping[type, Handler]
     trust: Trust
+    audit: AuditLog
     policy: Policy = NOTHING
 
 
@@ -70,6 +72,9 @@ class Admission:
             self.waiting -= 1
         if isinstance(answer, Refused):
             _log.warning("refused run %s epoch %s: %s", hello.run_id, hello.epoch, answer.reason)
+            with contextlib.suppress(OSError):  # nothing is done for this one; a full disk is told when something is
+                fields: dict[str, str | int] = {"run": hello.run_id, "epoch": hello.epoch, "host": hello.host}
+                self._place.audit.note("refused", **fields, reason=answer.reason)
         return answer
 
     def _objection(self, hello: Hello) -> str | None:
@@ -119,6 +124,7 @@ class Admission:
             self._place.table,
             orders=self._place.trust.orders(hello),
             policy=self._place.policy,
+            audit=self._place.audit,
         )
         self.began.set()
         _log.info("serving run %s, epoch %d, as host %s", hello.run_id, hello.epoch, hello.host)

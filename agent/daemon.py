@@ -35,6 +35,7 @@ from proveout.agent.trusting import Trust
 from proveout.dsl.errors import ProveoutError
 from proveout.proto import codec
 from proveout.proto.agent_pb2_grpc import AgentServicer, add_AgentServicer_to_server
+from proveout.proto.audit import FILE, AuditLog
 from proveout.proto.messages import PROTOCOL_VERSION, Hello, Refused, Welcome
 from proveout.proto.pairing import WireFault
 from proveout.proto.transport import OPTIONS
@@ -77,7 +78,8 @@ class Options:
 class Servicer(AgentServicer):
     """The service of `agent.proto`: streams in, streams out."""
 
-    def __init__(self, admission: Admission, name: str) -> None:
+    def __init__(self, admission: Admission, name: str, audit: AuditLog) -> None:
+        self._audit = audit
         self._admission = admission
         self._name = name
 
@@ -92,7 +94,7 @@ class Servicer(AgentServicer):
         attachment = session.attach()
         listening = asyncio.create_task(_listen(context, session, attachment))
         try:
-            await context.write(codec.agent_envelope(_welcome(self._name, session)))
+            await context.write(codec.agent_envelope(_welcome(self._name, session, self._head())))
             await _speak(context, session, attachment)
             fault = listening.result() if listening.done() and not listening.cancelled() else None
             if fault is not None:
@@ -101,8 +103,14 @@ class Servicer(AgentServicer):
             listening.cancel()
             session.detach(attachment)
 
+    def _head(self) -> str:
+        try:
+            return self._audit.head()
+        except OSError:
+            return ""
 
-def _welcome(name: str, session: Session) -> Welcome:
+
+def _welcome(name: str, session: Session, head: str) -> Welcome:
     return Welcome(
         agent=name or session.hello.host,
         version=proveout.__version__,
@@ -111,6 +119,7 @@ def _welcome(name: str, session: Session) -> Welcome:
         cores=facts.cores(),
         facts=facts.facts(),
         session=session.name,
+        audit=head,
     )
 
 
@@ -164,13 +173,22 @@ async def serve(
     policy = read_policy(options)
     state_dir = options.state_dir
     with _locked(state_dir):
+        audit = _audit_log(state_dir, policy)
         journal = AgentJournal(state_dir / "journal.sqlite")
         admission = Admission(
-            Place(name=options.name, state_dir=state_dir, table=table, trust=Trust(options.pki), policy=policy), journal
+            Place(
+                name=options.name,
+                state_dir=state_dir,
+                table=table,
+                trust=Trust(options.pki),
+                audit=audit,
+                policy=policy,
+            ),
+            journal,
         )
         guard = Guard(denied=Denied(options.pki / DENIED))
         server = grpc.aio.server(interceptors=[guard], options=SERVER_OPTIONS)
-        add_AgentServicer_to_server(Servicer(admission, options.name), server)
+        add_AgentServicer_to_server(Servicer(admission, options.name, audit), server)
         address = _bind(server, options.listen, credentials)
         await server.start()
         member = asyncio.create_task(membership.keep(options.pki, guard, lambda: _revoked(admission)))
@@ -198,6 +216,19 @@ def read_policy(options: Options) -> Policy:
 
     _log.info("what may be changed on this host is in %s", path)
     return policy_file.read(path)
+
+
+def _audit_log(state_dir: Path, policy: Policy) -> AuditLog:
+    audit = AuditLog(state_dir / FILE)
+    try:
+        audit.note("started", version=proveout.__version__, policy=policy.source)
+    except (OSError, ValueError) as error:
+        raise ProveoutError(
+            f"the audit log cannot be used: {error}",
+            where=str(state_dir / FILE),
+            way_out="`proveout audit verify` says what is wrong with it. Move it away to begin a new one.",
+        ) from error
+    return audit
 
 
 @contextlib.contextmanager

@@ -1857,6 +1857,7 @@ class Hello(_message.Message):
     PROTOCOL_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     SIGNER_FIELD_NUMBER: _builtins.int
+    AUDIT_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     epoch: _builtins.int
     host: _builtins.str
@@ -1865,6 +1866,7 @@ class Hello(_message.Message):
     protocol: _builtins.int
     version: _builtins.str
     signer: _builtins.str
+    audit: _builtins.str
     def __init__(
         self,
         *,
@@ -1876,10 +1878,11 @@ class Hello(_message.Message):
         protocol: _builtins.int = ...,
         version: _builtins.str = ...,
         signer: _builtins.str = ...,
+        audit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_s", b"beat_s", "epoch", b"epoch", "host", b"host", "lease_s", b"lease_s", "protocol", b"protocol", "run_id", b"run_id", "signer", b"signer", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "beat_s", b"beat_s", "epoch", b"epoch", "host", b"host", "lease_s", b"lease_s", "protocol", b"protocol", "run_id", b"run_id", "signer", b"signer", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2048,12 +2051,14 @@ class Welcome(_message.Message):
     CORES_FIELD_NUMBER: _builtins.int
     FACTS_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
+    AUDIT_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     version: _builtins.str
     protocol: _builtins.int
     machine_id: _builtins.str
     cores: _builtins.int
     session: _builtins.str
+    audit: _builtins.str
     @_builtins.property
     def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedValue]: ...
     def __init__(
@@ -2066,10 +2071,11 @@ class Welcome(_message.Message):
         cores: _builtins.int = ...,
         facts: _abc.Iterable[Global___NamedValue] | None = ...,
         session: _builtins.str = ...,
+        audit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "cores", b"cores", "facts", b"facts", "machine_id", b"machine_id", "protocol", b"protocol", "session", b"session", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "audit", b"audit", "cores", b"cores", "facts", b"facts", "machine_id", b"machine_id", "protocol", b"protocol", "session", b"session", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

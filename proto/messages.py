@@ -550,7 +550,7 @@ class TaskError:
 class Hello:
     """The coordinator opens: which run, which fencing epoch. An agent that has seen a higher epoch refuses.
 
-    `signer` is the certificate (PEM) of who signs its tasks.
+    `signer` is the certificate (PEM) of who signs its tasks, `audit` the head of the run's audit log.
     """
 
     run_id: str
@@ -561,6 +561,7 @@ class Hello:
     protocol: int = PROTOCOL_VERSION
     version: str = ""
     signer: str = field(default="", repr=False)
+    audit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -612,6 +613,7 @@ class Welcome:
     """The agent's answer to Hello: what it is, and what its machine is (the fingerprint, name -> value).
 
     `session` names the agent's session: the same again after a reconnect means that its tasks have gone on meanwhile.
+    `audit` is the head of the agent's audit log.
     """
 
     agent: str
@@ -621,6 +623,7 @@ class Welcome:
     cores: int
     facts: tuple[tuple[str, Value], ...] = ()
     session: str = ""
+    audit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
