@@ -16,14 +16,14 @@ import logging
 import math
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import proveout
 from proveout.agent.journal import AgentJournal
 from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.session import Session
-from proveout.agent.tasks import Handler
+from proveout.agent.tasks import Handler, Resource
 from proveout.agent.trusting import Trust
 from proveout.proto.audit import AuditLog
 from proveout.proto.messages import PROTOCOL_VERSION, Hello, Refused
@@ -44,6 +44,7 @@ class Place:
     trust: Trust
     audit: AuditLog
     policy: Policy = NOTHING
+    standing: Mapping[str, Resource] = field(default_factory=dict)
 
 
 class Admission:
@@ -117,14 +118,16 @@ class Admission:
 
     def _open(self, hello: Hello) -> Session:
         work_dir = self._place.state_dir / f"work-{uuid.uuid4().hex[:8]}"
+        place = self._place
         self.session = Session(
             hello,
             work_dir,
             self._journal,
-            self._place.table,
-            orders=self._place.trust.orders(hello),
-            policy=self._place.policy,
-            audit=self._place.audit,
+            place.table,
+            orders=place.trust.orders(hello),
+            policy=place.policy,
+            audit=place.audit,
+            standing=place.standing,
         )
         self.began.set()
         _log.info("serving run %s, epoch %d, as host %s", hello.run_id, hello.epoch, hello.host)

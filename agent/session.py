@@ -20,6 +20,7 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from proveout.agent.children import end_children
 from proveout.agent.journal import AgentJournal
@@ -67,7 +68,10 @@ class Attachment:
 
 
 class Session:
-    """What an agent does for one coordinator. `work_dir` is made here (0700) and removed at the end."""
+    """What an agent does for one coordinator. `work_dir` is made here (0700) and removed at the end.
+
+    `standing` resources are there from the beginning, and closed after all that the session's tasks have made.
+    """
 
     def __init__(
         self,
@@ -79,6 +83,7 @@ class Session:
         orders: Orders,
         audit: AuditLog,
         policy: Policy = NOTHING,
+        standing: Mapping[str, Resource] = MappingProxyType({}),
     ) -> None:
         self.hello = hello
         self._audit = audit
@@ -86,7 +91,7 @@ class Session:
         self._policy = policy
         self.name = uuid.uuid4().hex
         self.work_dir = work_dir
-        self.resources: dict[str, Resource] = {}
+        self.resources: dict[str, Resource] = dict(standing)
         self.ended = asyncio.Event()
         self._journal = journal
         self._table = table
@@ -201,7 +206,12 @@ class Session:
             return self._refuse(task.key, "missing", f"this agent cannot do {type(task.spec).__name__}")
         if len(self._works) >= TASKS_MAX or self._ending is not None:
             return self._refuse(task.key, "refused", "the agent has too many tasks, or is about to leave")
-        fields: dict[str, str | int] = {"key": task.key, "kind": type(task.spec).__name__, "digest": digest, "sequence": task.sequence}
+        fields: dict[str, str | int] = {
+            "key": task.key,
+            "kind": type(task.spec).__name__,
+            "digest": digest,
+            "sequence": task.sequence,
+        }
         self._audit.note("task", **fields)  # what cannot be written down is not done
         self._journal.accept(self.hello.run_id, self.hello.epoch, task.key, digest, task.sequence)
         self._outbox.put(TaskAccepted(key=task.key))

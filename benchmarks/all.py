@@ -27,7 +27,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "populate": ("--scale", "0.2"),
     "custom_sql": ("--rounds", "3", "--seconds", "1"),
     "pacing": ("--seconds", "2"),
-    "pool_ray": ("--seconds", "2", "--rounds", "2"),
+    "pool_ray": ("--seconds", "2", "--pairs", "3", "--workers", "2"),
     "mysql_clients": ("--seconds", "1", "--rounds", "3"),
     "mysql_populate": ("--subscribers", "20000"),
     "load_benchbase": ("--seconds", "5"),

@@ -1,8 +1,11 @@
-"""The same load on worker processes and on Ray actors, by number of workers: `python benchmarks/pool_ray.py [--seconds S] [--json FILE]`.
+"""The same load on worker processes and on Ray actors: `python benchmarks/pool_ray.py [--pairs N] [--seconds S] [--workers 1,2] [--json FILE]`.
 
-HLR read-only on an embedded PostgreSQL of this machine, 8 connections, closed; each number of workers on both pools, in turn,
-rounds, medians. On one machine this shows what Ray costs, not how it scales. Further: seconds until the first load is
-armed (the cluster has to be formed), until a further one is, and the CPU of everything that belongs to Ray while a load runs.
+HLR read-only on an embedded PostgreSQL of this machine, 8 connections: closed, and open at a share of the closed peak. For each number
+of workers, pairs of a load on either pool, one after the other, the first of a pair on each pool in turn, so that what else
+the machine does and its drift meet both alike. Given are the medians, and of the pairs' ratios the geometric mean with its 95 % interval
+(Student's t of their logarithms): one that has 1 in it shows no difference. On one machine this shows what Ray costs, not how it scales.
+Further: seconds until the first load is armed (the cluster has to be formed), until a further one is, and the CPU of everything
+that belongs to Ray while a load runs.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -21,10 +26,11 @@ import psutil
 from load_harness import Context, postgres, workload
 
 from proveout.agent.load.task import run_load
+from proveout.coordinator import stats
 from proveout.dsl.plan import Windows, Workload
+from proveout.proto import histogram
 from proveout.proto.messages import Endpoint, LoadPool, LoadShare, RunLoad
 
-WORKERS = (1, 2, 4, 8)
 READ_ONLY = {"GetBasicSubscriberData": 35.0, "GetNewDestination": 10.0, "GetAccessData": 35.0}
 
 Kind = Literal["local", "ray"]
@@ -54,14 +60,26 @@ def ray_cpu() -> Iterator[float]:
             continue
 
 
+@dataclass(frozen=True)
+class Measured:
+    """One load: transactions a second, its response times, client CPU a transaction, time to arm, and Ray's CPU in cores."""
+
+    tps: float
+    p50_us: float
+    p99_us: float
+    cpu_us: float
+    armed_s: float
+    ray_cores: float
+
+
 async def once(
-    context: Timed, endpoint: Endpoint, hlr: Workload, kind: Kind, workers: int, seconds: float
-) -> tuple[float, float, float]:
-    """(TPS, seconds until armed, CPU of Ray as a fraction of a core)."""
+    context: Timed, endpoint: Endpoint, hlr: Workload, *, kind: Kind, workers: int, seconds: float, rate: float | None
+) -> Measured:
+    """A load on one of the pools; `rate` a second, or closed. Exits when anything about it was not clean."""
     spec = RunLoad(
         workload=hlr,
         endpoint=endpoint,
-        share=LoadShare(first=0, count=8, total=8),
+        share=LoadShare(first=0, count=8, total=8, rate=rate),
         windows=Windows(ramp_up_s=0.5, measure_s=seconds, ramp_down_s=0.0),
         workers=workers,
         seed=1,
@@ -73,29 +91,80 @@ async def once(
     used = (sum(ray_cpu()) - context.ray_cpu_s) / (time.monotonic() - context.armed_s)
     if result.first_errors or result.samples_lost:
         sys.exit(f"the load had errors: {result.first_errors}, samples lost: {result.samples_lost}")
-    return result.ended_in_window / seconds, context.armed_s - began, used
+    response = histogram.merge(one.response for one in result.transactions)
+    p50_us, p99_us = (ns / 1e3 for ns in histogram.percentiles_ns(response, (50.0, 99.0)))
+    cpu_us = result.client_cpu_s / result.ended_in_window * 1e6
+    return Measured(result.ended_in_window / seconds, p50_us, p99_us, cpu_us, context.armed_s - began, used)
 
 
-async def main(seconds: float, rounds_wanted: int) -> list[dict[str, float]]:
+async def pairs(measure: Callable[[Kind], Awaitable[Measured]], count: int) -> dict[Kind, list[Measured]]:
+    """So many loads on each pool, in pairs whose first is on each pool in turn."""
+    found: dict[Kind, list[Measured]] = {"local": [], "ray": []}
+    orders: tuple[tuple[Kind, Kind], ...] = (("local", "ray"), ("ray", "local"))
+    for number in range(count):
+        for kind in orders[number % 2]:
+            found[kind].append(await measure(kind))
+    return found
+
+
+def compared(found: dict[Kind, list[Measured]], figure: str) -> tuple[float, float, float]:
+    """Ray over local of a figure, by pairs: geometric mean of the ratios, and its 95 % interval."""
+    sides = zip(found["ray"], found["local"], strict=True)
+    logs = [math.log(float(getattr(ray, figure)) / float(getattr(local, figure))) for ray, local in sides]
+    mean = statistics.fmean(logs)
+    half = stats.t_quantile(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+HEAD = (
+    f"{'arrival':>14}{'workers':>8}{'local, TPS':>12}{'ray, TPS':>12}{'ray / local (95 %)':>24}"
+    f"{'p99, µs: local, ray':>20}{'CPU, µs':>14}{'Ray, cores':>12}"
+)
+
+
+def line(arrival: str, workers: int, found: dict[Kind, list[Measured]]) -> dict[str, float | str]:
+    """Print a line of the table, and give its figures."""
+
+    def middle(kind: Kind, figure: str) -> float:
+        return statistics.median(float(getattr(one, figure)) for one in found[kind])
+
+    ratio, low, high = compared(found, "tps")
+    print(
+        f"{arrival:>14}{workers:8}{middle('local', 'tps'):12,.0f}{middle('ray', 'tps'):12,.0f}"
+        f"{f'{ratio:.3f} ({low:.3f} … {high:.3f})':>24}"
+        f"{middle('local', 'p99_us'):9,.0f}{middle('ray', 'p99_us'):9,.0f}"
+        f"{middle('local', 'cpu_us'):8.1f}{middle('ray', 'cpu_us'):8.1f}{middle('ray', 'ray_cores'):12.2f}",
+        flush=True,
+    )
+    kept: dict[str, float | str] = {"arrival": arrival, "workers": workers, "ratio": ratio, "low": low, "high": high}
+    for kind in found:
+        for figure in ("tps", "p50_us", "p99_us", "cpu_us", "armed_s"):
+            kept[f"{kind}_{figure}"] = middle(kind, figure)
+    return kept | {"ray_cores": middle("ray", "ray_cores")}
+
+
+async def main(options: argparse.Namespace) -> list[dict[str, float | str]]:
     """Measure and print; the lines of the table."""
-    lines: list[dict[str, float]] = []
+    lines: list[dict[str, float | str]] = []
     hlr = workload(1000, READ_ONLY)
     async with postgres(hlr) as (made, endpoint):
         context = Timed(made.work_dir)
+
+        def measuring(workers: int, rate: float | None, seconds: float) -> Callable[[Kind], Awaitable[Measured]]:
+            return lambda kind: once(context, endpoint, hlr, kind=kind, workers=workers, seconds=seconds, rate=rate)
+
         try:
-            _, first_s, _ = await once(context, endpoint, hlr, "ray", max(WORKERS), 1.0)
-            print(f"cluster, driver and {max(WORKERS)} actors: armed after {first_s:.1f} s")
-            print(f"{'workers':>8}{'local, TPS':>14}{'ray, TPS':>14}{'ratio':>8}{'armed, s':>10}{'Ray, cores':>12}")
-            for workers in WORKERS:
-                rounds: dict[Kind, list[tuple[float, float, float]]] = {"local": [], "ray": []}
-                for _ in range(rounds_wanted):
-                    for kind, kept in rounds.items():
-                        kept.append(await once(context, endpoint, hlr, kind, workers, seconds))
-                local, ray = (statistics.median(tps for tps, _, _ in rounds[kind]) for kind in ("local", "ray"))
-                armed = statistics.median(armed for _, armed, _ in rounds["ray"])
-                used = statistics.median(used for _, _, used in rounds["ray"])
-                print(f"{workers:8}{local:14,.0f}{ray:14,.0f}{ray / local:8.2f}{armed:10.2f}{used:12.2f}", flush=True)
-                lines.append({"workers": workers, "local_tps": local, "ray_tps": ray, "ratio": ray / local})
+            first = await measuring(max(options.workers), None, 1.0)("ray")
+            print(f"cluster, driver and {max(options.workers)} actors: armed after {first.armed_s:.1f} s")
+            print(HEAD)
+            for workers in options.workers:
+                await measuring(workers, None, 1.0)("local")  # its processes are warm, as the actors are
+                closed = await pairs(measuring(workers, None, options.seconds), options.pairs)
+                lines.append(line("closed", workers, closed))
+                peak = min(statistics.median(one.tps for one in found) for found in closed.values())
+                rate = float(round(options.share * peak))
+                paced = await pairs(measuring(workers, rate, options.seconds), options.pairs)
+                lines.append(line(f"{rate:,.0f}/s", workers, paced))
         finally:
             await asyncio.shield(context.close())
     return lines
@@ -104,9 +173,13 @@ async def main(seconds: float, rounds_wanted: int) -> list[dict[str, float]]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="The same load on worker processes and on Ray actors.")
     parser.add_argument("--seconds", type=float, default=4.0, help="length of each measurement")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=8, help="loads on either pool; at least 3")
+    parser.add_argument("--share", type=float, default=0.6, help="of the closed peak, for open arrival")
+    parser.add_argument(
+        "--workers", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2, 4, 8], metavar="1,2,…"
+    )
     parser.add_argument("--json", type=Path, help="write the figures here as well")
-    options = parser.parse_args()
-    figures = asyncio.run(main(options.seconds, options.rounds))
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    chosen = parser.parse_args()
+    figures = asyncio.run(main(chosen))
+    if chosen.json:
+        chosen.json.write_text(json.dumps(figures, indent=1) + "\n")

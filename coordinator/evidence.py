@@ -9,6 +9,7 @@ A number that is not known is left out of the tree: an expression that needs it 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -91,7 +92,16 @@ def summarise(
         waits=waits,
         started_unix_s=started_unix_s,
         series=series,
+        committed=_summed(load.committed for load in loads.values()),
+        unknown=_summed(load.unknown for load in loads.values()),
     )
+
+
+def _summed(parts: Iterable[Iterable[tuple[str, int]]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(dict(part))
+    return dict(total)
 
 
 # ---- load --------------------------------------------------------------------------------------------------------

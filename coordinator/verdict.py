@@ -15,6 +15,7 @@ from proveout.coordinator.advice import advise
 from proveout.coordinator.judging import Judged, judge
 from proveout.coordinator.results import RunResults, environment, ladder_metrics, load_results
 from proveout.coordinator.standing import Standing, standing
+from proveout.coordinator.tallies import judge_tallies
 from proveout.coordinator.validity import REFUSALS
 from proveout.coordinator.wording import quantity
 from proveout.dsl.plan import Check, Ladder, Plan, Search
@@ -40,14 +41,16 @@ UNDECIDED: Outcome = "INCONCLUSIVE"
 
 
 def reach(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached, ...]:
-    """Every verdict of the plan in its order, then one per system with invariants, and one per propagation that was compared
+    """Every verdict of the plan in its order, then one or two per system with invariants, and one per propagation that was compared
     or should have been."""
+    events = tuple(events)
     results = load_results(events)
     tree = environment(results)
     written = tuple(_verdict(check, tree, results) for check in plan.verdicts)
     systems = dict.fromkeys(seen.system for seen in results.invariants)
     conserved = (judge_invariants(name, [s for s in results.invariants if s.system == name]) for name in systems)
-    return (*written, *conserved, *(judge_propagation(compared) for compared in results.propagations))
+    counted = judge_tallies(plan, events)
+    return (*written, *conserved, *counted, *(judge_propagation(compared) for compared in results.propagations))
 
 
 def undecided(plan: Plan, ladders: Sequence[Ladder], events: Iterable[Stamped | Event], repeat: int) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ def read_parameters(root: Map, overrides: Mapping[str, str], problems: Problems)
     values: dict[str, Parameter] = {}
     nodes: dict[str, Node] = {}
     for key, node in entries:
-        found = _parameter(key, node, overrides.get(key.text), problems)
+        found = read_parameter(key, node, overrides.get(key.text), problems)
         if found is not None:
             values[key.text], nodes[key.text] = found
     names = {key.text for key, _ in entries}
@@ -93,7 +93,8 @@ def read_parameters(root: Map, overrides: Mapping[str, str], problems: Problems)
     return Parameters(values=values, nodes=nodes, broken=frozenset(names - set(values)))
 
 
-def _parameter(key: Scalar, node: Node, override: str | None, problems: Problems) -> tuple[Parameter, Node] | None:
+def read_parameter(key: Scalar, node: Node, override: str | None, problems: Problems) -> tuple[Parameter, Node] | None:
+    """One parameter with the node that its value came from; None with its problems noted."""
     path = f"params.{key.text}"
     model = validate(Param, node, path, problems)
     if model is None:

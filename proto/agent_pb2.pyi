@@ -917,12 +917,16 @@ Global___VerifyTuning: _TypeAlias = VerifyTuning  # noqa: Y015
 class RevertTuning(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    SYSTEMS_ONLY_FIELD_NUMBER: _builtins.int
+    systems_only: _builtins.bool
     def __init__(
         self,
+        *,
+        systems_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["systems_only", b"systems_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1435,18 +1439,22 @@ class InvariantsChecked(_message.Message):
 
     CHECKS_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    TALLIES_FIELD_NUMBER: _builtins.int
     seconds: _builtins.float
     @_builtins.property
     def checks(self) -> _containers.RepeatedCompositeFieldContainer[Global___InvariantCheck]: ...
+    @_builtins.property
+    def tallies(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedCount]: ...
     def __init__(
         self,
         *,
         checks: _abc.Iterable[Global___InvariantCheck] | None = ...,
         seconds: _builtins.float = ...,
+        tallies: _abc.Iterable[Global___NamedCount] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checks", b"checks", "seconds", b"seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checks", b"checks", "seconds", b"seconds", "tallies", b"tallies"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1694,6 +1702,8 @@ class LoadResult(_message.Message):
     FIRST_ERRORS_FIELD_NUMBER: _builtins.int
     CEILING_SHARED_PER_S_FIELD_NUMBER: _builtins.int
     CEILING_APART_PER_S_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    UNKNOWN_FIELD_NUMBER: _builtins.int
     ended_in_window: _builtins.int
     measure_start_ns: _builtins.int
     measure_end_ns: _builtins.int
@@ -1708,6 +1718,10 @@ class LoadResult(_message.Message):
     def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionLoad]: ...
     @_builtins.property
     def first_errors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def committed(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedCount]: ...
+    @_builtins.property
+    def unknown(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedCount]: ...
     def __init__(
         self,
         *,
@@ -1723,10 +1737,12 @@ class LoadResult(_message.Message):
         first_errors: _abc.Iterable[_builtins.str] | None = ...,
         ceiling_shared_per_s: _builtins.float | None = ...,
         ceiling_apart_per_s: _builtins.float | None = ...,
+        committed: _abc.Iterable[Global___NamedCount] | None = ...,
+        unknown: _abc.Iterable[Global___NamedCount] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["ceiling_apart_per_s"]  # noqa: Y015
     _WhichOneofArgType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s"]  # noqa: Y015

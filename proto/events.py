@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from proveout.proto.messages import InvariantCheck, Populated, TableDifference
+from proveout.proto.messages import InvariantCheck, Populated, TableDifference, TuningState
 
 Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 Metrics: TypeAlias = dict[str, Any]
@@ -256,7 +256,7 @@ class IterationFinished:
     """An iteration with its numbers: what every verdict stands on. `valid` is False when a finding that voids failed.
 
     `series` holds whole seconds of the measure window by metric name (`tps`, `response.avg_us`), all agents merged: what a bootstrap
-    resamples and a figure draws.
+    resamples and a figure draws. `committed` and `unknown` are those of all `LoadResult`s, by transaction.
     """
 
     id: IterationId
@@ -269,6 +269,8 @@ class IterationFinished:
     waits: tuple[WaitLine, ...] = ()
     started_unix_s: float = 0.0
     series: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    committed: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +329,7 @@ class PropagationCompared:
 class InvariantsSeen:
     """What a workload must conserve, as one system has it: after `iteration`, or ("") after the whole stage.
 
-    No checks: the system could not be asked.
+    No checks: the system could not be asked. `tallies` are what it has counted of transactions by then.
     """
 
     stage: str
@@ -335,6 +337,21 @@ class InvariantsSeen:
     system: str
     checks: tuple[InvariantCheck, ...]
     seconds: float
+    tallies: dict[str, int] = field(default_factory=dict)
+
+
+TuningAct: TypeAlias = Literal["apply", "look", "revert"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningSeen:
+    """What became of a host's tunings when they were applied (the plan's own, or those of `stage`), looked at after a stage, or undone."""
+
+    host: str
+    act: TuningAct
+    states: tuple[TuningState, ...]
+    stage: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,6 +435,7 @@ Event: TypeAlias = (
     | LadderCut
     | PropagationCompared
     | InvariantsSeen
+    | TuningSeen
     | StageFinished
     | VerdictForeseen
     | VerdictReached

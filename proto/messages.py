@@ -152,7 +152,9 @@ class VerifyTuning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevertTuning:
-    """Undo what was applied, the last change first; answer `TuningDone`."""
+    """Undo what was applied, the last change first; answer `TuningDone`. With `systems_only` only what tunes systems."""
+
+    systems_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,10 +342,11 @@ class FactsRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvariantsChecked:
-    """All invariants of a workload, as one system has them."""
+    """All invariants of a workload, as one system has them; `tallies` are what it counts of transactions (`TransactionType.counted`)."""
 
     checks: tuple[InvariantCheck, ...]
     seconds: float
+    tallies: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -432,6 +435,8 @@ class LoadResult:
     worker process over the window, 1.0 = a whole core. `start_skew_ns`: how late after T0 the load really began.
     `seconds_produced` counts the `LoadSecond`s sent before this. `ceiling_…_per_s` is what this host was measured to do at most with
     this driver (`proveout ceiling`), with the server on the same machine and on another; None when it was not measured.
+    `committed` counts, by name, all transactions that committed, in the ramps and after the end too; `unknown` those that may have:
+    the connection was lost, or closed at the end, before the answer.
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -446,6 +451,8 @@ class LoadResult:
     first_errors: tuple[str, ...] = ()
     ceiling_shared_per_s: float | None = None
     ceiling_apart_per_s: float | None = None
+    committed: tuple[tuple[str, int], ...] = ()
+    unknown: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from proveout.agent.load.terminal import RETRIES_MAX, Terminal
 from proveout.agent.load.timer import Timer
 from proveout.agent.load.transaction import ERROR, RETRY, ROLLED_BACK, rolled_back
 from proveout.agent.load.turns import SETTLE, TICK, WAIT, turns
-from proveout.dsl.workloads.base import Outcome
+from proveout.dsl.workloads.base import Body, Outcome
 
 DRAIN_POLL_S = 0.05
 DRAIN_S = 0.4
@@ -73,6 +73,10 @@ class PolledLoop:
         for terminal in terminals:
             self._watch(terminal)
         self._late: list[int] = []
+        self.committed_late: list[int] = []
+        """Transaction numbers: committed when the load was over, so not recorded."""
+        self.unknown: list[int] = []
+        """Transaction numbers: the connection was lost, or closed at the end, before the answer."""
         self.start_skew_ns = 0
 
     def run(self) -> None:
@@ -100,6 +104,8 @@ class PolledLoop:
             return True
         if end == TICK:
             if not self._tick(now):
+                if terminal.outcome == Outcome.COMMIT:
+                    self.committed_late.append(terminal.kind.number)
                 self._too_late(terminal)
                 return False
             terminal.kind.times[terminal.outcome].extend((terminal.intended_ns, terminal.started_ns, now))
@@ -114,6 +120,7 @@ class PolledLoop:
         """Let statements under way end for a moment, cancel those that do not, and close every connection."""
         self._reconnector.end()
         self._drain(time.monotonic() + DRAIN_S)
+        self.unknown += [terminal.kind.number for terminal in self._all if terminal.busy and not terminal.rolling_back]
         cancel([terminal.session for terminal in self._all if terminal.busy and terminal.session is not None])
         for terminal in self._all:
             if terminal.session is not None:
@@ -122,7 +129,7 @@ class PolledLoop:
         self._timer.close()
 
     def _drain(self, deadline_s: float) -> None:
-        """Wait for the answers to statements that are under way; what they say does not count any more."""
+        """Wait for the answers to statements that are under way; all that counts of them any more is a commit."""
         busy = {terminal.session.fileno(): terminal for terminal in self._all if terminal.busy and terminal.session}
         while busy and (left := deadline_s - time.monotonic()) > 0:
             for fd, _ in self._epoll.poll(min(left, DRAIN_POLL_S)):
@@ -130,13 +137,22 @@ class PolledLoop:
                     with contextlib.suppress(OSError):
                         self._epoll.unregister(fd)
                     continue
-                try:
-                    ended = terminal.session.receive()
-                except StatementFailure:
-                    ended = True
-                if ended:
+                if self._answered(terminal):
                     terminal.busy = False
                     del busy[fd]
+
+    def _answered(self, terminal: Terminal) -> bool:
+        """Whether a statement that was under way at the end has its answer; and if it was the last, what came of it."""
+        try:
+            if not terminal.session.receive():
+                return False
+        except StatementFailure as failure:
+            if failure.kind is FailureKind.LOST and not terminal.rolling_back:
+                self.unknown.append(terminal.kind.number)
+            return True
+        if ending(terminal.body, terminal.session) == Outcome.COMMIT:
+            self.committed_late.append(terminal.kind.number)
+        return True
 
     # ---- when -----------------------------------------------------------------------------------------------------
 
@@ -305,10 +321,12 @@ class PolledLoop:
             self._epoll.unregister(terminal.fd)
         terminal.session.close()
         terminal.session = None
-        terminal.rolling_back = False  # the server has done it, when it lost us
+        rolling_back, terminal.rolling_back = terminal.rolling_back, False  # the server has done it, when it lost us
         if not terminal.busy:  # it waits in the heap
             return
         self._recorder.error(terminal.kind.number, failure.code, failure.what, terminal.intended_ns, now)
+        if not rolling_back:
+            self.unknown.append(terminal.kind.number)
         if terminal.fires is not None:
             terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
         self._wait(terminal, now + round(PAUSE_MIN_S * 1e9))
@@ -337,6 +355,17 @@ class PolledLoop:
         terminal.fd = terminal.session.fileno()
         self._terminals[terminal.fd] = terminal
         self._epoll.register(terminal.fd, select.EPOLLIN)
+
+
+def ending(body: Body | None, session: PolledSession) -> int | None:
+    """What a transaction comes to with the answer that `session` has; None when it wants another statement."""
+    if body is None:
+        return int(Outcome.COMMIT if session.count else Outcome.LOGICAL_FAILURE)
+    try:
+        body.send(session)
+    except StopIteration as stop:
+        return int(stop.value)
+    return None
 
 
 def cancel(sessions: Sequence[PolledSession | BlockingSession]) -> None:

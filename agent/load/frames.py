@@ -114,9 +114,12 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The windows are over: `missed` per transaction number; CPU of this process in the measure window; records lost."""
+    """The windows are over: `missed`, and over the whole load `committed` and `unknown` (see `LoadResult`), per transaction number;
+    CPU of this process in the measure window; records lost."""
 
     missed: tuple[tuple[int, int], ...]
+    committed: tuple[tuple[int, int], ...]
+    unknown: tuple[tuple[int, int], ...]
     cpu_s: float
     cpu_window_s: float
     start_skew_ns: int

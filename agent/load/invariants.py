@@ -1,7 +1,8 @@
 """The handler of `CheckInvariants`: are the numbers that a workload's invariants speak of equal in this system?
 
 Flow: workload -> its invariants -> one connection of the engine's own driver, in a thread -> each statement, once -> two
-whole numbers -> `InvariantCheck` with both in words. Any engine that a load can reach can be asked; nothing is written.
+whole numbers -> `InvariantCheck` with both in words. Beside them, what the database counts of transactions
+(`TransactionType.counted`). Any engine that a load can reach can be asked; nothing is written.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from proveout.agent.drivers.base import Driver, FailureKind, StatementFailure
 from proveout.agent.drivers.table import driver
 from proveout.agent.tasks import TaskContext, TaskFault
-from proveout.dsl.workloads.base import Invariant, Row
+from proveout.dsl.workloads.base import Invariant, Row, Statement
 from proveout.dsl.workloads.table import build
 from proveout.proto.messages import CheckInvariants, InvariantCheck, InvariantsChecked
 
@@ -26,14 +27,12 @@ async def check_invariants(context: TaskContext, spec: CheckInvariants) -> Invar
     Raises TaskFault: `unreachable` (no connection), `invalid` (the workload has no text for the engine, or the server
     refuses one), `fault` (an answer that is no two numbers).
     """
-    started = time.monotonic()
     asking = _Asking(spec, driver(spec.endpoint.engine))
     try:
-        checks = await asyncio.to_thread(asking.run)
+        return await asyncio.to_thread(asking.run)
     except asyncio.CancelledError:
         await asyncio.to_thread(asking.break_off)
         raise
-    return InvariantsChecked(checks=checks, seconds=time.monotonic() - started)
 
 
 def judged(invariant: Invariant, row: Row) -> InvariantCheck:
@@ -51,11 +50,16 @@ class _Asking:
         self._spec, self._driver = spec, engine
         self._session: Any = None
 
-    def run(self) -> tuple[InvariantCheck, ...]:
-        invariants = self._written()
+    def run(self) -> InvariantsChecked:
+        started = time.monotonic()
+        invariants, counted = self._written(), self._counted()
         try:
             self._session = self._driver.connect(self._spec.endpoint.dsn)
-            return tuple(judged(invariant, self._row(invariant)) for invariant in invariants)
+            return InvariantsChecked(
+                checks=tuple(judged(one, self._row(one.statement, one.arguments, 2)) for one in invariants),
+                tallies=tuple((name, int(self._row(statement, (), 1)[0])) for name, statement in counted),
+                seconds=time.monotonic() - started,
+            )
         except StatementFailure as failure:
             raise self._fault(failure) from None
         finally:
@@ -79,21 +83,28 @@ class _Asking:
                 raise TaskFault("invalid", what, way_out=f"written for: {', '.join(invariant.statement.text)}")
         return invariants
 
-    def _row(self, invariant: Invariant) -> Row:
-        prepared = self._session.prepare(invariant.statement)
+    def _counted(self) -> list[tuple[str, Statement]]:
+        """Of the transactions in the mix, those that the database counts in a way that is written for it."""
+        kinds = build(self._spec.workload).transactions
+        found = [(kind.name, kind.counted) for kind in kinds if kind.weight > 0 and kind.counted is not None]
+        return [(name, statement) for name, statement in found if self._driver.dialect in statement.text]
+
+    def _row(self, statement: Statement, arguments: Row, width: int) -> Row:
+        """The one row of `width` numbers that a statement gives."""
+        prepared = self._session.prepare(statement)
         if self._driver.waits == "blocking":
-            self._session.execute(prepared, invariant.arguments)
-        elif not self._session.exchange(prepared, invariant.arguments):
+            self._session.execute(prepared, arguments)
+        elif not self._session.exchange(prepared, arguments):
             answer = select.poll()
             answer.register(self._session.fileno(), select.POLLIN)
             while not self._session.receive():
                 answer.poll()
         rows: list[Row] = self._session.rows()
-        if len(rows) != 1 or len(rows[0]) != 2 or None in rows[0]:
+        if len(rows) != 1 or len(rows[0]) != width or None in rows[0]:
             system = self._spec.endpoint.system
             raise TaskFault(
                 "fault",
-                f"invariant {invariant.name}: {system} answered {rows!r}, not two numbers",
+                f"invariant {statement.name}: {system} answered {rows!r}, not {('one number', 'two numbers')[width - 1]}",
                 way_out="see that the system is populated with this workload",
             )
         return rows[0]

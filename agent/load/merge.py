@@ -9,7 +9,7 @@ however long the load is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -108,9 +108,9 @@ class Merger:
 
     def result(self, finished: Sequence[Finished]) -> LoadResult:
         """The measure window, from all workers' seconds and last words."""
-        missed: Counter[int] = Counter()
-        for worker in finished:
-            missed.update(dict(worker.missed))
+        missed = _summed(worker.missed for worker in finished)
+        committed = _summed(worker.committed for worker in finished)
+        unknown = _summed(worker.unknown for worker in finished)
         errors = [text for worker in finished for text in worker.first_errors]
         return LoadResult(
             transactions=tuple(self._measured_load(number, missed[number]) for number in self._present),
@@ -123,6 +123,8 @@ class Merger:
             seconds_produced=self._seconds,
             samples_lost=sum(w.samples_lost for w in finished),
             first_errors=tuple(dict.fromkeys(errors))[:FIRST_ERRORS_MAX],
+            committed=tuple((self._names[number], committed[number]) for number in self._present),
+            unknown=tuple((self._names[number], unknown[number]) for number in self._present),
         )
 
     # ---- one second -------------------------------------------------------------------------------------------------
@@ -233,6 +235,14 @@ class Merger:
             service=service,
             schedule=measured.schedule.histogram() if self._is_open else Histogram(),
         )
+
+
+def _summed(parts: Iterable[Iterable[tuple[int, int]]]) -> Counter[int]:
+    """Counts per transaction number, added."""
+    total: Counter[int] = Counter()
+    for part in parts:
+        total.update(dict(part))
+    return total
 
 
 def _sorted(errors: Counter[str]) -> tuple[tuple[str, int], ...]:

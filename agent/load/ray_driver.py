@@ -80,6 +80,7 @@ class LoadRun:
         cpus = sum(node.cpus for node in self._fleet.nodes())
         count = min(spec.share.count, spec.workers or cpus)
         self._members = await self._fleet.crew(count, spec.pool.placement)
+        self._warn_of_niceness()
         tasks = [self._part(number, share) for number, share in enumerate(divided(spec.share, count))]
         await _together(m.call("arm", data) for m, data in zip(self._members, tasks, strict=True))
         starting = asyncio.create_task(self._begin())
@@ -90,6 +91,15 @@ class LoadRun:
         assert self._gatherer is not None  # noqa: S101 - nobody finishes before the start
         self._tell(self._gatherer)
         return self._gatherer.result()
+
+    def _warn_of_niceness(self) -> None:
+        """A cluster that somebody else has started has Ray's usual 15, which nobody without privileges can take back."""
+        if (worst := max(self._members, key=lambda member: member.nice)).nice > os.getpriority(os.PRIO_PROCESS, 0):
+            text = (
+                f"{worst.name} has nice value {worst.nice}: on a host that does anything else its load workers wait for that;"
+                " start the cluster's nodes with RAY_worker_niceness=0"
+            )
+            self._say(LogLine(level="warning", text=text))
 
     def _part(self, number: int, share: LoadShare) -> bytes:
         spec = replace(self._spec, share=share, workers=1, pool=OWN_POOL)

@@ -37,6 +37,8 @@ END_S = 8.0
 PATIENCE_S = 2.0
 LINES_MAX = 5
 REAP_MS = 1000
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Ray then takes 127.0.0.1 for the host's own address, as it does on a desktop; told that address, it puts the outer one in its place."""
 OBJECT_STORE_BYTES = 128 << 20
 """Ray's shared memory per node: seconds of histograms pass through it, nothing is kept."""
 
@@ -44,30 +46,34 @@ OBJECT_STORE_BYTES = 128 << 20
 class RayNode:
     """A node that was started here, and its guard (a `tasks.Resource`)."""
 
-    def __init__(self, guard: Process, directory: Path, secrets: Secrets, address: str, cpus: int) -> None:
+    def __init__(
+        self, guard: Process, directory: Path, secrets: Secrets, *, address: str, cpus: int, alone: bool
+    ) -> None:
         self._guard, self.directory, self.secrets, self.address = guard, directory, secrets, address
-        self.cpus = cpus
+        self.cpus, self._alone = cpus, alone
         self.shared = False
         """Whether other hosts are in its cluster, which is therefore not this agent's to form anew."""
 
     @classmethod
-    async def start(cls, *, cpus: int, secrets: Secrets, head: str = "", own_address: str = "") -> RayNode:
+    async def start(
+        cls, *, cpus: int, secrets: Secrets, head: str = "", own_address: str = "", alone: bool = False
+    ) -> RayNode:
         """Start a node: the head of a new cluster, or one that joins the `head` at `name:port`.
 
-        `cpus` is how many workers it takes; `own_address` is the address that other nodes reach it at. Raises TaskFault
-        with Ray's own words when it does not come up.
+        `cpus` is how many workers it takes; `own_address` is the address that other nodes reach it at; `alone`, there will be
+        no others, and it listens on the loopback interface only. Raises TaskFault with Ray's own words when it does not come up.
         """
         # Ray's sockets have long names below it, and the kernel takes 107 bytes: TMPDIR may be too deep
         directory = Path(tempfile.mkdtemp(prefix="pvray-", dir="/tmp"))
-        environment = secrets.write(directory)
+        secrets.write(directory)
         guard = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", MODULE, str(os.getpid())), stdin=PIPE, stdout=PIPE
         )
-        node = cls(guard, directory, secrets, head, cpus)
+        node = cls(guard, directory, secrets, address=head, cpus=cpus, alone=alone)
         request = {
             "directory": str(directory),
             "argv": _argv(directory / "t", cpus, head, own_address),
-            "environment": environment,
+            "environment": node.environment,
         }
         try:
             async with asyncio.timeout(START_S):
@@ -82,7 +88,7 @@ class RayNode:
     @property
     def environment(self) -> dict[str, str]:
         """What a process needs to be let in."""
-        return self.secrets.environment(self.directory)
+        return self.secrets.environment(self.directory) | (LOOPBACK if self._alone else {})
 
     @property
     def alive(self) -> bool:

@@ -67,8 +67,9 @@ class LoadActor:
         self._watching: asyncio.Task[None] | None = None
 
     async def hello(self) -> dict[str, Any]:
-        """Who answers: version of proveout, host name, process id."""
-        return {"version": proveout.__version__, "host": socket.gethostname(), "pid": os.getpid()}
+        """Who answers: version of proveout, host name, process id, nice value."""
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        return {"version": proveout.__version__, "host": socket.gethostname(), "pid": os.getpid(), "nice": nice}
 
     async def clock(self) -> int:
         """This node's monotonic clock, ns."""
@@ -151,6 +152,7 @@ class Member:
     actor: Any
     node: Node
     pid: int = 0
+    nice: int = 0
     offset_ns: int = 0
     bound_ns: int = 0
 
@@ -288,7 +290,7 @@ async def _greet(member: Member) -> None:
             f"node {member.node.address} cannot run load workers: {fault.what}",
             way_out=f"install proveout {proveout.__version__} where Ray's workers run",
         ) from None
-    member.pid = hello["pid"]
+    member.pid, member.nice = hello["pid"], hello["nice"]
     if hello["version"] != proveout.__version__:
         raise TaskFault(
             "refused",

@@ -82,6 +82,8 @@ class Secrets:
             "RAY_TLS_SERVER_KEY": str(directory / "node.key"),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_TMPDIR": str(directory / "t"),
+            # Ray's own choice is 15: on a host with anything else to do, load workers would wait while it runs
+            "RAY_worker_niceness": "0",
             # A node that is gone is given up within 6 s, below the agents' lease of 10 s
             "RAY_health_check_initial_delay_ms": "2000",
             "RAY_health_check_period_ms": "1000",

@@ -242,7 +242,7 @@ async def _formed(context: TaskContext, spec: RunLoad) -> RayNode:
         return node
     await _give_up(context)
     cpus = max(spec.workers, len(os.sched_getaffinity(0)))
-    node = await RayNode.start(cpus=cpus, secrets=Secrets.new())
+    node = await RayNode.start(cpus=cpus, secrets=Secrets.new(), alone=True)
     context.resources[NODE] = node
     if await is_open(node.address):
         raise TaskFault("refused", f"the Ray cluster formed at {node.address} lets anybody in")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from proveout.agent.load.turns import Times
+from proveout.dsl.workloads.base import Outcome
 
 ERROR_TEXTS_MAX = 10
 ERROR_TEXT_LENGTH_MAX = 300
@@ -30,14 +31,15 @@ class Incident(NamedTuple):
 
 
 class Recorder:
-    """The records of one worker process, for all its terminals."""
+    """The records of one worker process, for all its terminals. `committed` counts, per transaction number, what was taken."""
 
-    __slots__ = ("_incidents", "_texts", "times")
+    __slots__ = ("_incidents", "_texts", "committed", "times")
 
     def __init__(self, transactions: int) -> None:
         self.times = [Times() for _ in range(2 * transactions)]
         self._incidents: list[Incident] = []
         self._texts: dict[str, str] = {}
+        self.committed: dict[int, int] = {}
 
     def error(self, transaction: int, code: str, text: str, intended_ns: int, ended_ns: int) -> None:
         """Note an error, and its text when it is the first of its class."""
@@ -59,6 +61,9 @@ class Recorder:
         for code, times in enumerate(self.times):
             if len(times):
                 taken[code] = times.take()
+                if code % 2 == Outcome.COMMIT:
+                    number, records = code // 2, len(taken[code]) // (TRIPLE * 8)
+                    self.committed[number] = self.committed.get(number, 0) + records
         return taken
 
     def take_incidents(self) -> list[Incident]:

@@ -48,6 +48,9 @@ class ThreadedLoop:
             for terminal in terminals
         ]
         self.start_skew_ns = 0
+        self.committed_late: list[int] = []
+        self.unknown: list[int] = []
+        """Both as in `engine.PolledLoop`."""
 
     def run(self) -> None:
         """Run the windows; returns when the ticker says that the load is over."""
@@ -75,6 +78,8 @@ class ThreadedLoop:
         self._join(JOIN_S)
         cancel([terminal.session for terminal in self._all if terminal.busy and terminal.session is not None])
         self._join(JOIN_S)
+        alive = [terminal for terminal, thread in zip(self._all, self._threads, strict=True) if thread.is_alive()]
+        self.unknown += [terminal.kind.number for terminal in alive if terminal.busy]
         for terminal, thread in zip(self._all, self._threads, strict=True):
             if terminal.session is not None and not thread.is_alive():
                 terminal.session.close()
@@ -129,6 +134,8 @@ class ThreadedLoop:
                 return
         now = time.monotonic_ns()
         if now >= self._timeline.end_ns:
+            if outcome == Outcome.COMMIT:
+                self.committed_late.append(kind.number)
             return
         if outcome != ERROR:
             kind.times[outcome].extend((intended_ns, started_ns, now))
@@ -166,6 +173,7 @@ class ThreadedLoop:
         if not self._over.is_set():
             self._recorder.error(number, failure.code, failure.what, terminal.intended_ns, now)
         if failure.kind is FailureKind.LOST and terminal.session is not None:
+            self.unknown.append(number)
             session, terminal.session = terminal.session, None
             session.close()
         return ERROR

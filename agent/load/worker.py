@@ -14,6 +14,7 @@ import select
 import sys
 import threading
 import time
+from collections import Counter
 from concurrent.futures import Future
 from typing import Any
 
@@ -141,6 +142,8 @@ class Load:
         cpu_s, window_s = pulse.cpu()
         return frames.Finished(
             missed=tuple(loop.missed().items()),
+            committed=tuple((Counter(self._recorder.committed) + Counter(loop.committed_late)).items()),
+            unknown=tuple(Counter(loop.unknown).items()),
             cpu_s=cpu_s,
             cpu_window_s=window_s,
             start_skew_ns=loop.start_skew_ns,

@@ -99,6 +99,9 @@ class TransactionType:
     the load engine does not drive `body` then, which does the same, and saves the generator's third of a microsecond.
     `logical_failure` is (fresh, steady) expected fractions, None where nothing is expected.
 
+    `counted` reads one whole number that goes up by one with each commit of the transaction, and by nothing else: what the
+    clients count is held against it (`coordinator/tallies.py`). It needs an entry in `parameters.CHECKED_AFTER`.
+
     Under closed arrival a user waits `keying_s` before the transaction, and after it a think time drawn from an exponential
     distribution of mean `thinking_s`; 0 is not at all. Neither is part of the response time.
     """
@@ -111,6 +114,7 @@ class TransactionType:
     single: bool = False
     bare: bool = False
     logical_failure: tuple[float, float] | None = None
+    counted: Statement | None = None
     keying_s: float = 0.0
     thinking_s: float = 0.0
 

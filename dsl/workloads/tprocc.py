@@ -26,7 +26,7 @@ from proveout.dsl.workloads.base import (
     Table,
     TransactionType,
 )
-from proveout.dsl.workloads.tprocc_invariants import INVARIANTS
+from proveout.dsl.workloads.tprocc_invariants import INVARIANTS, ORDERS_TAKEN
 from proveout.dsl.workloads.tprocc_keys import Customer, Keys, NewOrder, Payment
 from proveout.dsl.workloads.tprocc_parameters import (
     DISTRICTS,
@@ -290,6 +290,7 @@ class TproccWorkload:
             statements=statements,
             single=self.parameters.procedures,
             logical_failure=(failing, failing),
+            counted=ORDERS_TAKEN if name == "NewOrder" else None,
             keying_s=KEYING_S[name] if self.parameters.keying else 0.0,
             thinking_s=THINKING_S[name] if self.parameters.thinking else 0.0,
         )

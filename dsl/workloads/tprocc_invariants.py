@@ -2,6 +2,8 @@
 
 Each statement counts the warehouses or districts that satisfy the condition, and all there are. A district whose orders are
 all delivered has no row in NEW_ORDER; of it, conditions 2 and 3 ask nothing about that table.
+
+Beside them, the sum of the districts' next order numbers: each committed New Order raises it by one.
 """
 
 from __future__ import annotations
@@ -33,6 +35,14 @@ _LINES = (
     " ON o.o_w_id = d_w_id AND o.o_d_id = d_id"
     " LEFT JOIN (SELECT ol_w_id, ol_d_id, COUNT(*) AS line_count FROM order_line GROUP BY ol_w_id, ol_d_id) l"
     " ON l.ol_w_id = d_w_id AND l.ol_d_id = d_id"
+)
+
+
+ORDERS_TAKEN = Statement(
+    name="orders-taken",
+    text=dict.fromkeys(_DIALECTS, "SELECT SUM(d_next_o_id) FROM district"),
+    arguments=(),
+    columns=(int,),
 )
 
 

@@ -81,6 +81,7 @@ ONE_OF_EACH: tuple[e.Event, ...] = (
         system="a",
         checks=(InvariantCheck(name="sum", holds=False, evidence="1 is not 2"),),
         seconds=0.1,
+        tallies={"NewOrder": 30_010},
     ),
     e.StageFinished(stage="s", outcome="ok", seconds=1.0, metrics={"rungs": {"4": {"tps": {"mean": 1.0}}}}),
     e.VerdictForeseen(id="v", title="t", severity="warn", outcome="FAIL", evidence="e"),

@@ -81,6 +81,7 @@ class Translated:
     text: str
     kind: str  # query, dml, ddl
     places: tuple[int, ...]
+    locks: bool = False  # a query FOR UPDATE, which begins a transaction as a change does
 
 
 @lru_cache(maxsize=2_000)
@@ -97,6 +98,7 @@ def translate(sql: str) -> Translated:
         tree = sqlglot.parse_one(text, read="oracle")
     except sqlglot.errors.ParseError as error:
         raise BackendError(f"invalid SQL statement ({error})", ora_code=900) from None
+    _as_values(tree)
     occurrences = list(tree.find_all(exp.Placeholder, bfs=False))
     names = list(dict.fromkeys(place.name for place in occurrences))
     for place in occurrences:
@@ -104,7 +106,25 @@ def translate(sql: str) -> Translated:
     kind = "query" if isinstance(tree, exp.Query) else "dml" if isinstance(tree, exp.DML) else "ddl"
     order = [re.sub(r"\W", "", name) for name in re.findall(r":(\w+)", _without_literals(text))]
     places = tuple(order.index(name) for name in names)
-    return Translated(tree.sql(dialect="postgres"), kind, places)
+    return Translated(tree.sql(dialect="postgres"), kind, places, locks=tree.find(exp.Lock) is not None)
+
+
+def _as_values(tree: exp.Expression) -> None:
+    """`INSERT … SELECT :a, :b FROM dual UNION ALL …`, Oracle's way to insert rows before 23, as PostgreSQL's VALUES: binds in a
+    select list have no type there, and take that of the columns in VALUES."""
+    if not isinstance(tree, exp.Insert) or not isinstance(tree.expression, exp.Query):
+        return
+    selects = _united(tree.expression)
+    if all([table.name.lower() for table in select.find_all(exp.Table)] == ["dual"] for select in selects):
+        rows = [exp.Tuple(expressions=select.expressions) for select in selects]
+        tree.set("expression", exp.Values(expressions=rows))
+
+
+def _united(query: exp.Expression) -> list[exp.Expression]:
+    """The queries that UNION ALL puts together, in order."""
+    if isinstance(query, exp.Union):
+        return [*_united(query.left), *_united(query.right)]
+    return [query]
 
 
 def _without_literals(text: str) -> str:
@@ -148,6 +168,8 @@ class PostgresBackend:
         values = [_plain(binds[place]) for place in statement.places] if statement.places else []
         try:
             if statement.kind == "query":
+                if statement.locks:
+                    self._begin("BEGIN")
                 return self._query(statement.text, values)
             if statement.kind == "dml":
                 return Result(rowcount=self._change(statement.text, [values]))

@@ -65,8 +65,12 @@ class HelpScreen(ModalScreen[None]):
 
     BINDINGS = [Binding("escape,q,question_mark", "dismiss", "Close")]  # noqa: RUF012 - Textual's form
 
+    def __init__(self, text: str = HELP) -> None:
+        super().__init__()
+        self._text = text
+
     def compose(self) -> ComposeResult:
         """One page, which scrolls where the terminal is small."""
         with VerticalScroll(id="help"):
-            yield Static(Text(HELP))
+            yield Static(Text(self._text))
         yield Footer()

@@ -20,6 +20,7 @@ VERBS: tuple[str, ...] = (
     "run",
     "resume",
     "watch",
+    "tui",
     "runs",
     "report",
     "compare",

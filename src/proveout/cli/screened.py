@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -78,11 +78,16 @@ def words(
     return found if metrics is None else [*found, f"--metrics={metrics}"]
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Start the run, show it, and give its exit code; 0 when it goes on without us."""
+def run(arguments: Sequence[str], says: IO[bytes] | None = None) -> int:
+    """Start the run, show it, and give its exit code; 0 when it goes on without us.
+
+    What the run says before it has a directory goes to `says`, the terminal by default: above all why it did not begin.
+    """
     reading, writing = os.pipe()
     argv = [sys.executable, "-m", "proveout", *arguments, "--headless", "--tell-fd", str(writing)]
-    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=(writing,), start_new_session=True)
+    child = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=says, stderr=says, pass_fds=(writing,), start_new_session=True
+    )
     os.close(writing)
     before = {number: signal.signal(number, lambda *_: _stop(child)) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

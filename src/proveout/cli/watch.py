@@ -37,10 +37,10 @@ def watch(
 
     screened.need_terminal()
     directory = store.find(store.runs_directory(runs_dir, os.environ), run)
-    screened.show(_source(directory, speed))
+    screened.show(source(directory, speed))
 
 
-def _source(directory: RunDirectory, speed: float) -> Source:
+def source(directory: RunDirectory, speed: float) -> Source:
     """The run as it happens while somebody drives it, else as it happened."""
     from proveout.coordinator.journal import is_driven, read
     from proveout.coordinator.replay import Moved

@@ -111,9 +111,15 @@ def result(**differing: object) -> LoadResult:
 def test_the_result_adds_what_adds_up_and_takes_the_worst_of_the_rest() -> None:
     parts = [pack(part, is_open=False) for part in workers(2, is_open=False)]
     gatherer = Gatherer(NAMES, workers=2, is_open=False, t0_ns=T0_NS)
-    gatherer.finish(0, result(samples_lost=4), parts[0])
-    gatherer.finish(1, result(client_cpu_fraction=0.9, start_skew_ns=70, first_errors=("a", "b")), parts[1])
+    first, second = NAMES[:2]
+    gatherer.finish(0, result(samples_lost=4, committed=((first, 3),), unknown=((first, 1),)), parts[0])
+    worst = result(
+        client_cpu_fraction=0.9, start_skew_ns=70, first_errors=("a", "b"), committed=((first, 4), (second, 5))
+    )
+    gatherer.finish(1, worst, parts[1])
     found = gatherer.result()
+    assert found.committed[:2] == ((first, 7), (second, 5))
+    assert found.unknown[:2] == ((first, 1), (second, 0))
     assert (found.ended_in_window, found.client_cpu_s, found.samples_lost) == (200, 3.0, 4)
     assert (found.client_cpu_fraction, found.start_skew_ns, found.first_errors) == (0.9, 70, ("a", "b"))
 

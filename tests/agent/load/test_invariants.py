@@ -13,13 +13,20 @@ import pytest
 from proveout.agent.load import invariants
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.dsl.plan import Workload
-from proveout.dsl.workloads.base import Dialect, Invariant, Statement
+from proveout.dsl.workloads.base import Body, Dialect, Invariant, Outcome, Statement, TransactionType
 from proveout.proto.messages import CheckInvariants, Endpoint, InvariantCheck
 
 SCHEMA = "CREATE TABLE accounts (balance BIGINT NOT NULL)"
 ROWS = "INSERT INTO accounts VALUES (10), (20)"
 SUM = "SELECT CAST(sum(balance) AS BIGINT), $1 FROM accounts"
 TEXTS: Mapping[Dialect, str] = {"postgres": SUM.replace("$1", "$1::bigint"), "sqlite": SUM}
+
+COUNTS: dict[Dialect, str] = dict.fromkeys(("postgres", "sqlite"), "SELECT COUNT(*) FROM accounts")
+
+
+def _nothing(_: object) -> Body:
+    return Outcome.COMMIT
+    yield
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,15 @@ class Kept:
 
     total: int
     text: Mapping[Dialect, str]
+
+    @property
+    def transactions(self) -> tuple[TransactionType, ...]:
+        """Of three in a workload, one in the mix is counted."""
+        counted = Statement(name="count", text=COUNTS, arguments=(), columns=(int,))
+        return tuple(
+            TransactionType(name=name, weight=weight, body=_nothing, statements=(), counted=statement)
+            for name, weight, statement in (("Move", 1.0, counted), ("Look", 1.0, None), ("Left out", 0.0, counted))
+        )
 
     @property
     def invariants(self) -> tuple[Invariant, ...]:
@@ -76,6 +92,17 @@ async def test_what_holds(task_context: TaskContext, endpoint: Endpoint, monkeyp
     assert await ask(task_context, endpoint, monkeypatch) == (
         InvariantCheck(name="balance", holds=True, evidence="sum of balances 30 = initial 30"),
     )
+
+
+async def test_what_the_database_counts_of_a_transaction(
+    task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invariants, "build", lambda _: Kept(30, TEXTS))
+    spec = CheckInvariants(workload=Workload(name="w", kind="kept", parameters=()), endpoint=endpoint)
+    assert (await invariants.check_invariants(task_context, spec)).tallies == (("Move", 2),)
+    monkeypatch.setitem(COUNTS, endpoint.engine, COUNTS[endpoint.engine] + " WHERE 1 = 0 GROUP BY balance")
+    with pytest.raises(TaskFault, match=r"answered .*, not one number"):
+        await invariants.check_invariants(task_context, spec)
 
 
 async def test_what_is_broken_says_by_how_much(

@@ -21,7 +21,9 @@ S = 1_000_000_000
 NAMES = ("read", "write", "never")
 # ramp-up 1 s, measure 2 s, ramp-down 0.5 s, from T0 = 10 s on
 TIMELINE = Timeline(t0_ns=10 * S, measure_start_ns=11 * S, measure_end_ns=13 * S, end_ns=13 * S + S // 2)
-LAST = frames.Finished(missed=(), cpu_s=0.0, cpu_window_s=2.0, start_skew_ns=0, samples_lost=0, first_errors=())
+LAST = frames.Finished(
+    missed=(), committed=(), unknown=(), cpu_s=0.0, cpu_window_s=2.0, start_skew_ns=0, samples_lost=0, first_errors=()
+)
 
 
 def chunk(until_ns: int, *records: tuple[int, int, int, int], incidents: tuple[Incident, ...] = ()) -> frames.Chunk:
@@ -120,10 +122,24 @@ def test_errors_count_where_their_transaction_does(is_open: bool, expected: dict
 
 def test_the_last_words_of_all_workers() -> None:
     one = frames.Finished(
-        missed=((0, 2),), cpu_s=1.0, cpu_window_s=2.0, start_skew_ns=5, samples_lost=3, first_errors=("a: x", "b: y")
+        missed=((0, 2),),
+        committed=((0, 7),),
+        unknown=(),
+        cpu_s=1.0,
+        cpu_window_s=2.0,
+        start_skew_ns=5,
+        samples_lost=3,
+        first_errors=("a: x", "b: y"),
     )
     two = frames.Finished(
-        missed=((0, 1), (1, 4)), cpu_s=1.8, cpu_window_s=2.0, start_skew_ns=9, samples_lost=0, first_errors=("a: x",)
+        missed=((0, 1), (1, 4)),
+        committed=((1, 5), (0, 1)),
+        unknown=((1, 2),),
+        cpu_s=1.8,
+        cpu_window_s=2.0,
+        start_skew_ns=9,
+        samples_lost=0,
+        first_errors=("a: x",),
     )
     load = merger(workers=2, is_open=True)
     load.seconds(over=True)
@@ -132,6 +148,9 @@ def test_the_last_words_of_all_workers() -> None:
     assert (result.client_cpu_fraction, result.client_cpu_s) == (0.9, 2.8)
     assert (result.start_skew_ns, result.samples_lost) == (9, 3)
     assert result.first_errors == ("a: x", "b: y")
+    names = [t.counts.name for t in result.transactions]
+    assert result.committed == tuple(zip(names, (8, 5), strict=True))
+    assert result.unknown == tuple(zip(names, (0, 2), strict=True))
 
 
 @given(st.data())

@@ -6,6 +6,7 @@ What they do not prove: that Ray brings calls and answers, which `test_ray_pool`
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from proveout.proto.messages import (
     LoadPool,
     LoadResult,
     LoadShare,
+    LogLine,
     RunLoad,
     Task,
     TaskArmed,
@@ -46,6 +48,7 @@ SPEC = RunLoad(
     label="test",
     pool=LoadPool(kind="ray"),
 )
+NICE = os.getpriority(os.PRIO_PROCESS, 0) + 15
 NAMES = [kind.name for kind in build(SPEC.workload).transactions if kind.weight > 0]
 
 
@@ -104,7 +107,7 @@ class Fleet:
     def __init__(self) -> None:
         self.crewed = [
             StandIn(actor=None, node=A, offset_ns=10**9, bound_ns=70),
-            StandIn(actor=None, node=B, offset_ns=-2 * 10**9, bound_ns=5),
+            StandIn(actor=None, node=B, offset_ns=-2 * 10**9, bound_ns=5, pid=7, nice=NICE),
         ]
         for member in self.crewed:
             member.prepare()
@@ -138,4 +141,7 @@ async def test_every_node_starts_on_its_own_clock_and_the_bound_counts_as_skew()
     assert (result.measure_start_ns, result.measure_end_ns) == (t0_ns + 10**9, t0_ns + 3 * 10**9)
     assert result.start_skew_ns == 1070
     assert result.ended_in_window == 2 * len(NAMES)
-    assert [type(message) for message in said] == [TaskArmed]
+    warning, *rest = said
+    assert isinstance(warning, LogLine)
+    assert warning.text.startswith(f"actor 7 on node 10.0.0.2 has nice value {NICE}")
+    assert [type(message) for message in rest] == [TaskArmed]

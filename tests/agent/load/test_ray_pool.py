@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -43,6 +44,20 @@ def descendants() -> list[tuple[psutil.Process, str]]:
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # and zombies
             found.append((process, " ".join(process.cmdline())))
+    return found
+
+
+def listened_on() -> set[str]:
+    """The addresses that the cluster's processes listen at."""
+    found = set()
+    for process, words in descendants():
+        if RAYS.search(words) or "/ray/" in words:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found |= {
+                    c.laddr.ip.removeprefix("::ffff:")
+                    for c in process.net_connections("tcp")
+                    if c.status == psutil.CONN_LISTEN
+                }
     return found
 
 
@@ -98,6 +113,11 @@ async def test_an_open_load_is_the_same_on_ray_as_on_processes(
 
     node = on_ray.resources[NODE]
     assert isinstance(node, RayNode)
+    assert node.address.startswith("127.0.0.1:")
+    assert listened_on() == {"127.0.0.1"}
+    assert {actor.nice() for actor in actors()} == {os.getpriority(os.PRIO_PROCESS, 0)}, (
+        "Ray has not put them behind others"
+    )
     assert not await is_open(node.address)
     assert {oct(path.stat().st_mode & 0o777) for path in node.directory.glob("*.key")} == {"0o600"}
     assert oct(node.directory.stat().st_mode & 0o777) == "0o700"

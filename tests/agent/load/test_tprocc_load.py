@@ -7,6 +7,7 @@ from pathlib import Path
 import apsw
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.load.invariants import check_invariants
 from proveout.agent.load.populate import populate
@@ -29,12 +30,21 @@ def orders(*, procedures: bool = False) -> Workload:
 
 
 async def load(context: LoadContext, spec: Spec, endpoint: Endpoint, workload: Workload) -> tuple[LoadResult, int]:
-    """A load of all terminals: its result, and the new orders that it saw committed, ramps included."""
+    """A load of all terminals: its result, and the new orders that it saw committed, ramps and those that ended late included."""
     context.seconds.clear()
     made = spec(endpoint.dsn, engine=endpoint.engine, terminals=TERMINALS, workload=workload, windows=(0.3, 2.0, 0.3))
     result = await run_load(context, made)
     counts = [t.counts for second in context.seconds for t in second.transactions]
-    return result, sum(one.ok for one in counts if one.name == "NewOrder")
+    recorded, committed = sum(one.ok for one in counts if one.name == "NewOrder"), dict(result.committed)["NewOrder"]
+    assert recorded <= committed <= recorded + TERMINALS
+    assert dict(result.unknown).get("NewOrder", 0) == 0
+    return result, committed
+
+
+async def taken(context: LoadContext, endpoint: Endpoint) -> int:
+    """New orders by the database's own count."""
+    checked = await check_invariants(context, CheckInvariants(workload=orders(), endpoint=endpoint))  # type: ignore[arg-type]
+    return dict(checked.tallies)["NewOrder"]
 
 
 async def broken(context: LoadContext, endpoint: Endpoint) -> list[InvariantCheck]:
@@ -51,7 +61,11 @@ def judged(result: LoadResult) -> list[str]:
     return [finding.evidence for finding in conform(orders(), seen) if not finding.ok]
 
 
-async def test_on_postgres(context: LoadContext, spec: Spec, database: str) -> None:
+async def test_on_postgres_and_over_oracle_s_protocol(
+    context: LoadContext, spec: Spec, database: str, oracle: str, tns_views: str
+) -> None:
+    """The second way goes through python-oracledb and the TNS server of tests/wire to the same rows, with Oracle's texts. What stands
+    there translates them to PostgreSQL, so it does not show that Oracle takes them; PL/SQL it has none."""
     endpoint = Endpoint(system="db", engine="postgres", dsn=database)
     workload = orders(procedures=True)  # which also has all that SQL from the client needs
     await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=2))  # type: ignore[arg-type]
@@ -65,9 +79,22 @@ async def test_on_postgres(context: LoadContext, spec: Spec, database: str) -> N
             assert judged(result) == []
             row = connection.execute("SELECT sum(d_next_o_id) FROM district").fetchone()
             assert row is not None
-            assert 0 <= row[0] - following - committed <= TERMINALS  # the rest was under way when the load was over
+            assert row[0] - following == committed
             following = int(row[0])
+            assert await taken(context, endpoint) == following
             assert await broken(context, endpoint) == []
+        connection.execute(tns_views)
+        service = oracle.replace("/HLR", f"/{conninfo_to_dict(database)['dbname']}")
+        over_tns = Endpoint(system="db", engine="oracle", dsn=service)
+        result, committed = await load(context, spec, over_tns, orders())
+        assert {t.counts.name: t.counts.error_count for t in result.transactions if t.counts.error_count} == {}, (
+            result.first_errors
+        )
+        assert committed > 5
+        assert all(t.counts.ok for t in result.transactions if t.counts.name in {"NewOrder", "Payment"})
+        assert judged(result) == []
+        assert await taken(context, over_tns) == following + committed
+        assert await broken(context, over_tns) == []
         for statement, condition in (
             ("UPDATE district SET d_ytd = d_ytd + 0.01 WHERE d_id = 3", "consistency-1"),
             ("UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_id = 3", "consistency-2"),
@@ -88,7 +115,8 @@ async def test_on_sqlite(context: LoadContext, spec: Spec, tmp_path: Path) -> No
     assert judged(result) == []
     file = apsw.Connection(str(path))
     following = file.execute("SELECT sum(d_next_o_id) FROM district").get
-    assert 0 <= following - LOADED_NEXT - committed <= TERMINALS
+    assert following - LOADED_NEXT == committed
+    assert await taken(context, endpoint) == following
     assert file.execute("SELECT count(*) FROM orders WHERE o_carrier_id IS NULL").get >= 900
     file.close()
     assert await broken(context, endpoint) == []

@@ -1,0 +1,114 @@
+"""`proveout tui`: the plans found here and the runs of the past, on a screen; start, watch, resume and compare from there.
+
+Data flow: `LocalDesk` -> `HomeApp` -> a `Choice` -> what `run`, `watch` or `resume` do on a terminal -> the home screen again, where it was
+left. The home screen is gone while a run is shown, so that a run has the one screen that it always has.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from proveout.dsl.errors import ProveoutError
+
+if TYPE_CHECKING:
+    from proveout.tui.desk import Choice, Resume, Start
+
+EPILOG = """Examples:
+
+  proveout tui
+
+  proveout tui ~/studies plans/smoke.yaml --runs-dir /var/lib/proveout/runs
+"""
+
+SAID_MAX = 4000
+SPEED = 10.0
+"""How fast a replay begins, as of `watch`."""
+
+
+def tui(
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[PLACE]...", help="Plan files, or folders with plans [default: here and ./plans]."),
+    ] = None,
+    *,
+    runs_dir: Annotated[
+        Path | None, typer.Option(help="Where run directories are [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+    ] = None,
+) -> None:
+    """Show the plans found here and the runs so far; start, watch, resume and compare them.
+
+    Exit code 0, or 2 when there is no terminal or a place that was named does not exist.
+    """
+    from proveout.cli import screened
+    from proveout.cli.desk import LocalDesk
+    from proveout.coordinator import store
+    from proveout.tui.home import HomeApp, Place
+    from proveout.tui.home_model import HomeView
+
+    screened.need_terminal()
+    for place in places or ():
+        if not place.exists():
+            raise typer.BadParameter(f"there is no file or folder {place}", param_hint="PLACE")
+    folder = store.runs_directory(runs_dir, os.environ)
+    chosen = places or [Path(), Path("plans")]
+    desk = LocalDesk(chosen, folder, ", ".join(map(str, places)) if places else str(Path.cwd()))
+    view, left = HomeView(), Place()
+    while True:
+        app = HomeApp(desk, view, left)
+        choice = app.run()
+        if choice is None:
+            return
+        view, left = app.view, app.place
+        left.notice = carried_out(choice, folder)
+        left.pane = "runs"
+
+
+def carried_out(choice: Choice, runs: Path) -> str:
+    """Do what was chosen, to its end or until its screen is left; what went wrong, "" for nothing."""
+    from proveout.cli import screened
+    from proveout.cli.watch import source
+    from proveout.coordinator.store import RunDirectory
+    from proveout.tui.desk import Watch
+
+    try:
+        if isinstance(choice, Watch):
+            screened.show(source(RunDirectory(Path(choice.run)), SPEED))
+            return ""
+        return _run(words(choice, runs))
+    except ProveoutError as fault:
+        return str(fault)
+
+
+def words(choice: Start | Resume, runs: Path) -> list[str]:
+    """The command line of a choice."""
+    from proveout.cli import screened
+    from proveout.tui.desk import Start
+
+    if not isinstance(choice, Start):
+        return ["resume", choice.run, "--runs-dir", str(runs)]
+    files = {"runs_dir": runs, "inventory": _path(choice.inventory), "pki": _path(choice.pki)}
+    given = [f"{name}={text}" for name, text in choice.overrides.items()]
+    return ["run", choice.plan, *screened.words(given, files)]
+
+
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
+
+
+def _run(arguments: list[str]) -> str:
+    """Run it with its screen; why it did not begin, when it did not."""
+    from proveout.cli import screened
+    from proveout.cli.messages import readable
+
+    with tempfile.TemporaryFile() as said:
+        sys.stdout.write(f"proveout {readable(' '.join(arguments[:2]))} …\n")
+        sys.stdout.flush()
+        code = screened.run(arguments, said)
+        said.seek(0)
+        return said.read(SAID_MAX).decode(errors="replace").strip() if code else ""

@@ -1,0 +1,465 @@
+"""The home screen as people see it: pictures at two sizes, what the keys do, and what it is left with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Button, Input, Select, Static
+
+from proveout.dsl.errors import ProveoutError
+from proveout.tui import desk as shown
+from proveout.tui.home import HomeApp, Place
+from proveout.tui.home_model import HomeView, found_runs, matches, read_run, spark, sparks
+from proveout.tui.screens.ask import HelpScreen
+from proveout.tui.screens.compared import ComparedScreen
+from proveout.tui.screens.form import Asked, FormScreen
+from proveout.tui.screens.home import HomeScreen
+from proveout.tui.widgets.lists import Listing
+
+SMALL, LARGE = (80, 24), (200, 60)
+HOSTILE = "[red]x[/red]\x1b[31mevil\u202e"
+SHOWN = "[red]x[/red]\\x1b[31mevil\\u202e"
+START_S = 1_767_225_600.0  # 2026-01-01 00:00 UTC
+
+FIELDS = (
+    shown.Field(name="subscribers", type="int", default="1_000", low="100", high="100_000", help="rows in SUBSCRIBER"),
+    shown.Field(name="measure", type="duration", default="1s", low="1s", help="the window that counts"),
+    shown.Field(name="mode", type="text", default="sync", choices=("sync", "async"), help="how a commit returns"),
+    shown.Field(name="dsn", type="text", required=True, help="where the database is"),
+)
+
+
+class FakeDesk:
+    """A desk whose plans and runs are always the same; `asked` is what the app wanted compiled."""
+
+    here, runs_here = "/home/anna/studies", "/home/anna/studies/runs"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, str], str]] = []
+        self.cards = {
+            "/p/smoke.yaml": shown.PlanCard(
+                path="/p/smoke.yaml", name="smoke.yaml", state="fine", title="One small server, end to end",
+                lines=("db: postgres on db1, embedded", "1. ladder (ladder): hlr at 1, 4 threads"), seconds=75.0, iterations=4,
+            ),
+            "/p/lab.yaml": shown.PlanCard(
+                path="/p/lab.yaml", name="lab.yaml", state="fine", title="A lab of one's own", seconds=7200.0,
+                iterations=120, remote=True,
+            ),
+            "/p/bad.yaml": shown.PlanCard(
+                path="/p/bad.yaml", name="bad.yaml", state="wrong",
+                lines=("bad.yaml:4:1: unknown key `stagez`", "  4 | stagez: []", "    | ^", "  did you mean `stages`?"),
+            ),
+            "/p/evil.yaml": shown.PlanCard(
+                path="/p/evil.yaml", name=f"{HOSTILE}.yaml", state="fine", title=HOSTILE, lines=(HOSTILE,), seconds=1.0
+            ),
+        }  # fmt: skip
+        verdict = shown.PastVerdict(
+            id="quick", outcome="PASS", title="It answers at once", evidence="1.40 ms <= 50.0 ms"
+        )
+        ladders = (
+            shown.Ladder(stage="baseline", rungs=(1, 2, 4, 8), tps=(900.0, 1700.0, 3000.0, 4100.0)),
+            shown.Ladder(stage="cache", rungs=(1, 2, 4, 8), tps=(5000.0, 9000.0, 17_000.0, 12_000.0)),
+        )
+        base = shown.RunCard(
+            path="/r/a", name="smoke-20260101-000000-aaaa", state="finished", plan="smoke", title="One small server",
+            began_unix_s=START_S, seconds=75.0, reason="every verdict passed", verdicts=(verdict,), ladders=ladders,
+        )  # fmt: skip
+        fail = replace(verdict, outcome="FAIL", evidence="71.0 ms <= 50.0 ms")
+        self.past = {
+            "/r/now": replace(base, path="/r/now", name="smoke-now", state="running", reason="", verdicts=(), ladders=()),
+            "/r/b": replace(base, path="/r/b", name="smoke-b", began_unix_s=START_S - 3600, verdicts=(verdict, fail)),
+            "/r/a": base,
+            "/r/c": replace(base, path="/r/c", name="smoke-c", state="crashed", reason="nobody drives it any more", verdicts=()),
+            "/r/evil": replace(base, path="/r/evil", name=HOSTILE, plan=HOSTILE, title=HOSTILE, reason=HOSTILE),
+        }  # fmt: skip
+
+    def plans(self) -> Sequence[shown.Found]:
+        return [shown.Found(path=path, name=card.name, stamp=1) for path, card in self.cards.items()]
+
+    def plan(self, path: str, overrides: Mapping[str, str], inventory: str) -> shown.PlanCard:
+        self.asked.append((path, dict(overrides), inventory))
+        if "/nowhere" in inventory:
+            return replace(self.cards[path], state="wrong", lines=("/nowhere: no such file",))
+        return self.cards[path]
+
+    def form(self, path: str) -> shown.Form:
+        if path == "/p/bad.yaml":
+            raise ProveoutError("cannot be read")
+        if path == "/p/evil.yaml":
+            field = shown.Field(name=HOSTILE, type="text", default=HOSTILE, help=HOSTILE)
+            return shown.Form(fields=(field,), objection=lambda name, text: f"not {text}")
+
+        def objection(name: str, text: str) -> str:
+            return "is below its minimum of 100" if name == "subscribers" and text == "9" else ""
+
+        return shown.Form(fields=FIELDS, objection=objection)
+
+    def runs(self) -> Sequence[shown.Found]:
+        return [shown.Found(path=path, name=card.name, stamp=1) for path, card in self.past.items()]
+
+    def run(self, path: str) -> shown.RunCard:
+        return self.past[path]
+
+    def compare(self, reference: str, other: str, *, despite: bool) -> shown.Comparison:
+        if "evil" in other:
+            raise ProveoutError(f"{HOSTILE} has not begun", where=other)
+        differences = (f"db1: kernel: 6.1 -> 6.2 {HOSTILE}",)
+        if not despite:
+            return shown.Comparison(reference=reference, other=other, refused="They differ.", differences=differences)
+        rows = (
+            shown.ComparedRow(cells=("TPS", "3,000", "3,300", "+10 %", "+7 % … +13 %", "better"), tone="better"),
+            shown.ComparedRow(cells=("p99", "2.10 ms", "2.90 ms", "+38 %", "+20 % … +60 %", "worse"), tone="worse"),
+            shown.ComparedRow(cells=(HOSTILE, "2.10 ms", "2.10 ms", "0 %", "-4 % … +4 %", "none shown"), tone="none"),
+        )
+        heads = ("", "reference", "this run", "change", "95 % CI", "")
+        part = shown.ComparedPart(head="ladder, 4 threads, 5 and 5 repeats", rows=rows)
+        return shown.Comparison(
+            reference=reference,
+            other=other,
+            differences=differences,
+            notes=("few repeats",),
+            heads=heads,
+            parts=(part,),
+        )
+
+
+@pytest.fixture(autouse=True)
+def _the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.delenv("PROVEOUT_PKI", raising=False)
+    time.tzset()
+
+
+def home(desk: FakeDesk | None = None, place: Place | None = None) -> HomeApp:
+    return HomeApp(desk or FakeDesk(), HomeView(), place, debounce_s=0.0)
+
+
+async def until(pilot: Pilot[Any], holds: Callable[[], object]) -> None:
+    for _ in range(2000):
+        if holds():
+            await pilot.pause()
+            return
+        await pilot.pause(0.005)
+    raise AssertionError("it never came to that")
+
+
+async def settled(pilot: Pilot[Any]) -> None:
+    """Everything has been read and is drawn."""
+    app = pilot.app
+    assert isinstance(app, HomeApp)
+    cards = app.view.plans, app.view.runs
+
+    def is_read() -> bool:
+        plans, runs = app.view.plans, app.view.runs
+        return bool(plans and runs) and not any(
+            card.state in ("checking", "reading") for card in (*plans.values(), *runs.values())
+        )
+
+    assert cards is not None
+    await until(pilot, is_read)
+    app.draw()
+    await pilot.pause()
+
+
+async def checked(pilot: Pilot[Any]) -> None:
+    """The form is there, and the plan has been compiled with it."""
+    await until(pilot, lambda: isinstance(pilot.app.screen, FormScreen) and pilot.app.screen.query("#said"))
+    for field in pilot.app.screen.query(Input):
+        field.cursor_blink = False
+    await until(pilot, lambda: str(pilot.app.screen.query_one("#said", Static).content)[:1] in ("✓", "✗"))
+
+
+def pressing(*keys: str, then: Callable[[Pilot[Any]], Any] | None = None) -> Callable[[Pilot[Any]], Any]:
+    async def before(pilot: Pilot[Any]) -> None:
+        await settled(pilot)
+        await pilot.press(*keys)
+        await pilot.pause()
+        if then is not None:
+            await then(pilot)
+
+    return before
+
+
+async def compared(pilot: Pilot[Any]) -> None:
+    await until(pilot, lambda: isinstance(pilot.app.screen, ComparedScreen) and pilot.app.screen.found is not None)
+    pilot.app.clear_notifications()
+
+
+async def insisted(pilot: Pilot[Any]) -> None:
+    await compared(pilot)
+    await pilot.press("d")
+    screen = pilot.app.screen
+    assert isinstance(screen, ComparedScreen)
+    await until(pilot, lambda: screen.found is not None and not screen.found.refused)
+
+
+STATES: dict[str, Callable[[Pilot[Any]], Any]] = {
+    "plans": pressing(),
+    "wrong": pressing("down", "down"),
+    "runs": pressing("2", "down"),
+    "light": pressing("t"),
+    "help": pressing("question_mark"),
+    "form": pressing("enter", then=checked),
+    "lab": pressing("down", "enter", then=checked),
+    "refused": pressing("2", "down", "c", "down", "c", then=compared),
+    "compared": pressing("2", "down", "c", "down", "c", then=insisted),
+}
+
+
+LARGE_ALSO = ("plans", "form", "compared")
+"""States that look different in a wide terminal."""
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_has_its_picture(state: str, snap_compare: Any) -> None:
+    assert snap_compare(home(), terminal_size=SMALL, run_before=STATES[state])
+
+
+@pytest.mark.parametrize("state", LARGE_ALSO)
+def test_a_wide_terminal_shows_more(state: str, snap_compare: Any) -> None:
+    assert snap_compare(home(), terminal_size=LARGE, run_before=STATES[state])
+
+
+def test_without_colour_the_signs_remain(monkeypatch: pytest.MonkeyPatch, snap_compare: Any) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert snap_compare(home(), terminal_size=LARGE, run_before=pressing("2"))
+
+
+def test_a_notice_is_shown_on_coming_back(snap_compare: Any) -> None:
+    place = Place(pane="runs", run="/r/a", notice=f"host db1 has an agent of its own\n  --pki DIR {HOSTILE}")
+    assert snap_compare(home(place=place), terminal_size=SMALL, run_before=pressing())
+
+
+def test_a_line_of_blocks_goes_from_nothing_to_the_highest() -> None:
+    assert spark(()) == ""
+    assert spark((0.0, 0.0)) == "▁▁"
+    assert spark((0.0, 50.0, 100.0)) == "▁▅█"
+    assert len(spark(range(1000))) <= 24
+    assert spark(range(1000))[-1] == "█"
+    ladders = FakeDesk().past["/r/a"].ladders
+    assert sparks(ladders) == "▂▄▆█ ▃▅█▆ 17,000"
+
+
+def test_every_word_of_a_filter_must_be_there() -> None:
+    assert matches("smoke PASS", "a smoke test", "pass")
+    assert not matches("smoke fail", "a smoke test", "pass")
+    assert matches("", "anything")
+
+
+def test_what_has_gone_is_forgotten_also_as_the_reference() -> None:
+    desk = FakeDesk()
+    view = found_runs(HomeView(reference="/r/a"), desk.runs())
+    assert view.reference == "/r/a"
+    view = read_run(view, desk.run("/r/a"), 7)
+    view = found_runs(view, [one for one in desk.runs() if one.path != "/r/a"])
+    assert "/r/a" not in view.runs
+    assert view.run_stamps == {}
+    assert view.reference == ""
+    assert read_run(view, desk.run("/r/a"), 7) is view
+
+
+async def test_enter_on_a_run_leaves_to_watch_it() -> None:
+    app = home()
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot)
+        await pilot.press("2", "down", "enter")
+        await pilot.pause()
+    assert app.return_value == shown.Watch(run="/r/b")
+    assert (app.place.pane, app.place.run) == ("runs", "/r/b")
+
+
+async def test_coming_back_is_where_one_left() -> None:
+    place = Place(pane="runs", run="/r/c", theme="textual-light")
+    app = home(place=place)
+    async with app.run_test(size=SMALL) as pilot:
+        await until(pilot, lambda: len(app.view.runs) == 5)
+        await settled(pilot)
+        screen = app.screen
+        assert isinstance(screen, HomeScreen)
+        assert screen.here("runs") == "/r/c"
+        assert app.theme == "textual-light"
+        await pilot.press("g")
+    assert app.return_value == shown.Resume(run="/r/c")
+
+
+async def test_only_what_did_not_come_to_its_end_is_resumed() -> None:
+    app = home()
+    async with app.run_test(size=SMALL, notifications=True) as pilot:
+        await settled(pilot)
+        await pilot.press("2", "down", "g")
+        await pilot.pause()
+        assert any("nothing to go on with" in note.message for note in app._notifications)
+        await pilot.press("q")
+    assert app.return_value is None
+
+
+async def test_a_plan_is_started_with_what_was_changed_only() -> None:
+    desk = FakeDesk()
+    app = home(desk)
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot)
+        await pilot.press("enter")
+        await checked(pilot)
+        screen = app.screen
+        assert isinstance(screen, FormScreen)
+        assert "not yet: dsn" in str(screen.query_one("#said", Static).content)
+        assert screen.query_one("#start", Button).disabled
+        asked = {each.field.name: each for each in screen.query(Asked)}
+        asked["dsn"].query_one(Input).value = "host=db1"
+        asked["mode"].query_one(Select).value = "async"
+        asked["subscribers"].query_one(Input).value = "9"
+        await until(pilot, lambda: "not yet: subscribers" in str(screen.query_one("#said", Static).content))
+        assert "below its minimum of 100" in str(asked["subscribers"].query_one(".told", Static).content)
+        asked["subscribers"].query_one(Input).value = "500"
+        await until(pilot, lambda: not screen.query_one("#start", Button).disabled)
+        command = str(screen.query_one("#command", Static).content)
+        assert command == "$ proveout run smoke.yaml -p subscribers=500 -p mode=async -p dsn=host=db1"
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: app.return_value is not None)
+    wanted = {"subscribers": "500", "mode": "async", "dsn": "host=db1"}
+    assert app.return_value == shown.Start(plan="/p/smoke.yaml", overrides=wanted)
+    assert desk.asked[-1] == ("/p/smoke.yaml", wanted, "")
+
+
+async def test_a_plan_that_does_not_compile_with_the_answers_is_not_started() -> None:
+    app = home()
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot)
+        await pilot.press("enter")
+        await checked(pilot)
+        screen = app.screen
+        assert isinstance(screen, FormScreen)
+        screen.query_one("#inventory", Input).value = "/nowhere"
+        {each.field.name: each for each in screen.query(Asked)}["dsn"].query_one(Input).value = "x"
+        await until(pilot, lambda: "no such file" in str(screen.query_one("#said", Static).content))
+        await pilot.press("ctrl+s")
+        await pilot.pause()
+        await until(pilot, lambda: "no such file" in str(screen.query_one("#said", Static).content))
+        assert app.screen is screen
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: "not yet: dsn" in str(screen.query_one("#said", Static).content))
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, HomeScreen))
+    assert app.return_value is None
+
+
+async def test_agents_that_run_already_want_certificates() -> None:
+    app = home()
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot)
+        await pilot.press("down", "enter")
+        await checked(pilot)
+        screen = app.screen
+        assert isinstance(screen, FormScreen)
+        assert screen.query_one("#pki-asked").display
+        screen.query_one("#pki", Input).value = "/etc/pki"
+        assert screen.choice().pki == "/etc/pki"
+
+
+async def test_a_plan_that_cannot_be_read_has_no_form() -> None:
+    app = home()
+    async with app.run_test(size=SMALL, notifications=True) as pilot:
+        await settled(pilot)
+        await pilot.press("down", "down", "enter")
+        await until(pilot, lambda: any("cannot be read" in note.message for note in app._notifications))
+        assert isinstance(app.screen, HomeScreen)
+
+
+async def test_comparing_refuses_insists_swaps_and_says_what_cannot_be_read() -> None:
+    app = home()
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot)
+        await pilot.press("2", "down", "c")
+        assert app.view.reference == "/r/b"
+        await pilot.press("c")
+        assert app.view.reference == ""
+        await pilot.press("c", "down", "c")
+        await insisted(pilot)
+        screen = app.screen
+        assert isinstance(screen, ComparedScreen)
+        assert screen.found is not None
+        assert (screen.found.reference, screen.found.other) == ("/r/b", "/r/a")
+        await pilot.press("x")
+        await until(pilot, lambda: screen.found is not None and screen.found.reference == "/r/a")
+        assert screen.found.refused == ""
+        await pilot.press("escape", "down", "down", "c")
+        await until(
+            pilot,
+            lambda: (
+                isinstance(app.screen, ComparedScreen)
+                and SHOWN in str(app.screen.query_one("#compared Static", Static).content)
+            ),
+        )
+
+
+async def test_hostile_words_are_words() -> None:
+    app = home()
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot)
+        await pilot.press("down", "down", "down")
+        await pilot.pause()
+        assert SHOWN in str(app.screen.query_one("#plans-detail Static", Static).content)
+        assert SHOWN in str(app.screen.query_one("#plans-list", Listing).get_row("/p/evil.yaml")[0])
+        assert SHOWN in str(app.screen.query_one("#runs-list", Listing).get_row("/r/evil")[2])
+        await pilot.press("enter")
+        await checked(pilot)
+        drawn = app.export_screenshot()
+        assert "\x1b" not in drawn
+        assert "\u202e" not in drawn
+
+
+async def test_the_filter_takes_words_and_escape_gives_all_back() -> None:
+    app = home()
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot)
+        await pilot.press("2", "slash", *"fail q")
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, HomeScreen)
+        assert screen.query_one("#filter", Input).value == "fail q"
+        await pilot.press("backspace", "backspace", "enter")
+        await pilot.pause()
+        assert screen.query_one("#runs-list", Listing).row_count == 1
+        assert screen.here("runs") == "/r/b"
+        await pilot.press("escape")
+        await pilot.pause()
+        assert screen.query_one("#runs-list", Listing).row_count == 5
+
+
+async def test_the_row_under_the_cursor_stays_there_when_a_run_is_added() -> None:
+    desk = FakeDesk()
+    app = home(desk)
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot)
+        await pilot.press("2", "down", "down")
+        newest = replace(desk.past["/r/a"], path="/r/new", name="new")
+        desk.past = {"/r/new": newest, **desk.past}
+        await until(pilot, lambda: "/r/new" in app.view.runs)
+        await settled(pilot)
+        screen = app.screen
+        assert isinstance(screen, HomeScreen)
+        assert screen.query_one("#runs-list", Listing).row_count == 6
+        assert screen.here("runs") == "/r/a"
+
+
+async def test_keys_typed_at_once_go_where_they_belong() -> None:
+    app = home()
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot)
+        for key in ("2", "1", "2", "1", "down"):
+            app.simulate_key(key)  # without a pause between them
+        await pilot.pause()
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, HomeScreen)
+        assert screen.pane == "plans"
+        assert screen.here("plans") == "/p/lab.yaml"
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, HelpScreen)
