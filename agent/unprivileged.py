@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import pwd
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -59,8 +60,11 @@ def argument(engine: str) -> str:
 
 
 def environment(engine: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The worker's environment: the agent's, without root's home."""
-    return dict(given) if argument(engine) == "-" else {**given, "HOME": HOME}
+    """The worker's environment: the agent's, without its home; a dsn that names no user still means the agent's."""
+    if argument(engine) == "-":
+        return dict(given)
+    name = pwd.getpwuid(os.geteuid()).pw_name
+    return {"PGUSER": name, "USER": name, "LOGNAME": name, **given, "HOME": HOME}
 
 
 def drop(told: str) -> None:
