@@ -59,6 +59,13 @@ class Admission:
         self.leaving = False
         self.waiting = 0
 
+    def head(self) -> str:
+        """How far this agent's audit log is: what coordinators are told."""
+        try:
+            return self._place.audit.head()
+        except OSError:
+            return ""
+
     async def admit(self, hello: Hello) -> Session | Refused:
         """The session that serves `hello`."""
         reason = self._objection(hello)

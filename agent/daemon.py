@@ -86,8 +86,7 @@ class Options:
 class Servicer(AgentServicer):
     """The service of `agent.proto`: streams in, streams out."""
 
-    def __init__(self, admission: Admission, name: str, audit: AuditLog) -> None:
-        self._audit = audit
+    def __init__(self, admission: Admission, name: str) -> None:
         self._admission = admission
         self._name = name
 
@@ -102,7 +101,7 @@ class Servicer(AgentServicer):
         attachment = session.attach()
         listening = asyncio.create_task(_listen(context, session, attachment))
         try:
-            await context.write(codec.agent_envelope(_welcome(self._name, session, self._head())))
+            await context.write(codec.agent_envelope(_welcome(self._name, session, self._admission.head())))
             await _speak(context, session, attachment)
             fault = listening.result() if listening.done() and not listening.cancelled() else None
             if fault is not None:
@@ -110,12 +109,6 @@ class Servicer(AgentServicer):
         finally:
             listening.cancel()
             session.detach(attachment)
-
-    def _head(self) -> str:
-        try:
-            return self._audit.head()
-        except OSError:
-            return ""
 
 
 def _welcome(name: str, session: Session, head: str) -> Welcome:
@@ -197,7 +190,7 @@ async def serve(
         admission = Admission(place, journal)
         guard = Guard(denied=Denied(options.pki / DENIED))
         server = grpc.aio.server(interceptors=[guard], options=SERVER_OPTIONS)
-        add_AgentServicer_to_server(Servicer(admission, options.name, audit), server)
+        add_AgentServicer_to_server(Servicer(admission, options.name), server)
         address = _bind(server, options.listen, credentials)
         await server.start()
         member = asyncio.create_task(membership.keep(options.pki, guard, lambda: _revoked(admission)))

@@ -345,7 +345,7 @@ class _Loop:
         self._sessions[host] = session
         self._met.add(host)
         welcome, clock = session.welcome, session.clock
-        self._record.agent(host, address, welcome)
+        self._record.agent(host, session.address, welcome)
         up = AgentUp(
             host=host,
             agent_version=welcome.version,
