@@ -114,6 +114,7 @@ class _Loop:
         self._inbox: asyncio.Queue[SessionEvent | Input] = asyncio.Queue()
         self._fabric = LocalFabric(policy=sitting.policy) if any(host.is_local for host in self._plan.hosts) else None
         self._sessions: dict[str, AgentSession] = {}
+        self._boots: dict[str, str] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._gathering: samples.Gathering | None = None
         self._meters: Meters | None = None
@@ -276,7 +277,7 @@ class _Loop:
     def _iterate(self, command: Gather | StartLoads | Summarise | Forget) -> None:
         match command:
             case Gather(id=identity, hosts=hosts, captures=names):
-                self._gathering = samples.Gathering(id=identity, hosts=hosts, names=names)
+                self._gathering = samples.Gathering(id=identity, hosts=hosts, names=names, boots=self._boots)
                 self._meters = Meters(self._gathering)
             case StartLoads(loads=loads, in_s=in_s):
                 self._start(loads, in_s)
@@ -333,6 +334,7 @@ class _Loop:
             self._inbox.put_nowait(AgentGone(at_s=time.monotonic(), host=host, reason=str(fault)))
             return
         self._sessions[host] = session
+        self._boots[host] = str(dict(session.welcome.facts).get("boot_id", ""))
         self._met.add(host)
         welcome, clock = session.welcome, session.clock
         up = AgentUp(
