@@ -9,11 +9,25 @@ from pydantic import ValidationError
 
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Tuning
+from proveout.dsl.tuning.block_queue import BlockQueue
+from proveout.dsl.tuning.ini_section import IniSection
 from proveout.dsl.tuning.operation import Operation
+from proveout.dsl.tuning.postgres_settings import PostgresSettings
+from proveout.dsl.tuning.sql import Sql
 from proveout.dsl.tuning.sysctl import Sysctl
+from proveout.dsl.tuning.udev_rules import UdevRules
 from proveout.dsl.values import from_values, to_values
 
-OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType({"sysctl": Sysctl})
+OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
+    {
+        "sysctl": Sysctl,
+        "udev_rules": UdevRules,
+        "block_queue": BlockQueue,
+        "ini_section": IniSection,
+        "postgres_settings": PostgresSettings,
+        "sql": Sql,
+    }
+)
 
 
 def compiled(operation: Operation) -> tuple[str, tuple[tuple[str, object], ...]]:
