@@ -145,8 +145,18 @@ class PostgresSettings(SystemOperation):
             if now.context == "postmaster" and not now.same(now.setting, value):
                 restarts.append(_waiting(name, value, now))
         if changes or unread:
-            changes = [Statement(system=self.system, undo=RELOAD), *changes, Statement(system=self.system, text=RELOAD)]
+            undo = Statement(system=self.system, undo=RELOAD)
+            changes = [undo, *changes, *self._no_longer_pending(known), Statement(system=self.system, text=RELOAD)]
         return Step(changes=tuple(changes), refusals=tuple(refusals), restarts=tuple(restarts))
+
+    def _no_longer_pending(self, known: Mapping[str, _Now]) -> tuple[Statement, ...]:
+        """Before what waits for a restart is taken back: only a stored value that is the running one ends `pending_restart`."""
+        waiting = [
+            Statement(system=self.system, undo=_set(name, now.setting))
+            for name, now in known.items()
+            if now.context == "postmaster" and not now.same(now.setting, self.settings[name])
+        ]
+        return (Statement(system=self.system, undo=RELOAD), *waiting) if waiting else ()
 
     def _statement(self, name: str, value: str, now: _Now) -> Statement:
         reset = f"ALTER SYSTEM RESET {name}"
