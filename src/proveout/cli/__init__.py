@@ -24,6 +24,7 @@ VERBS: tuple[str, ...] = (
     "runs",
     "report",
     "compare",
+    "new",
     "check",
     "explain",
     "schema",
