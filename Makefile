@@ -33,6 +33,9 @@ check: $(VENV)/.dev  ## Lint, format, types, layers, generated stubs
 bench: $(VENV)/.dev  ## Run the benchmarks: ours and the peer in one run, ratios
 	$(BIN)/python benchmarks/all.py
 
+docs: $(VENV)/.dev  ## Build the site of the guide and the reference into build/site; links that lead nowhere fail it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 stubs: $(VENV)/.dev  ## Generate the protobuf stubs anew
 	$(BIN)/python -m proveout.proto.generate
 
@@ -54,4 +57,4 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt $(COMPILED)
 	$(PIP) --editable ".[dev]"
 	@touch $@ $(VENV)/.run
 
-.PHONY: help run test check bench stubs clean
+.PHONY: help run test check bench docs stubs clean

@@ -1,0 +1,89 @@
+"""Hooks of the site's build: pages that stand elsewhere in the repository or are made of what stands there, and the whole navigation.
+
+Data flow: mkdocs calls `on_config` (pages that the navigation does not name are put behind those of their folder that it does), `on_files`
+(README.md becomes the home page, CHANGELOG.md a page, the plans files with a list, the decisions get a list). Source: mkdocs' user guide,
+"Hooks"; https://www.mkdocs.org/dev-guide/plugins/#events.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = {"Guide": "guide", "Reference": "reference", "Decisions": "adr"}
+
+_ITEM = re.compile(r"(-|\d+\.) ")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Complete the navigation."""
+    for section in config.nav or ():
+        for title, pages in section.items():
+            if title in FOLDERS:
+                there = sorted((ROOT / "docs" / FOLDERS[title]).glob("*.md"))
+                names = [f"{FOLDERS[title]}/{page.name}" for page in there]
+                pages += [name for name in names if name not in pages]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what is not in docs/."""
+    decisions = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    made = {
+        "index.md": _from_above(ROOT / "README.md"),
+        "changelog.md": _from_above(ROOT / "CHANGELOG.md"),
+        "plans.md": _plans(),
+        "adr/index.md": "# Decisions\n\n" + "".join(f"- [{_title(page)}]({page.name})\n" for page in decisions),
+    }
+    for name, text in made.items():
+        files.append(File.generated(config, name, content=text))
+    for plan in sorted((ROOT / "plans").rglob("*")):
+        if plan.is_file():
+            files.append(File.generated(config, f"plans/{plan.relative_to(ROOT / 'plans')}", content=plan.read_bytes()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """What GitHub reads otherwise than Python-Markdown does: links to the plans' files, and lists that follow their sentence at once."""
+    if page.file.src_uri.startswith("guide/"):
+        markdown = markdown.replace("](../../plans/", "](../plans/")
+    return "\n".join(_with_lists_apart(markdown.split("\n")))
+
+
+def _with_lists_apart(lines: Sequence[str]) -> Iterator[str]:
+    before, fenced = "", False
+    for line in lines:
+        fenced ^= line.lstrip().startswith("```")
+        if not fenced and _ITEM.match(line) and before.strip() and before[0] != " " and not _ITEM.match(before):
+            yield ""
+        yield line
+        before = line
+
+
+def _from_above(page: Path) -> str:
+    """A page that stands above docs/, with its links from there."""
+    text = page.read_text(encoding="utf-8")
+    text = text.replace("](docs/adr/)", "](adr/index.md)").replace("](plans/)", "](plans.md)")
+    return text.replace("](CHANGELOG.md)", "](changelog.md)").replace("](docs/", "](")
+
+
+def _title(page: Path) -> str:
+    return page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+
+
+def _plans() -> str:
+    """Every plan with its title."""
+    lines = ["# Plans", "", "| plan | what it proves out |", "|---|---|"]
+    for path in sorted((ROOT / "plans").glob("*.yaml")):
+        plan = yaml.safe_load(path.read_text(encoding="utf-8"))
+        title = str(plan.get("title", "") or f"extends {plan.get('extends', '')}").replace("|", "\\|")
+        lines.append(f"| [{path.stem}](plans/{path.name}) | {title} |")
+    return "\n".join(lines) + "\n"
