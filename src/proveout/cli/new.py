@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from proveout.cli import complete
 from proveout.dsl.errors import ProveoutError
 
 EPILOG = """Examples:
@@ -52,7 +53,10 @@ class NotWritten(ProveoutError):
 
 def new(
     kind: Annotated[
-        str, typer.Argument(metavar="[KIND]", help="What to study; without one, the kinds are listed.")
+        str,
+        typer.Argument(
+            metavar="[KIND]", help="What to study; without one, the kinds are listed.", autocompletion=complete.kinds
+        ),
     ] = "",
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="The file to write [default: KIND.yaml, here].")
