@@ -16,14 +16,14 @@ import logging
 import math
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import proveout
 from proveout.agent.journal import AgentJournal
 from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.session import Session
-from proveout.agent.tasks import Handler
+from proveout.agent.tasks import Handler, Resource
 from proveout.proto.messages import PROTOCOL_VERSION, Hello, Refused
 
 LEASE_MAX_S = 3600.0
@@ -40,6 +40,7 @@ class Place:
     state_dir: Path
     table: Mapping[type, Handler]
     policy: Policy = NOTHING
+    standing: Mapping[str, Resource] = field(default_factory=dict)
 
 
 class Admission:
@@ -109,7 +110,8 @@ class Admission:
 
     def _open(self, hello: Hello) -> Session:
         work_dir = self._place.state_dir / f"work-{uuid.uuid4().hex[:8]}"
-        self.session = Session(hello, work_dir, self._journal, self._place.table, self._place.policy)
+        place = self._place
+        self.session = Session(hello, work_dir, self._journal, place.table, place.policy, standing=place.standing)
         self.began.set()
         _log.info("serving run %s, epoch %d, as host %s", hello.run_id, hello.epoch, hello.host)
         return self.session

@@ -30,7 +30,9 @@ from proveout.agent.handlers import TABLE
 from proveout.agent.journal import AgentJournal
 from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.session import Attachment, Session
-from proveout.agent.tasks import Handler
+from proveout.agent.tasks import Handler, TaskFault
+from proveout.agent.tuning import tuner as tuning
+from proveout.agent.tuning.tuner import Tuner
 from proveout.dsl.errors import ProveoutError
 from proveout.proto import codec
 from proveout.proto.agent_pb2_grpc import AgentServicer, add_AgentServicer_to_server
@@ -71,6 +73,12 @@ class Options:
     name: str = ""
     local: bool = False
     policy: Path | None = None
+    undo_dir: Path | None = None
+
+    @property
+    def undo(self) -> Path:
+        """Where the undo journal of tuning lies: not in a local agent's own directory, which goes with it."""
+        return self.undo_dir or self.state_dir / "tuning"
 
 
 class Servicer(AgentServicer):
@@ -164,7 +172,12 @@ async def serve(
     state_dir = options.state_dir
     with _locked(state_dir):
         journal = AgentJournal(state_dir / "journal.sqlite")
-        admission = Admission(Place(name=options.name, state_dir=state_dir, table=table, policy=policy), journal)
+        tuner = Tuner(options.undo, policy)
+        await _recover(tuner, options)
+        place = Place(
+            name=options.name, state_dir=state_dir, table=table, policy=policy, standing={tuning.RESOURCE: tuner}
+        )
+        admission = Admission(place, journal)
         guard = Guard(denied=Denied(options.pki / DENIED))
         server = grpc.aio.server(interceptors=[guard], options=SERVER_OPTIONS)
         add_AgentServicer_to_server(Servicer(admission, options.name), server)
@@ -182,6 +195,17 @@ async def serve(
             journal.close()
     if options.local:
         _remove(options.pki)
+
+
+async def _recover(tuner: Tuner, options: Options) -> None:
+    """Undo what agents that were killed have left tuned on this host: this one's own, and any local agent's."""
+    beside = options.undo.parent.glob(f"*/{tuning.FILE}") if options.undo_dir is not None else ()
+    others = [Tuner(file.parent) for file in beside if file.parent != options.undo]
+    for one in (tuner, *others):
+        try:
+            await one.recover()
+        except TaskFault as fault:  # an agent that lives is tuning with that journal
+            _log.info("left %s alone: %s", one.directory, fault.what)
 
 
 def read_policy(options: Options) -> Policy:

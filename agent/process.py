@@ -69,6 +69,7 @@ def _options(arguments: Sequence[str]) -> Options:
     parser.add_argument("--name", default="")
     parser.add_argument("--local", action="store_true")
     parser.add_argument("--policy", type=Path)
+    parser.add_argument("--undo-dir", type=Path)
     given = parser.parse_args(arguments)
     state_dir = given.pki / "state" if given.local else given.state_dir or default_state_dir()
     return Options(
@@ -78,6 +79,7 @@ def _options(arguments: Sequence[str]) -> Options:
         name=given.name,
         local=given.local,
         policy=given.policy,
+        undo_dir=given.undo_dir or (default_state_dir() / "local-tuning" / given.name if given.local else None),
     )
 
 

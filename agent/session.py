@@ -20,6 +20,7 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from proveout.agent.children import end_children
 from proveout.agent.journal import AgentJournal
@@ -65,7 +66,10 @@ class Attachment:
 
 
 class Session:
-    """What an agent does for one coordinator. `work_dir` is made here (0700) and removed at the end."""
+    """What an agent does for one coordinator. `work_dir` is made here (0700) and removed at the end.
+
+    `standing` resources are there from the beginning, and closed after all that the session's tasks have made.
+    """
 
     def __init__(
         self,
@@ -74,12 +78,14 @@ class Session:
         journal: AgentJournal,
         table: Mapping[type, Handler],
         policy: Policy = NOTHING,
+        *,
+        standing: Mapping[str, Resource] = MappingProxyType({}),
     ) -> None:
         self.hello = hello
         self._policy = policy
         self.name = uuid.uuid4().hex
         self.work_dir = work_dir
-        self.resources: dict[str, Resource] = {}
+        self.resources: dict[str, Resource] = dict(standing)
         self.ended = asyncio.Event()
         self._journal = journal
         self._table = table

@@ -77,7 +77,9 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     t0_ns = await context.started()
     await _until(t0_ns)
     began_ns = time.monotonic_ns()
-    first = _told.get(context.host, {"given_ns": given_ns})["given_ns"]  # an iteration that is run again was given before
+    first = _told.get(context.host, {"given_ns": given_ns})[
+        "given_ns"
+    ]  # an iteration that is run again was given before
     _told[context.host] = {"given_ns": first, "t0_ns": t0_ns, "began_ns": began_ns}
     windows, load = spec.windows, _transactions()
     count = int(windows.total_s)

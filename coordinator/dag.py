@@ -215,19 +215,25 @@ def _arriving(stage: Ladder | Search, share: LoadShare) -> LoadShare:
 def captures(
     plan: Plan, names: Iterable[str], endpoints: Mapping[str, Endpoint], without: Collection[str] = ()
 ) -> tuple[tuple[str, RunCapture], ...]:
-    """Where each capture runs: os on its hosts, waits beside its system, lag beside the source, with both endpoints."""
+    """Where each capture runs: os and prometheus on their hosts, waits beside its system, lag beside the source, with both endpoints."""
     found = (item for name in names for item in _capture(plan, plan.capture(name), endpoints))
     return tuple((host, spec) for host, spec in found if host not in without)
 
 
 def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) -> tuple[tuple[str, RunCapture], ...]:
     if capture.system is None:
-        return tuple((host, RunCapture(capture=capture)) for host in capture.hosts)
+        ends = [endpoints[exporter_name(capture)]] if capture.kind == "prometheus" else []
+        return tuple((host, RunCapture(capture=capture, endpoints=tuple(ends))) for host in capture.hosts)
     system = plan.system(capture.system)
     ends = [endpoints[system.name]]
     if capture.kind == "lag" and system.propagates_to is not None:
         ends.append(endpoints[system.propagates_to])
     return ((system.host, RunCapture(capture=capture, endpoints=tuple(ends))),)
+
+
+def exporter_name(capture: Capture) -> str:
+    """What the endpoint of a prometheus capture is called among those of the systems; no system has a colon."""
+    return f"capture:{capture.name}"
 
 
 def what(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind of task

@@ -23,10 +23,11 @@ from proveout.coordinator.preparing import (
 )
 from proveout.coordinator.state import Dialling, Turn
 from proveout.coordinator.surveying import survey
+from proveout.coordinator.tuning import look_again, tune, tune_part
 from proveout.coordinator.waves import batch
 from proveout.dsl import order
 from proveout.dsl.describe import iterations
-from proveout.dsl.plan import Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, System
+from proveout.dsl.plan import Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, System, Tune
 from proveout.proto.events import StageStarted
 from proveout.proto.messages import CompareSystems, InspectSystem, StartSystem, TaskSpec
 
@@ -50,9 +51,9 @@ def decide(turn: Turn) -> None:
     elif state.facts.open_iteration is not None:
         iteration.abandon(turn, state.facts.open_iteration)
     elif not _work_remains(state.plan, state.facts):
-        if not survey(turn, "end"):
+        if not (look_again(turn) or survey(turn, "end")):
             ending.judge(turn)
-    elif not (_agents(turn) or _systems(turn) or survey(turn, "start") or _data(turn) or _links(turn)):
+    elif not (_grounds(turn) or survey(turn, "start") or _data(turn) or _links(turn) or look_again(turn)):
         stage = next((s for s in state.plan.stages if s.id not in state.facts.stages_finished), None)
         if stage is None:
             _compare(turn)
@@ -77,6 +78,11 @@ def _carried(plan: Plan, facts: Facts) -> list[System]:
 
 
 # ---- what every stage stands on ----------------------------------------------------------------------------------
+
+
+def _grounds(turn: Turn) -> bool:
+    """Agents, their hosts tuned, systems, those tuned."""
+    return _agents(turn) or tune(turn, systems=False) or _systems(turn) or tune(turn, systems=True)
 
 
 def _agents(turn: Turn) -> bool:
@@ -149,6 +155,8 @@ def _stage(turn: Turn, stage: Stage) -> None:
             busy = sql_part(turn, stage)
         case Pause():
             busy = pause_part(turn, stage)
+        case Tune():
+            busy = tune_part(turn, stage)
         case Ladder():
             busy = ladder_part(turn, stage)
         case Search():

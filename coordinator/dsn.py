@@ -1,4 +1,4 @@
-"""Externally run systems: their data source names with the secrets filled in, as late as can be.
+"""Externally run systems and exporters: their data source names and urls with the secrets filled in, as late as can be.
 
 Data flow: `System.dsn` with `${secrets.NAME}` -> environment variable or file -> `Endpoint`, which only goes into tasks.
 A secret's value is on no disk of ours, in no event, and in no message: errors name the reference, never the value.
@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
+from proveout.coordinator.dag import exporter_name
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Plan, Secret, System
 from proveout.proto.messages import Endpoint
@@ -28,23 +29,34 @@ class SecretMissing(ProveoutError):
 
 
 def external_endpoints(plan: Plan, environment: Mapping[str, str]) -> dict[str, Endpoint]:
-    """Endpoints of the systems that run already. SecretMissing."""
+    """Endpoints of the systems that run already, and of the exporters (`dag.exporter_name`). SecretMissing."""
     values: dict[str, str] = {}
     secrets = {secret.name: secret for secret in plan.secrets}
     endpoints: dict[str, Endpoint] = {}
     for system in plan.systems:
         if system.dsn is not None:
-            for match in _REFERENCE.finditer(" ".join((system.dsn, *system.instances))):
-                name = match.group("name")
-                if name not in values:
-                    values[name] = read_secret(secrets[name], environment)
+            _read(secrets, values, " ".join((system.dsn, *system.instances)), environment)
             endpoints[system.name] = Endpoint(
                 system=system.name,
                 engine=system.engine,
                 dsn=filled(system, values),
                 instances=tuple(filled(replace(system, dsn=dsn), values) for dsn in system.instances),
             )
+    for capture in plan.captures:
+        if capture.kind == "prometheus":
+            name = exporter_name(capture)
+            _read(secrets, values, capture.url, environment)
+            url = _REFERENCE.sub(lambda match: quote(values[match.group("name")], safe=""), capture.url)
+            endpoints[name] = Endpoint(system=name, engine="prometheus", dsn=url)
     return endpoints
+
+
+def _read(secrets: Mapping[str, Secret], values: dict[str, str], text: str, environment: Mapping[str, str]) -> None:
+    """The values of the secrets that a text refers to, read once. SecretMissing."""
+    for match in _REFERENCE.finditer(text):
+        name = match.group("name")
+        if name not in values:
+            values[name] = read_secret(secrets[name], environment)
 
 
 def filled(system: System, values: Mapping[str, str]) -> str:

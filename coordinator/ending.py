@@ -13,6 +13,7 @@ from proveout.coordinator.exchange import Close, Part
 from proveout.coordinator.fingerprint import fingerprints
 from proveout.coordinator.results import load_results
 from proveout.coordinator.state import Batch, Turn
+from proveout.coordinator.tuning import set_back
 from proveout.proto.events import RunFinished
 from proveout.proto.messages import StopSystem, Task
 
@@ -43,11 +44,17 @@ def conclude(turn: Turn) -> None:
     end = state.ending
     assert end is not None  # noqa: S101
     keep = end.status != "finished"
+    if set_back(turn, systems=True):
+        return
+    state = turn.state
     for system in reversed(dag.start_order(state.plan)):
         stoppable = system.provision is not None and system.host in state.up and system.name in state.endpoints
         if stoppable and not end.hurried:
             _stop(turn, system.name, system.host, remove=not keep)
             return
+    if set_back(turn, systems=False):
+        return
+    state = turn.state
     if state.up:
         turn.commands.append(Part(hosts=tuple(sorted(state.up)), keep_data=keep))
     seconds = turn.at_s - state.began_s

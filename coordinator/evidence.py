@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from proveout.coordinator import machines, validity
-from proveout.coordinator.observed import lag_metrics, os_metrics, prune, waits_metrics
+from proveout.coordinator.observed import exported_metrics, lag_metrics, os_metrics, prune, waits_metrics
 from proveout.coordinator.orders import order_metrics
 from proveout.coordinator.series import Recording, Window
 from proveout.dsl.plan import Capture, Ladder, Plan, Search
@@ -60,7 +60,7 @@ def summarise(
     metrics = load_tree | prune(
         {"transactions": {item.name: _transaction_metrics(item) for item in summaries}, "waits": waits_tree}
         | cut.hosts()
-        | {"lag": cut.lag()}
+        | {"lag": cut.lag(), "prometheus": cut.exporters()}
         | order_metrics(plan.workload(stage.workload).kind, summaries, cut.counters())
     )
     series = per_second(loads, seconds)
@@ -329,6 +329,13 @@ class _Cut:
             if capture.system == self.stage.target:
                 return recording, self._on(host)
         return None
+
+    def exporters(self) -> Metrics:
+        """`prometheus.<capture>` of each captured exporter."""
+        return {
+            capture.name: exported_metrics(recording, self._on(host), capture.scrapes)
+            for capture, host, recording in self._of("prometheus")
+        }
 
     def lag(self) -> Metrics:
         """Lag of the target system, or of the first one captured."""

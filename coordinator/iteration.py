@@ -55,7 +55,8 @@ def begin(turn: Turn, stage: Ladder | Search, iteration: IterationId, rate: floa
         cores=state.facts.cores,
         without=state.facts.without,
     )
-    captures = dag.captures(state.plan, stage.captures, state.endpoints, state.facts.without)
+    endpoints = {**state.setup.external, **state.endpoints}
+    captures = dag.captures(state.plan, stage.captures, endpoints, state.facts.without)
     specs: list[tuple[str, RunLoad | RunCapture]] = [*captures, *loads]
     assigned = [(dag.key(state.setup.run_id, slot, dag.what(spec), host), host, spec) for host, spec in specs]
     hosts = {key: host for key, host, _ in assigned}

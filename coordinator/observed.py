@@ -1,19 +1,21 @@
-"""What the captures say about the measure window, in the names of `dsl.metrics`: OS, waits, lag. Pure.
+"""What the captures say about the measure window, in the names of `dsl.metrics`: OS, waits, lag, exporters. Pure.
 
 Data flow: a `Recording` of one capture on one host and the window on that host's clock -> a tree of plain numbers, and for
 waits the top-10 table. A number that cannot be known is left out; it never becomes 0. The raw readings are those that
-the docstrings of `agent/capture/os.py`, `waits.py` and `lag.py` give.
+the docstrings of `agent/capture/os.py`, `waits.py`, `lag.py` and `prometheus.py` give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from proveout.coordinator.series import Recording, Window
 from proveout.coordinator.stats import theil_sen
+from proveout.dsl.plan import Scrape
 from proveout.proto.events import Metrics, WaitLine
+from proveout.proto.messages import exported_name
 
 CPU_STATES = ("user", "system", "iowait", "idle", "steal")
 TOP_WAITS = 10
@@ -116,6 +118,24 @@ def top_waits(seconds: Mapping[str, float], db_time_s: float) -> tuple[WaitLine,
 def _line(label: str, seconds: float, total: float) -> WaitLine:
     wait_class, _, event = label.rpartition(":")
     return WaitLine(event=event, wait_class=wait_class or label, seconds=seconds, db_time_fraction=seconds / total)
+
+
+def exported_metrics(recording: Recording, window: Window, scrapes: Iterable[Scrape]) -> Metrics:
+    """The `prometheus.<capture>` tree: see `metrics.EXPORTED_GAUGE` and `EXPORTED_COUNTER`."""
+    tree: dict[str, Metrics] = {}
+    for scrape in scrapes:
+        metric = exported_name(scrape)
+        if scrape.kind == "counter":
+            tree[scrape.alias] = {
+                "per_s": recording.rate(metric, window),
+                "delta": recording.delta(metric, window),
+            }
+            continue
+        values = recording.inside(metric, window)[1]
+        tree[scrape.alias] = {"avg": recording.mean(metric, window)}
+        if values:
+            tree[scrape.alias] |= {"min": min(values), "max": max(values), "end": values[-1]}
+    return prune(tree)
 
 
 def lag_metrics(recording: Recording, window: Window) -> Metrics:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proveout.coordinator import dag, decide, ending, iteration
+from proveout.coordinator import dag, decide, ending, iteration, tuning
 from proveout.coordinator.exchange import (
     AgentGone,
     AgentReady,
@@ -153,6 +153,7 @@ def _gone(turn: Turn, host: str, reason: str) -> None:
         started=state.started - on_host,
         pristine=state.pristine - on_host,
     )
+    tuning.forget(turn, host)
     if state.ending is not None:
         _unless_waiting(turn)
         return

@@ -40,6 +40,7 @@ from proveout.dsl.plan import Plan
 from proveout.proto.events import AgentUp, Event, IterationFinished
 from proveout.proto.messages import (
     AgentMessage,
+    ApplyTuning,
     Cancel,
     CaptureResult,
     CaptureSample,
@@ -57,6 +58,7 @@ from proveout.proto.messages import (
     Populated,
     PopulateSystem,
     ReadFacts,
+    RevertTuning,
     RunCapture,
     RunLoad,
     RunSql,
@@ -73,6 +75,10 @@ from proveout.proto.messages import (
     TaskError,
     TaskFailed,
     TaskResult,
+    TuningDone,
+    TuningOutcome,
+    TuningState,
+    VerifyTuning,
 )
 
 FaultKind = Literal["lose", "lose_for_good", "fail", "silent", "interrupt", "kill"]
@@ -95,7 +101,7 @@ class Fault:
 
 @dataclass(slots=True)
 class World:
-    """What really is, as opposed to what the coordinator believes. `data`: provisioned systems with a data directory."""
+    """What really is, as opposed to what the coordinator believes. `data`: provisioned systems with a data directory; `tuned`: by host."""
 
     running: dict[str, Task] = field(default_factory=dict)
     hosts: dict[str, set[str]] = field(default_factory=dict)
@@ -108,6 +114,7 @@ class World:
     wrongs: list[str] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
+    tuned: dict[str, list[str]] = field(default_factory=dict)
 
 
 Work = Callable[[str, float | None], IterationFinished]
@@ -262,7 +269,25 @@ class Simulation:
     def _finish(self, host: str, key: str, spec: object) -> Input | None:
         if key not in self.world.running or host in self.world.silent:
             return None
-        return self._heard(host, TaskDone(key=key, result=self._effect(spec)))
+        tuned = self._tuned(host, spec)
+        return self._heard(host, TaskDone(key=key, result=tuned or self._effect(spec)))
+
+    def _tuned(self, host: str, spec: object) -> TuningDone | None:
+        """What a tuning task brings about on a host; None for other tasks."""
+        applied = self.world.tuned.get(host, [])
+        match spec:
+            case ApplyTuning(tunings=tunings):
+                self.world.tuned[host] = [*applied, *(tuning.name for tuning in tunings)]
+                return _states("applied", [tuning.name for tuning in tunings])
+            case VerifyTuning():
+                return _states("in_place", applied)
+            case RevertTuning(systems_only=systems_only):
+                of_systems = {tuning.name for tuning in self.plan.tunings if tuning.system}
+                undone = [name for name in applied if name in of_systems or not systems_only]
+                self.world.tuned[host] = [name for name in applied if name not in undone]
+                return _states("reverted", undone)
+            case _:
+                return None
 
     def _effect(self, spec: object) -> TaskResult:  # noqa: PLR0911, PLR0912  # one arm per kind of task
         """What a task brings about in the world, and what it answers."""
@@ -352,6 +377,7 @@ class Simulation:
 
     def _agent_ends(self, host: str, *, keep_data: bool) -> None:
         """An agent ends all that it holds, whether it is told to or its lease is over."""
+        self.world.tuned.pop(host, None)
         for key in self.world.hosts.pop(host, set()):
             self.world.running.pop(key, None)
         for system in self.plan.systems:
@@ -360,6 +386,10 @@ class Simulation:
                 if not keep_data:
                     self.world.data.discard(system.name)
                     self.world.loaded.discard(system.name)
+
+
+def _states(outcome: TuningOutcome, names: Sequence[str]) -> TuningDone:
+    return TuningDone(states=tuple(TuningState(name=name, operation="sysctl", outcome=outcome) for name in names))
 
 
 _LOAD = LoadResult(

@@ -117,6 +117,8 @@ Purpose: TypeAlias = Literal[
     "pool",
     "stop",
     "facts",
+    "tune",
+    "look",
 ]
 
 
@@ -206,13 +208,23 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """A list of tunings that is in place on a host: the plan's own ("") or a stage's; `systems`: the part that tunes systems."""
+
+    host: str
+    stage: str = ""
+    systems: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """Where a run stands. `facts` outlive the coordinator, the rest is this sitting's.
 
     `endpoints` are the systems that are up, `linked` the sources whose propagation is up, `progress` the parts of the
     current stage that are done, `started` systems that the present agents have
     started, `pristine` those of them that nothing was loaded into, `redo` stages whose data is gone, `tasks` what agents have in hand (key ->
-    host), `failures` counts failed tries per (stage, rung, repeat).
+    host), `failures` counts failed tries per (stage, rung, repeat). `tuned` is in place on the present agents' hosts, `touched` what they may have
+    to set back, `looked` the number of stages after which it was looked at again.
     """
 
     plan: Plan
@@ -231,6 +243,9 @@ class State:
     tasks: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[tuple[str, int, int], int] = field(default_factory=dict)
     cluster: Cluster = field(default_factory=Cluster)
+    tuned: frozenset[Tuned] = frozenset()
+    touched: frozenset[Tuned] = frozenset()
+    looked: int = 0
     losses: int = 0
     issued: int = 0
     stage: str = ""

@@ -13,11 +13,20 @@ from typing import Literal
 
 from proveout.coordinator import dag
 from proveout.coordinator.conditions import SKIPPED
-from proveout.coordinator.state import Batch, Cluster, Purpose, Turn
+from proveout.coordinator.state import Batch, Cluster, Purpose, Tuned, Turn
 from proveout.dsl.plan import Populate, Sql, System
-from proveout.proto.events import FactsTaken, InvariantsSeen, PopulateFinished, PropagationCompared, SystemUp
+from proveout.proto.events import (
+    FactsTaken,
+    InvariantsSeen,
+    PopulateFinished,
+    PropagationCompared,
+    SystemUp,
+    TuningAct,
+    TuningSeen,
+)
 from proveout.proto.messages import (
     AgentMessage,
+    ApplyTuning,
     CheckInvariants,
     Compared,
     CompareSystems,
@@ -31,6 +40,7 @@ from proveout.proto.messages import (
     Populated,
     PopulateSystem,
     ReadFacts,
+    RevertTuning,
     SnapshotSystem,
     SqlDone,
     StartSystem,
@@ -41,6 +51,8 @@ from proveout.proto.messages import (
     TaskFailed,
     TaskResult,
     TaskSpec,
+    TuningDone,
+    VerifyTuning,
 )
 
 
@@ -102,7 +114,7 @@ def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str) 
     *_, what, host = key.split("/")
     spec = step.specs[key]
     text = f"{what} on {host} failed: {message}" + (f" ({way_out})" if way_out else "")
-    if isinstance(spec, StopSystem) and step.purpose == "stop":
+    if step.purpose == "look" or (isinstance(spec, (StopSystem, RevertTuning)) and step.purpose == "stop"):
         turn.notice("warning", text, host)
         _step_on(turn, replace(step, pending=step.pending - {key}))
     elif step.purpose == "facts":
@@ -120,7 +132,7 @@ def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str) 
         turn.end("failed", 4, text)
 
 
-def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:
+def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  # noqa: PLR0912 - one arm per kind of task
     """Establish what a task has brought about."""
     spec, host = step.specs[key], key.rpartition("/")[2]
     match spec, result:
@@ -149,6 +161,8 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:
             _compared(turn, spec, result)
         case CheckInvariants(), InvariantsChecked():
             _invariants(turn, step, spec, result)
+        case ApplyTuning() | VerifyTuning() | RevertTuning(), TuningDone():
+            _tuned(turn, step, spec, host, result)
         case _, SqlDone(counts=counts):
             turn.set(rows=turn.state.rows + sum(counts))
         case _:
@@ -233,6 +247,33 @@ def _facts_taken(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: Tas
     elif isinstance(result, SystemStarted) and isinstance(spec, InspectSystem):
         facts = {"engine": spec.endpoint.engine, "version": result.endpoint.version, **dict(result.settings)}
         turn.emit(FactsTaken(when=when, host=host, system=spec.endpoint.system, facts=facts))
+
+
+_BAD = {
+    "refused": "is refused",
+    "failed": "failed",
+    "needs_restart": "is stored but not in effect",
+    "residue": "is left behind",
+}
+
+
+def _tuned(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TuningDone) -> None:
+    """What became of a host's tunings. One that is not in effect ends the run: it would measure something else."""
+    act: TuningAct = "apply"
+    if not isinstance(spec, ApplyTuning):
+        act = "look" if isinstance(spec, VerifyTuning) else "revert"
+    if result.states:
+        turn.emit(TuningSeen(host=host, act=act, stage=step.stage, states=result.states, seconds=result.seconds))
+    bad = [state for state in result.states if state.outcome in _BAD]
+    for state in (*bad, *(state for state in result.states if state.outcome == "drifted")):
+        said = _BAD.get(state.outcome, "was changed by another hand since")
+        level: Literal["warning", "error"] = "warning" if state.outcome == "drifted" else "error"
+        turn.notice(level, f"tuning {state.name!r} {said}: {'; '.join(state.lines)}", host)
+    if isinstance(spec, ApplyTuning):
+        done = Tuned(host=host, stage=step.stage, systems=any(tuning.system for tuning in spec.tunings))
+        turn.set(tuned=turn.state.tuned | {done}, looked=max(turn.state.looked, len(turn.state.facts.stages_finished)))
+        if bad and turn.state.ending is None:
+            turn.end("failed", 4, f"{host} could not be tuned: {bad[0].name!r} {_BAD[bad[0].outcome]}")
 
 
 def _invariants(turn: Turn, step: Batch, spec: CheckInvariants, result: InvariantsChecked) -> None:

@@ -66,10 +66,11 @@ def quantity(value: float | None, name: str) -> str:
         return microseconds(value)
     if name in ("fraction", "change") or name.endswith("_fraction"):
         return percent(value)
-    if name.endswith("_s") and not name.endswith("_per_s") and value is not None and 0.0 < abs(value) < 1.0:
+    whole = f"_{name}"  # an exporter's counter has a bare `per_s`
+    if name.endswith("_s") and not whole.endswith("_per_s") and value is not None and 0.0 < abs(value) < 1.0:
         return microseconds(value * 1e6)
     for ending, unit in (("_bytes_per_s", "B/s"), ("_per_s", "/s"), ("_bytes", "B"), ("_ms", "ms"), ("_s", "s")):
-        if name.endswith(ending):
+        if whole.endswith(ending):
             return f"{number(value)}{unit}" if unit == "/s" else f"{number(value)} {unit}"
     return f"{number(value)}/s" if name in ("tps", "rate") else number(value)
 

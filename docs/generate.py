@@ -34,6 +34,8 @@ TREES = {
     "Orders (workload `tprocc`)": metrics.ORDERS,
     "Waits: `waits.…` (capture `waits`)": metrics.WAITS,
     "Replication lag: `lag.…` (capture `lag`)": metrics.LAG,
+    "Exporter: `prometheus.CAPTURE.NAME.…` (capture `prometheus`), a gauge": metrics.EXPORTED_GAUGE,
+    "Exporter: `prometheus.CAPTURE.NAME.…` (capture `prometheus`), a counter": metrics.EXPORTED_COUNTER,
     "Estimate: what a number of a rung carries over its repeats": metrics.ESTIMATE,
     "Populate stage: `ID.…`": metrics.POPULATE,
     "Search stage: `ID.…`": metrics.SEARCH,

@@ -387,5 +387,7 @@ def _add_capture(plan: Plan, capture: Capture, tasks: dict[str, list[str]]) -> N
     every = _seconds(capture.every_s)
     hosts = capture.hosts if capture.system is None else (plan.system(capture.system).host,)
     what = capture.kind if capture.system is None else f"{capture.kind} of {capture.system}"
+    if capture.url:
+        what = f"{what} of {capture.url.rpartition('@')[2].removeprefix('http://')}"
     for host in hosts:
         tasks[host].append(f"capture {what}, every {every}")

@@ -7,6 +7,7 @@ import re
 from pydantic import BaseModel
 
 from proveout.dsl.errors import ProveoutError
+from proveout.dsl.exporters import exporter, refuse_keys
 from proveout.dsl.nodes import Map, Node, Scalar, did_you_mean
 from proveout.dsl.plan import Capture, Pool, Workload
 from proveout.dsl.schema import CaptureEntry, PoolEntry
@@ -71,7 +72,10 @@ def add_captures(scope: Scope, section: Node | None) -> None:
     """Compile `captures:` into `scope`."""
     for key, node, entry in scope.entries(section, "capture", CaptureEntry, "captures"):
         path = f"captures.{key.text}"
-        capture = _os(scope, key, node, entry, path) if entry.kind == "os" else _database(scope, key, node, entry, path)
+        if entry.kind != "prometheus":
+            refuse_keys(scope, node, entry, path)
+        compiled = {"os": _os, "prometheus": exporter}.get(entry.kind, _database)
+        capture = compiled(scope, key, node, entry, path)
         if capture is not None:
             scope.captures[key.text] = capture
 

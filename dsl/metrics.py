@@ -112,6 +112,15 @@ LAG: Tree = {
     "max_bytes": "largest, bytes",
 }
 
+EXPORTED_GAUGE: Tree = {
+    "avg": "mean of the samples in the measure window, in the metric's own unit",
+    "min": "smallest",
+    "max": "largest",
+    "end": "the last one",
+}
+
+EXPORTED_COUNTER: Tree = {"per_s": "growth per second of the measure window", "delta": "growth in the measure window"}
+
 ESTIMATE: Tree = {
     "mean": "mean over the repeats",
     "median": "median over the repeats",

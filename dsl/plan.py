@@ -117,14 +117,34 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scrape:
+    """A number of an exporter: the series of that metric with these labels (sorted), taken together by `take`.
+
+    `optional`: no such series is 0 for a counter and no number for a gauge; otherwise the sample is lost.
+    """
+
+    alias: str
+    metric: str
+    labels: tuple[tuple[str, str], ...] = ()
+    kind: Literal["gauge", "counter"] = "gauge"
+    take: Literal["sum", "avg", "min", "max"] = "sum"
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """What is observed: `os` on `hosts`, `waits` and `lag` of `system`; one sample each `every_s` seconds."""
+    """What is observed: `os` on `hosts`, `waits` and `lag` of `system`, `prometheus` (one host asks `url` for `scrapes`).
+
+    One sample each `every_s` seconds. `url` may hold `${secrets.NAME}`, filled in as late as in a system's dsn.
+    """
 
     name: str
-    kind: Literal["os", "waits", "lag"]
+    kind: Literal["os", "waits", "lag", "prometheus"]
     every_s: float
     hosts: tuple[str, ...] = ()
     system: str | None = None
+    url: str = ""
+    scrapes: tuple[Scrape, ...] = ()
     where: Where = NOWHERE
 
 

@@ -115,13 +115,38 @@ class SecretEntry(Strict):
     file: Text | None = Field(None, description="Path of a file with mode 0600 on the coordinator.")
 
 
+class ScrapeEntry(Strict):
+    """A number of an exporter: the series of a metric, perhaps only those with some labels, as one."""
+
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]{0,199}$")] = Field(
+        description="The metric, as the exporter writes it: node_load1, node_disk_reads_completed_total."
+    )
+    labels: dict[str, str] = Field(default_factory=dict, description="Only series with exactly these values.")
+    as_: Id | None = Field(None, alias="as", description="Its name in expressions; the metric's own by default.")
+    type: Literal["gauge", "counter"] | None = Field(
+        None, description="By default a counter when the name ends in _total, _count, _sum or _bucket."
+    )
+    take: Literal["sum", "avg", "min", "max"] = Field("sum", description="What several series come to.")
+    optional: bool = Field(
+        False, description="That there is no such series is fine: 0 for a counter, no number for a gauge."
+    )
+
+
 class CaptureEntry(Strict):
     """What is observed while a load runs."""
 
-    kind: Literal["os", "waits", "lag"]
-    on: Selector | None = Field(None, description="os: `all`, `role:…` or host names.")
+    kind: Literal["os", "waits", "lag", "prometheus"]
+    on: Selector | None = Field(
+        None, description="os: `all`, `role:…` or host names. prometheus: the one host whose agent asks."
+    )
     system: Name | None = Field(None, description="waits, lag: the system observed.")
     every: Every = Field(1.0, description="One sample each.")
+    url: Text | None = Field(
+        None, description="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@."
+    )
+    metrics: Annotated[list[ScrapeEntry], Field(min_length=1, max_length=200)] | None = Field(
+        None, description="prometheus: what is kept of it."
+    )
 
 
 class PoolEntry(Strict):

@@ -72,12 +72,12 @@ class _Substitution:
 
     def may_wait(self, path: tuple[str, ...], inner: str) -> bool:
         """Whether the compiler reads a `${…}` at this place itself."""
-        if path[-1] == "dsn" or "instances" in path[3:5]:
+        if path[-1] == "dsn" or "instances" in path[3:5] or (path[0] == "captures" and path[-1] == "url"):
             return inner.strip().startswith("secrets.")
         return path[0] == "stages" and (path[-1] == "rate" or path[-2:] in (("rate", "from"), ("rate", "to")))
 
     def refuse(self, node: Scalar, key: str, template: str) -> None:
-        hint = f"${{params.name}} can stand here; results of stages only in {', '.join(_DEFERRED)}, secrets only in dsn"
+        hint = f"${{params.name}} can stand here; results of stages only in {', '.join(_DEFERRED)}, secrets only in dsn and url"
         if key.rpartition(".")[2] in ("check", "accept", "stop_when", "when"):
             hint = "this is an expression already: write it without ${ }"
         self.problems.add(node.where, f"`{template}` cannot be used here", key=key, hint=hint)

@@ -143,7 +143,20 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
             members[kind_of_capture] = _group(tree, leaf, kind_of_capture)
         else:
             absent[kind_of_capture] = _no_capture(stage, kind_of_capture)
+    exporters = [capture for capture in captures if capture.kind == "prometheus"]
+    if exporters:
+        found = {capture.name: _exported(capture, leaf) for capture in exporters}
+        members["prometheus"] = Group(what="the captured exporters", members=found)
+    else:
+        absent["prometheus"] = _no_capture(stage, "prometheus")
     return Group(what=what, members=members, absent=absent)
+
+
+def _exported(capture: Capture, leaf: Number | Estimate) -> Group:
+    """The numbers that are kept of an exporter."""
+    trees = {"gauge": metrics.EXPORTED_GAUGE, "counter": metrics.EXPORTED_COUNTER}
+    numbers = {scrape.alias: _group(trees[scrape.kind], leaf, scrape.alias) for scrape in capture.scrapes}
+    return Group(what=f"the capture `{capture.name}`", members=numbers)
 
 
 def _hosts(

@@ -50,6 +50,7 @@ class _CaptureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CaptureKi
     CAPTURE_KIND_OS: _CaptureKind.ValueType  # 1
     CAPTURE_KIND_WAITS: _CaptureKind.ValueType  # 2
     CAPTURE_KIND_LAG: _CaptureKind.ValueType  # 3
+    CAPTURE_KIND_PROMETHEUS: _CaptureKind.ValueType  # 4
 
 class CaptureKind(_CaptureKind, metaclass=_CaptureKindEnumTypeWrapper): ...
 
@@ -57,7 +58,46 @@ CAPTURE_KIND_UNSPECIFIED: CaptureKind.ValueType  # 0
 CAPTURE_KIND_OS: CaptureKind.ValueType  # 1
 CAPTURE_KIND_WAITS: CaptureKind.ValueType  # 2
 CAPTURE_KIND_LAG: CaptureKind.ValueType  # 3
+CAPTURE_KIND_PROMETHEUS: CaptureKind.ValueType  # 4
 Global___CaptureKind: _TypeAlias = CaptureKind  # noqa: Y015
+
+class _ScrapeKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ScrapeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ScrapeKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SCRAPE_KIND_UNSPECIFIED: _ScrapeKind.ValueType  # 0
+    SCRAPE_KIND_GAUGE: _ScrapeKind.ValueType  # 1
+    SCRAPE_KIND_COUNTER: _ScrapeKind.ValueType  # 2
+
+class ScrapeKind(_ScrapeKind, metaclass=_ScrapeKindEnumTypeWrapper): ...
+
+SCRAPE_KIND_UNSPECIFIED: ScrapeKind.ValueType  # 0
+SCRAPE_KIND_GAUGE: ScrapeKind.ValueType  # 1
+SCRAPE_KIND_COUNTER: ScrapeKind.ValueType  # 2
+Global___ScrapeKind: _TypeAlias = ScrapeKind  # noqa: Y015
+
+class _ScrapeTake:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ScrapeTakeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ScrapeTake.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SCRAPE_TAKE_UNSPECIFIED: _ScrapeTake.ValueType  # 0
+    SCRAPE_TAKE_SUM: _ScrapeTake.ValueType  # 1
+    SCRAPE_TAKE_AVG: _ScrapeTake.ValueType  # 2
+    SCRAPE_TAKE_MIN: _ScrapeTake.ValueType  # 3
+    SCRAPE_TAKE_MAX: _ScrapeTake.ValueType  # 4
+
+class ScrapeTake(_ScrapeTake, metaclass=_ScrapeTakeEnumTypeWrapper): ...
+
+SCRAPE_TAKE_UNSPECIFIED: ScrapeTake.ValueType  # 0
+SCRAPE_TAKE_SUM: ScrapeTake.ValueType  # 1
+SCRAPE_TAKE_AVG: ScrapeTake.ValueType  # 2
+SCRAPE_TAKE_MIN: ScrapeTake.ValueType  # 3
+SCRAPE_TAKE_MAX: ScrapeTake.ValueType  # 4
+Global___ScrapeTake: _TypeAlias = ScrapeTake  # noqa: Y015
 
 class _SnapshotAction:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -455,6 +495,41 @@ class Workload(_message.Message):
 Global___Workload: _TypeAlias = Workload  # noqa: Y015
 
 @_typing.final
+class Scrape(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALIAS_FIELD_NUMBER: _builtins.int
+    METRIC_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TAKE_FIELD_NUMBER: _builtins.int
+    OPTIONAL_FIELD_NUMBER: _builtins.int
+    alias: _builtins.str
+    metric: _builtins.str
+    kind: Global___ScrapeKind.ValueType
+    take: Global___ScrapeTake.ValueType
+    optional: _builtins.bool
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
+    def __init__(
+        self,
+        *,
+        alias: _builtins.str = ...,
+        metric: _builtins.str = ...,
+        labels: _abc.Iterable[Global___NamedText] | None = ...,
+        kind: Global___ScrapeKind.ValueType = ...,
+        take: Global___ScrapeTake.ValueType = ...,
+        optional: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "kind", b"kind", "labels", b"labels", "metric", b"metric", "optional", b"optional", "take", b"take"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Scrape: _TypeAlias = Scrape  # noqa: Y015
+
+@_typing.final
 class Capture(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -464,14 +539,19 @@ class Capture(_message.Message):
     HOSTS_FIELD_NUMBER: _builtins.int
     SYSTEM_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    SCRAPES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: Global___CaptureKind.ValueType
     every_s: _builtins.float
     system: _builtins.str
+    url: _builtins.str
     @_builtins.property
     def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def where(self) -> Global___Where: ...
+    @_builtins.property
+    def scrapes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Scrape]: ...
     def __init__(
         self,
         *,
@@ -481,10 +561,12 @@ class Capture(_message.Message):
         hosts: _abc.Iterable[_builtins.str] | None = ...,
         system: _builtins.str | None = ...,
         where: Global___Where | None = ...,
+        url: _builtins.str = ...,
+        scrapes: _abc.Iterable[Global___Scrape] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "system", b"system", "where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "every_s", b"every_s", "hosts", b"hosts", "kind", b"kind", "name", b"name", "system", b"system", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "every_s", b"every_s", "hosts", b"hosts", "kind", b"kind", "name", b"name", "scrapes", b"scrapes", "system", b"system", "url", b"url", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__system: _TypeAlias = _typing.Literal["system"]  # noqa: Y015
     _WhichOneofArgType__system: _TypeAlias = _typing.Literal["_system", b"_system"]  # noqa: Y015
@@ -917,12 +999,16 @@ Global___VerifyTuning: _TypeAlias = VerifyTuning  # noqa: Y015
 class RevertTuning(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    SYSTEMS_ONLY_FIELD_NUMBER: _builtins.int
+    systems_only: _builtins.bool
     def __init__(
         self,
+        *,
+        systems_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["systems_only", b"systems_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from proveout.proto.messages import InvariantCheck, Populated, TableDifference
+from proveout.proto.messages import InvariantCheck, Populated, TableDifference, TuningState
 
 Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 Metrics: TypeAlias = dict[str, Any]
@@ -340,6 +340,20 @@ class InvariantsSeen:
     tallies: dict[str, int] = field(default_factory=dict)
 
 
+TuningAct: TypeAlias = Literal["apply", "look", "revert"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningSeen:
+    """What became of a host's tunings when they were applied (the plan's own, or those of `stage`), looked at after a stage, or undone."""
+
+    host: str
+    act: TuningAct
+    states: tuple[TuningState, ...]
+    stage: str = ""
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageFinished:
     """A stage ended; `metrics` is what expressions see under its id; `skipped` is one that the plan has left out."""
@@ -421,6 +435,7 @@ Event: TypeAlias = (
     | LadderCut
     | PropagationCompared
     | InvariantsSeen
+    | TuningSeen
     | StageFinished
     | VerdictForeseen
     | VerdictReached

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from proveout.dsl.plan import Capture, System, Tuning, Value, Windows, Workload
+from proveout.dsl.plan import Capture, Scrape, System, Tuning, Value, Windows, Workload
 
 PROTOCOL_VERSION = 1
 
@@ -152,7 +152,9 @@ class VerifyTuning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevertTuning:
-    """Undo what was applied, the last change first; answer `TuningDone`."""
+    """Undo what was applied, the last change first; answer `TuningDone`. With `systems_only` only what tunes systems."""
+
+    systems_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +231,12 @@ class RunCapture:
 
     capture: Capture
     endpoints: tuple[Endpoint, ...] = ()
+
+
+def exported_name(scrape: Scrape) -> str:
+    """The metric of the readings that a prometheus capture makes of a scrape; counters' end in `_total`, as all counters' here do."""
+    ending = "_total" if scrape.kind == "counter" else ""
+    return f"prometheus.{scrape.alias.removesuffix(ending)}{ending}"
 
 
 TaskSpec: TypeAlias = (

@@ -36,6 +36,7 @@ from proveout.proto.events import (
     Stamped,
     SystemUp,
     TransactionsTick,
+    TuningSeen,
     VerdictForeseen,
     VerdictReached,
     WaitsTick,
@@ -207,7 +208,7 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
         case PropagationCompared():
             return replace(view, propagations={**view.propagations, event.source: event})
         case (
-            InvariantsSeen() | FactsTaken()
+            InvariantsSeen() | FactsTaken() | TuningSeen()
         ):  # what is broken, or has changed, comes as a notice; all of it is in the report
             return view
         case VerdictForeseen() | VerdictReached():

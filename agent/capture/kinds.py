@@ -15,6 +15,7 @@ KINDS: Mapping[str, str] = {
     "os": "proveout.agent.capture.os",
     "waits": "proveout.agent.capture.waits",
     "lag": "proveout.agent.capture.lag",
+    "prometheus": "proveout.agent.capture.prometheus",
 }
 
 

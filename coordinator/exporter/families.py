@@ -88,6 +88,20 @@ TRANSACTIONS = Family(
     ("stage", "transaction", "outcome"),
 )
 
+LOAD_TRANSACTION_RATE = Family(
+    "proveout_load_transaction_type_per_second",
+    "gauge",
+    "Throughput of a transaction type in the window so far.",
+    ("stage", "rung", "transaction"),
+)
+LOAD_TRANSACTION_RESPONSE = Family(
+    "proveout_load_transaction_type_response_seconds",
+    "gauge",
+    "Response time of a transaction type in the window so far: p50, p95, p99.",
+    ("stage", "rung", "transaction", "statistic"),
+    "seconds",
+)
+
 RUNG_RATE = Family(
     "proveout_rung_transactions_per_second",
     "gauge",
@@ -115,12 +129,27 @@ HOST_CORES = Family("proveout_host_cores", "gauge", "The host's cores.", ("host"
 CLOCK_OFFSET = Family(
     "proveout_host_clock_offset_seconds", "gauge", "The agent's clock less the coordinator's.", ("host",), "seconds"
 )
+HOST_SILENCE = Family(
+    "proveout_host_silence_seconds",
+    "gauge",
+    "Since the agent's last answer; its lease ends after 10.",
+    ("host",),
+    "seconds",
+)
 CLOCK_BOUND = Family(
     "proveout_host_clock_uncertainty_seconds", "gauge", "How wrong that offset may be.", ("host",), "seconds"
 )
 
 VERDICT_STATES = ("PENDING", "PASS", "FAIL", "INCONCLUSIVE")
 VERDICT = Family("proveout_verdict", "stateset", "The verdicts.", ("verdict", "severity"), "", VERDICT_STATES)
+FORESEEN = Family(
+    "proveout_verdict_foreseen",
+    "stateset",
+    "What a verdict comes to on the results that there are; provisional.",
+    ("verdict", "severity"),
+    "",
+    VERDICT_STATES[1:],
+)
 NOTICES = Family("proveout_notices", "counter", "What people were told: info, warning or error.", ("level",))
 DROPPED = Family("proveout_series_dropped", "counter", "Updates left out because there were too many series.")
 
@@ -183,6 +212,8 @@ FAMILIES: tuple[Family, ...] = (
     LOAD_RESPONSE,
     LOAD_ERRORS,
     TRANSACTIONS,
+    LOAD_TRANSACTION_RATE,
+    LOAD_TRANSACTION_RESPONSE,
     RUNG_RATE,
     RUNG_RESPONSE,
     PROBE_RATE,
@@ -192,8 +223,10 @@ FAMILIES: tuple[Family, ...] = (
     HOST_CORES,
     CLOCK_OFFSET,
     CLOCK_BOUND,
+    HOST_SILENCE,
     *(family for family, _ in READINGS.values()),
     VERDICT,
+    FORESEEN,
     NOTICES,
     DROPPED,
 )

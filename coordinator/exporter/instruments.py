@@ -6,13 +6,15 @@ newest second, host readings) is forgotten when it ends, so that nobody reads an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proveout.coordinator.exporter import families as f
 from proveout.coordinator.exporter.board import Board
 from proveout.proto.events import (
+    AgentLine,
     AgentLost,
+    AgentsTick,
     AgentUp,
     HostTick,
     IterationFinished,
@@ -28,6 +30,8 @@ from proveout.proto.events import (
     StageProgress,
     StageStarted,
     Stamped,
+    TransactionsTick,
+    VerdictForeseen,
     VerdictReached,
 )
 
@@ -39,6 +43,8 @@ _OF_ITERATION = (
     f.WINDOW,
     f.LOAD_RATE,
     f.LOAD_RESPONSE,
+    f.LOAD_TRANSACTION_RATE,
+    f.LOAD_TRANSACTION_RESPONSE,
     *(family for family, _ in f.READINGS.values()),
 )
 
@@ -64,8 +70,14 @@ class Instruments:
                 self._search(event)
             case IterationStarted() | LoadTick() as event:
                 self._under_way(event)
+            case TransactionsTick() as event:
+                self._by_type(event)
+            case AgentsTick(agents=agents):
+                self._agents(agents)
             case IterationFinished() | IterationVoided() as event:
                 self._ended(event)
+            case VerdictForeseen() as event:
+                self.board.put(f.FORESEEN, event.outcome, event.id, event.severity)
             case VerdictReached() as event:
                 self.board.put(f.VERDICT, event.outcome, event.id, event.severity)
             case Notice(level=level):
@@ -98,6 +110,13 @@ class Instruments:
             case HostTick():
                 for name, value in event.readings.items():
                     self._reading(event, name, value)
+
+    def _agents(self, agents: Sequence[AgentLine]) -> None:
+        for agent in agents:
+            self.board.put(f.HOST_UP, float(agent.connected), agent.host)
+            self.board.put(f.CLOCK_OFFSET, agent.offset_ns / 1e9, agent.host)
+            self.board.put(f.CLOCK_BOUND, agent.uncertainty_ns / 1e9, agent.host)
+            self.board.put(f.HOST_SILENCE, agent.silent_s, agent.host)
 
     def _reading(self, tick: HostTick, name: str, value: float) -> None:
         metric, _, label = name.partition("[")
@@ -148,6 +167,13 @@ class Instruments:
         board.put(f.ITERATION_ATTEMPT, event.id.attempt, stage)
         if event.rate is not None:
             board.put(f.ITERATION_RATE, event.rate, stage)
+
+    def _by_type(self, event: TransactionsTick) -> None:
+        where = (event.id.stage, event.id.rung)
+        for line in event.transactions:
+            self.board.put(f.LOAD_TRANSACTION_RATE, line.tps, *where, line.name)
+            for statistic, value_us in (("p50", line.p50_us), ("p95", line.p95_us), ("p99", line.p99_us)):
+                self.board.put(f.LOAD_TRANSACTION_RESPONSE, value_us / 1e6, *where, line.name, statistic)
 
     def _ended(self, event: IterationFinished | IterationVoided) -> None:
         board, stage = self.board, event.id.stage

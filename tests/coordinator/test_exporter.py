@@ -163,6 +163,29 @@ def test_stages_hosts_search_and_verdicts() -> None:
     assert value(found, "proveout_verdict", verdict="even", severity="warn", proveout_verdict="PENDING") == 1.0
 
 
+def test_transaction_types_agents_and_foreseen_verdicts() -> None:
+    line = e.TransactionLine(
+        name="GET", tps=9.0, ok=9, logical_failures=0, errors=0, p50_us=100.0, p95_us=200.0, p99_us=300.0
+    )
+    types = e.TransactionsTick(id=ID, window="measure", seconds=1.0, transactions=(line,))
+    agent = e.AgentLine(host="c1", offset_ns=1_000_000, uncertainty_ns=2_000, silent_s=0.5, connected=False)
+    agents = e.AgentsTick(lease_s=10.0, beat_s=2.0, agents=(agent,))
+    foreseen = e.VerdictForeseen(id="fast", title="", severity="fail", outcome="PASS", evidence="")
+    made = told(started(), iteration(), types, agents, foreseen)
+    found = parsed(made.board.text())
+    where = {"stage": "ladder", "rung": "4", "transaction": "GET"}
+    assert value(found, "proveout_load_transaction_type_per_second", **where) == 9.0
+    response = "proveout_load_transaction_type_response_seconds"
+    assert value(found, response, **where, statistic="p95") == pytest.approx(0.0002)
+    assert value(found, "proveout_host_up", host="c1") == 0.0
+    assert value(found, "proveout_host_silence_seconds", host="c1") == 0.5
+    state = {"verdict": "fast", "severity": "fail"}
+    assert value(found, "proveout_verdict_foreseen", **state, proveout_verdict_foreseen="PASS") == 1.0
+    assert value(found, "proveout_verdict", **state, proveout_verdict="PENDING") == 1.0
+    made(e.Stamped(sequence=9, unix_s=2.0, event=finished()))
+    assert response not in parsed(made.board.text())
+
+
 def test_a_run_that_goes_on_keeps_what_it_had() -> None:
     ended = e.StageFinished(stage="load", outcome="ok", seconds=1.0)
     begun = e.StageStarted(stage="ladder", kind="ladder", iterations=6, estimate_s=1.0)

@@ -50,6 +50,7 @@ def test_seconds(value: float | None, text: str) -> None:
         (0.01337, "avg_s", "13.4 ms"),
         (2.5, "drain_s", "2.5 s"),
         (0.0, "max_s", "0 s"),
+        (0.5, "per_s", "0.5/s"),
         (4096.0, "max_bytes", "4,096 B"),
         (10.0, "rows_per_s", "10/s"),
         (10.0, "tps", "10/s"),

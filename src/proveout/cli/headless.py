@@ -8,7 +8,7 @@ never rewritten. Colour only on a terminal and without NO_COLOR. Text from outsi
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TextIO
 
 from proveout.coordinator.wording import microseconds, number, percent, safe, seconds, threads
@@ -34,6 +34,7 @@ from proveout.proto.events import (
     StageStarted,
     Stamped,
     SystemUp,
+    TuningSeen,
     VerdictForeseen,
     VerdictReached,
 )
@@ -195,6 +196,8 @@ def _stage_line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one 
         case LadderCut() as cut:
             skipped = ", ".join(map(str, cut.skipped))
             return f"  {safe(cut.stage)} stops at {threads(cut.at_rung)} ({safe(cut.evidence)}); not run: {skipped}"
+        case TuningSeen() as tuned:
+            return "\n".join(_tuning_lines(tuned))
         case InvariantsSeen(checks=checks) as seen if checks and all(check.holds for check in checks):
             return (
                 f"  {safe(seen.system)} conserves what it must: {'; '.join(safe(check.evidence) for check in checks)}"
@@ -211,6 +214,18 @@ def _stage_line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one 
             )
             return f"propagation {safe(pair.source)} -> {safe(pair.sink)}: {drained}, {same}"
     return ""
+
+
+_TOLD = {"would_change", "applied", "needs_restart", "refused", "failed", "drifted", "reverted", "kept", "residue"}
+
+
+def _tuning_lines(tuned: TuningSeen) -> Iterator[str]:
+    """A line for each tuning that is worth one, and the diff of what was applied."""
+    for state in tuned.states:
+        if state.outcome in _TOLD:
+            yield f"  {safe(tuned.host)}: tuning {safe(state.name)}: {state.outcome.replace('_', ' ')}"
+        if state.outcome == "applied":  # what is wrong, and why, comes as a notice
+            yield from (f"    {safe(line)}" for line in state.lines)
 
 
 def _iteration_line(view: RunView, stamped: Stamped) -> str:

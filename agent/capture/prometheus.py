@@ -1,0 +1,194 @@
+"""Capture `prometheus`: numbers of an exporter (node_exporter, postgres_exporter …), asked over HTTP each `every_s`.
+
+Flow: GET the url of `endpoints[0]` -> the text's lines of the metrics that are wanted -> those series whose labels have the wanted
+values -> one reading per scrape, `messages.exported_name` (label ""), in the exporter's own unit; several series are taken together
+by `take`. Selection is by name and equal labels only; rates and windows are the coordinator's. One connection is kept open.
+
+Errors: at the start, an exporter that cannot be asked, or that has no series for a scrape which is not `optional`, is a TaskFault. Later
+such a sample is counted as lost, and the next one tries again. Redirects are not followed, an answer has at most `ANSWER_BYTES_MAX`,
+and nothing but numbers goes on to the coordinator. https checks certificates against the host's own authorities; `user:password@` of
+the url is sent as basic authentication, and told to nobody.
+
+Source: https://prometheus.io/docs/instrumenting/exposition_formats; parsed with prometheus_client.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import math
+import re
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from urllib.parse import unquote, urlsplit
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from proveout.agent.capture.schedule import Tick, observe
+from proveout.agent.tasks import TaskContext, TaskFault
+from proveout.dsl.plan import Scrape
+from proveout.proto.messages import CaptureResult, Endpoint, Reading, RunCapture, exported_name
+
+ANSWER_BYTES_MAX = 32 << 20
+PATIENCE_S = 5.0
+ACCEPT = "text/plain;version=0.0.4;q=1, application/openmetrics-text;version=1.0.0;q=0.5"
+
+TAKE: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "sum": math.fsum,
+    "avg": lambda values: math.fsum(values) / len(values),
+    "min": min,
+    "max": max,
+}
+_EXEMPLAR = re.compile(r'^((?:[^"#]|"(?:[^"\\]|\\.)*")*?)\s+#\s.*$')
+
+
+class Unanswered(Exception):
+    """The exporter gave no text; why."""
+
+
+class Exporter:
+    """The connection to one exporter: made when it is needed, kept while it works."""
+
+    def __init__(self, url: str, patience_s: float) -> None:
+        parts = urlsplit(url)
+        self.shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        host = parts.hostname or ""
+        self._connection: http.client.HTTPConnection = (
+            http.client.HTTPSConnection(host, parts.port, timeout=patience_s, context=ssl.create_default_context())
+            if parts.scheme == "https"
+            else http.client.HTTPConnection(host, parts.port, timeout=patience_s)
+        )
+        self._path = (parts.path or "/metrics") + (f"?{parts.query}" if parts.query else "")
+        self._headers = {"Accept": ACCEPT, "User-Agent": "proveout"}
+        if parts.username is not None:
+            word = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = f"Basic {base64.b64encode(word.encode()).decode()}"
+
+    def text(self) -> str:
+        """What it says now. Unanswered."""
+        try:
+            return self._ask()
+        except (OSError, http.client.HTTPException) as fault:
+            self.close()
+            raise Unanswered(str(fault) or type(fault).__name__) from fault
+
+    def _ask(self) -> str:
+        fresh = self._connection.sock is None
+        try:
+            self._connection.request("GET", self._path, headers=self._headers)
+            answer = self._connection.getresponse()
+        except (ConnectionError, http.client.BadStatusLine):
+            if fresh:
+                raise
+            self.close()  # an exporter may hang up between two questions
+            self._connection.request("GET", self._path, headers=self._headers)
+            answer = self._connection.getresponse()
+        body = answer.read(ANSWER_BYTES_MAX + 1)
+        if answer.status != http.client.OK:
+            self.close()
+            raise Unanswered(f"it answered {answer.status} {answer.reason}")
+        if len(body) > ANSWER_BYTES_MAX:
+            self.close()
+            raise Unanswered(f"its answer is longer than {ANSWER_BYTES_MAX >> 20} MiB")
+        return body.decode("utf-8", "replace")
+
+    def abort(self) -> None:
+        """Called from another thread: make a question fail that does not end."""
+        held = self._connection.sock
+        if held is not None:
+            with suppress(OSError):
+                held.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+
+def select(text: str, scrapes: Sequence[Scrape]) -> dict[str, float]:
+    """The number of each scrape that has one, by alias. ValueError for text that is not what an exporter writes.
+
+    Only lines that begin with a wanted name are parsed; NaN and infinite values are no numbers.
+    """
+    series = _series(text, {scrape.metric for scrape in scrapes})
+    found: dict[str, float] = {}
+    for scrape in scrapes:
+        wanted = dict(scrape.labels).items()
+        values = [value for name, labels, value in series if name == scrape.metric and wanted <= labels.items()]
+        if values:
+            found[scrape.alias] = TAKE[scrape.take](values)
+        elif scrape.optional and scrape.kind == "counter":
+            found[scrape.alias] = 0.0
+    return found
+
+
+def _series(text: str, names: Iterable[str]) -> list[tuple[str, Mapping[str, str], float]]:
+    beginnings = tuple(names)
+    lines = [_EXEMPLAR.sub(r"\1", line) for line in text.split("\n") if line.startswith(beginnings)]
+    return [
+        (sample.name, sample.labels, sample.value)
+        for family in text_string_to_metric_families("\n".join(lines) + "\n")
+        for sample in family.samples
+        if math.isfinite(sample.value)
+    ]
+
+
+class ExporterObserver:
+    """Asks one exporter; see `schedule.Observer`."""
+
+    def __init__(self, name: str, endpoint: Endpoint, scrapes: Sequence[Scrape], patience_s: float) -> None:
+        self._scrapes = scrapes
+        self._exporter = Exporter(endpoint.dsn, patience_s)
+        try:
+            found = select(self._exporter.text(), scrapes)
+        except (Unanswered, ValueError) as fault:
+            self._exporter.close()
+            raise TaskFault(
+                "unreachable",
+                f"capture {name!r}: the exporter at {self._exporter.shown} cannot be asked: {fault}",
+                way_out="see that it runs and that this host may ask it",
+            ) from None
+        missing = [scrape for scrape in scrapes if scrape.alias not in found and not scrape.optional]
+        if missing:
+            self._exporter.close()
+            shown = ", ".join(_shown(scrape) for scrape in missing[:5])
+            raise TaskFault(
+                "missing",
+                f"capture {name!r}: the exporter at {self._exporter.shown} has no series {shown}",
+                way_out="compare names and labels with its text, or say `optional: true`",
+            )
+
+    def look(self, tick: Tick) -> Sequence[Reading] | None:
+        """One reading per scrape; None when it cannot be asked, or a number is not there."""
+        try:
+            found = select(self._exporter.text(), self._scrapes)
+        except (Unanswered, ValueError):
+            return None
+        if any(scrape.alias not in found and not scrape.optional for scrape in self._scrapes):
+            return None
+        return [
+            Reading(metric=exported_name(scrape), value=found[scrape.alias])
+            for scrape in self._scrapes
+            if scrape.alias in found
+        ]
+
+    def abort(self) -> None:
+        """Break the connection."""
+        self._exporter.abort()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._exporter.close()
+
+
+def _shown(scrape: Scrape) -> str:
+    labels = ",".join(f'{name}="{value}"' for name, value in scrape.labels)
+    return f"{scrape.metric}{{{labels}}}" if labels else scrape.metric
+
+
+async def run(context: TaskContext, spec: RunCapture) -> CaptureResult:
+    """Ask until finished. TaskFault when the exporter does not answer as it should at the start."""
+    (endpoint,) = spec.endpoints
+    capture = spec.capture
+    return await observe(context, spec, lambda: ExporterObserver(capture.name, endpoint, capture.scrapes, PATIENCE_S))

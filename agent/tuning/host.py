@@ -1,0 +1,189 @@
+"""A host as the interpreter sees it: answers to queries, the making of changes, each after the host's policy was asked.
+
+Flow: `Host.facts(operation)` reads until the operation asks nothing new; `objections(changes)` are the policy's refusals; `make`
+makes a change; `original` is what has to be kept before. Everything that touches the host is here or beneath.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import assert_never
+
+from proveout.agent.policy import NOTHING, Decision, Policy
+from proveout.agent.tasks import TaskFault
+from proveout.agent.tuning import packages
+from proveout.agent.tuning.databases import Databases
+from proveout.agent.tuning.files import Files, Original
+from proveout.agent.tuning.texts import Texts
+from proveout.agent.tuning.tools import Processes, Tools, must
+from proveout.agent.tuning.units import Systemd, Units
+from proveout.dsl.tuning.change import Change, Command, RemoveFile, SetText, Statement, UnitAction, WriteFile
+from proveout.dsl.tuning.facts import (
+    Fact,
+    Facts,
+    FileQuery,
+    LinkQuery,
+    OutputQuery,
+    PackageQuery,
+    PathsQuery,
+    Query,
+    RowsQuery,
+    TextQuery,
+    UnitQuery,
+)
+from proveout.dsl.tuning.operation import Operation
+from proveout.dsl.tuning.sysctl import name_of
+
+ROUNDS_MAX = 8
+_SYSCTL = "/proc/sys/"
+
+
+def _units(tools: Tools) -> Units:
+    return Systemd(tools)
+
+
+@dataclass(slots=True, kw_only=True)
+class Host:
+    """This machine; tests give another root, another unit manager."""
+
+    policy: Policy = NOTHING
+    root: Path = Path("/")
+    scratch: Path = Path("/tmp")  # noqa: S108 - an agent gives its own directory
+    tools: Tools = field(default_factory=Processes)
+    databases: Databases = field(default_factory=Databases)
+    units: Units | None = None
+
+    @property
+    def files(self) -> Files:
+        """Its files."""
+        return Files(self.root)
+
+    @property
+    def texts(self) -> Texts:
+        """Its kernel's attributes."""
+        return Texts(self.root)
+
+    @property
+    def manager(self) -> Units:
+        """Its unit manager."""
+        return self.units or _units(self.tools)
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def facts(self, operation: Operation) -> Facts:
+        """All that an operation asks, read now. TaskFault when it cannot be told."""
+        known = Facts()
+        for _ in range(ROUNDS_MAX):
+            more = [query for query in dict.fromkeys(operation.queries(known)) if query not in known]
+            if not more:
+                return known
+            known = known.with_({query: self.answer(query) for query in more})
+        raise TaskFault("fault", f"{type(operation).__name__} asks without end")
+
+    def answer(self, query: Query) -> Fact:  # noqa: PLR0911 - one per kind of query
+        """One answer. A file is shown to whoever reads the diff, so only those the policy lets be changed are read."""
+        match query:
+            case FileQuery(path=path):
+                self.policy.allows_path(path).require()
+                return self.files.fact(path)
+            case TextQuery(path=path):
+                return self.texts.read(path)
+            case PathsQuery(pattern=pattern):
+                return self.texts.matching(pattern)
+            case LinkQuery(path=path):
+                return self.texts.link(path)
+            case UnitQuery(unit=unit):
+                return self.manager.fact(unit)
+            case PackageQuery(package=package):
+                return packages.version(self.tools, package)
+            case RowsQuery(system=system, statement=statement):
+                return self.databases.rows(system, statement)
+            case OutputQuery(argv=argv):
+                self.policy.allows_tool(argv).require()
+                return self.tools.run(argv)
+            case _:
+                assert_never(query)
+
+    # ---- permission ------------------------------------------------------------------------------------------------
+
+    def objections(self, changes: Sequence[Change]) -> tuple[str, ...]:
+        """Why the owner of this host does not allow these changes; none when all are allowed."""
+        decisions = [decision for change in changes for decision in self._decisions(change)]
+        denied = dict.fromkeys((d.reason, d.way_out) for d in decisions if not d)
+        return tuple(f"{reason} ({way_out.rstrip('.')})" if way_out else reason for reason, way_out in denied)
+
+    def _decisions(self, change: Change) -> list[Decision]:  # noqa: PLR0911 - one per kind of change
+        policy = self.policy
+        match change:
+            case WriteFile():
+                known = not change.validator or change.validator in dict(policy.validators)
+                missing = [] if known else [_denied(policy, change.validator)]
+                return [policy.allows_path(change.path), *missing]
+            case RemoveFile():
+                return [policy.allows_path(change.path)]
+            case SetText(path=path) if path.startswith(_SYSCTL):
+                return [policy.allows_sysctl(name_of(path))]
+            case SetText(path=path):
+                return [policy.allows_path(path)]
+            case UnitAction():
+                return [policy.allows_unit(change.unit)]
+            case Command():
+                device = [policy.allows_destructive(), policy.allows_device(change.device)] if change.device else []
+                return [*(policy.allows_tool(argv) for argv in (change.argv, change.undo) if argv), *device]
+            case Statement():
+                return []  # what the plan's user may do in a database is the database's to say
+            case _:
+                assert_never(change)
+
+    # ---- changing --------------------------------------------------------------------------------------------------
+
+    def original(self, change: Change) -> Original | None:
+        """What must be kept to undo a change of a file."""
+        if isinstance(change, (WriteFile, RemoveFile)):
+            return self.files.original(change.path)
+        return None
+
+    def make(self, change: Change) -> None:
+        """Make a change. TaskFault when it cannot be made."""
+        match change:
+            case WriteFile():
+                self._validated(change)
+                self.files.write(change.path, change.content, change.mode, change.owner, change.group)
+            case RemoveFile(path=path):
+                self.files.put(path, Original(exists=False))
+            case SetText(path=path, after=after):
+                self.texts.write(path, after)
+            case UnitAction(unit=unit, verb=verb):
+                if verb:
+                    self.manager.act(unit, verb)
+            case Command(argv=argv):
+                if argv:
+                    must(self.tools, argv)
+            case Statement(system=system, text=text):
+                if text:
+                    self.databases.run(system, text)
+            case _:
+                assert_never(change)
+
+    def _validated(self, change: WriteFile) -> None:
+        """Let the policy's validator look at the new content before it is put in place."""
+        if not change.validator:
+            return
+        trial = self.scratch / f"trial-{Path(change.path).name}"
+        trial.write_bytes(change.content)
+        try:
+            must(self.tools, self.policy.validator(change.validator, str(trial)))
+        except TaskFault as fault:
+            raise TaskFault("invalid", f"{change.path} is not accepted by {change.validator}: {fault.what}") from fault
+        finally:
+            trial.unlink()
+
+
+def _denied(policy: Policy, validator: str) -> Decision:
+    try:
+        policy.validator(validator, "/")
+    except TaskFault as fault:
+        return Decision(allowed=False, reason=fault.what, way_out=fault.way_out)
+    return Decision(allowed=True)

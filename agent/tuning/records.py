@@ -1,0 +1,56 @@
+"""Changes and originals as JSON for the undo journal, and back: what is read after a crash is just what was written before it."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from proveout.agent.tuning.files import Original
+from proveout.dsl.tuning.change import Change, RemoveFile, WriteFile
+from proveout.dsl.tuning.facts import ABSENT
+
+_KINDS: Mapping[str, Any] = {kind.__dataclass_fields__["kind"].default: kind for kind in get_args(Change)}
+
+
+def change_text(change: Change) -> str:
+    """A change; what the facts said before it is left out, the original has it."""
+    if isinstance(change, (WriteFile, RemoveFile)):
+        change = dataclasses.replace(change, before=ABSENT)
+    data = {field.name: getattr(change, field.name) for field in dataclasses.fields(change) if field.name != "before"}
+    if not isinstance(change, (WriteFile, RemoveFile)) and hasattr(change, "before"):
+        data["before"] = change.before
+    return json.dumps(data, default=_bytes)
+
+
+def change_of(text: str) -> Change:
+    """The change that `change_text` was given."""
+    data = json.loads(text, object_hook=_unbytes)
+    kind = _KINDS[data["kind"]]
+    if kind in (WriteFile, RemoveFile):
+        data["before"] = ABSENT
+    change: Change = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+    return change
+
+
+def original_text(original: Original | None) -> str:
+    """The original of a file; None is that of a change that needs none."""
+    return json.dumps(None if original is None else dataclasses.asdict(original), default=_bytes)
+
+
+def original_of(text: str) -> Original | None:
+    """The original that `original_text` was given."""
+    data = json.loads(text, object_hook=_unbytes)
+    return None if data is None else Original(**data)
+
+
+def _bytes(value: object) -> object:
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode("ascii")}
+    raise TypeError(f"{type(value).__name__} has no place in the undo journal")
+
+
+def _unbytes(value: dict[str, Any]) -> Any:
+    return base64.b64decode(value["base64"]) if set(value) == {"base64"} else value

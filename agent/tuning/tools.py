@@ -1,0 +1,58 @@
+"""Programs that an agent starts for a tuning: argv in, exit code and output out. No shell, an empty environment, a deadline.
+
+Whether a program may be started is the policy's to say, and was asked before it comes to this.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from typing import Protocol
+
+from proveout.agent.tasks import TaskFault
+from proveout.dsl.tuning.facts import Output
+
+TIMEOUT_S = 60.0
+OUTPUT_MAX = 1024 * 1024
+ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "LANG": "C"}
+
+
+class Tools(Protocol):
+    """Whoever starts programs."""
+
+    def run(self, argv: Sequence[str]) -> Output:
+        """Run it to its end. TaskFault when it is not there or does not end."""
+        ...
+
+
+class Processes:
+    """The real one."""
+
+    def run(self, argv: Sequence[str]) -> Output:
+        """Run it to its end; what it says on standard error comes last."""
+        try:
+            done = subprocess.run(
+                list(argv),
+                env=ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise TaskFault("missing", f"{argv[0]} is not on this host") from None
+        except subprocess.TimeoutExpired:
+            raise TaskFault("timeout", f"{argv[0]} did not end within {TIMEOUT_S:g} s") from None
+        except OSError as error:
+            raise TaskFault("refused", f"{argv[0]} cannot be started: {error.strerror}") from None
+        said = done.stdout[:OUTPUT_MAX] + (b"\n" + done.stderr[:OUTPUT_MAX] if done.returncode and done.stderr else b"")
+        return Output(code=done.returncode, text=said.decode("utf-8", errors="replace"))
+
+
+def must(tools: Tools, argv: Sequence[str]) -> str:
+    """Run a program that has to succeed; its output. TaskFault with its last words."""
+    done = tools.run(argv)
+    if done.code != 0:
+        last = (done.text.strip().splitlines() or ["it said nothing"])[-1][:300]
+        raise TaskFault("fault", f"{' '.join(argv)} failed with exit code {done.code}: {last}")
+    return done.text

@@ -1,0 +1,154 @@
+"""A list of tunings as one transaction: all are applied and verified, or the host is as it was before.
+
+Flow: look (every operation's changes from the facts, and the policy's word on each) -> then tuning by tuning: read, compute, keep the originals
+(fsynced), make the changes, read again: nothing may be left to do. What fails anywhere undoes all that this transaction has
+made, the last first. `watch` is told each step before it is taken and may raise to stop there, as a cancelled task does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from proveout.agent.tasks import TaskFault
+from proveout.agent.tuning import undoing
+from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.undo import UndoJournal
+from proveout.dsl.errors import ProveoutError
+from proveout.dsl.plan import Tuning
+from proveout.dsl.tuning.change import Change, UnitAction, diff
+from proveout.dsl.tuning.operation import Operation, Step
+from proveout.dsl.tuning.table import operation_of
+from proveout.proto.messages import TuningOutcome, TuningState
+
+Watch = Callable[[str], None]
+
+
+class Stopped(Exception):
+    """Raised by a `watch`: go no further, and undo."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What a tuning would come to; `denied` by the host's owner, not by how things are."""
+
+    state: TuningState
+    denied: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """Of a run on a host. The journal may hold what other transactions of the run have made; this one undoes its own only."""
+
+    host: Host
+    journal: UndoJournal
+    run: str
+    watch: Watch = lambda _step: None
+
+    def plan(self, tunings: Sequence[Tuning]) -> tuple[TuningState, ...]:
+        """What would be changed, and what would be refused. Writes nothing."""
+        return tuple(self._look(tuning).state for tuning in tunings)
+
+    def apply(self, tunings: Sequence[Tuning]) -> tuple[TuningState, ...]:
+        """Apply and verify them all. With a `refused` or `failed` among the states the host is as it was; what is not, is named."""
+        if refused := self._refused(tunings):
+            return refused
+        mark = self.journal.mark()
+        done: list[TuningState] = []
+        try:
+            for tuning in tunings:
+                done.append(self._apply(tuning))
+                if done[-1].outcome in ("failed", "refused"):
+                    return (done[-1], *undoing.revert(self.host, self.journal, after=mark))
+            if self.journal.is_there:
+                self.journal.commit(after=mark)
+        except BaseException:
+            undoing.revert(self.host, self.journal, after=mark)
+            raise
+        return tuple(done)
+
+    def _refused(self, tunings: Sequence[Tuning]) -> tuple[TuningState, ...]:
+        """Those that are refused whatever the ones before them do.
+
+        A tuning may stand on what an earlier one makes (a file, a partition), so once something would be changed only the host's owner
+        can refuse before it is that tuning's turn.
+        """
+        refused: list[TuningState] = []
+        changing = False
+        for tuning in tunings:
+            look = self._look(tuning)
+            if look.state.outcome == "refused" and (look.denied or not changing):
+                refused.append(look.state)
+            changing = changing or look.state.outcome == "would_change"
+        return tuple(refused)
+
+    def _look(self, tuning: Tuning) -> _Look:
+        try:
+            operation = operation_of(tuning)
+            step = self._step(tuning, operation)
+            denied = self.host.objections(step.changes)
+        except ProveoutError as fault:
+            owner = isinstance(fault, TaskFault) and fault.code == "refused"
+            return _Look(state=_state(tuning, "refused", (_said(fault),)), denied=owner)
+        if step.refusals or denied:
+            return _Look(state=_state(tuning, "refused", (*step.refusals, *denied)), denied=bool(denied))
+        if step.changes:
+            return _Look(state=_state(tuning, "would_change", (*_diff(step.changes), *step.restarts)))
+        outcome: TuningOutcome = "needs_restart" if step.restarts else "unchanged"
+        return _Look(state=_state(tuning, outcome, step.restarts))
+
+    def _step(self, tuning: Tuning, operation: Operation) -> Step:
+        step = operation.changes(self.host.facts(operation))
+        if tuning.restart and (step.changes or step.restarts) and not step.refusals:
+            before: tuple[Change, ...] = (UnitAction(unit=tuning.restart, verb="", undo="restart"),)
+            after = UnitAction(unit=tuning.restart, verb="restart")
+            return Step(changes=(*(before if step.changes else ()), *step.changes, after))
+        return step
+
+    def _apply(self, tuning: Tuning) -> TuningState:
+        try:
+            operation = operation_of(tuning)
+            step = self._step(tuning, operation)
+            if refusals := (*step.refusals, *self.host.objections(step.changes)):
+                return _state(tuning, "refused", refusals)
+            self._make(tuning, step.changes)
+            return self._verified(tuning, operation, step)
+        except ProveoutError as fault:
+            return _state(tuning, "failed", (_said(fault),))
+
+    def _make(self, tuning: Tuning, changes: Sequence[Change]) -> None:
+        if not changes:
+            return
+        noted = [(change, self.host.original(change)) for change in changes]
+        self.watch(f"{tuning.name}: keep the originals")
+        self.journal.intend(self.run, tuning, noted)
+        for change in changes:
+            self.watch(f"{tuning.name}: {'; '.join(diff(change)[:1])}")
+            self.host.make(change)
+
+    def _verified(self, tuning: Tuning, operation: Operation, step: Step) -> TuningState:
+        """Read everything again: an operation that still finds something to do has not been applied."""
+        if not step.changes and not step.restarts:
+            return _state(tuning, "unchanged")
+        self.watch(f"{tuning.name}: verify")
+        again = operation.changes(self.host.facts(operation))
+        if again.changes or again.refusals:
+            left = (*again.refusals, *_diff(again.changes))
+            return _state(tuning, "failed", ("it was written, but the host is not as wanted:", *left))
+        if again.restarts:
+            return _state(tuning, "needs_restart", (*_diff(step.changes), *again.restarts))
+        return _state(tuning, "applied", _diff(step.changes))
+
+
+def _diff(changes: Sequence[Change]) -> tuple[str, ...]:
+    return tuple(line for change in changes for line in diff(change))
+
+
+def _state(tuning: Tuning, outcome: TuningOutcome, lines: tuple[str, ...] = ()) -> TuningState:
+    return TuningState(name=tuning.name, operation=tuning.operation, outcome=outcome, lines=lines, keep=tuning.keep)
+
+
+def _said(fault: ProveoutError) -> str:
+    way_out = f" ({fault.way_out})" if fault.way_out else ""
+    where = f"{fault.where}: " if fault.where and not isinstance(fault, TaskFault) else ""
+    return f"{where}{fault.what}{way_out}"

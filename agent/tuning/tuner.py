@@ -1,0 +1,167 @@
+"""What an agent has of tuning from its start to its end: the undo journal, and one thing at a time.
+
+Flow: `Tuner(directory, policy)` when the agent starts -> `recover()` undoes what an agent that was killed has left -> a session keeps it among
+its resources from the beginning, so it is closed, and everything undone, after all else, however the session ends -> handlers
+`apply`, `look`, `revert` in threads. What is heavy is imported when there is something to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from proveout.agent.policy import NOTHING, Policy
+from proveout.dsl.plan import Tuning
+from proveout.proto.messages import Endpoint, TuningState
+
+if TYPE_CHECKING:
+    from proveout.agent.tuning.host import Host
+    from proveout.agent.tuning.undo import UndoJournal
+
+RESOURCE = "tuning"
+STOP_S = 120.0
+FILE = "undo.sqlite"
+
+_log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+
+
+class Tuner:
+    """Of one agent; `directory` is for the undo journal alone. `prepare` lets tests have another host."""
+
+    def __init__(
+        self, directory: Path, policy: Policy = NOTHING, prepare: Callable[[Host], Host] = lambda host: host
+    ) -> None:
+        self.directory = directory
+        self._policy = policy
+        self._prepare = prepare
+        self._journal: UndoJournal | None = None
+        self._endpoints: dict[str, Endpoint] = {}
+        self._turn = asyncio.Lock()
+        self._stop = threading.Event()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is outstanding that anybody knows of."""
+        return self._journal is None and not (self.directory / FILE).exists()
+
+    async def recover(self) -> tuple[TuningState, ...]:
+        """Undo what an agent before has left, if it has."""
+        if self.is_idle:
+            return ()
+        states = await self.revert()
+        for state in states:
+            level = logging.ERROR if state.outcome == "residue" else logging.WARNING
+            _log.log(level, "tuning %r of an earlier run: %s%s", state.name, state.outcome, _lines(state))
+        return states
+
+    async def plan(
+        self, tunings: Sequence[Tuning], endpoints: Sequence[Endpoint], scratch: Path
+    ) -> tuple[TuningState, ...]:
+        """What would be changed; nothing is written, the undo journal neither."""
+        from proveout.agent.tuning.transaction import Transaction  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning.undo import UndoJournal  # noqa: PLC0415
+
+        self._endpoints |= {one.system: one for one in endpoints}
+        transaction = Transaction(host=self._host(scratch), journal=UndoJournal(self.directory), run="")
+        return await self._in_turn(lambda: transaction.plan(tunings))
+
+    async def apply(
+        self, run: str, tunings: Sequence[Tuning], endpoints: Sequence[Endpoint], scratch: Path
+    ) -> tuple[TuningState, ...]:
+        """Apply them all, or none. A cancellation undoes what was made so far before it goes on."""
+        from proveout.agent.tuning.transaction import Stopped, Transaction  # noqa: PLC0415 - see the module's head
+
+        self._endpoints |= {one.system: one for one in endpoints}
+        journal = self._opened()
+        host = self._host(scratch)
+        self._stop.clear()
+
+        def watch(step: str) -> None:
+            if self._stop.is_set():
+                raise Stopped(step)
+
+        def work() -> tuple[TuningState, ...]:
+            if any(tuning.system for tuning in tunings):
+                journal.remember(endpoints)
+            return Transaction(host=host, journal=journal, run=run, watch=watch).apply(tunings)
+
+        try:
+            return await self._in_turn(work)
+        finally:
+            self._tidy()
+
+    async def look(self, scratch: Path) -> tuple[TuningState, ...]:
+        """Whether what was applied is still in place."""
+        if self.is_idle:
+            return ()
+        from proveout.agent.tuning import undoing  # noqa: PLC0415 - see the module's head
+
+        journal, host = self._opened(), self._host(scratch)
+        return await self._in_turn(lambda: undoing.look(host, journal))
+
+    async def revert(self, *, systems_only: bool = False) -> tuple[TuningState, ...]:
+        """Undo everything that is outstanding (or what tunes systems), but for what is kept, which is let go of."""
+        if self.is_idle:
+            return ()
+        from proveout.agent.tuning import undoing  # noqa: PLC0415 - see the module's head
+
+        journal = self._opened()
+        self._endpoints = {one.system: one for one in journal.endpoints()} | self._endpoints
+        host = self._host(self.directory)
+        try:
+            return await self._in_turn(lambda: undoing.end(host, journal, systems_only=systems_only))
+        finally:
+            self._tidy()
+
+    async def close(self, *, keep_data: bool) -> None:
+        """The session is over: undo, and say what could not be."""
+        del keep_data  # tuning is never data
+        self._stop.set()
+        for state in await self.revert():
+            level = logging.WARNING if state.outcome in ("residue", "drifted") else logging.INFO
+            _log.log(level, "tuning %r: %s%s", state.name, state.outcome, _lines(state))
+
+    # ---- within ----------------------------------------------------------------------------------------------------
+
+    async def _in_turn(self, work: Callable[[], _Answer]) -> _Answer:
+        """Run it in a thread, one at a time; a cancellation waits for the thread, which is told to stop."""
+        async with self._turn:
+            job = asyncio.ensure_future(asyncio.to_thread(work))
+            try:
+                return await asyncio.shield(job)
+            except asyncio.CancelledError:
+                self._stop.set()
+                with suppress(BaseException):
+                    await asyncio.wait_for(asyncio.shield(job), STOP_S)
+                raise
+
+    def _opened(self) -> UndoJournal:
+        from proveout.agent.tuning.undo import UndoJournal  # noqa: PLC0415 - see the module's head
+
+        if self._journal is None:
+            self._journal = UndoJournal(self.directory)
+        return self._journal
+
+    def _tidy(self) -> None:
+        """With nothing outstanding, leave nothing behind."""
+        journal = self._journal
+        if journal is not None and not self._turn.locked() and not journal.outstanding():
+            journal.close()
+            self._journal = None
+
+    def _host(self, scratch: Path) -> Host:
+        from proveout.agent.tuning.databases import Databases  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning.host import Host  # noqa: PLC0415
+
+        host = Host(policy=self._policy, scratch=scratch, databases=Databases(self._endpoints.values()))
+        return self._prepare(host)
+
+
+def _lines(state: TuningState) -> str:
+    return "".join(f"; {line}" for line in state.lines)

@@ -1,0 +1,366 @@
+"""The exporter capture: selection over texts, an HTTP server that plays an exporter well and badly, and a real node_exporter."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proveout.agent.capture import kinds, prometheus
+from proveout.agent.capture.prometheus import select
+from proveout.agent.tasks import TaskFault
+from proveout.coordinator import dag
+from proveout.coordinator.dsn import SecretMissing, external_endpoints
+from proveout.coordinator.observed import exported_metrics
+from proveout.coordinator.series import Recording, Window
+from proveout.dsl.compiler import compile_plan
+from proveout.dsl.plan import Capture, Scrape, canonical_json
+from proveout.proto import codec
+from proveout.proto.messages import CaptureResult, CaptureSample, Endpoint, Reading, RunCapture, Task
+
+TEXT = r"""# HELP node_load1 1m load average.
+# TYPE node_load1 gauge
+node_load1 0.75
+node_load15 3
+# TYPE node_disk_reads_completed_total counter
+node_disk_reads_completed_total{device="sda"} 100
+node_disk_reads_completed_total{device="sdb"} 7 1700000000000
+node_cpu_seconds_total{cpu="0",mode="idle"} 10.5
+node_cpu_seconds_total{cpu="1",mode="idle"} 20.5
+node_cpu_seconds_total{cpu="1",mode="user"} 4
+odd{path="a,b=\"c\" # {d} \\ é"} 1e3
+broken{x="1"} NaN
+broken{x="2"} +Inf
+with_exemplar_total{a="# {"} 5 # {trace_id="x"} 0.1 1700000000.0
+"""
+DEADLINE_S = 20.0
+
+
+def scrape(metric: str, **more: Any) -> Scrape:
+    return Scrape(alias=more.pop("alias", metric), metric=metric, **more)
+
+
+# ---- selection ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value"),
+    [
+        (scrape("node_load1"), 0.75),
+        (scrape("node_disk_reads_completed_total"), 107.0),
+        (scrape("node_disk_reads_completed_total", labels=(("device", "sdb"),)), 7.0),
+        (scrape("node_cpu_seconds_total", labels=(("mode", "idle"),)), 31.0),
+        (scrape("node_cpu_seconds_total", labels=(("cpu", "1"), ("mode", "idle"))), 20.5),
+        (scrape("node_cpu_seconds_total", labels=(("mode", "idle"),), take="avg"), 15.5),
+        (scrape("node_cpu_seconds_total", take="min"), 4.0),
+        (scrape("node_cpu_seconds_total", take="max"), 20.5),
+        (scrape("odd", labels=(("path", 'a,b="c" # {d} \\ é'),)), 1000.0),
+        (scrape("with_exemplar_total"), 5.0),
+        (scrape("absent_total", kind="counter", optional=True), 0.0),
+    ],
+)
+def test_series_are_selected_by_name_and_labels(wanted: Scrape, value: float) -> None:
+    assert select(TEXT, [wanted]) == {wanted.alias: pytest.approx(value)}
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        scrape("node_load"),
+        scrape("node_load1", labels=(("device", "sda"),)),
+        scrape("node_disk_reads_completed_total", labels=(("device", "sd"),)),
+        scrape("broken"),
+        scrape("absent", optional=True),
+    ],
+)
+def test_what_is_not_there_is_no_number(wanted: Scrape) -> None:
+    assert select(TEXT, [wanted]) == {}
+
+
+def test_text_that_no_exporter_writes_is_refused() -> None:
+    with pytest.raises(ValueError, match="many"):
+        select("node_load1 many\n", [scrape("node_load1")])
+
+
+# ---- an exporter that the test plays -----------------------------------------------------------------------------
+
+
+class Exporter:
+    """Serves `answer()` on loopback: (status, body). Counts what it is asked, and over how many connections."""
+
+    def __init__(self, answer: Callable[[int], tuple[int, bytes]]) -> None:
+        self.asked: list[dict[str, str]] = []
+        self.connections = 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                outer.connections += 1
+                super().setup()
+
+            def do_GET(self) -> None:
+                outer.asked.append(dict(self.headers) | {"path": self.path})
+                status, body = answer(len(outer.asked))
+                if status == 0:
+                    self.close_connection = True
+                    return
+                self.send_response(status)
+                if status in (301, 302):
+                    self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                with suppress(BrokenPipeError):  # it hung up
+                    self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._server.block_on_close = False
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+        self.port = self._server.server_address[1]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def exporter() -> Iterator[Callable[[Callable[[int], tuple[int, bytes]]], Exporter]]:
+    made: list[Exporter] = []
+
+    def make(answer: Callable[[int], tuple[int, bytes]]) -> Exporter:
+        made.append(Exporter(answer))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def task(url: str, *scrapes: Scrape, every_s: float = 0.02) -> RunCapture:
+    capture = Capture(name="node", kind="prometheus", every_s=every_s, hosts=("h",), url=url, scrapes=scrapes)
+    return RunCapture(capture=capture, endpoints=(Endpoint(system="capture:node", engine="prometheus", dsn=url),))
+
+
+async def captured(context: Any, spec: RunCapture, until: Callable[[], bool]) -> CaptureResult:
+    """Run the capture until the condition holds."""
+    running = asyncio.create_task(kinds.capture(context, spec))
+    async with asyncio.timeout(DEADLINE_S):
+        while not until() and not running.done():  # noqa: ASYNC110  # a condition of many kinds
+            await asyncio.sleep(0.01)
+        context.end()
+        return await running
+
+
+async def test_samples_come_over_one_connection_with_the_password(task_context: Any, exporter: Any) -> None:
+    made = exporter(lambda number: (200, f"load 2.5\nhits_total {number * 10}\n".encode()))
+    url = f"http://reader:p%40ss@127.0.0.1:{made.port}/deep/metrics?x=1"
+    spec = task(url, scrape("load"), scrape("hits_total", alias="hits", kind="counter"))
+    result = await captured(task_context, spec, lambda: len(task_context.samples) >= 3)
+    first = task_context.samples[0]
+    assert first.readings == (
+        Reading(metric="prometheus.load", value=2.5),
+        Reading(metric="prometheus.hits_total", value=20.0),  # the first question was whether all is there
+    )
+    assert (result.samples, result.lost, made.connections) == (len(task_context.samples), result.lost, 1)
+    assert made.asked[0]["path"] == "/deep/metrics?x=1"
+    assert made.asked[0]["Authorization"] == f"Basic {base64.b64encode(b'reader:p@ss').decode()}"
+
+
+async def test_an_exporter_that_fails_later_costs_samples_and_comes_back(task_context: Any, exporter: Any) -> None:
+    bad = {3: (500, b""), 4: (0, b""), 5: (200, b"other 1\n"), 6: (200, b"load x\n")}
+    made = exporter(lambda number: bad.get(number, (200, b"load 1\n")))
+    result = await captured(
+        task_context, task(f"http://127.0.0.1:{made.port}", scrape("load")), lambda: len(made.asked) > 9
+    )
+    assert result.lost >= 3  # the one that hung up is asked again at once
+    assert result.samples >= 3
+    assert all(sample.readings == (Reading(metric="prometheus.load", value=1.0),) for sample in task_context.samples)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (404, b"", "answered 404"),
+        (302, b"", "answered 302"),
+        (200, b"load many\n", "cannot be asked"),
+        (200, b"x" * 2000, "longer than"),
+    ],
+)
+async def test_one_that_does_not_answer_at_the_start_is_a_fault(
+    task_context: Any, exporter: Any, status: int, body: bytes, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus, "ANSWER_BYTES_MAX", 1000)
+    made = exporter(lambda _: (status, body))
+    with pytest.raises(TaskFault, match=said) as fault:
+        await kinds.capture(task_context, task(f"http://u:secret@127.0.0.1:{made.port}/m", scrape("load")))
+    assert fault.value.code == "unreachable"
+    assert "secret" not in str(fault.value)
+
+
+async def test_a_series_that_is_not_there_is_named(task_context: Any, exporter: Any) -> None:
+    made = exporter(lambda _: (200, b'load{cpu="0"} 1\n'))
+    spec = task(
+        f"http://127.0.0.1:{made.port}/m", scrape("load", labels=(("cpu", "1"),)), scrape("fine", optional=True)
+    )
+    with pytest.raises(TaskFault, match=r'no series load\{cpu="1"\}') as fault:
+        await kinds.capture(task_context, spec)
+    assert fault.value.code == "missing"
+
+
+async def test_nobody_listening_is_a_fault_without_the_password(task_context: Any) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(TaskFault, match="refused") as fault:
+            await kinds.capture(task_context, task(f"http://u:hidden@127.0.0.1:{port}/m", scrape("load")))
+    assert "hidden" not in str(fault.value)
+
+
+async def test_one_that_never_answers_does_not_hold_the_capture(
+    task_context: Any, exporter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus, "PATIENCE_S", 0.1)
+    held = threading.Event()
+
+    def answer(number: int) -> tuple[int, bytes]:
+        if number > 2:
+            held.wait(DEADLINE_S)
+        return 200, b"load 1\n"
+
+    made = exporter(answer)
+    try:
+        url = f"http://127.0.0.1:{made.port}/m"
+        result = await captured(task_context, task(url, scrape("load")), lambda: len(made.asked) > 3)
+    finally:
+        held.set()
+    assert result.lost >= 1
+
+
+# ---- from the plan to the agent ----------------------------------------------------------------------------------
+
+PLAN = Path(__file__).parents[2] / "golden" / "good" / "exporter.yaml"
+
+
+def test_the_password_is_filled_in_on_its_way_to_the_agent_only() -> None:
+    plan = compile_plan(PLAN)
+    endpoints = external_endpoints(plan, {"SCRAPE_PASSWORD": "p@ss:/1"})
+    url = "https://reader:p%40ss%3A%2F1@127.0.0.1:9100/metrics"
+    assert endpoints == {"capture:node": Endpoint(system="capture:node", engine="prometheus", dsn=url)}
+    ((host, spec),) = dag.captures(plan, ["node"], endpoints)
+    assert (host, spec.endpoints[0].dsn) == ("db1", url)
+    assert "p%40ss" not in canonical_json(plan)
+    with pytest.raises(SecretMissing, match="SCRAPE_PASSWORD"):
+        external_endpoints(plan, {})
+
+
+def test_the_task_crosses_the_wire() -> None:
+    plan = compile_plan(PLAN)
+    spec = RunCapture(
+        capture=plan.capture("node"), endpoints=(Endpoint(system="c", engine="prometheus", dsn="http://h"),)
+    )
+    sent = Task(key="k", spec=spec, deadline_s=1.0)
+    assert codec.coordinator_message(codec.coordinator_envelope(sent)) == sent
+
+
+# ---- what it comes to --------------------------------------------------------------------------------------------
+
+
+def test_the_measure_window_cuts_gauges_and_counters() -> None:
+    values = [(0, 9.0, 0.0), (1, 1.0, 100.0), (2, 3.0, 110.0), (3, 2.0, 130.0), (4, 7.0, 500.0)]
+    samples = [
+        CaptureSample(
+            capture="node",
+            at_ns=int(second * 1e9),
+            readings=(
+                Reading(metric="prometheus.load", value=load),
+                Reading(metric="prometheus.hits_total", value=hits),
+            ),
+        )
+        for second, load, hits in values
+    ]
+    scrapes = (scrape("load"), scrape("hits_total", alias="hits", kind="counter"), scrape("absent", optional=True))
+    tree = exported_metrics(Recording(samples), Window(start_ns=1_000_000_000, end_ns=3_000_000_000), scrapes)
+    assert tree == {
+        "load": {"avg": pytest.approx(2.0), "min": 1.0, "max": 3.0, "end": 2.0},
+        "hits": {"per_s": pytest.approx(15.0), "delta": pytest.approx(30.0)},
+    }
+
+
+# ---- a real one --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def node_exporter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The url of a real node_exporter with few collectors. Skips where the host has none."""
+    program = shutil.which("prometheus-node-exporter") or shutil.which("node_exporter")
+    if program is None:
+        pytest.skip("this host has no node_exporter (Debian: apt-get install prometheus-node-exporter)")
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{chosen.getsockname()[1]}"
+    collectors = ["--collector.disable-defaults", "--collector.loadavg", "--collector.cpu", "--collector.meminfo"]
+    log = Path(tmp_path_factory.mktemp("node_exporter")) / "log.txt"
+    with log.open("wb") as said:
+        argv = [program, f"--web.listen-address={address}", *collectors]
+        server = subprocess.Popen(argv, stdout=said, stderr=said, env={"PATH": os.environ["PATH"]})
+        try:
+            _wait_for(f"http://{address}/metrics", server, log)
+            yield f"http://{address}/metrics"
+        finally:
+            server.terminate()
+            server.wait(DEADLINE_S)
+
+
+def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=DEADLINE_S):
+                return
+        except OSError:
+            assert server.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+
+
+async def test_a_real_node_exporter(task_context: Any, node_exporter: str) -> None:
+    spec = task(
+        node_exporter,
+        scrape("node_load1"),
+        scrape("node_memory_MemTotal_bytes", alias="memory"),
+        scrape("node_cpu_seconds_total", labels=(("mode", "idle"),), alias="idle_total", kind="counter"),
+        every_s=0.1,
+    )
+    await captured(task_context, spec, lambda: len(task_context.samples) >= 4)
+    samples = task_context.samples
+    meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    total = int(meminfo["MemTotal"].split()[0]) * 1024
+    found = {reading.metric: reading.value for reading in samples[0].readings}
+    assert set(found) == {"prometheus.node_load1", "prometheus.memory", "prometheus.idle_total"}
+    assert found["prometheus.memory"] == total
+    idle = [next(r.value for r in sample.readings if r.metric == "prometheus.idle_total") for sample in samples]
+    assert idle == sorted(idle)
+    window = Window(start_ns=samples[0].at_ns, end_ns=samples[-1].at_ns)
+    tree = exported_metrics(Recording(samples), window, spec.capture.scrapes)
+    assert tree["memory"]["avg"] == total
+    assert 0.0 <= tree["idle_total"]["per_s"] <= (os.cpu_count() or 1) * 1.1

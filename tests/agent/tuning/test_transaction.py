@@ -1,0 +1,309 @@
+"""The interpreter of tunings: all or nothing, verified, undone in the reverse order, whatever step it breaks at."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tuning_bench import POLICY, StubUnits, host_in, picture, put, tuning
+
+from proveout.agent.policy import NOTHING
+from proveout.agent.tuning import undoing
+from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.transaction import Stopped, Transaction
+from proveout.agent.tuning.undo import UndoJournal
+from proveout.dsl.plan import Tuning
+
+SYSCTLS = tuning(
+    "sysctl", "kernel", settings={"vm.swappiness": "10", "kernel.shmmni": "8192"}, file="/etc/sysctl.d/97-x.conf"
+)
+MORE = tuning("sysctl", "more", settings={"vm.dirty_ratio": "5"}, file="/etc/sysctl.d/10-y.conf")
+BOTH = (SYSCTLS, MORE)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    put(root, "/proc/sys/vm/swappiness", "60\n")
+    put(root, "/proc/sys/vm/dirty_ratio", "20\n")
+    put(root, "/proc/sys/kernel/shmmni", "4096\n")
+    old = put(root, "/etc/sysctl.d/10-y.conf", "# by hand\nvm.dirty_ratio = 20\n", mode=0o640)
+    os.utime(old, ns=(10**18, 10**18))
+    os.setxattr(old, "user.note", b"keep me")
+    if os.geteuid() == 0:
+        os.chown(old, 65534, 65534)
+    return root
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[UndoJournal]:
+    journal = UndoJournal(tmp_path / "undo")
+    yield journal
+    journal.close()
+
+
+def run(host: Host, journal: UndoJournal) -> Transaction:
+    return Transaction(host=host, journal=journal, run="r1")
+
+
+def test_applied_verified_and_reverted_to_the_byte(root: Path, journal: UndoJournal) -> None:
+    before, host = picture(root), host_in(root)
+    states = run(host, journal).apply(BOTH)
+    assert [(state.name, state.outcome) for state in states] == [("kernel", "applied"), ("more", "applied")]
+    assert states[0].lines[:2] == ("/proc/sys/vm/swappiness: 60 -> 10", "/proc/sys/kernel/shmmni: 4096 -> 8192")
+    assert (root / "proc/sys/vm/swappiness").read_text() == "10\n"
+    assert (root / "etc/sysctl.d/10-y.conf").read_text() == "vm.dirty_ratio = 5\n"
+    assert [state.outcome for state in undoing.look(host, journal)] == ["in_place", "in_place"]
+    reverted = undoing.revert(host, journal)
+    assert [(state.name, state.outcome) for state in reverted] == [("more", "reverted"), ("kernel", "reverted")]
+    assert picture(root) == before
+    assert journal.outstanding() == ()
+
+
+def test_apply_twice_changes_nothing(root: Path, journal: UndoJournal) -> None:
+    host = host_in(root)
+    run(host, journal).apply(BOTH)
+    once, mark = picture(root), journal.mark()
+    assert [state.outcome for state in run(host, journal).apply(BOTH)] == ["unchanged", "unchanged"]
+    assert picture(root) == once
+    assert journal.mark() == mark
+
+
+def test_check_writes_nothing(root: Path, journal: UndoJournal) -> None:
+    before = picture(root)
+    states = run(host_in(root), journal).plan(BOTH)
+    assert [state.outcome for state in states] == ["would_change", "would_change"]
+    assert picture(root) == before
+    assert not journal.directory.exists()
+
+
+def test_what_the_owner_does_not_allow_is_refused_before_anything_is_changed(root: Path, journal: UndoJournal) -> None:
+    before = picture(root)
+    (state,) = run(host_in(root, policy=NOTHING), journal).apply((SYSCTLS,))
+    assert state.outcome == "refused"
+    assert "/etc/sysctl.d/97-x.conf is not allowed on this host" in state.lines[0]
+    allowed = POLICY
+    forbidden = tuning("sysctl", "forbidden", settings={"fs.file-max": "1"})
+    put(root, "/proc/sys/fs/file-max", "2\n")
+    states = run(host_in(root, policy=allowed), journal).apply((SYSCTLS, forbidden))
+    assert [(state.name, state.outcome) for state in states] == [("forbidden", "refused")]
+    assert "fs.file-max is not allowed on this host" in states[0].lines[0]
+    assert "/etc/proveout/policy.yaml" in states[0].lines[0]
+    (root / "proc/sys/fs/file-max").unlink()
+    (root / "proc/sys/fs").rmdir()
+    assert picture(root) == before
+
+
+def test_a_value_that_does_not_stick_fails_and_undoes_the_rest(
+    root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel takes what is written and does another thing: only reading it back shows."""
+    before, host = picture(root), host_in(root)
+    write = type(host.texts).write
+
+    def deaf(self: object, path: str, text: str) -> None:
+        if not path.endswith("dirty_ratio"):
+            write(self, path, text)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(host.texts), "write", deaf)
+    failed, *undone = run(host, journal).apply(BOTH)
+    assert (failed.name, failed.outcome) == ("more", "failed")
+    assert failed.lines[:2] == (
+        "it was written, but the host is not as wanted:",
+        "/proc/sys/vm/dirty_ratio: 20 -> 5",
+    )
+    assert {state.outcome for state in undone} == {"reverted"}
+    assert picture(root) == before
+
+
+STEPS = 9  # 2 x (keep originals + verify) + 5 changes
+
+
+def stopped_at(k: int, root: Path, journal: UndoJournal) -> int:
+    """Apply both, stopped before step `k`; the steps that were taken."""
+    taken = 0
+
+    def watch(step: str) -> None:
+        nonlocal taken
+        if taken == k:
+            raise Stopped(step)
+        taken += 1
+
+    transaction = Transaction(host=host_in(root), journal=journal, run="r1", watch=watch)
+    try:
+        transaction.apply(BOTH)
+    except Stopped:
+        assert taken == k
+    return taken
+
+
+@pytest.mark.parametrize("k", range(STEPS))
+def test_stopped_before_any_step_everything_is_as_before(k: int, root: Path, journal: UndoJournal) -> None:
+    before = picture(root)
+    stopped_at(k, root, journal)
+    assert picture(root) == before
+    assert journal.outstanding() == ()
+
+
+def test_there_are_no_steps_beyond_those(root: Path, journal: UndoJournal) -> None:
+    assert stopped_at(STEPS, root, journal) == STEPS
+
+
+@pytest.mark.parametrize("k", range(STEPS))
+def test_killed_before_any_step_the_next_agent_undoes_it(k: int, root: Path, tmp_path: Path) -> None:
+    before = picture(root)
+    child = os.fork()
+    if child == 0:
+        try:
+            _die_at(k, root, tmp_path / "undo")
+        finally:
+            os._exit(3)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    journal = UndoJournal(tmp_path / "undo")
+    states = undoing.revert(host_in(root), journal)
+    journal.close()
+    assert {state.outcome for state in states} <= {"reverted"}
+    assert picture(root) == before
+    assert not (tmp_path / "undo").exists()
+
+
+def _die_at(k: int, root: Path, undo: Path) -> None:
+    left = k
+
+    def watch(_step: str) -> None:
+        nonlocal left
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+
+    Transaction(host=host_in(root), journal=UndoJournal(undo), run="r1", watch=watch).apply(BOTH)
+
+
+@pytest.mark.parametrize("broken", ["97-x.conf", "10-y.conf", "swappiness"])
+def test_what_cannot_be_undone_is_named_and_tried_again(
+    broken: str, root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, host = picture(root), host_in(root)
+    run(host, journal).apply(BOTH)
+    with monkeypatch.context() as patch:
+        for kind in (type(host.files), type(host.texts)):
+            for name in ("put", "write"):
+                if hasattr(kind, name):
+                    patch.setattr(kind, name, _failing(getattr(kind, name), broken))
+        states = undoing.revert(host, journal)
+    residue = [line for state in states if state.outcome == "residue" for line in state.lines]
+    assert len(residue) == 1
+    assert broken in residue[0]
+    assert "no space left" in residue[0]
+    assert len(journal.outstanding()) == 1
+    assert [state.outcome for state in undoing.revert(host, journal)] == ["reverted"]
+    assert picture(root) == before
+
+
+def _failing(real: object, broken: str) -> object:
+    def fail(self: object, path: str, *rest: object) -> None:
+        if path.endswith(broken):
+            raise OSError(28, "no space left")
+        real(self, path, *rest)  # type: ignore[operator]
+
+    return fail
+
+
+def test_another_hand_is_told_and_left_alone(root: Path, journal: UndoJournal) -> None:
+    host = host_in(root)
+    run(host, journal).apply(BOTH)
+    put(root, "/proc/sys/vm/swappiness", "33\n")
+    put(root, "/etc/sysctl.d/10-y.conf", "vm.dirty_ratio = 7\n")
+    looked = undoing.look(host, journal)
+    assert [(state.name, state.outcome) for state in looked] == [("kernel", "drifted"), ("more", "drifted")]
+    drift = "/proc/sys/vm/swappiness is 33, neither 10 as the plan set it nor 60 as it was before"
+    assert looked[0].lines == (drift,)
+    states = undoing.revert(host, journal)
+    assert {(state.name, state.outcome) for state in states} == {
+        ("kernel", "drifted"),
+        ("kernel", "reverted"),
+        ("more", "drifted"),
+        ("more", "reverted"),
+    }
+    assert (root / "proc/sys/vm/swappiness").read_text() == "33\n"
+    assert (root / "etc/sysctl.d/10-y.conf").read_text() == "vm.dirty_ratio = 7\n"
+    assert (root / "proc/sys/kernel/shmmni").read_text() == "4096\n"
+
+
+def test_what_says_keep_stays_and_says_so(root: Path, journal: UndoJournal) -> None:
+    host = host_in(root)
+    keep = tuning("sysctl", "kept", keep=True, settings={"vm.swappiness": "10"})
+    run(host, journal).apply((keep, MORE))
+    assert [(state.name, state.outcome, state.keep) for state in undoing.kept(journal)] == [("kept", "kept", True)]
+    undoing.revert(host, journal)
+    assert (root / "proc/sys/vm/swappiness").read_text() == "10\n"
+    assert (root / "proc/sys/vm/dirty_ratio").read_text() == "20\n"
+
+
+def test_what_says_keep_is_undone_with_a_transaction_that_failed(root: Path, journal: UndoJournal) -> None:
+    before = picture(root)
+    keep = tuning("sysctl", "kept", keep=True, settings={"vm.swappiness": "10"})
+    missing = tuning("sysctl", "missing", settings={"vm.no_such_thing": "1"})
+    states = run(host_in(root), journal).apply((keep, missing))
+    assert [(state.name, state.outcome) for state in states] == [("missing", "refused"), ("kept", "reverted")]
+    assert picture(root) == before
+
+
+def test_a_unit_that_takes_the_change_up_is_restarted_after_it_and_after_its_undoing(
+    root: Path, journal: UndoJournal
+) -> None:
+    from proveout.dsl.tuning.facts import UnitFact
+
+    seen: list[str] = []
+    units = StubUnits(tuned=UnitFact(active=True, enabled=True))
+    act = units.act
+
+    def noted(unit: str, verb: str) -> None:
+        seen.append((root / "proc/sys/vm/swappiness").read_text().strip())
+        act(unit, verb)
+
+    units.act = noted  # type: ignore[method-assign]
+    host = host_in(root, units=units)
+    change = tuning("sysctl", restart="tuned.service", settings={"vm.swappiness": "10"})
+    assert [state.outcome for state in run(host, journal).apply((change,))] == ["applied"]
+    undoing.revert(host, journal)
+    assert units.done == ["restart tuned.service", "restart tuned.service"]
+    assert seen == ["10", "60"]
+
+
+@pytest.mark.parametrize("place", ["/etc", "/etc/sysctl.d"])
+def test_a_link_on_the_way_is_not_followed(place: str, root: Path, journal: UndoJournal, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (root / place.lstrip("/")).rename(elsewhere)
+    (root / place.lstrip("/")).symlink_to(elsewhere)
+    before = picture(elsewhere)
+    (state,) = run(host_in(root), journal).apply((MORE,))
+    assert state.outcome == "refused"
+    assert "is a symbolic link or no folder" in state.lines[0]
+    assert picture(elsewhere) == before
+
+
+def test_a_full_disk_keeps_anything_from_being_changed(
+    root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = picture(root)
+
+    def full(*_args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(UndoJournal, "_open", full)
+    (state,) = run(host_in(root), journal).apply((SYSCTLS,))
+    assert state.outcome == "failed"
+    assert "the originals cannot be kept" in state.lines[0]
+    assert picture(root) == before
+
+
+def test_unknown_operations_are_refused(root: Path, journal: UndoJournal) -> None:
+    unknown = Tuning(name="x", operation="format_everything", hosts=("h",), parameters=())
+    (state,) = run(host_in(root), journal).apply((unknown,))
+    assert state.outcome == "refused"
+    assert "no tuning operation is called 'format_everything'" in state.lines[0]

@@ -1,0 +1,108 @@
+"""A host in a folder, for the tests of tuning: kernel attributes are plain files there, units are a table, tools are noted and answered.
+
+What it does not prove: that the kernel takes a value, that systemd obeys. The tests that need this are elsewhere (network namespaces), or
+cannot be had on a host without systemd.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from proveout.agent.policy import Policy, Tool
+from proveout.agent.tasks import TaskFault
+from proveout.agent.tuning.host import Host
+from proveout.dsl.plan import Tuning
+from proveout.dsl.tuning.facts import Output, UnitFact
+from proveout.dsl.tuning.operation import Operation
+from proveout.dsl.tuning.table import OPERATIONS
+from proveout.dsl.values import to_values
+
+POLICY = Policy(
+    source="/etc/proveout/policy.yaml",
+    sysctl=("vm.*", "net.*", "kernel.*"),
+    units=("tuned.service", "irqbalance.service", "multipathd.service"),
+    paths=("/etc/sysctl.d", "/etc/app", "/etc/security/limits.d", "/sys/devices", "/sys/kernel/mm"),
+    tools=(Tool(path="/usr/bin/reload", arguments=("*",)),),
+    validators=(("app-check", ("/usr/bin/app-check", "{file}")),),
+)
+
+
+class StubUnits:
+    """Units in a table; what is done to them is noted."""
+
+    def __init__(self, **units: UnitFact) -> None:
+        self.units: dict[str, UnitFact] = {f"{name}.service": unit for name, unit in units.items()}
+        self.done: list[str] = []
+        self.broken: set[str] = set()
+
+    def fact(self, unit: str) -> UnitFact | None:
+        return self.units.get(unit)
+
+    def act(self, unit: str, verb: str) -> None:
+        self.done.append(f"{verb} {unit}")
+        if verb in self.broken:
+            raise TaskFault("fault", f"systemctl {verb} -- {unit} failed with exit code 1")
+        now = self.units[unit]
+        if verb in ("start", "stop", "restart"):
+            self.units[unit] = replace(now, active=verb != "stop")
+        if verb in ("enable", "disable"):
+            self.units[unit] = replace(now, enabled=verb == "enable")
+
+
+class StubTools:
+    """Programs that note how they were started, and answer with what the test has put there."""
+
+    def __init__(self, **answers: Output) -> None:
+        self.done: list[tuple[str, ...]] = []
+        self.answers = answers
+
+    def run(self, argv: Sequence[str]) -> Output:
+        self.done.append(tuple(argv))
+        return self.answers.get(Path(argv[0]).name.replace("-", "_"), Output(code=0, text=""))
+
+
+def put(root: Path, path: str, text: str, mode: int = 0o644) -> Path:
+    """A file of the host."""
+    file = root / path.lstrip("/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(mode)
+    return file
+
+
+def host_in(
+    root: Path, *, policy: Policy = POLICY, units: StubUnits | None = None, tools: StubTools | None = None
+) -> Host:
+    """A host whose files lie beneath `root`."""
+    scratch = root.parent / "scratch"
+    scratch.mkdir(exist_ok=True)
+    return Host(policy=policy, root=root, scratch=scratch, units=units or StubUnits(), tools=tools or StubTools())
+
+
+def tuning(kind: str, name: str = "", *, keep: bool = False, restart: str = "", **fields: object) -> Tuning:
+    """A compiled tuning; `fields` are the operation's."""
+    model: type[Operation] = OPERATIONS[kind]
+    parameters = to_values(model.model_validate(fields))
+    return Tuning(name=name or kind, operation=kind, hosts=("h",), parameters=parameters, keep=keep, restart=restart)
+
+
+def picture(root: Path) -> dict[str, tuple[object, ...]]:
+    """Everything beneath `root`: path -> (mode, owner, group, content, extended attributes)."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted(root.rglob("*")):
+        status = path.lstat()
+        content = path.read_bytes() if stat.S_ISREG(status.st_mode) else b""
+        xattrs = {name: os.getxattr(path, name) for name in os.listxattr(path)} if path.is_file() else {}
+        mtime = status.st_mtime_ns if path.is_file() and not _is_kernels(root, path) else 0
+        found[str(path.relative_to(root))] = (
+            status.st_mode, status.st_uid, status.st_gid, content.strip() if _is_kernels(root, path) else content, xattrs, mtime,
+        )  # fmt: skip
+    return found
+
+
+def _is_kernels(root: Path, path: Path) -> bool:
+    return path.relative_to(root).parts[0] in ("proc", "sys")
