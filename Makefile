@@ -11,14 +11,19 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-COMPILED := agent/drivers/postgres_native.pyx agent/load/turns_native.pyx agent/drivers/native_build.py
+COMPILED := agent/drivers/postgres_native.pyx agent/drivers/postgres_native.pxd agent/load/turns_native.pyx \
+	agent/drivers/native_build.py
 PLAN ?= plans/hlr-cache-embedded.yaml
+CUT ?= client2@baseline:15
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.run  ## Run the main job (PLAN=… for another plan)
 	$(BIN)/proveout run $(PLAN)
+
+lab: $(VENV)/.run  ## Run plans/netns-lab.yaml on hosts made of network namespaces, as root (CUT= leaves the cables alone)
+	$(BIN)/python docs/lab/lab.py run $(if $(CUT),--cut $(CUT))
 
 test: $(VENV)/.dev  ## Run the tests
 	$(BIN)/python -m pytest
@@ -32,6 +37,9 @@ check: $(VENV)/.dev  ## Lint, format, types, layers, generated stubs
 
 bench: $(VENV)/.dev  ## Run the benchmarks: ours and the peer in one run, ratios
 	$(BIN)/python benchmarks/all.py
+
+soak: $(VENV)/.dev  ## The long tests of reliability: 10,000 seeds, hundreds of kills, cuts and retries (about an hour)
+	$(BIN)/python tests/soak/soak.py
 
 docs: $(VENV)/.dev  ## Build the site of the guide and the reference into build/site; links that lead nowhere fail it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
@@ -57,4 +65,4 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt $(COMPILED)
 	$(PIP) --editable ".[dev]"
 	@touch $@ $(VENV)/.run
 
-.PHONY: help run test check bench docs stubs clean
+.PHONY: help run lab test check bench soak docs stubs clean

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import sqlite3
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ class Admission:
         self.waiting += 1
         try:
             while answer is None:
-                answer = self._find(hello)
+                answer = self._find_or_say(hello)
                 if answer is None and self.session is not None:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self.session.ended.wait(), LOOK_AGAIN_S)
@@ -85,6 +86,13 @@ class Admission:
         if not hello.run_id or hello.epoch < 1:
             return "the run has no name or no epoch"
         return None
+
+    def _find_or_say(self, hello: Hello) -> Session | Refused | None:
+        """`_find`; who cannot be noted cannot be served, or a coordinator before him could come back."""
+        try:
+            return self._find(hello)
+        except (sqlite3.Error, OSError) as error:
+            return Refused(reason=f"the agent cannot write its state directory: {error}")
 
     def _find(self, hello: Hello) -> Session | Refused | None:
         """The answer to a Hello as things are now; None while another session is about to end."""

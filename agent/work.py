@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,7 @@ class Work:
         """Run the handler to its end, or to the end of what it is given."""
         if self._cause is not None:
             return TaskFailed(key=self.key, error=self._cause)
-        self._job = asyncio.ensure_future(_awaited(handler(self, spec)))
+        self._job = asyncio.ensure_future(_handled(handler, self, spec))
         late = f"the task did not end within its deadline of {deadline_s:g} s"
         timer = asyncio.get_running_loop().call_later(deadline_s, self.stop, "timeout", late)
         stopped = asyncio.ensure_future(self._stopped.wait())
@@ -168,5 +168,6 @@ class Work:
         return TaskFailed(key=self.key, error=error)
 
 
-async def _awaited(result: Awaitable[TaskResult]) -> TaskResult:
-    return await result
+async def _handled(handler: Handler, work: Work, spec: Any) -> TaskResult:
+    """Call the handler in its task, so that one which is cancelled before it begins leaves nothing that was not awaited."""
+    return await handler(work, spec)

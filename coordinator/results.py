@@ -39,6 +39,7 @@ from proveout.proto.events import (
     StageStarted,
     Stamped,
     SystemUp,
+    TuningSeen,
     VerdictReached,
 )
 
@@ -106,6 +107,7 @@ class RunResults:
     stages: Mapping[str, StageResult] = field(default_factory=dict)
     propagations: tuple[PropagationCompared, ...] = ()
     invariants: tuple[InvariantsSeen, ...] = ()
+    tunings: tuple[TuningSeen, ...] = ()
     verdicts: tuple[VerdictReached, ...] = ()
     lost: tuple[AgentLost, ...] = ()
     notices: tuple[Notice, ...] = ()
@@ -149,6 +151,8 @@ def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # no
             return replace(results, propagations=(*others, event))
         case InvariantsSeen():
             return replace(results, invariants=(*results.invariants, event))
+        case TuningSeen():
+            return replace(results, tunings=(*results.tunings, event))
         case VerdictReached():
             reached = tuple(item for item in results.verdicts if item.id != event.id)
             return replace(results, verdicts=(*reached, event))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from proveout.coordinator import samples, scheduler
+from proveout.coordinator.dial import AgentUnreachable
 from proveout.coordinator.eventcodec import plan_data
 from proveout.coordinator.exchange import (
     AgentGone,
@@ -64,6 +65,8 @@ from proveout.proto.messages import Endpoint, Hello, LogLine, Sample, Start, Tas
 
 Listener = Callable[[Stamped], None]
 _HURRIED_CLOSE_S = 1.0
+_BACK_S = 20.0
+_LOOK_AGAIN_S = 0.5
 _DIALS_AT_ONCE = 64
 """A clock is measured while it is dialled, and a thousand TLS handshakes at once would make every exchange wait for all others."""
 
@@ -111,11 +114,13 @@ class _Loop:
         self._inbox: asyncio.Queue[SessionEvent | Input] = asyncio.Queue()
         self._fabric = LocalFabric(policy=sitting.policy) if any(host.is_local for host in self._plan.hosts) else None
         self._sessions: dict[str, AgentSession] = {}
+        self._boots: dict[str, str] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._gathering: samples.Gathering | None = None
         self._meters: Meters | None = None
         self._dials: set[asyncio.Task[None]] = set()
         self._dialling = asyncio.Semaphore(_DIALS_AT_ONCE)
+        self._met: set[str] = set()
         self._broken: StorageFailed | None = None
         self._bug: BaseException | None = None
         self._ended: RunFinished | None = None
@@ -272,7 +277,7 @@ class _Loop:
     def _iterate(self, command: Gather | StartLoads | Summarise | Forget) -> None:
         match command:
             case Gather(id=identity, hosts=hosts, captures=names):
-                self._gathering = samples.Gathering(id=identity, hosts=hosts, names=names)
+                self._gathering = samples.Gathering(id=identity, hosts=hosts, names=names, boots=self._boots)
                 self._meters = Meters(self._gathering)
             case StartLoads(loads=loads, in_s=in_s):
                 self._start(loads, in_s)
@@ -324,14 +329,13 @@ class _Loop:
             version=self._sitting.version,
         )
         try:
-            async with self._dialling:
-                address, credentials = await self._reach(host)
-                inbox = cast("asyncio.Queue[SessionEvent]", self._inbox)
-                session = await connect(host, address, credentials, hello, inbox)
+            session = await self._connect(host, hello)
         except (ProveoutError, OSError) as fault:
             self._inbox.put_nowait(AgentGone(at_s=time.monotonic(), host=host, reason=str(fault)))
             return
         self._sessions[host] = session
+        self._boots[host] = str(dict(session.welcome.facts).get("boot_id", ""))
+        self._met.add(host)
         welcome, clock = session.welcome, session.clock
         up = AgentUp(
             host=host,
@@ -343,6 +347,21 @@ class _Loop:
             facts=dict(welcome.facts),
         )
         self._inbox.put_nowait(AgentReady(at_s=time.monotonic(), up=up))
+
+    async def _connect(self, host: str, hello: Hello) -> AgentSession:
+        """A session with a host's agent. One that was there before and is gone may be starting anew: it is waited for."""
+        until_s = time.monotonic() + _BACK_S
+        while True:
+            try:
+                async with self._dialling:
+                    address, credentials = await self._reach(host)
+                    inbox = cast("asyncio.Queue[SessionEvent]", self._inbox)
+                    return await connect(host, address, credentials, hello, inbox)
+            except AgentUnreachable as fault:
+                back = host in self._met and not self._plan.host(host).is_local
+                if not (fault.gone and back and time.monotonic() < until_s):
+                    raise
+                await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _reach(self, host: str) -> tuple[str, Credentials]:
         """Address and credentials of a host's agent; a local one is started."""

@@ -38,6 +38,7 @@ class Gathering:
     hosts: Mapping[str, str]
     names: Mapping[str, str]
     clocks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    boots: Mapping[str, str] = field(default_factory=dict)
     t0_ns: int = 0
     started_unix_s: float = 0.0
     seconds: dict[str, Seconds] = field(default_factory=dict)
@@ -133,6 +134,7 @@ def summarise(
         t0_ns=gathering.t0_ns,
         started_unix_s=gathering.started_unix_s,
         lost=gathering.lost({**loads, **captures}),
+        boots=gathering.boots,
     )
 
 

@@ -8,6 +8,7 @@ coming back is where one left.
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -24,6 +25,7 @@ from proveout.tui.screens.ask import HelpScreen
 from proveout.tui.screens.compared import ComparedScreen
 from proveout.tui.screens.form import DEBOUNCE_S, FormScreen
 from proveout.tui.screens.home import HomeScreen, Wanted
+from proveout.tui.text import terminal_colours
 
 FRAMES_PER_S = 5.0
 HELP = """\
@@ -74,7 +76,7 @@ class HomeApp(App[Choice | None]):
         *,
         debounce_s: float = DEBOUNCE_S,
     ) -> None:
-        super().__init__()
+        super().__init__(ansi_color=terminal_colours(os.environ))
         self.debounce_s = debounce_s
         self.desk, self.view, self.place = desk, view or HomeView(), place or Place()
         self._stale = True

@@ -38,6 +38,11 @@ class NativeBuildHook(BuildHookInterface[Any]):
             build_data["artifacts"].append(target)
 
 
+def root_of(source: Path) -> Path:
+    """Where the packages begin that a source's `cimport`s are found in."""
+    return next(folder.parent for folder in source.absolute().parents if folder.name == "proveout")
+
+
 def compiled(source: Path, target: Path) -> str | None:
     """Compile `source` to `target`; why not, when it cannot be."""
     include = Path(sysconfig.get_path("include"))
@@ -48,7 +53,7 @@ def compiled(source: Path, target: Path) -> str | None:
         c_file, made = Path(folder, f"{source.stem}.c"), Path(folder, target.name)
         flags = ["-O2", "-fPIC", "-shared", "-fno-strict-aliasing", "-DNDEBUG", f"-I{include}"]
         for argv in (
-            [sys.executable, "-m", "cython", "-3", str(source), "-o", str(c_file)],
+            [sys.executable, "-m", "cython", "-3", "-I", str(root_of(source)), str(source), "-o", str(c_file)],
             [compiler, *flags, str(c_file), "-o", str(made)],
         ):
             try:

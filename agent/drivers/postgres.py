@@ -291,7 +291,7 @@ def encoder(oids: Sequence[int]) -> Encode:
 def decoders(oids: Sequence[int], statement: Statement, *, binary: bool) -> tuple[Callable[[bytes], Any], ...]:
     """A function per column from the bytes of a value to it."""
     if binary:
-        return tuple(_integer if oid in _INTEGERS else _decode for oid in oids)
+        return tuple(binary_integer if oid in _INTEGERS else _decode for oid in oids)
     if not statement.columns:
         return described_columns(oids)
     return tuple(int if kind is int else _decode for kind in statement.columns)
@@ -301,7 +301,8 @@ def _text(value: Any) -> bytes | None:
     return None if value is None else str(value).encode()
 
 
-def _integer(value: bytes) -> int:
+def binary_integer(value: bytes) -> int:
+    """An integer as the server sends it in binary, of any size."""
     return int.from_bytes(value, "big", signed=True)
 
 

@@ -5,14 +5,14 @@ Importing it raises ImportError where that was not built: then `postgres.WireSes
 
 from __future__ import annotations
 
-from proveout.agent.drivers.postgres import OnLibpq, PostgresSession, failure_of, kinds_of
+from proveout.agent.drivers.postgres import OnLibpq, PostgresSession, binary_integer, failure_of, kinds_of
 from proveout.agent.drivers.postgres_native import Prepared, Wire
-from proveout.agent.drivers.postgres_wire import Failures, around, gone, rows_of, send_rest
-from proveout.dsl.workloads.base import Row, Statement
+from proveout.agent.drivers.postgres_wire import Failures, around, gone, send_rest
+from proveout.dsl.workloads.base import Statement
 
 
 class NativeSession(OnLibpq, Wire):
-    """A `PolledSession`; `send`, `receive` and `exchange` are compiled."""
+    """A `PolledSession`; `send`, `receive`, `exchange` and `rows` are compiled."""
 
     __slots__ = ("_libpq",)
 
@@ -25,8 +25,5 @@ class NativeSession(OnLibpq, Wire):
         prepared = self._libpq.prepare(statement)
         kinds = tuple(kinds_of(prepared))
         head, tail = around(prepared.name, kinds, prepared.result_format)
-        return Prepared(statement, head, kinds, tail, prepared.decoders)
-
-    def rows(self) -> list[Row]:
-        """Decode the rows of the last answer."""
-        return rows_of(self.answer(), self.sent.decoders) if self.sent is not None else []
+        decoders = tuple(None if decode is binary_integer else decode for decode in prepared.decoders)
+        return Prepared(statement, head, kinds, tail, decoders)

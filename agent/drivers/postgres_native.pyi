@@ -2,18 +2,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proveout.agent.drivers.base import StatementFailure
-from proveout.dsl.workloads.base import Statement
+from proveout.dsl.workloads.base import Row, Statement
 
 class Prepared:
     statement: Statement
-    decoders: tuple[Callable[[bytes], Any], ...]
+    decoders: tuple[Callable[[bytes], Any] | None, ...]
     def __init__(
         self,
         statement: Statement,
         head: bytes,
         parameters: tuple[str | None, ...],
         tail: bytes,
-        decoders: tuple[Callable[[bytes], Any], ...],
+        decoders: tuple[Callable[[bytes], Any] | None, ...],
     ) -> None: ...
 
 class Wire:
@@ -29,4 +29,4 @@ class Wire:
     def send(self, prepared: Prepared, arguments: Sequence[Any]) -> None: ...
     def receive(self) -> bool: ...
     def exchange(self, prepared: Prepared, arguments: Sequence[Any]) -> bool: ...
-    def answer(self) -> bytes: ...
+    def rows(self) -> list[Row]: ...

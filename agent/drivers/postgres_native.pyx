@@ -2,28 +2,33 @@
 """The hot path of `postgres_wire` compiled: Bind, Execute and Sync out, the answer in, without a Python object per message.
 
 Flow: `prepared(…)` keeps what every message of a statement has in common -> `exchange` writes the arguments between that
-into one buffer, sends, and reads into another -> the answer is walked in place. Only what is rare leaves this module:
-rows that a transaction decodes (`answer`), and errors (`fail`). The socket is non-blocking, so the GIL is kept.
+into one buffer, sends, and reads into another -> the answer is walked in place, and its rows, where a transaction wants
+them, decoded out of it. Only what is rare leaves this module: errors (`fail`). The socket is non-blocking, so the GIL is kept.
 
 Same behaviour as `postgres_wire.WireSocket`, which takes over where this module was not built; the same tests run on both.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove, strerror
-from posix.unistd cimport read, write
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 
 cdef enum:
     COMMAND_COMPLETE = 0x43  # C
+    DATA_ROW = 0x44  # D
     ERROR = 0x45  # E
     READY = 0x5A  # Z
     OUT_BYTES = 512
     IN_BYTES = 4096
     MESSAGE_MAX = 1 << 30  # the server's own limit
-    PARAMETERS_MAX = 160  # an INSERT of fifteen order lines has 135
+
+
+cdef extern from "sys/socket.h":
+    ssize_t c_send "send"(int fd, const void* data, size_t size, int flags) nogil
+    ssize_t recv(int fd, void* data, size_t size, int flags) nogil
+    int MSG_DONTWAIT, MSG_NOSIGNAL
 
 
 cdef inline void put32(uint8_t* at, uint32_t value) noexcept:
@@ -38,14 +43,10 @@ cdef inline uint32_t get32(const uint8_t* at) noexcept:
 
 
 cdef class Prepared:
-    """A statement that libpq has prepared. `parameters` are struct's "h", "i", "I" or "q", or None for text."""
+    """A statement that libpq has prepared. `parameters` are struct's "h", "i", "I" or "q", or None for text.
 
-    cdef readonly object statement
-    cdef readonly tuple decoders
-    cdef bytes head, tail
-    cdef int count
-    cdef uint8_t sizes[PARAMETERS_MAX]  # bytes of an integer; 0 = text
-    cdef bint unsigned[PARAMETERS_MAX]
+    `decoders`: of each column a function from its bytes to the value, or None for a binary integer.
+    """
 
     def __init__(self, object statement, bytes head, tuple parameters, bytes tail, tuple decoders):
         if len(parameters) > PARAMETERS_MAX:
@@ -64,16 +65,6 @@ cdef class Wire:
     when `told` (or None) was the server's last word; `room(fd, rest)` sends what the kernel's buffer did not take.
     """
 
-    cdef public long count
-    cdef int fd
-    cdef object fail, lost, room, failure
-    cdef readonly Prepared sent
-    cdef uint8_t* out
-    cdef size_t out_size
-    cdef uint8_t* data
-    cdef size_t size, filled, at, end
-    cdef long tag
-
     def __cinit__(self):
         self.out = <uint8_t*>malloc(OUT_BYTES)
         self.data = <uint8_t*>malloc(IN_BYTES)
@@ -89,35 +80,43 @@ cdef class Wire:
         free(self.out)
         free(self.data)
 
-    cpdef send(self, Prepared prepared, object arguments):
+    def send(self, Prepared prepared not None, object arguments):
         """Send one statement."""
-        cdef size_t length = self.message(prepared, arguments if type(arguments) is tuple else tuple(arguments))
+        self.put(prepared, arguments if type(arguments) is tuple else tuple(arguments))
+
+    def receive(self):
+        """Read what is there; whether the answer is complete."""
+        return self.get()
+
+    def exchange(self, Prepared prepared not None, object arguments):
+        """`send`, then `receive` at once."""
+        self.put(prepared, arguments if type(arguments) is tuple else tuple(arguments))
+        return self.get()
+
+    cdef bint put(self, Prepared prepared, tuple arguments) except -1:
+        cdef size_t length = self.message(prepared, arguments)
         self.sent = prepared
-        cdef ssize_t written = write(self.fd, self.out, length)
+        cdef ssize_t written = c_send(self.fd, self.out, length, MSG_DONTWAIT | MSG_NOSIGNAL)
         if written == <ssize_t>length:
-            return
+            return True
         if written < 0:
             if errno != EAGAIN and errno != EINTR:
                 raise self.lost(strerror(errno).decode(), None)
             written = 0
         self.room(self.fd, PyBytes_FromStringAndSize(<char*>self.out + written, length - written))
+        return True
 
-    cpdef bint exchange(self, Prepared prepared, object arguments) except -1:
-        """`send`, then `receive` at once."""
-        self.send(prepared, arguments)
-        return self.receive()
-
-    cpdef bint receive(self) except -1:
-        """Read what is there; whether the answer is complete."""
+    cdef bint get(self) except -1:
         cdef ssize_t got
         if self.end:  # the answer before this one ended here; a notice may have come after it
-            memmove(self.data, self.data + self.end, self.filled - self.end)
+            if self.filled > self.end:
+                memmove(self.data, self.data + self.end, self.filled - self.end)
             self.filled -= self.end
             self.at = self.end = 0
         if self.filled == self.size:
             self.grow()
         while True:
-            got = read(self.fd, self.data + self.filled, self.size - self.filled)
+            got = recv(self.fd, self.data + self.filled, self.size - self.filled, MSG_DONTWAIT)
             if got > 0:
                 break
             if got == 0:
@@ -129,9 +128,49 @@ cdef class Wire:
         self.filled += got
         return self.walk()
 
-    def answer(self):
-        """The bytes of the last answer."""
-        return PyBytes_FromStringAndSize(<char*>self.data, self.end)
+    cdef bint first(self, Py_ssize_t wanted, list kept) except -1:
+        """Append the leading values of the last answer's first row; whether there was one with so many."""
+        cdef size_t at = 0
+        cdef uint32_t size
+        cdef tuple decoders = self.sent.decoders
+        while at < self.end and self.data[at] != DATA_ROW:
+            at += 1 + get32(self.data + at + 1)
+        if at >= self.end or len(decoders) < wanted:
+            return False
+        at += 7
+        for column in range(wanted):
+            size = get32(self.data + at)
+            kept.append(self.value(at + 4, size, decoders[column]))
+            at += 4 + (0 if size == 0xFFFFFFFF else size)
+        return True
+
+    def rows(self):
+        """The rows of the last answer, decoded."""
+        cdef size_t at = 0
+        cdef list rows = []
+        if self.sent is not None:
+            while at < self.end:
+                if self.data[at] == DATA_ROW:
+                    rows.append(self.row(at + 7, self.sent.decoders))
+                at += 1 + get32(self.data + at + 1)
+        return rows
+
+    cdef tuple row(self, size_t at, tuple decoders):
+        """One DataRow's values, from its first column on."""
+        cdef list values = []
+        cdef uint32_t size
+        for decode in decoders:
+            size = get32(self.data + at)
+            values.append(self.value(at + 4, size, decode))
+            at += 4 + (0 if size == 0xFFFFFFFF else size)
+        return tuple(values)
+
+    cdef object value(self, size_t at, uint32_t size, object decode):
+        if size == 0xFFFFFFFF:
+            return None
+        if decode is None:
+            return integer(self.data + at, size)
+        return decode(PyBytes_FromStringAndSize(<char*>self.data + at, size))
 
     cdef int grow(self) except -1:
         cdef uint8_t* larger = <uint8_t*>realloc(self.data, self.size * 2)
@@ -236,6 +275,15 @@ cdef class Wire:
             raise MemoryError
         self.out, self.out_size = larger, need * 2
         return 0
+
+
+cdef inline int64_t integer(const uint8_t* at, uint32_t size) noexcept:
+    """A signed integer of at most 8 bytes, the highest first."""
+    cdef int64_t value = <int8_t>at[0] if size else 0
+    cdef uint32_t i
+    for i in range(1, size):
+        value = <int64_t>(<uint64_t>value << 8) | at[i]
+    return value
 
 
 cdef long affected(const uint8_t* tag, size_t length) noexcept:

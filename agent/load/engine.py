@@ -25,8 +25,8 @@ from proveout.agent.load.recorder import Recorder
 from proveout.agent.load.terminal import RETRIES_MAX, Terminal
 from proveout.agent.load.timer import Timer
 from proveout.agent.load.transaction import ERROR, RETRY, ROLLED_BACK, rolled_back
-from proveout.agent.load.turns import SETTLE, TICK, WAIT, turns
-from proveout.dsl.workloads.base import Body, Outcome
+from proveout.agent.load.turns import SETTLE, TICK, again, first, serve
+from proveout.dsl.workloads.base import Outcome
 
 DRAIN_POLL_S = 0.05
 DRAIN_S = 0.4
@@ -66,7 +66,7 @@ class PolledLoop:
         self._timer = Timer()
         self._armed_ns = 0
         self._due: list[tuple[int, int, Terminal]] = []
-        self._limit_ns = 1
+        self.limit_ns = 1
         self._epoll = select.epoll()
         for fd in (ticker.control(), self._timer.fileno(), reconnector.fileno()):
             self._epoll.register(fd, select.EPOLLIN)
@@ -81,22 +81,10 @@ class PolledLoop:
 
     def run(self) -> None:
         """Run the windows; returns when the ticker says that the load is over."""
-        poll, terminal_of = self._epoll.poll, self._terminals.get
         self._plan_starts()
-        while self._limit_ns:
-            for fd, _ in poll():
-                terminal = terminal_of(fd)
-                if terminal is None:
-                    self._woken(fd)
-                    continue
-                try:
-                    end = turns(terminal, self._limit_ns)
-                    if end != WAIT and not self._ended(terminal, end):
-                        return
-                except StatementFailure as failure:
-                    self._failed(terminal, failure)
+        serve(self._epoll, self._terminals, self)
 
-    def _ended(self, terminal: Terminal, end: int) -> bool:
+    def ended(self, terminal: Terminal, end: int) -> bool:
         """A turn has ended with a transaction; False when the load is over."""
         now = terminal.ended_ns
         if end == SETTLE:
@@ -150,7 +138,7 @@ class PolledLoop:
             if failure.kind is FailureKind.LOST and not terminal.rolling_back:
                 self.unknown.append(terminal.kind.number)
             return True
-        if ending(terminal.body, terminal.session) == Outcome.COMMIT:
+        if ending(terminal) == Outcome.COMMIT:
             self.committed_late.append(terminal.kind.number)
         return True
 
@@ -174,7 +162,7 @@ class PolledLoop:
         One timer, set ten times a second under closed arrival: a timeout given to epoll would set one at every wait,
         which on a virtual machine costs a microsecond.
         """
-        first = min(self._due[0][0], self._limit_ns) if self._due else self._limit_ns
+        first = min(self._due[0][0], self.limit_ns) if self._due else self.limit_ns
         if first != self._armed_ns:
             self._timer.arm(first)
             self._armed_ns = first
@@ -182,7 +170,7 @@ class PolledLoop:
     def _fire(self) -> None:
         """The timer: tick, begin what is due, or ask for the connection that a terminal has lost."""
         due, self._armed_ns = self._due, -1
-        if (now := time.monotonic_ns()) >= self._limit_ns and not self._tick(now):
+        if (now := time.monotonic_ns()) >= self.limit_ns and not self._tick(now):
             return
         while due and due[0][0] <= (now := time.monotonic_ns()):
             when, _, terminal = heapq.heappop(due)
@@ -217,21 +205,10 @@ class PolledLoop:
 
     def _begin(self, terminal: Terminal, intended_ns: int, now: int) -> None:
         """Draw a transaction and send its first statement."""
-        kind = terminal.kind = terminal.next_kind()
+        terminal.kind = terminal.next_kind()
         terminal.intended_ns, terminal.started_ns = intended_ns, now
         terminal.busy = True
-        inputs = terminal.inputs = kind.inputs()
-        if kind.bare:
-            terminal.body = None
-            terminal.session.send(kind.prepared, inputs[1])
-        else:
-            self._first_step(terminal)
-
-    def _first_step(self, terminal: Terminal) -> None:
-        """Begin the body on the inputs that were drawn for it: those of the attempt before, in a retry."""
-        body = terminal.body = terminal.kind.start(terminal.inputs)
-        statement, arguments = next(body)
-        terminal.session.send(terminal.prepared[statement.name], arguments)
+        terminal.session.send(*first(terminal))
 
     def _too_late(self, terminal: Terminal) -> None:
         """Its transaction has ended when the load was over: it was not finished in time."""
@@ -243,11 +220,11 @@ class PolledLoop:
 
     def _tick(self, now: int) -> bool:
         """Let the worker pack; False when the load is over."""
-        self._limit_ns = self._ticker.tick(now)
+        self.limit_ns = self._ticker.tick(now)
         self._arm()
-        return self._limit_ns > 0
+        return self.limit_ns > 0
 
-    def _woken(self, fd: int) -> None:
+    def woken(self, fd: int) -> None:
         """Something else than a session is readable."""
         if fd == self._timer.fileno():
             self._fire()
@@ -264,9 +241,9 @@ class PolledLoop:
         try:
             yield
         except StatementFailure as failure:
-            self._failed(terminal, failure)
+            self.failed(terminal, failure)
 
-    def _failed(self, terminal: Terminal, failure: StatementFailure) -> None:
+    def failed(self, terminal: Terminal, failure: StatementFailure) -> None:
         """A statement failed: decide what the transaction comes to; inside BEGIN, roll back first."""
         now = time.monotonic_ns()
         if failure.kind is FailureKind.LOST or terminal.rolling_back:
@@ -299,7 +276,7 @@ class PolledLoop:
     def _settled(self, terminal: Terminal, outcome: int, now: int) -> None:
         """The failed transaction is over on the server: record it, or run it again."""
         terminal.rolling_back = False
-        if now >= self._limit_ns and not self._tick(now):
+        if now >= self.limit_ns and not self._tick(now):
             self._too_late(terminal)
             return
         if outcome == ROLLED_BACK:
@@ -308,11 +285,11 @@ class PolledLoop:
         try:
             if outcome == RETRY:
                 terminal.attempts += 1
-                self._first_step(terminal)
+                terminal.session.send(*again(terminal))
             else:
                 self._next(terminal, now)
         except StatementFailure as failure:
-            self._failed(terminal, failure)
+            self.failed(terminal, failure)
 
     def _lost(self, terminal: Terminal, failure: StatementFailure, now: int) -> None:
         """The connection is gone: the transaction under way is an error, and a new connection is asked for, after a pause."""
@@ -357,15 +334,17 @@ class PolledLoop:
         self._epoll.register(terminal.fd, select.EPOLLIN)
 
 
-def ending(body: Body | None, session: PolledSession) -> int | None:
-    """What a transaction comes to with the answer that `session` has; None when it wants another statement."""
-    if body is None:
-        return int(Outcome.COMMIT if session.count else Outcome.LOGICAL_FAILURE)
-    try:
-        body.send(session)
-    except StopIteration as stop:
-        return int(stop.value)
-    return None
+def ending(terminal: Terminal) -> int | None:
+    """What a transaction comes to with the answer that its session has; None when it wants another statement."""
+    if terminal.body is not None:
+        try:
+            terminal.body.send(terminal.session)
+        except StopIteration as stop:
+            return int(stop.value)
+        return None
+    if (script := terminal.kind.script) is not None:
+        return terminal.outcome if terminal.at > script.length else None
+    return int(Outcome.COMMIT if terminal.session.count else Outcome.LOGICAL_FAILURE)
 
 
 def cancel(sessions: Sequence[PolledSession | BlockingSession]) -> None:

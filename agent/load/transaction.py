@@ -1,8 +1,8 @@
 """Transactions made ready to be driven: what one terminal draws from, and BEGIN … COMMIT around bodies.
 
 Flow: workload -> per terminal one `Kind` per transaction type, bound to that terminal's keys -> `mix(…)`, the endless
-draw by weight -> engine. The engine knows three shapes only: a bare request (`Kind.requests`), a generator that yields
-requests, and what a generator returns: an `Outcome`, or from `rolled_back` one of `RETRY`, `ERROR` and `ROLLED_BACK`.
+draw by weight -> engine. The engine knows three shapes only: a bare request (`Kind.bare`), steps (`Kind.script`), and a
+generator that yields requests and returns an `Outcome`, or from `rolled_back` one of `RETRY`, `ERROR` and `ROLLED_BACK`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from proveout.agent.load.turns import KindState, Times
+from proveout.agent.load.turns import KindState, Script, Times
 from proveout.dsl.workloads.base import Body, Dialect, Outcome, Request, Statement, TransactionType, WorkloadKind
 
 RETRY, ERROR, ROLLED_BACK = 2, 3, 4
@@ -39,11 +39,11 @@ class Kind(KindState):
     """A transaction type of one terminal. `number` is its place in the workload.
 
     `inputs()` draws what a transaction is about: of a `bare` one the request to its one statement, `prepared` on the
-    terminal's session; `start(inputs)` gives the generator of it. `bracketed` transactions run inside BEGIN … COMMIT.
+    terminal's session; of one in steps their drawn values, for its `script`. `start(inputs)` gives the generator of any. `bracketed` transactions run inside BEGIN … COMMIT.
     `times` are the recorder's for its two outcomes.
     """
 
-    __slots__ = ("_statement", "bracketed", "number")
+    __slots__ = ("_begin", "_statement", "_steps", "bracketed", "number")
 
     def __init__(self, number: int, kind: TransactionType, keys: Any, times: Sequence[Times]) -> None:
         super().__init__(times)
@@ -51,17 +51,28 @@ class Kind(KindState):
         self.bracketed = not kind.single
         self._statement = kind.statements[0].name
         self.bare = kind.single and kind.bare
+        self._steps = () if kind.single else kind.steps
+        self._begin = begin_of(kind)
         self.inputs = kind.inputs(keys)
         self.start = kind.body if kind.single else in_transaction(kind)
 
     def bind(self, prepared: dict[str, Any]) -> None:
         """The terminal has a session (another one): its prepared statements by name."""
         self.prepared = prepared[self._statement]
+        if self._steps:
+            steps = [(prepared[s.statement.name], s.places, s.keeps, s.least, s.most) for s in self._steps]
+            begin, commit, rollback = (prepared[statement.name] for statement in (self._begin, COMMIT, ROLLBACK))
+            self.script = Script(begin, commit, rollback, steps)
+
+
+def begin_of(kind: TransactionType) -> Statement:
+    """The statement that begins it."""
+    return BEGIN_WRITE if any(s.changes for s in kind.statements) else BEGIN_READ
 
 
 def in_transaction(kind: TransactionType) -> Callable[[Any], Body]:
     """The kind's body between BEGIN and COMMIT; ROLLBACK after a logical failure."""
-    begin: Request = (BEGIN_WRITE if any(s.changes for s in kind.statements) else BEGIN_READ, ())
+    begin: Request = (begin_of(kind), ())
     commit: Request = (COMMIT, ())
     rollback: Request = (ROLLBACK, ())
     body = kind.body

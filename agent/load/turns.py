@@ -8,6 +8,8 @@ transaction of a `restless` terminal (closed arrival, no thinking) at once, at m
 - TICK: a transaction has ended with `outcome`, at `limit_ns` or later, and is not recorded.
 Raises StatementFailure.
 
+`serve(epoll, terminals, loop)` waits, and gives every terminal (by its descriptor) that is readable its turn, until the load is over.
+
 After a send it reads the same connection again before anyone waits: on one machine the server has often answered by then,
 and half of the epoll calls go. pgbench does the same without a bound.
 """
@@ -19,10 +21,24 @@ import os
 from typing import TYPE_CHECKING
 
 from proveout.agent.load.turn_ends import NEXT, SETTLE, SPECULATION, TICK, WAIT
-from proveout.agent.load.turns_python import KindState, TerminalState, Times, turns
+from proveout.agent.load.turns_python import KindState, Script, TerminalState, Times, again, first, serve, turns
 
 if not TYPE_CHECKING and not os.environ.get("PROVEOUT_PURE_PYTHON"):
     with contextlib.suppress(ImportError):
-        from proveout.agent.load.turns_native import KindState, TerminalState, Times, turns
+        from proveout.agent.load.turns_native import KindState, Script, TerminalState, Times, serve, turns
 
-__all__ = ["NEXT", "SETTLE", "SPECULATION", "TICK", "WAIT", "KindState", "TerminalState", "Times", "turns"]
+__all__ = [
+    "NEXT",
+    "SETTLE",
+    "SPECULATION",
+    "TICK",
+    "WAIT",
+    "KindState",
+    "Script",
+    "TerminalState",
+    "Times",
+    "again",
+    "first",
+    "serve",
+    "turns",
+]

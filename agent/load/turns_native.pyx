@@ -3,17 +3,35 @@
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF
-from libc.stdint cimport int64_t
-from libc.stdlib cimport free, realloc
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport strerror
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
+from proveout.agent.drivers.postgres_native cimport Prepared, Wire
+
+from proveout.agent.drivers.base import StatementFailure
 from proveout.agent.load import turn_ends
 
 cdef extern from "Python.h":
     ctypedef enum PySendResult:
         PYGEN_RETURN, PYGEN_ERROR, PYGEN_NEXT
     PySendResult PyIter_Send(object body, object value, PyObject** result) except PYGEN_ERROR
+
+cdef extern from "sys/epoll.h" nogil:
+    ctypedef union epoll_data:
+        int fd
+    cdef struct epoll_event:
+        uint32_t events
+        epoll_data data
+    int epoll_wait(int epoll, epoll_event* events, int events_max, int timeout_ms)
+
+cdef enum:
+    EVENTS_MAX = 64
 
 cdef int WAIT = turn_ends.WAIT, NEXT = turn_ends.NEXT, SETTLE = turn_ends.SETTLE, TICK = turn_ends.TICK
 cdef int SPECULATION = turn_ends.SPECULATION
@@ -56,10 +74,72 @@ cdef class Times:
         return 0
 
 
+cdef class Script:
+    """See `turns_python.Script`."""
+
+    cdef object begin, commit, rollback
+    cdef list prepared, places
+    cdef readonly Py_ssize_t length
+    cdef int64_t* bounds  # of each step: least, most, keeps
+
+    def __cinit__(self, begin, commit, rollback, steps):
+        self.length = len(steps)
+        self.bounds = <int64_t*>malloc(3 * self.length * sizeof(int64_t))
+        if self.bounds == NULL:
+            raise MemoryError
+
+    def __init__(self, begin, commit, rollback, steps):
+        self.begin, self.commit, self.rollback = begin, commit, rollback
+        self.prepared, self.places = [], []
+        for i, (prepared, places, keeps, least, most) in enumerate(steps):
+            self.prepared.append(prepared)
+            self.places.append(places)
+            self.bounds[3 * i] = least
+            self.bounds[3 * i + 1] = most
+            self.bounds[3 * i + 2] = keeps
+
+    def __dealloc__(self):
+        free(self.bounds)
+
+    cdef bint met(self, Py_ssize_t step, TerminalState terminal, object session, Wire wire) except -1:
+        """Whether the answered step had the rows it needs; keeps of them what later ones need."""
+        cdef int64_t count = session.count if wire is None else wire.count
+        cdef int64_t* bounds = self.bounds + 3 * step
+        if not bounds[0] <= count <= bounds[1]:
+            return False
+        if bounds[2]:
+            if wire is not None:
+                return wire.first(bounds[2], terminal.kept)
+            rows = session.rows()
+            if not rows:
+                return False
+            terminal.kept.extend(rows[0][:bounds[2]])
+        return True
+
+    cdef tuple arguments(self, Py_ssize_t step, TerminalState terminal):
+        """Those of a step: from the values kept of earlier ones, and what is drawn for it."""
+        cdef tuple drawn = <tuple?>(<tuple?>terminal.inputs)[step]
+        cdef tuple places = <tuple>self.places[step]
+        cdef list kept = terminal.kept
+        cdef Py_ssize_t i, place, held
+        cdef object value
+        if places is None:
+            return drawn
+        held = len(kept)
+        made = PyTuple_New(len(places))
+        for i in range(len(places)):
+            place = places[i]
+            value = kept[place] if place < held else drawn[place - held]
+            Py_INCREF(value)
+            PyTuple_SET_ITEM(made, i, value)
+        return made
+
+
 cdef class KindState:
     """What the hot loop reads of a `Kind`."""
 
     cdef public object prepared, inputs, start
+    cdef public Script script
     cdef public bint bare
     cdef readonly object times
     cdef Times ok, failed
@@ -67,7 +147,7 @@ cdef class KindState:
     def __init__(self, times):
         self.times = times
         self.ok, self.failed = times
-        self.prepared = self.inputs = self.start = None
+        self.prepared = self.inputs = self.start = self.script = None
         self.bare = False
 
 
@@ -76,6 +156,8 @@ cdef class TerminalState:
 
     cdef public object session, body, draw, inputs
     cdef public dict prepared
+    cdef public list kept
+    cdef public Py_ssize_t at
     cdef public KindState kind
     cdef public int64_t intended_ns, started_ns, ended_ns
     cdef public int outcome
@@ -87,6 +169,15 @@ cdef class TerminalState:
         self.draw = iter(())
         self.intended_ns = self.started_ns = self.ended_ns = self.outcome = 0
         self.restless = False
+        self.kept, self.at = [], 0
+
+    cpdef object restart(self, Script script):
+        """Before the first statement of a script, which is returned: BEGIN."""
+        self.body = None
+        self.at = 0
+        if self.kept:
+            self.kept = []
+        return script.begin
 
 
 cdef inline int64_t monotonic_ns() noexcept:
@@ -95,23 +186,54 @@ cdef inline int64_t monotonic_ns() noexcept:
     return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
 
 
+cdef inline bint exchange(object session, Wire wire, object prepared, object arguments) except -1:
+    """Send, and read at once; straight to the compiled session where it is one."""
+    if wire is None:
+        return session.exchange(prepared, arguments)
+    wire.put(<Prepared?>prepared, <tuple?>arguments)
+    return wire.get()
+
+
 def turns(TerminalState terminal, int64_t limit_ns):
     """See `turns`."""
+    return turn(terminal, limit_ns)
+
+
+cdef int turn(TerminalState terminal, int64_t limit_ns) except -1:
     cdef int left = SPECULATION, outcome
     cdef int64_t now
     cdef KindState kind
+    cdef Script script
+    cdef Py_ssize_t at
     cdef PyObject* yielded
-    cdef bint answered
-    session = terminal.session
-    exchange = session.exchange
-    answered = session.receive()
+    cdef object session = terminal.session
+    cdef Wire wire = <Wire>session if isinstance(session, Wire) else None
+    cdef bint answered = session.receive() if wire is None else wire.get()
     while answered:
         if terminal.body is None:
-            outcome = 0 if session.count else 1
+            script = terminal.kind.script
+            if script is None:
+                outcome = 0 if (session.count if wire is None else wire.count) else 1
+            else:
+                at = terminal.at
+                if at <= script.length:
+                    if at and not script.met(at - 1, terminal, session, wire):
+                        terminal.outcome = 1
+                        terminal.at = script.length + 1
+                        answered = exchange(session, wire, script.rollback, ())
+                        continue
+                    terminal.at = at + 1
+                    if at == script.length:
+                        terminal.outcome = 0
+                        answered = exchange(session, wire, script.commit, ())
+                    else:
+                        answered = exchange(session, wire, script.prepared[at], script.arguments(at, terminal))
+                    continue
+                outcome = terminal.outcome
         elif PyIter_Send(terminal.body, session, &yielded) == PYGEN_NEXT:
             request = <object>yielded
             Py_DECREF(request)
-            answered = exchange(terminal.prepared[request[0].name], request[1])
+            answered = exchange(session, wire, terminal.prepared[request[0].name], tuple(request[1]))
             continue
         else:
             returned = <object>yielded
@@ -131,9 +253,41 @@ def turns(TerminalState terminal, int64_t limit_ns):
         inputs = terminal.inputs = kind.inputs()
         if kind.bare:
             terminal.body = None
-            answered = exchange(kind.prepared, inputs[1])
+            answered = exchange(session, wire, kind.prepared, inputs[1])
+        elif kind.script is not None:
+            answered = exchange(session, wire, terminal.restart(kind.script), ())
         else:
             terminal.body = kind.start(inputs)
             request = next(terminal.body)
-            answered = exchange(terminal.prepared[request[0].name], request[1])
+            answered = exchange(session, wire, terminal.prepared[request[0].name], tuple(request[1]))
     return WAIT
+
+
+def serve(object epoll, dict terminals, object loop):
+    """See `turns`."""
+    cdef epoll_event events[EVENTS_MAX]
+    cdef int descriptor = epoll.fileno(), ready, i, end
+    cdef int64_t limit_ns = loop.limit_ns
+    while limit_ns:
+        with nogil:
+            ready = epoll_wait(descriptor, events, EVENTS_MAX, -1)
+        if ready < 0:
+            if errno != EINTR:
+                raise OSError(errno, strerror(errno).decode())
+            PyErr_CheckSignals()
+            continue
+        for i in range(ready):
+            terminal = terminals.get(events[i].data.fd)
+            if terminal is None:
+                loop.woken(events[i].data.fd)
+                limit_ns = loop.limit_ns
+                continue
+            try:
+                end = turn(<TerminalState?>terminal, limit_ns)
+                if end == WAIT:
+                    continue
+                if not loop.ended(terminal, end):
+                    return
+            except StatementFailure as failure:
+                loop.failed(terminal, failure)
+            limit_ns = loop.limit_ns

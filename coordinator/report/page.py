@@ -25,6 +25,8 @@ from proveout.coordinator.report.timeline import read_timeline
 from proveout.coordinator.report.topology import topology
 from proveout.coordinator.results import RunResults, StageResult
 from proveout.coordinator.store import Command, RunDirectory
+from proveout.coordinator.tunings import rows as tuning_rows
+from proveout.coordinator.tunings import tuned
 from proveout.coordinator.wording import number, pieces, quantity, safe, seconds, threads
 from proveout.dsl.errors import ProveoutError
 
@@ -78,6 +80,10 @@ def _context(
         "conformance": _findings(results),
         "notes": [safe(note) for note in validity_notes(results)],
         "notices": [safe(f"{item.host}: {item.text}" if item.host else item.text) for item in _serious(results)],
+        "tuning": [
+            {"row": [safe(cell) for cell in row[:3]], "changes": "\n".join(safe(line) for line in row[3].splitlines())}
+            for row in tuning_rows(tuned(results))
+        ],
         "environment": list(_environment(results)),
         "csv": _data_uri("text/csv;charset=utf-8", rows.to_csv(results).encode()),
         "parquet": _data_uri("application/vnd.apache.parquet", rows.to_parquet(results)),

@@ -1,7 +1,7 @@
 """The whole run as one JSON document for programs: format `proveout.result/1`.
 
 Data flow: `RunResults` -> plain data -> JSON. Fields are only ever added within version 1; a number that is not known is left out or
-null, never NaN. Top level: `format, run, verdicts, stages, propagations, agents, systems, environment, lost, notices`. `run.plan` is the
+null, never NaN. Top level: `format, run, verdicts, stages, propagations, agents, systems, tuning, environment, lost, notices`. `run.plan` is the
 compiled plan. `environment` has the facts, their digest and the drift of each host and system. A ladder's `knee` has the rung, or null with the reason. A stage has `metrics` (what expressions saw), its `rungs` (trees of estimates, with the iterations they stand on and those
 excluded) and all `iterations` with findings, transactions, waits and per-second series.
 """
@@ -18,6 +18,7 @@ from proveout.coordinator.fingerprint import Fingerprint, fingerprints
 from proveout.coordinator.knee import NoKnee
 from proveout.coordinator.plain import to_plain
 from proveout.coordinator.results import RungResult, RunResults, StageResult
+from proveout.coordinator.tunings import tuned
 
 FORMAT = "proveout.result/1"
 
@@ -32,6 +33,7 @@ def document(results: RunResults) -> dict[str, Any]:
         "propagations": to_plain(results.propagations),
         "agents": to_plain(results.agents),
         "systems": to_plain(results.systems),
+        "tuning": [to_plain(found) for found in tuned(results)],
         "environment": [_environment(found) for found in fingerprints(results)],
         "lost": to_plain(results.lost),
         "notices": to_plain(results.notices),

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_typ
 
 from proveout.coordinator.fingerprint import Difference
 from proveout.coordinator.report.result import FORMAT
+from proveout.coordinator.tunings import TunedHost
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -57,6 +58,7 @@ def document() -> Schema:
         propagations=_list(made.of(PropagationCompared)),
         agents=_by_name(made.of(AgentUp)),
         systems=_by_name(made.of(SystemUp)),
+        tuning=_list(made.of(TunedHost)),
         environment=_list(_environment(made)),
         lost=_list(made.of(AgentLost)),
         notices=_list(made.of(Notice)),

@@ -28,6 +28,8 @@ from proveout.coordinator.report.tables import (
     wait_rows,
 )
 from proveout.coordinator.results import RungResult, RunResults, StageResult
+from proveout.coordinator.tunings import rows as tuning_rows
+from proveout.coordinator.tunings import tuned
 from proveout.coordinator.wording import interval, microseconds, number, percent, quantity, safe, seconds, threads
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~])")
@@ -46,7 +48,8 @@ def to_markdown(results: RunResults, *, run_dir: str = "") -> str:
         blocks += _comparison(comparison)
     for stage in ladders(results):
         blocks += _ladder(results, stage)
-    blocks += [*_searches(results), *_propagations(results), *_notes(results), *_environment(results)]
+    blocks += [*_searches(results), *_propagations(results), *_notes(results)]
+    blocks += [*_tuning(results), *_environment(results)]
     if run_dir:
         blocks.append(f"Everything that was recorded: `{safe(run_dir).replace('`', '')}`")
     return "\n\n".join(blocks) + "\n"
@@ -212,6 +215,17 @@ def _notes(results: RunResults) -> Iterator[str]:
     if notes:
         yield "## Validity"
         yield "\n".join(f"- {escape(note)}" for note in notes)
+
+
+def _tuning(results: RunResults) -> Iterator[str]:
+    found = tuned(results)
+    if found:
+        yield "## Tuning"
+        rows = [
+            (escape(host), escape(name), escape(fate), "<br>".join(escape(line) for line in lines.splitlines()))
+            for host, name, fate, lines in tuning_rows(found)
+        ]
+        yield _table(("host", "tuning", "what became of it", "changes"), rows)
 
 
 def _environment(results: RunResults) -> Iterator[str]:

@@ -35,6 +35,8 @@ from proveout.coordinator.report.tables import (
     wait_rows,
 )
 from proveout.coordinator.results import RungResult, RunResults, StageResult
+from proveout.coordinator.tunings import rows as tuning_rows
+from proveout.coordinator.tunings import tuned
 from proveout.coordinator.wording import number, percent, pieces, quantity, safe, seconds, threads
 
 _STYLES = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
@@ -70,6 +72,7 @@ def _parts(results: RunResults, run_dir: str) -> Iterator[RenderableType]:
         yield from _search(stage)
     yield from _propagations(results)
     yield from _notes(results)
+    yield from _tuning(results)
     yield from _environment(results)
     yield from _end(results, run_dir)
 
@@ -282,6 +285,17 @@ def _notes(results: RunResults) -> Iterator[RenderableType]:
         yield from (Text("· ") + _text(note) for note in notes[:NOTES_MAX])
     if len(notes) > NOTES_MAX:
         yield _text(f"… and {len(notes) - NOTES_MAX} more in the run's result.json")
+
+
+def _tuning(results: RunResults) -> Iterator[RenderableType]:
+    found = tuned(results)
+    if found:
+        yield _heading("tuning")
+        rows = [
+            (host, name, fate, Text("\n").join(_text(line) for line in lines.splitlines()))
+            for host, name, fate, lines in tuning_rows(found)
+        ]
+        yield _grid(("host", "tuning", "what became of it", "changes"), rows, left=4)
 
 
 def _environment(results: RunResults) -> Iterator[RenderableType]:

@@ -10,9 +10,10 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJso
 from pydantic.json_schema import SkipJsonSchema
 
 from proveout.dsl.nodes import Map, Scalar
-from proveout.dsl.tuning.change import Change, SetText, WriteFile
+from proveout.dsl.tuning.change import Change, SetText
 from proveout.dsl.tuning.facts import Facts, FileQuery, Query, TextQuery
 from proveout.dsl.tuning.operation import Operation, Step
+from proveout.dsl.tuning.whole_file import whole_file
 from proveout.dsl.tuning.words import AbsolutePath
 from proveout.dsl.typed import custom
 
@@ -134,12 +135,9 @@ class Sysctl(Operation):
             elif normal(now) != value:
                 changes.append(SetText(path=path, before=normal(now), after=value))
         if self.file is not None:
-            before = facts.file(self.file)
-            wanted = WriteFile(path=self.file, content=self._content(), before=before)
-            if before.kind not in ("absent", "file"):
-                refusals.append(f"{self.file} is a {before.kind}, not a file")
-            elif (before.content, before.mode, before.owner, before.group) != (wanted.content, 0o644, "root", "root"):
-                changes.append(wanted)
+            file = whole_file(facts, self.file, self._content())
+            changes += file.changes
+            refusals += file.refusals
         return Step(changes=tuple(changes), refusals=tuple(refusals))
 
     def _content(self) -> bytes:

@@ -9,17 +9,29 @@ from pydantic import ValidationError
 
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Tuning
+from proveout.dsl.tuning.cpu_governor import CpuGovernor
+from proveout.dsl.tuning.file import File
+from proveout.dsl.tuning.huge_pages import HugePages
+from proveout.dsl.tuning.limits import Limits
 from proveout.dsl.tuning.operation import Operation
+from proveout.dsl.tuning.package_present import PackagePresent
+from proveout.dsl.tuning.service import Service
 from proveout.dsl.tuning.sysctl import Sysctl
-from proveout.dsl.values import from_values, to_values
+from proveout.dsl.tuning.thp import Thp
+from proveout.dsl.values import from_values
 
-OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType({"sysctl": Sysctl})
-
-
-def compiled(operation: Operation) -> tuple[str, tuple[tuple[str, object], ...]]:
-    """(kind, parameters) of an operation, as `plan.Tuning` holds them."""
-    kind = next(name for name, model in OPERATIONS.items() if type(operation) is model)
-    return kind, to_values(operation)
+OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
+    {
+        "sysctl": Sysctl,
+        "huge_pages": HugePages,
+        "service": Service,
+        "package_present": PackagePresent,
+        "file": File,
+        "cpu_governor": CpuGovernor,
+        "thp": Thp,
+        "limits": Limits,
+    }
+)
 
 
 def operation_of(tuning: Tuning) -> Operation:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from proveout.dsl.workloads.steps import Step
+
 Row: TypeAlias = tuple[Any, ...]
 Dialect: TypeAlias = Literal["postgres", "sqlite", "oracle", "mysql"]
 
@@ -97,6 +99,7 @@ class TransactionType:
     `single` marks a transaction of exactly one statement, which drivers may run without BEGIN/COMMIT (autocommit). `bare`
     marks a single one whose inputs are its request, and which commits exactly when its statement finds (or changes) a row:
     the load engine does not drive `body` then, which does the same, and saves the generator's third of a microsecond.
+    `steps`, of one whose body is `steps.walk` over them and whose inputs are its drawn values: the engine may run those.
     `logical_failure` is (fresh, steady) expected fractions, None where nothing is expected.
 
     `counted` reads one whole number that goes up by one with each commit of the transaction, and by nothing else: what the
@@ -113,6 +116,7 @@ class TransactionType:
     inputs: Callable[[Any], Source] = keys_themselves
     single: bool = False
     bare: bool = False
+    steps: tuple[Step, ...] = ()
     logical_failure: tuple[float, float] | None = None
     counted: Statement | None = None
     keying_s: float = 0.0

@@ -1,8 +1,8 @@
 """The HLR workload (TATP): seven transactions over a home location register, their statements, keys and population.
 
 Flow: `build(parameters)` -> `HlrWorkload`; a driver takes `keys(stream)` for each terminal, picks a `TransactionType` by
-weight, draws its inputs, runs its body and sends each statement's result back in. Bodies are the hot path: inputs are drawn
-ahead in batches (`hlr_keys`), so a transaction costs one `next()`, which gives its whole first request ready made.
+weight, draws its inputs, runs its body and sends each statement's result back in. Inputs are drawn ahead in batches
+(`hlr_keys`); the three reads are one statement each, the four others tables of steps, which an engine may run by itself.
 
 Success and failure follow the TATP specification (version 1.0): a transaction that finds nothing, changes nothing, or
 inserts what is there already (or belongs to no special facility) has failed *logically*; it is rolled back and counted
@@ -11,11 +11,10 @@ apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any
 
 from proveout.dsl.workloads import hlr_rows, hlr_tables
 from proveout.dsl.workloads.base import Body, Invariant, Outcome, Population, Request, Statement, Table, TransactionType
@@ -34,6 +33,7 @@ from proveout.dsl.workloads.hlr_statements import (
     SET_LOCATION,
 )
 from proveout.dsl.workloads.parameters import Hlr
+from proveout.dsl.workloads.steps import Step, walk
 
 COMMIT, LOGICAL_FAILURE = Outcome.COMMIT, Outcome.LOGICAL_FAILURE
 
@@ -45,58 +45,53 @@ def find(request: Request) -> Body:
     return COMMIT if result.count else LOGICAL_FAILURE
 
 
-def update_subscriber_data(inputs: tuple[Request, Request]) -> Body:
-    """One bit of a subscriber and a byte of one of its facilities, which it may not have: then neither."""
-    set_bit, set_data = inputs
-    changed = yield set_bit
-    if not changed.count:
-        return LOGICAL_FAILURE
-    changed = yield set_data
-    return COMMIT if changed.count else LOGICAL_FAILURE
-
-
-def update_location(inputs: tuple[Request, int]) -> Body:
-    """The location of the subscriber with a number."""
-    subscriber, location = inputs
-    found = yield subscriber
-    if not found.count:
-        return LOGICAL_FAILURE
-    changed = yield SET_LOCATION, (location, found.rows()[0][0])
-    return COMMIT if changed.count else LOGICAL_FAILURE
-
-
-def insert_call_forwarding(inputs: tuple[Request, int, int, int, str]) -> Body:
-    """A new forwarding for the subscriber with a number; its facility may not be there, or have one at that time already."""
-    subscriber, sf_type, start_time, end_time, number = inputs
-    found = yield subscriber
-    if not found.count:
-        return LOGICAL_FAILURE
-    s_id = found.rows()[0][0]
-    yield GET_FACILITIES, (s_id,)
-    inserted = yield INSERT_FORWARDING, (s_id, sf_type, start_time, end_time, number)
-    return COMMIT if inserted.count else LOGICAL_FAILURE
-
-
-def delete_call_forwarding(inputs: tuple[Request, int, int]) -> Body:
-    """Remove a forwarding of the subscriber with a number, if there is one."""
-    subscriber, sf_type, start_time = inputs
-    found = yield subscriber
-    if not found.count:
-        return LOGICAL_FAILURE
-    deleted = yield DELETE_FORWARDING, (found.rows()[0][0], sf_type, start_time)
-    return COMMIT if deleted.count else LOGICAL_FAILURE
-
-
-# Of each transaction: which of the keys its inputs are, its body, its statements
-_BODIES: Mapping[str, tuple[str, Callable[[Any], Body], tuple[Statement, ...]]] = {
-    "GetBasicSubscriberData": ("subscriber", find, (GET_SUBSCRIBER,)),
-    "GetAccessData": ("access", find, (GET_ACCESS,)),
-    "GetNewDestination": ("destination", find, (GET_DESTINATION,)),
-    "UpdateSubscriberData": ("subscriber_data", update_subscriber_data, (SET_BIT, SET_DATA_A)),
-    "UpdateLocation": ("location", update_location, (FIND_NUMBER, SET_LOCATION)),
-    "InsertCallForwarding": ("insert", insert_call_forwarding, (FIND_NUMBER, GET_FACILITIES, INSERT_FORWARDING)),
-    "DeleteCallForwarding": ("delete", delete_call_forwarding, (FIND_NUMBER, DELETE_FORWARDING)),
+# Of each transaction: which of the keys its inputs are, and its statements
+_READS: Mapping[str, tuple[str, Statement]] = {
+    "GetBasicSubscriberData": ("subscriber", GET_SUBSCRIBER),
+    "GetAccessData": ("access", GET_ACCESS),
+    "GetNewDestination": ("destination", GET_DESTINATION),
 }
+_CHANGES: Mapping[str, tuple[str, tuple[Step, ...]]] = {
+    # A bit of a subscriber and a byte of one of its facilities, which it may not have: then neither
+    "UpdateSubscriberData": ("subscriber_data", (Step(SET_BIT), Step(SET_DATA_A))),
+    "UpdateLocation": ("location", (Step(FIND_NUMBER, keeps=1), Step(SET_LOCATION, places=(1, 0)))),
+    # Its facility may not be there, or have a forwarding at that time already
+    "InsertCallForwarding": (
+        "insert",
+        (
+            Step(FIND_NUMBER, keeps=1),
+            Step(GET_FACILITIES, places=(0,), least=0),
+            Step(INSERT_FORWARDING, places=(0, 1, 2, 3, 4)),
+        ),
+    ),
+    "DeleteCallForwarding": ("delete", (Step(FIND_NUMBER, keeps=1), Step(DELETE_FORWARDING, places=(0, 1, 2)))),
+}
+
+_TRANSACTIONS = (
+    *(
+        TransactionType(
+            name=name,
+            weight=0.0,
+            inputs=attrgetter(source),
+            body=find,
+            statements=(statement,),
+            single=True,
+            bare=True,
+        )
+        for name, (source, statement) in _READS.items()
+    ),
+    *(
+        TransactionType(
+            name=name,
+            weight=0.0,
+            inputs=attrgetter(source),
+            body=partial(walk, steps),
+            statements=tuple(step.statement for step in steps),
+            steps=steps,
+        )
+        for name, (source, steps) in _CHANGES.items()
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -110,17 +105,12 @@ class HlrWorkload:
         """All seven, in the specification's order; those the plan leaves out have weight 0."""
         expected = shares(self.parameters)
         return tuple(
-            TransactionType(
-                name=name,
-                weight=self.parameters.weights[name],
-                inputs=attrgetter(source),
-                body=body,
-                statements=statements,
-                single=len(statements) == 1,
-                bare=len(statements) == 1,
-                logical_failure=(1.0 - expected[name].fresh, 1.0 - expected[name].steady),
+            replace(
+                transaction,
+                weight=self.parameters.weights[transaction.name],
+                logical_failure=(1.0 - expected[transaction.name].fresh, 1.0 - expected[transaction.name].steady),
             )
-            for name, (source, body, statements) in _BODIES.items()
+            for transaction in _TRANSACTIONS
         )
 
     @cached_property

@@ -1,7 +1,7 @@
 """Random arguments of the HLR transactions: one stream per terminal and transaction, drawn ahead in numpy batches.
 
 Flow: (parameters, stream) -> Philox keyed (seed, transaction), set apart by stream -> batches of plain Python values ->
-one `next()` per transaction, which gives its first request ready to send and whatever its later statements need.
+one `next()` per transaction, which gives its request, or the drawn values of each of its statements.
 Subscribers are uniform over the load's range, or the specification's non-uniform `nurand`.
 """
 
@@ -15,26 +15,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from proveout.dsl.workloads.base import Request
+from proveout.dsl.workloads.base import Request, Row
 from proveout.dsl.workloads.hlr_shares import END_TIMES, START_TIMES, types_of
 from proveout.dsl.workloads.hlr_statements import (
-    FIND_NUMBER,
     GET_ACCESS,
     GET_DESTINATION,
     GET_SUBSCRIBER,
-    SET_BIT,
-    SET_DATA_A,
 )
 from proveout.dsl.workloads.parameters import HLR_TRANSACTIONS, Hlr
 from proveout.dsl.workloads.streams import Draw, batch_of, endless
 
 Ints = npt.NDArray[np.int64]
+Values = tuple[Row, ...]  # of each statement, what is drawn for it
 
 
 class Keys:
     """One terminal's arguments: each attribute gives the next ones of a transaction, drawn in batches from its own stream.
 
-    Reads give a whole request; the others what their later statements need beside it. Streams are Philox, keyed
+    Reads give their request, the others the drawn values of each of their statements. Streams are Philox, keyed
     (seed, transaction) and set apart by `stream` (0 <= stream < 2^128), so no two terminals draw the same keys and the
     same stream draws the same again.
     """
@@ -51,9 +49,11 @@ class Keys:
             ),
             lambda random, n: _destinations(random, n, s_id(random, n), types),
             lambda random, n: _subscriber_data(random, n, s_id(random, n), types),
-            lambda random, n: zip(_find(s_id(random, n)), random.integers(1, 2**32, n).tolist(), strict=True),
+            lambda random, n: zip(_numbers(s_id(random, n)), zip(random.integers(1, 2**32, n).tolist()), strict=True),
             lambda random, n: _inserts(random, n, s_id(random, n), types),
-            lambda random, n: zip(_find(s_id(random, n)), _upto(random, types, n), _starts(random, n), strict=True),
+            lambda random, n: zip(
+                _numbers(s_id(random, n)), zip(_upto(random, types, n), _starts(random, n), strict=True), strict=True
+            ),
         )
         total = sum(parameters.weights.values())
         next_of: list[Callable[[], Any]] = []
@@ -63,10 +63,10 @@ class Keys:
         self.subscriber: Callable[[], Request] = next_of[0]
         self.access: Callable[[], Request] = next_of[1]
         self.destination: Callable[[], Request] = next_of[2]
-        self.subscriber_data: Callable[[], tuple[Request, Request]] = next_of[3]
-        self.location: Callable[[], tuple[Request, int]] = next_of[4]
-        self.insert: Callable[[], tuple[Request, int, int, int, str]] = next_of[5]
-        self.delete: Callable[[], tuple[Request, int, int]] = next_of[6]
+        self.subscriber_data: Callable[[], Values] = next_of[3]
+        self.location: Callable[[], Values] = next_of[4]
+        self.insert: Callable[[], Values] = next_of[5]
+        self.delete: Callable[[], Values] = next_of[6]
 
 
 def nurand_mask(subscribers: int) -> int:
@@ -99,9 +99,9 @@ def _starts(random: np.random.Generator, count: int) -> list[int]:
     return drawn
 
 
-def _find(s_ids: Ints) -> Iterator[Request]:
-    """Requests for the s_id of each subscriber's number."""
-    return zip(repeat(FIND_NUMBER), zip([f"{s_id:015d}" for s_id in s_ids.tolist()]))
+def _numbers(s_ids: Ints) -> Iterator[Row]:
+    """Each subscriber's number."""
+    return zip([f"{s_id:015d}" for s_id in s_ids.tolist()])
 
 
 def _destinations(random: np.random.Generator, count: int, s_ids: Ints, types: int) -> Iterable[Request]:
@@ -109,18 +109,15 @@ def _destinations(random: np.random.Generator, count: int, s_ids: Ints, types: i
     return zip(repeat(GET_DESTINATION), zip(s_ids.tolist(), kinds, starts, ends, strict=True))
 
 
-def _subscriber_data(
-    random: np.random.Generator, count: int, s_ids: Ints, types: int
-) -> Iterable[tuple[Request, Request]]:
+def _subscriber_data(random: np.random.Generator, count: int, s_ids: Ints, types: int) -> Iterable[Values]:
     subscribers = s_ids.tolist()
     bits = zip(random.integers(0, 2, count).tolist(), subscribers, strict=True)
     octets = zip(random.integers(0, 256, count).tolist(), subscribers, _upto(random, types, count), strict=True)
-    return zip(zip(repeat(SET_BIT), bits), zip(repeat(SET_DATA_A), octets), strict=True)
+    return zip(bits, octets, strict=True)
 
 
-def _inserts(
-    random: np.random.Generator, count: int, s_ids: Ints, types: int
-) -> Iterable[tuple[Request, int, int, int, str]]:
+def _inserts(random: np.random.Generator, count: int, s_ids: Ints, types: int) -> Iterable[Values]:
     numbers = [f"{number:015d}" for number in random.integers(0, 10**15, count).tolist()]
     kinds, starts = _upto(random, types, count), _starts(random, count)
-    return zip(_find(s_ids), kinds, starts, _upto(random, len(END_TIMES), count), numbers, strict=True)
+    forwardings = zip(kinds, starts, _upto(random, len(END_TIMES), count), numbers, strict=True)
+    return zip(_numbers(s_ids), repeat(()), forwardings)

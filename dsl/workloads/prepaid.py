@@ -44,6 +44,7 @@ from proveout.dsl.workloads.prepaid_statements import (
     TOTALS,
 )
 from proveout.dsl.workloads.prepaid_tables import SHAPES, STATUSES, TYPES
+from proveout.dsl.workloads.steps import Step, walk
 
 COMMIT, LOGICAL_FAILURE = Outcome.COMMIT, Outcome.LOGICAL_FAILURE
 
@@ -54,14 +55,8 @@ def one_row(request: Request) -> Body:
     return COMMIT if result.count else LOGICAL_FAILURE
 
 
-def change_balance(inputs: tuple[Request, Request]) -> Body:
-    """Refill, credit or debit: the balance, and the history that it adds up with; neither when there is too little."""
-    change, record = inputs
-    changed = yield change
-    if not changed.count:
-        return LOGICAL_FAILURE
-    recorded = yield record
-    return COMMIT if recorded.count else LOGICAL_FAILURE
+# Refill, credit or debit: the balance, and the history that it adds up with; neither when there is too little.
+CHANGE_BALANCE = (Step(CHANGE), Step(RECORD))
 
 
 def find_low_balances(request: Request) -> Body:
@@ -75,7 +70,7 @@ _BODIES: Mapping[str, tuple[str, Callable[[Any], Body], tuple[Statement, ...]]] 
     "Authorize": ("authorize", one_row, (AUTHORIZE,)),
     "CheckBalance": ("balance", one_row, (BALANCE,)),
     "UpdateProfile": ("profile", one_row, (PROFILE,)),
-    "ChangeBalance": ("change", change_balance, (CHANGE, RECORD)),
+    "ChangeBalance": ("change", partial(walk, CHANGE_BALANCE), (CHANGE, RECORD)),
     "FindLowBalances": ("low", find_low_balances, (LOW,)),
 }
 
@@ -101,6 +96,7 @@ class PrepaidWorkload:
                 statements=statements,
                 single=len(statements) == 1,
                 bare=body is one_row,
+                steps=CHANGE_BALANCE if name == "ChangeBalance" else (),
                 logical_failure=(1.0 - fresh[name], 1.0 - expected[name][0]),
             )
             for name, (source, body, statements) in _BODIES.items()

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from proveout.dsl.workloads.base import Request
+from proveout.dsl.workloads.base import Request, Row
 from proveout.dsl.workloads.parameters_prepaid import PREPAID_TRANSACTIONS, Prepaid
-from proveout.dsl.workloads.prepaid_statements import AUTHORIZE, BALANCE, CHANGE, LOW, PROFILE, RECORD, SEARCHED
+from proveout.dsl.workloads.prepaid_statements import AUTHORIZE, BALANCE, LOW, PROFILE, SEARCHED
 from proveout.dsl.workloads.streams import Ints, batch_of, endless
 from proveout.dsl.workloads.tptbm_keys import stripe
 
@@ -73,7 +73,7 @@ class Keys:
         self.authorize: Callable[[], Request] = sources[0]
         self.balance: Callable[[], Request] = sources[1]
         self.profile: Callable[[], Request] = sources[2]
-        self.change: Callable[[], tuple[Request, Request]] = sources[3]
+        self.change: Callable[[], tuple[Row, Row]] = sources[3]
         self.low: Callable[[], Request] = sources[4]
 
 
@@ -99,11 +99,11 @@ def _profiles(random: np.random.Generator, count: int, customers: Ints) -> Itera
 
 def _changes(
     random: np.random.Generator, count: int, accounts: Ints, kinds: Amounts, history: Iterator[tuple[int, int]]
-) -> Iterable[tuple[Request, Request]]:
+) -> Iterable[tuple[Row, Row]]:
     """The change, which needs a balance of at least what is taken away, and its history row."""
     for account, amount in zip(accounts.tolist(), amounts(random, count, kinds).tolist(), strict=True):
         code = kinds.codes[amount < 0]
-        yield (CHANGE, (amount, account, max(0, -amount))), (RECORD, (account, *next(history), code, amount))
+        yield (amount, account, max(0, -amount)), (account, *next(history), code, amount)
 
 
 def _searches(accounts: Ints, last: int) -> Iterable[Request]:

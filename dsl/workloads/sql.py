@@ -42,6 +42,7 @@ from proveout.dsl.workloads.sql_parameters import (
     TransactionEntry,
     text_for,
 )
+from proveout.dsl.workloads.steps import Step, walk
 
 DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "oracle", "mysql")
 BATCH = 256
@@ -51,28 +52,16 @@ PURPOSE_FIRST = 20_000  # keys apart from those of populations (sql_population) 
 TERMINAL_BITS, COUNT_BITS, SEED_BITS = 14, 25, 23
 STREAM_NUMBER_BITS = 32  # of a stream, the lower ones are the terminal's number (see agent.load.terminal)
 
-_COMMIT, _FAILURE = Outcome.COMMIT, Outcome.LOGICAL_FAILURE
-
 Column: TypeAlias = Iterable[Any]
-# Of each step, for the hot path: choose, statement, least, most, keeps (see Step)
-Plan: TypeAlias = tuple[tuple[Callable[[Row], Row] | None, Statement, int, int, int], ...]
 Next: TypeAlias = Callable[[int], list[Column]]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A statement in its place: `drawn` are the binds that are drawn for it, in order; `least` … `most` rows, else the
-    transaction fails; of its first row the leading `keeps` values are kept for later steps.
+class Part:
+    """A step of a transaction, and which binds are drawn for it, in order."""
 
-    `choose`, of a step that needs what was kept, makes its arguments of all values kept so far and then those drawn.
-    """
-
-    statement: Statement
+    step: Step
     drawn: tuple[str, ...]
-    least: int
-    most: int
-    keeps: int
-    choose: Callable[[Row], Row] | None
 
 
 @dataclass(frozen=True)
@@ -85,7 +74,7 @@ class SqlWorkload:
     def transactions(self) -> tuple[TransactionType, ...]:
         """In the plan's order."""
         return tuple(
-            _transaction(number, name, entry, self._steps[name])
+            _transaction(number, name, entry, self._parts[name])
             for number, (name, entry) in enumerate(self.parameters.transactions.items())
         )
 
@@ -102,14 +91,14 @@ class SqlWorkload:
     def keys(self, stream: int) -> tuple[Source, ...]:
         """What one terminal draws from: of each transaction, a function that gives what all its statements need."""
         return tuple(
-            _endless(steps, self._generators(name), self.parameters.seed, PURPOSE_FIRST + number, stream).__next__
-            for number, (name, steps) in enumerate(self._steps.items())
+            _endless(parts, self._generators(name), self.parameters.seed, PURPOSE_FIRST + number, stream).__next__
+            for number, (name, parts) in enumerate(self._parts.items())
         )
 
     @cached_property
-    def _steps(self) -> dict[str, tuple[Step, ...]]:
+    def _parts(self) -> dict[str, tuple[Part, ...]]:
         entries = self.parameters.transactions
-        return {name: _steps(name, entry, self._generators(name)) for name, entry in entries.items()}
+        return {name: _parts(name, entry, self._generators(name)) for name, entry in entries.items()}
 
     def _generators(self, transaction: str) -> dict[str, Generator]:
         """The generators that a transaction's binds may have; its own before the workload's."""
@@ -124,10 +113,10 @@ def build(parameters: Custom) -> SqlWorkload:
 # ---- statements -----------------------------------------------------------------------------------------------------
 
 
-def _steps(transaction: str, entry: TransactionEntry, generators: dict[str, Generator]) -> tuple[Step, ...]:
+def _parts(transaction: str, entry: TransactionEntry, generators: dict[str, Generator]) -> tuple[Part, ...]:
     names = list(entry.statements)
     taken = {bind: _taken(one.from_, names, entry) for bind, one in generators.items() if one.from_ is not None}
-    steps: list[Step] = []
+    parts: list[Part] = []
     offsets: dict[int, int] = {}  # step -> where the values kept of it begin
     kept = 0
     for at, (name, one) in enumerate(entry.statements.items()):
@@ -140,25 +129,19 @@ def _steps(transaction: str, entry: TransactionEntry, generators: dict[str, Gene
         keeps = max((column + 1 for step, column in taken.values() if step == at), default=0)
         kept += keeps
         least, most = one.expect_rows
-        steps.append(
-            Step(
-                statement=_statement(f"{transaction}.{name}", one, binds, generators),
+        parts.append(
+            Part(
+                step=Step(
+                    statement=_statement(f"{transaction}.{name}", one, binds, generators),
+                    places=tuple(places) if len(drawn) < len(binds) else None,
+                    keeps=keeps,
+                    least=least,
+                    most=sys.maxsize if most is None else most,
+                ),
                 drawn=drawn,
-                least=least,
-                most=sys.maxsize if most is None else most,
-                keeps=keeps,
-                choose=_chooser(places) if len(drawn) < len(binds) else None,
             )
         )
-    return tuple(steps)
-
-
-def _chooser(places: list[int]) -> Callable[[Row], Row]:
-    """The values at these places, as a tuple."""
-    if len(places) == 1:
-        (place,) = places
-        return lambda values: (values[place],)
-    return itemgetter(*places)
+    return tuple(parts)
 
 
 def _binds(one: StatementEntry) -> tuple[str, ...]:
@@ -196,67 +179,51 @@ def _taken(source: str, names: list[str], entry: TransactionEntry) -> tuple[int,
 # ---- transactions ---------------------------------------------------------------------------------------------------
 
 
-def _transaction(number: int, name: str, entry: TransactionEntry, steps: tuple[Step, ...]) -> TransactionType:
+def _transaction(number: int, name: str, entry: TransactionEntry, parts: tuple[Part, ...]) -> TransactionType:
+    steps = tuple(part.step for part in parts)
     single = len(steps) == 1
-    plan = tuple((step.choose, step.statement, step.least, step.most, step.keeps) for step in steps)
-    bare = single and (steps[0].least, steps[0].most) == (1, sys.maxsize)
     return TransactionType(
         name=name,
         weight=entry.weight,
         inputs=itemgetter(number),
-        body=partial(_single if single else _several, plan),
+        body=partial(_single, steps[0]) if single else partial(walk, steps),
         statements=tuple(step.statement for step in steps),
         single=single,
-        bare=bare,
+        bare=single and (steps[0].least, steps[0].most) == (1, sys.maxsize),
+        steps=() if single else steps,
         logical_failure=entry.logical_failures,
         keying_s=entry.keying,
         thinking_s=entry.think,
     )
 
 
-def _single(plan: Plan, request: Request) -> Body:
+def _single(step: Step, request: Request) -> Body:
     """One statement, whose request is drawn ready made."""
     result = yield request
-    _, _, least, most, _ = plan[0]
-    return _COMMIT if least <= result.count <= most else _FAILURE
-
-
-def _several(plan: Plan, inputs: Sequence[Any]) -> Body:
-    """Statement by statement; a number of rows that is not expected, or no row to take a value from, ends it."""
-    kept: Row = ()
-    for (choose, statement, least, most, keeps), drawn in zip(plan, inputs):  # noqa: B905 - it costs here
-        result = yield drawn if choose is None else (statement, choose(kept + drawn))
-        if not least <= result.count <= most:
-            return _FAILURE
-        if keeps:
-            rows = result.rows()
-            if not rows:
-                return _FAILURE
-            kept += rows[0][:keeps]
-    return _COMMIT
+    return Outcome.COMMIT if step.least <= result.count <= step.most else Outcome.LOGICAL_FAILURE
 
 
 # ---- keys -----------------------------------------------------------------------------------------------------------
 
 
 def _endless(
-    steps: Sequence[Step], generators: dict[str, Generator], seed: int, purpose: int, stream: int
+    parts: Sequence[Part], generators: dict[str, Generator], seed: int, purpose: int, stream: int
 ) -> Iterator[Any]:
     """Batch after batch; nothing is drawn (or allocated) before the first is asked for."""
-    names = tuple(dict.fromkeys(name for step in steps for name in step.drawn))
+    names = tuple(dict.fromkeys(name for part in parts for name in part.drawn))
     columns = _columns(names, generators, seed, purpose, stream)
     while True:
         values = dict(zip(names, columns(BATCH), strict=True))
-        parts = [_part(step, [values[name] for name in step.drawn]) for step in steps]
-        yield from parts[0] if len(parts) == 1 else zip(*parts)  # noqa: B905 - a part without binds has no end
+        drawn = [_drawn([values[name] for name in part.drawn]) for part in parts]
+        if len(parts) == 1:
+            yield from zip(repeat(parts[0].step.statement), drawn[0])
+        else:
+            yield from zip(*drawn)  # noqa: B905 - a part without binds has no end
 
 
-def _part(step: Step, columns: list[Column]) -> Column:
-    """Of one statement: requests, or the drawn values of those that an earlier result completes; without end if it draws none."""
-    arguments = zip(*columns, strict=True) if columns else repeat(())
-    if step.choose is not None:
-        return arguments
-    return zip(repeat(step.statement), arguments) if columns else repeat((step.statement, ()), BATCH)
+def _drawn(columns: list[Column]) -> Iterable[Row]:
+    """The drawn values of one statement; without end if it draws none."""
+    return zip(*columns, strict=True) if columns else repeat(())
 
 
 def _columns(names: Sequence[str], generators: dict[str, Generator], seed: int, purpose: int, stream: int) -> Next:

@@ -13,10 +13,10 @@ Source: tptbm.c of the TimesTen quickstart samples (oracle-samples/oracle-timest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.base import (
@@ -25,11 +25,13 @@ from proveout.dsl.workloads.base import (
     Outcome,
     Population,
     Request,
+    Row,
     Statement,
     Table,
     TransactionType,
 )
 from proveout.dsl.workloads.parameters_tptbm import TPTBM_TRANSACTIONS, Tptbm
+from proveout.dsl.workloads.steps import Step, walk
 from proveout.dsl.workloads.tptbm_keys import Keys
 from proveout.dsl.workloads.tptbm_rows import WIDTH, vpn_users
 from proveout.dsl.workloads.tptbm_statements import DELETE, INSERT, READ, UPDATE
@@ -63,14 +65,16 @@ class TptbmWorkload:
     def _transaction(self, name: str) -> TransactionType:
         source: Callable[[Keys], Callable[[], Request]] = attrgetter(name.lower())
         operations = self.parameters.ops_per_transaction
+        steps = (Step(STATEMENTS[name]),) * operations
         return TransactionType(
             name=name,
             weight=self.parameters.weights[name],
             inputs=source if operations == 1 else partial(_several, source, operations),
-            body=_operation if operations == 1 else _operations,
+            body=_operation if operations == 1 else partial(walk, steps),
             statements=(STATEMENTS[name],),
             single=operations == 1,
             bare=operations == 1,
+            steps=() if operations == 1 else steps,
             logical_failure=(0.0, 0.0) if name == "Insert" else None,
         )
 
@@ -98,27 +102,16 @@ class TptbmWorkload:
         return Keys(self.parameters, stream)
 
 
-def _several(
-    source: Callable[[Keys], Callable[[], Request]], count: int, keys: Keys
-) -> Callable[[], Sequence[Request]]:
-    """A source of `count` requests at a time."""
-    requests = iter(source(keys), None)
-    return zip(*[requests] * count, strict=True).__next__
+def _several(source: Callable[[Keys], Callable[[], Request]], count: int, keys: Keys) -> Callable[[], tuple[Row, ...]]:
+    """A source of the arguments of `count` statements at a time."""
+    arguments = map(itemgetter(1), iter(source(keys), None))
+    return zip(*[arguments] * count, strict=True).__next__
 
 
 def _operation(request: Request) -> Body:
     """One statement."""
     result = yield request
     return Outcome.COMMIT if result.count else Outcome.LOGICAL_FAILURE
-
-
-def _operations(requests: Sequence[Request]) -> Body:
-    """Several statements of one kind; the first that finds no row fails the transaction."""
-    for request in requests:
-        result = yield request
-        if not result.count:
-            return Outcome.LOGICAL_FAILURE
-    return Outcome.COMMIT
 
 
 def build(parameters: Tptbm) -> TptbmWorkload:

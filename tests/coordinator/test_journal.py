@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from proveout.coordinator.eventcodec import JournalFault, decode, encode, plan_data, recorded_plan
-from proveout.coordinator.journal import Journal, RunInUse, StorageFailed, is_driven, read
+from proveout.coordinator.journal import FILE, Journal, RunInUse, StorageFailed, is_driven, read
 from proveout.dsl import plan as p
 from proveout.proto import events as e
 from proveout.proto.messages import InvariantCheck, Populated, TableCount, TableDifference
@@ -305,3 +305,8 @@ def test_garbage_and_absence_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "journal.sqlite").write_bytes(b"garbage" * 1000)
     with pytest.raises(JournalFault, match="cannot be read"):
         read(tmp_path)
+
+
+def test_a_journal_that_is_about_to_be_made_has_no_events_yet(tmp_path: Path) -> None:
+    (tmp_path / FILE).touch()  # sqlite makes the file before the coordinator makes its tables
+    assert read(tmp_path) == ()

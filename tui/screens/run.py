@@ -77,7 +77,7 @@ class RunScreen(Screen[None]):
                 yield Rows(tables.HOSTS, tables.hosts, id="hosts")
                 with Vertical(id="waits"):
                     yield Rows(tables.WAITS, tables.waits, id="wait-rows", titled=tables.waits_of)
-                    yield Rows(tables.LAGS, tables.lags, id="lag-rows")
+                    yield Rows(tables.LAGS, tables.lags, id="lag-rows", titled=tables.lags_of)
                 yield Rows(tables.PROBES, tables.probes, id="search")
                 yield Verdicts(id="verdicts")
                 yield Events(id="events")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 import threading
@@ -15,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proveout.agent.drivers.base import FailureKind, StatementFailure
-from proveout.agent.drivers.postgres import failure_of
+from proveout.agent.drivers.postgres import binary_integer, failure_of
 from proveout.agent.drivers.postgres_wire import (
     Failures,
     WirePrepared,
@@ -23,7 +22,6 @@ from proveout.agent.drivers.postgres_wire import (
     around,
     gone,
     message,
-    rows_of,
     send_rest,
 )
 from proveout.dsl.workloads.base import Statement
@@ -56,6 +54,8 @@ class InPython:
     def prepared(statement: Statement, name: bytes, kinds: list[str | None], columns: int = 0) -> Any:
         return WirePrepared(statement, message(name, kinds, 1), (bytes.decode,) * columns)
 
+    integer = staticmethod(binary_integer)
+
 
 class Compiled:
     """The same, compiled."""
@@ -64,13 +64,7 @@ class Compiled:
     def session(fd: int) -> Any:
         from proveout.agent.drivers.postgres_native import Wire
 
-        class Session(Wire):
-            def rows(self) -> list[Any]:
-                assert self.sent is not None
-                return rows_of(self.answer(), self.sent.decoders)
-
-        os.set_blocking(fd, False)
-        return Session(fd, Failures(failure_of).of, gone, send_rest)
+        return Wire(fd, Failures(failure_of).of, gone, send_rest)
 
     @staticmethod
     def prepared(statement: Statement, name: bytes, kinds: list[str | None], columns: int = 0) -> Any:
@@ -78,6 +72,8 @@ class Compiled:
 
         head, tail = around(name, kinds, 1)
         return Prepared(statement, head, tuple(kinds), tail, (bytes.decode,) * columns)
+
+    integer = None
 
 
 class Peer:
@@ -184,6 +180,29 @@ def test_an_answer_cut_anywhere_is_the_same_answer(
         assert peer.session.count == rows
         decoded = [(a.decode(), None if b is None else b.decode()) for a, b in values]
         assert peer.session.rows() == decoded
+    finally:
+        peer.close()
+
+
+@given(st.lists(st.tuples(st.sampled_from([2, 4, 8]), st.integers(-(2**15), 2**15 - 1), st.integers()), max_size=4))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_binary_integers(way: type[InPython | Compiled], drawn: list[tuple[int, int, int]]) -> None:
+    """Of two, four and eight bytes, negative ones too, beside text and NULL."""
+    peer = Peer(way)
+    try:
+        values = [small if size == 2 else wide % 2 ** (8 * size) - 2 ** (8 * size - 1) for size, small, wide in drawn]
+        packed = [value.to_bytes(size, "big", signed=True) for value, (size, _, _) in zip(values, drawn, strict=True)]
+        statement = way.prepared(FIND, b"s0", ["i"], 0)
+        decoders = (way.integer,) * len(values) + (bytes.decode, bytes.decode)
+        if way is InPython:
+            statement.decoders = decoders
+        else:
+            head, tail = around(b"s0", ["i"], 1)
+            statement = type(statement)(FIND, head, ("i",), tail, decoders)
+        peer.session.send(statement, (7,))
+        peer.there.sendall(answer(row(*packed, b"text", None)))
+        assert peer.session.receive()
+        assert peer.session.rows() == [(*values, "text", None)]
     finally:
         peer.close()
 

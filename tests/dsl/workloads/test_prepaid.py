@@ -15,12 +15,13 @@ from proveout.dsl.workloads.base import Outcome
 from proveout.dsl.workloads.conformance import Finding, Seen, chi2_survival, conform
 from proveout.dsl.workloads.parameters import of_workload, to_values
 from proveout.dsl.workloads.parameters_prepaid import PREPAID_TRANSACTIONS, PROFILES, Prepaid
-from proveout.dsl.workloads.prepaid import build, change_balance
+from proveout.dsl.workloads.prepaid import CHANGE_BALANCE, build
 from proveout.dsl.workloads.prepaid_keys import AMOUNTS, LOW_BALANCE, Keys, amounts
 from proveout.dsl.workloads.prepaid_rows import OPENING_MAX, opening_total
 from proveout.dsl.workloads.prepaid_shares import expected, fresh_change
 from proveout.dsl.workloads.prepaid_statements import SEARCHED
 from proveout.dsl.workloads.prepaid_tables import SHAPES, STATUSES, TYPES
+from proveout.dsl.workloads.steps import walk
 
 SMALL = Prepaid(population=500, accounts_per_customer=2, seed=3)
 
@@ -121,7 +122,7 @@ def test_a_search_looks_at_a_run_of_accounts() -> None:
 def test_a_change_takes_no_more_than_there_is_and_is_recorded_as_it_is(profile: Any) -> None:
     kinds = AMOUNTS[profile]
     parameters = Prepaid(population=500, profile=profile)
-    for (_, (amount, account, least)), (_, recorded) in drawn("change", 5_000, 7 << 32, parameters):
+    for (amount, account, least), recorded in drawn("change", 5_000, 7 << 32, parameters):
         low, high = kinds.credit if amount > 0 else kinds.debit
         assert low <= abs(amount) <= high
         assert least == max(0, -amount)
@@ -134,7 +135,7 @@ def test_history_rows_never_meet() -> None:
         (recorded[1], recorded[2])
         for seed in (0, 1, 2**32 - 1)
         for terminal in range(32)
-        for _, (_, recorded) in drawn("change", 300, seed << 32 | terminal)
+        for _, recorded in drawn("change", 300, seed << 32 | terminal)
     ]
     assert len(set(names)) == len(names)
 
@@ -160,7 +161,7 @@ class Given:
     ("found", "statements", "outcome"), [([1, 1], 2, Outcome.COMMIT), ([0], 1, Outcome.LOGICAL_FAILURE)]
 )
 def test_without_enough_money_there_is_no_history(found: list[int], statements: int, outcome: Outcome) -> None:
-    body, asked = change_balance(Keys(SMALL, 0).change()), []
+    body, asked = walk(CHANGE_BALANCE, Keys(SMALL, 0).change()), []
     asked.append(body.send(None)[0].name)
     with pytest.raises(StopIteration) as stop:
         for count in found:

@@ -1,0 +1,127 @@
+"""Steps run by the engine itself: the same statements, arguments and outcomes as the body that defines them, compiled or not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from proveout.agent.load import turns_python
+from proveout.agent.load.transaction import CONTROLS, begin_of, in_transaction
+from proveout.dsl.workloads.base import Row, Statement, TransactionType
+from proveout.dsl.workloads.hlr import build
+from proveout.dsl.workloads.parameters import Hlr
+from proveout.dsl.workloads.steps import Step, walk
+
+HLR = build(Hlr(population=1_000))
+_, _, COMMIT, ROLLBACK = CONTROLS
+
+
+@pytest.fixture(params=["python", "compiled"])
+def turns(request: pytest.FixtureRequest) -> ModuleType:
+    if request.param == "python":
+        return turns_python
+    native: ModuleType = pytest.importorskip(
+        "proveout.agent.load.turns_native", reason="the hot path was not compiled here"
+    )
+    return native
+
+
+class Session:
+    """Answers from a list, each (count, rows), and remembers what it was asked."""
+
+    def __init__(self, answers: Sequence[tuple[int, list[Row]]]) -> None:
+        self.count = 0
+        self.asked: list[tuple[str, tuple[Any, ...]]] = []
+        self._answers, self._rows = iter(answers), list[Row]()
+
+    def receive(self) -> bool:
+        return True
+
+    def exchange(self, prepared: Statement, arguments: Sequence[Any]) -> bool:
+        self.asked.append((prepared.name, tuple(arguments)))
+        self.count, self._rows = (0, []) if prepared in CONTROLS else next(self._answers)
+        return True
+
+    def rows(self) -> list[Row]:
+        return self._rows
+
+
+def by_script(turns: ModuleType, kind: TransactionType, inputs: Any, session: Session) -> int:
+    """Run it as the engine does; 0 or 1."""
+    times = [turns.Times(), turns.Times()]
+    state, terminal = turns.KindState(times), turns.TerminalState()
+    steps = [(step.statement, step.places, step.keeps, step.least, step.most) for step in kind.steps]
+    state.script = turns.Script(begin_of(kind), COMMIT, ROLLBACK, steps)
+    terminal.kind, terminal.session, terminal.inputs = state, session, inputs
+    session.exchange(terminal.restart(state.script), ())
+    assert turns.turns(terminal, 2**62) == turns_python.NEXT
+    (outcome,) = [number for number, records in enumerate(times) if len(records)]
+    return outcome
+
+
+def by_body(kind: TransactionType, inputs: Any, session: Session) -> int:
+    body = in_transaction(kind)(inputs)
+    statement, arguments = next(body)
+    while True:
+        session.exchange(statement, arguments)
+        try:
+            statement, arguments = body.send(session)
+        except StopIteration as stop:
+            return int(stop.value)
+
+
+def same_both_ways(
+    turns: ModuleType, kind: TransactionType, inputs: Any, answers: Sequence[tuple[int, list[Row]]]
+) -> None:
+    one, other = Session(answers), Session(answers)
+    assert by_script(turns, kind, inputs, one) == by_body(kind, inputs, other)
+    assert one.asked == other.asked
+
+
+@pytest.mark.parametrize("kind", [kind for kind in HLR.transactions if kind.steps], ids=lambda kind: kind.name)
+def test_hlr_is_the_same_both_ways(turns: ModuleType, kind: TransactionType) -> None:
+    chance, source = random.Random(3), kind.inputs(HLR.keys(5))
+    for _ in range(200):
+        answers = [(chance.choice((0, 1, 1, 1, 3)), [(chance.randrange(1_000),)]) for _ in kind.steps]
+        same_both_ways(turns, kind, source(), [(count, rows if count else []) for count, rows in answers])
+
+
+def statement(name: str, arguments: int, reads: bool = False) -> Statement:
+    return Statement(name=name, text={}, arguments=(object,) * arguments, reads=reads)
+
+
+def test_values_are_kept_over_steps_and_bounds_hold(turns: ModuleType) -> None:
+    """Two values of one row and one of another, used later in any order and more than once; a row that is not there fails it."""
+    steps = (
+        Step(statement("a", 1, reads=True), keeps=2, most=2),
+        Step(statement("b", 0), least=0),
+        Step(statement("c", 3, reads=True), places=(1, 2, 1), keeps=1),
+        Step(statement("d", 4), places=(3, 2, 0, 1)),
+    )
+    kind = TransactionType(
+        name="own", weight=1.0, body=lambda i: walk(steps, i), statements=tuple(s.statement for s in steps), steps=steps
+    )
+    inputs = ((7,), (), ("x",), ("y",))
+    first, other = [("one", "two"), ("no", "no")], [(None,)]
+    asked = Session([(2, first), (0, []), (1, other), (1, [])])
+    assert by_script(turns, kind, inputs, asked) == 0
+    assert [arguments for _, arguments in asked.asked] == [
+        (),
+        (7,),
+        (),
+        ("two", "x", "two"),
+        ("y", None, "one", "two"),
+        (),
+    ]
+    for answers in (
+        [(3, first)],
+        [(1, [])],
+        [(1, first), (0, []), (1, [])],
+        [(1, first), (0, []), (1, other), (0, [])],
+        [(1, first), (9, []), (1, other), (9, [])],
+    ):
+        same_both_ways(turns, kind, inputs, answers)

@@ -1,0 +1,252 @@
+"""The plan, the judge and the checks of the tests that simulate whole runs with `coordinator.simulator`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from proveout.coordinator import search
+from proveout.coordinator.exchange import Held, ProbeDue, SearchReplayed, Summarise, Unresolved
+from proveout.coordinator.facts import Facts, of
+from proveout.coordinator.simulator import Fault, Simulation, World, finished
+from proveout.dsl.plan import (
+    Capture,
+    Check,
+    Condition,
+    Expression,
+    Host,
+    Ladder,
+    OnLoss,
+    Open,
+    Pause,
+    Plan,
+    Populate,
+    Reset,
+    Search,
+    Sql,
+    Stage,
+    System,
+    Windows,
+    Workload,
+)
+from proveout.proto import events
+
+CAPACITY = 3000.0
+WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
+HOSTS = ("db1", "cache1", "client1", "client2")
+STAGES: tuple[Stage, ...] = (
+    Populate(id="load", workload="hlr", into=("backend", "cache"), clients=("client1", "client2")),
+    Sql(id="prepare", system="backend", statements=("analyze", "select 1")),
+    Ladder(
+        id="baseline",
+        workload="hlr",
+        target="backend",
+        clients=("client1", "client2"),
+        threads=(1, 2, 4, 8),
+        windows=WINDOWS,
+        repeat=2,
+        captures=("os", "waits"),
+        stop_when=Expression(text="rung.tps > 3.0"),
+    ),
+    Reset(id="back", systems=("backend", "cache")),
+    Pause(id="breathe", duration_s=5.0),
+    Search(
+        id="cap",
+        workload="hlr",
+        target="cache",
+        clients=("client1",),
+        threads=4,
+        rate_from=500.0,
+        rate_to=Expression(text="baseline.peak", needs=("baseline",)),
+        accept=Expression(text="lag"),
+        probe=WINDOWS,
+        confirm=Windows(ramp_up_s=1, measure_s=9, ramp_down_s=1),
+        captures=("lag",),
+    ),
+    Ladder(
+        id="cached",
+        workload="hlr",
+        target="cache",
+        clients=("client1", "client2"),
+        threads=(4,),
+        windows=WINDOWS,
+        arrival=Open(rate=Expression(text="cap.rate", needs=("cap",))),
+        repeat=2,
+        captures=("lag",),
+    ),
+)
+PLAN = Plan(
+    name="p",
+    title="t",
+    parameters=(),
+    hosts=tuple(Host(name=name, roles=("any",), address="local") for name in HOSTS),
+    systems=(
+        System(name="cache", engine="postgres", host="cache1", provision="embedded", propagates_to="backend"),
+        System(name="backend", engine="postgres", host="db1", provision="embedded"),
+    ),
+    secrets=(),
+    workloads=(Workload(name="hlr", kind="hlr", parameters=(("population", 1000), ("seed", 7))),),
+    captures=(
+        Capture(name="os", kind="os", every_s=1.0, hosts=HOSTS),
+        Capture(name="waits", kind="waits", every_s=1.0, system="backend"),
+        Capture(name="lag", kind="lag", every_s=0.5, system="cache"),
+    ),
+    stages=STAGES,
+    verdicts=(Check(id="v", check=Expression(text="true")),),
+)
+
+
+class Model:
+    """A judge and a system under test: capacity 3000/s; valid unless said otherwise; stops the ladder above 3 threads."""
+
+    def __init__(
+        self, capacity: float = CAPACITY, invalid: frozenset[str] = frozenset(), decided_after: int = 1
+    ) -> None:
+        self.capacity, self.invalid, self.decided_after = capacity, invalid, decided_after
+
+    def work(self, command: Summarise) -> events.IterationFinished:
+        assert all(result is not None for result in command.loads.values())
+        slot = f"{command.id.stage}/{command.id.rung}/{command.id.repeat}"
+        rate = command.rate or 0.0
+        metrics = {"tps": float(command.id.rung), "ok": rate <= self.capacity}
+        return finished(command, metrics, valid=slot not in self.invalid)
+
+    def number(self, value: float | Expression, facts: Facts) -> float | Unresolved:
+        if isinstance(value, float):
+            return value
+        if value.text == "baseline.peak":
+            return 10_000.0
+        rate = facts.searches["cap"].rate
+        return Unresolved(reason="cap found no rate") if rate is None else rate
+
+    def condition(self, when: Expression, facts: Facts) -> Held | Unresolved:
+        """`yes`, `no`, or `<stage> ended`; anything else cannot be told."""
+        if when.text in ("yes", "no"):
+            return Held(holds=when.text == "yes", evidence=f"{when.text}, it says")
+        stage, _, rest = when.text.partition(" ")
+        ended = facts.stages_finished.get(stage) if rest else None
+        return Held(holds=ended.outcome == "ok", evidence="") if ended else Unresolved(reason="no data")
+
+    def stops(self, stage: Ladder, iteration: events.IterationFinished) -> str | None:
+        return "too many" if stage.stop_when and iteration.metrics["tps"] > 3.0 else None
+
+    def undecided(self, ladders: tuple[Ladder, ...], facts: Facts, repeat: int) -> tuple[str, ...]:
+        """Undecided until `decided_after` repeats; counts only what the look may see."""
+        for ladder in ladders:
+            ended = {(i.id.rung, i.id.repeat) for i in facts.of_stage(ladder.id) if i.id.repeat <= repeat}
+            assert len({number for _, number in ended}) == repeat, "a look comes after a whole repeat"
+        return () if repeat >= self.decided_after else ("v",)
+
+    def replay(
+        self, stage: Search, rate_from: float, rate_to: float, probes: tuple[events.IterationFinished, ...]
+    ) -> SearchReplayed:
+        state = search.begin(stage, rate_from, rate_to)
+        for probe in probes:
+            state = search.record(state, bool(probe.metrics["ok"]), "")
+        reports = tuple(
+            events.ProbeFinished(
+                stage=stage.id,
+                probe=t.probe.number,
+                phase=t.probe.phase,
+                rate=t.probe.rate,
+                accepted=bool(t.accepted),
+                evidence="",
+            )
+            for t in state.tried
+        )
+        due = search.next_probe(state)
+        if isinstance(due, search.Probe):
+            return SearchReplayed(reports=reports, next=ProbeDue(number=due.number, phase=due.phase, rate=due.rate))
+        end = events.SearchFinished(stage=stage.id, rate=due.rate, probes=due.probes, reason=due.reason)
+        return SearchReplayed(reports=reports, next=end)
+
+    def metrics(self, stage: Stage, facts: Facts, seconds: float, rows: int) -> events.Metrics:
+        return {"rows": rows, "n": len(facts.of_stage(stage.id))}
+
+    def foreseen(self, facts: Facts) -> tuple[events.VerdictForeseen, ...]:
+        """The contrary of what `verdicts` comes to: nothing may stand on it."""
+        evidence = f"{len(facts.stages_finished)} stages"
+        return tuple(
+            events.VerdictForeseen(id=c.id, title="", severity="fail", outcome="FAIL", evidence=evidence)
+            for c in PLAN.verdicts
+        )
+
+    def verdicts(self, facts: Facts) -> tuple[events.VerdictReached, ...]:
+        valid = [str(i.id) for i in facts.iterations if i.valid]
+        return tuple(
+            events.VerdictReached(
+                id=c.id, title="", severity="fail", outcome="PASS", check="", evidence="", iterations=tuple(valid)
+            )
+            for c in PLAN.verdicts
+        )
+
+    def exit_code(self, verdicts: tuple[events.VerdictReached, ...]) -> int:
+        return 0
+
+
+def simulate(
+    plan: Plan = PLAN, model: Model | None = None, *faults: Fault, world: World | None = None, epoch: int = 1
+) -> Simulation:
+    model = model or Model()
+    simulation = Simulation(plan, model, model.work, world=world, epoch=epoch, faults=faults)
+    simulation.run()
+    return simulation
+
+
+def results(world: World) -> dict[tuple[str, int, int], tuple[float | None, object]]:
+    """What counts: the last valid numbers of every rung and repeat."""
+    facts = of(world.events)
+    return {(i.id.stage, i.id.rung, i.id.repeat): (i.rate, i.metrics["tps"]) for i in facts.iterations if i.valid}
+
+
+def assert_ended(simulation: Simulation) -> events.RunFinished:
+    """The run came to a definite end and left nothing behind."""
+    world = simulation.world
+    assert simulation.closed is not None
+    last = world.events[-1]
+    assert isinstance(last, events.RunFinished)
+    assert last.exit_code == simulation.closed.exit_code
+    assert not world.running
+    assert not world.systems
+    assert not world.hosts
+    assert not world.wrongs
+    assert of(world.events).open_iteration is None
+    assert bool(world.data) <= (last.status != "finished")
+    return last
+
+
+OTHER = Ladder(
+    id="other",
+    workload="hlr",
+    target="backend",
+    clients=("client1", "client2"),
+    threads=(1, 2, 4),
+    windows=WINDOWS,
+    repeat=2,
+    order="interleaved",
+    interleaved_with="first",
+)
+FIRST = replace(OTHER, id="first", order="shuffled", interleaved_with=None, seed=2)
+
+
+def what_of(world: World) -> list[str]:
+    return [key.split("/")[5] for key in world.keys]
+
+
+def looked_at(world: World) -> list[tuple[str, str, str]]:
+    return [(e.stage, e.iteration, e.system) for e in world.events if isinstance(e, events.InvariantsSeen)]
+
+
+def climbing(*ladders: Ladder, on_loss: OnLoss = "rerun") -> Plan:
+    return replace(PLAN, stages=(STAGES[0], *ladders), captures=PLAN.captures, on_loss=on_loss)
+
+
+def ran(world: World) -> list[tuple[str, int, int]]:
+    return [(i.id.stage, i.id.rung, i.id.repeat) for i in of(world.events).iterations if i.valid]
+
+
+def outcomes(world: World) -> dict[str, str]:
+    return {e.stage: e.outcome for e in world.events if isinstance(e, events.StageFinished)}
+
+
+def conditional(*conditions: Condition, plan: Plan = PLAN) -> Plan:
+    return replace(plan, conditions=conditions)

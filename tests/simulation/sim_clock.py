@@ -1,0 +1,231 @@
+"""An event loop whose time is a number, and processes in it that can be killed, stopped and continued.
+
+Data flow: coroutines of the real coordinator and the real agents schedule callbacks as on any loop -> a heap ordered by
+(instant, serial) -> `SimLoop.run_until` pops the earliest and runs it. No callback waits for the machine: a wait of an hour
+costs nothing, and one seed gives one history.
+
+A `Process` is whatever shares a fate. Each callback belongs to the process in whose context it was scheduled: one of a dead
+process is never run again (kill -9: no `finally`, no last word), one of a stopped process waits for SIGCONT. `SimTime` is
+the `time` module as a process sees it: monotonic clocks differ by an offset and a drift, wall clocks jump.
+
+Tasks and futures hash by a serial number, so that a set of them is walked in the same order in every replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Callback = Callable[..., Any]
+
+_EPOCH_UNIX_S = 1_800_000_000.0
+
+
+@dataclass(eq=False)
+class Process:
+    """Something that lives and dies as one. `offset_ns`, `drift_ppm`: its monotonic clock; `wall_s`: its wall clock's error."""
+
+    name: str
+    offset_ns: int = 0
+    drift_ppm: float = 0.0
+    wall_s: float = 0.0
+    alive: bool = True
+    stopped: bool = False
+    held: list[tuple[Callback, tuple[Any, ...], contextvars.Context, Any]] = field(default_factory=list)
+
+
+CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class _Task(asyncio.Task[T]):
+    serial: int
+
+    def __hash__(self) -> int:
+        return self.serial
+
+
+class _Future(asyncio.Future[T]):
+    serial: int = 0
+
+    def __hash__(self) -> int:
+        return self.serial
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """The loop; `now_s` is true time, from 0, in whole nanoseconds: a clock that shows those shows a wait's end when it is."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.steps = 0
+        self.raised: list[str] = []
+        self._agenda: list[tuple[float, int, asyncio.Handle, Process | None, tuple[Any, ...]]] = []
+        self._serial = itertools.count(1)
+        self._tasks: list[_Task[Any]] = []
+        self._holding: dict[tuple[str, int], Process] = {}
+        self._burying = False
+
+    # ---- what asyncio asks of a loop ---------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self.now_s
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def call_soon(self, callback: Callback, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
+        return self.call_at(self.now_s, callback, *args, context=context)
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callback, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.now_s + max(1e-9, delay), callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callback, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        context = context if context is not None else contextvars.copy_context()
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        process = context.get(CURRENT)
+        due_s = math.ceil(when * 1e9) / 1e9 if when > self.now_s else self.now_s
+        heapq.heappush(self._agenda, (due_s, next(self._serial), handle, process, (callback, args, context)))
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        return None
+
+    def create_future(self) -> asyncio.Future[Any]:
+        future: _Future[Any] = _Future(loop=self)
+        future.serial = next(self._serial)
+        return future
+
+    def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> asyncio.Task[Any]:
+        serial = next(self._serial)
+        _Task.serial = serial  # the constructor adds the task to a set of all tasks, and hashes it for that
+        task: _Task[Any] = _Task(coro, loop=self, name=name, context=context)
+        task.serial = serial
+        self._tasks.append(task)
+        return task
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+        """Threads would be a second source of order: what is given to one is done at once."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self._burying:
+            self.raised.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+    # ---- driving it ------------------------------------------------------------------------------------------------
+
+    def run_until(self, over: Callable[[], bool], limit_s: float) -> bool:
+        """Run callbacks in order until `over()`; False when the time limit came first."""
+        with _running(self):
+            while not over():
+                if not self._agenda or self._agenda[0][0] > limit_s:
+                    self.now_s = limit_s
+                    return False
+                self._step()
+        return True
+
+    def _step(self) -> None:
+        when_s, _, handle, process, call = heapq.heappop(self._agenda)
+        self.now_s = max(self.now_s, when_s)
+        if handle.cancelled():
+            return
+        if process is not None and not self._burying and (process.stopped or not process.alive):
+            process.held.append((*call, handle))
+            self._holding[process.name, id(process)] = process
+            return
+        self.steps += 1
+        callback, args, context = call
+        try:
+            context.run(callback, *args)
+        except Exception as error:
+            self.call_exception_handler({"message": f"in {callback}", "exception": error})
+
+    def spawn(self, process: Process, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Run a coroutine as a process."""
+        context = contextvars.copy_context()
+        context.run(CURRENT.set, process)
+        with _running(self):
+            return context.run(lambda: self.create_task(work, name=name))
+
+    def proceed(self, process: Process) -> None:
+        """SIGCONT: what became due meanwhile is due now, in its order."""
+        process.stopped = False
+        held, process.held = process.held, []
+        for callback, args, context, handle in held:
+            if not handle.cancelled():
+                entry = (self.now_s, next(self._serial), handle, process, (callback, args, context))
+                heapq.heappush(self._agenda, entry)
+
+    def bury(self) -> None:
+        """End every task that is left, so that nothing of this history outlives it. What they still do has no effect."""
+        self._burying = True
+        for process in self._holding.values():
+            self.proceed(process)
+        for _ in range(20):
+            left = [task for task in self._tasks if not task.done()]
+            if not left:
+                break
+            with _running(self):
+                for task in left:
+                    task.cancel()
+            self.run_until(lambda left=left: all(task.done() for task in left), self.now_s + 30.0)  # type: ignore[misc]
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # it has been looked at
+        assert all(task.done() for task in self._tasks), [task for task in self._tasks if not task.done()]
+        self._tasks.clear()
+        self._agenda.clear()
+
+
+@contextlib.contextmanager
+def _running(loop: SimLoop) -> Iterator[None]:
+    before = asyncio._get_running_loop()
+    asyncio._set_running_loop(loop)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(before)
+
+
+class SimTime:
+    """`time` as the current process sees it."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+
+    def monotonic_ns(self) -> int:
+        process = CURRENT.get()
+        true_ns = round(self._loop.now_s * 1e9)
+        if process is None:
+            return true_ns
+        return true_ns + process.offset_ns + round(true_ns * process.drift_ppm / 1e6)
+
+    def monotonic(self) -> float:
+        return self.monotonic_ns() / 1e9
+
+    def time(self) -> float:
+        process = CURRENT.get()
+        return _EPOCH_UNIX_S + self._loop.now_s + (process.wall_s if process is not None else 0.0)

@@ -1,0 +1,64 @@
+"""What must hold of every history, whatever has gone wrong in it. (`World` and `History` find the rest while it runs.)"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sim_plan import SLOTS
+
+from proveout.coordinator.facts import of
+from proveout.proto import events
+
+if TYPE_CHECKING:
+    from sim_history import History
+
+
+def judge(history: History, journal: Sequence[events.Stamped]) -> None:
+    """Write every broken rule into `world.wrongs`."""
+    world = history.world
+    for text in history.loop.raised:
+        world.wrong(text)
+    _nothing_left(history)
+    _nothing_forgotten(history, journal)
+    if history.ends and not any(f.kind == "fill" and not f.host for f in history.faults):
+        _complete(history, journal)
+
+
+def _nothing_left(history: History) -> None:
+    """Safety after the end: no agent works, no database is up."""
+    for one in history.world.running:
+        if history.hosts[one.host].process.alive:
+            history.world.wrong(f"{one.key} still runs on {one.host}, a minute after the end")
+    for name, host in history.world.systems.items():
+        history.world.wrong(f"the database {name} on {host} is still up, a minute after the end")
+
+
+def _nothing_forgotten(history: History, journal: Sequence[events.Stamped]) -> None:
+    """What anybody was told is in the journal, and each finished iteration has its samples."""
+    kept = {stamped.sequence: stamped.event for stamped in journal}
+    for sequence, event in history.acknowledged.items():
+        if kept.get(sequence) != event:
+            history.world.wrong(f"event {sequence} was told and is not in the journal: {event}")
+    names = [str(event.id) for event in kept.values() if isinstance(event, events.IterationFinished)]
+    if len(names) != len(set(names)):
+        history.world.wrong(f"an iteration finished twice: {sorted(names)}")
+    for name in names:
+        if name not in history.written:
+            history.world.wrong(f"the samples of {name} were not kept")
+
+
+def _complete(history: History, journal: Sequence[events.Stamped]) -> None:
+    """The last sitting ended, says how, and when it says `finished` it has all numbers."""
+    facts = of(stamped.event for stamped in journal)
+    end = history.ends[-1]
+    if facts.ended != end:
+        history.world.wrong(f"the journal ends with {facts.ended}, the run with {end}")
+    if facts.open_iteration is not None:
+        history.world.wrong(f"{facts.open_iteration} is neither finished nor void")
+    if end.status == "finished":
+        have = {(i.id.rung, i.id.repeat) for i in facts.iterations}
+        if have != SLOTS:
+            history.world.wrong(f"finished without {sorted(SLOTS - have)}")
+    elif end.exit_code not in (4, 130):
+        history.world.wrong(f"{end.status} with exit code {end.exit_code}")

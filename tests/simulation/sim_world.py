@@ -1,0 +1,193 @@
+"""What really is on the simulated hosts, as opposed to what anybody believes; and the handlers that change it.
+
+Data flow: the real agent's `Work` runs a handler of `TABLE` -> the handler enters and leaves a `World`, which writes down who ran
+what, when, for which epoch -> the invariants (`sim_rules`) read that. The handlers do no work, they take time; what they
+answer is what the real ones answer. A handler of a process that was killed ends with it: `World.died`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from sim_clock import SimLoop, SimTime
+
+from proveout.agent.tasks import Handler, Resource, TaskContext
+from proveout.proto import messages as m
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(eq=False)
+class Running:
+    """A task that a handler has in hand."""
+
+    host: str
+    key: str
+    epoch: int
+    began_s: float
+    kind: str
+
+
+@dataclass(eq=False)
+class World:
+    """Facts. `wrongs` is what must never be."""
+
+    loop: SimLoop
+    time: SimTime
+    chance: random.Random
+    running: list[Running] = field(default_factory=list)
+    entered: dict[tuple[str, str], int] = field(default_factory=dict)
+    epoch: dict[str, int] = field(default_factory=dict)
+    heard_s: dict[str, float] = field(default_factory=dict)
+    systems: dict[str, str] = field(default_factory=dict)
+    produced: dict[str, int] = field(default_factory=dict)
+    began_s: dict[str, float] = field(default_factory=dict)
+    wrongs: list[str] = field(default_factory=list)
+    history: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        self.history.append(f"{self.loop.now_s:10.4f} {text}")
+
+    def wrong(self, text: str) -> None:
+        self.note(f"WRONG {text}")
+        self.wrongs.append(f"at {self.loop.now_s:.3f} s: {text}")
+
+    @contextlib.asynccontextmanager
+    async def doing(self, context: TaskContext, kind: str) -> AsyncIterator[Running]:
+        """A handler's whole life; a process that is killed in between is struck off by `died`."""
+        epoch = int(context.key.split("/")[-3].split(".")[0]) if context.key.count("/") > 3 else 0
+        running = Running(context.host, context.key, epoch, self.loop.now_s, kind)
+        self._enter(running)
+        self.running.append(running)
+        self.note(f"{context.host} begins {context.key}")
+        try:
+            yield running
+        finally:
+            if running in self.running:
+                self.running.remove(running)
+                self.note(f"{context.host} ends {context.key}")
+
+    def _enter(self, new: Running) -> None:
+        slot = (new.host, new.key)
+        self.entered[slot] = self.entered.get(slot, 0) + 1
+        if self.entered[slot] > 1:
+            self.wrong(f"{new.key} ran {self.entered[slot]} times on {new.host}")
+        if new.epoch < self.epoch.get(new.host, 0):
+            self.wrong(f"{new.key} of epoch {new.epoch} began on {new.host} after epoch {self.epoch[new.host]} did")
+        self.epoch[new.host] = max(new.epoch, self.epoch.get(new.host, 0))
+        for other in self.running:
+            if other.host == new.host and other.epoch != new.epoch:
+                self.wrong(f"{new.key} overlaps with {other.key} of another epoch")
+
+    def died(self, host: str) -> None:
+        """kill -9 of an agent: its work and its child processes are gone with it."""
+        self.running = [one for one in self.running if one.host != host]
+        self.systems = {name: where for name, where in self.systems.items() if where != host}
+
+
+class Server(Resource):
+    """A database server that a session keeps."""
+
+    def __init__(self, world: World, name: str, host: str) -> None:
+        self._world, self._name = world, name
+        world.systems[name] = host
+
+    async def close(self, *, keep_data: bool) -> None:
+        await asyncio.sleep(self._world.chance.uniform(0.0, 0.5))
+        self._world.systems.pop(self._name, None)
+
+
+def table(world: World) -> dict[type, Handler]:
+    """The handlers of one world."""
+
+    def plain(kind: str, longest_s: float, answer: Any) -> Handler:
+        async def handle(context: TaskContext, spec: Any) -> Any:
+            async with world.doing(context, kind):
+                context.progress(0.0, 1.0, "rows")
+                await asyncio.sleep(world.chance.uniform(0.001, longest_s))
+                return answer(context, spec)
+
+        return handle
+
+    def started(context: TaskContext, spec: m.StartSystem) -> m.SystemStarted:
+        name = spec.system.name
+        context.resources[f"system:{name}"] = Server(world, name, context.host)
+        return m.SystemStarted(
+            endpoint=m.Endpoint(system=name, engine="postgres", dsn="x", provisioned=True), fresh=False
+        )
+
+    return {
+        m.StartSystem: plain("start", 1.5, started),
+        m.StopSystem: plain("stop", 0.5, lambda c, s: _stop(world, c, s)),
+        m.InspectSystem: plain("inspect", 0.2, lambda _c, s: m.SystemStarted(endpoint=s.endpoint, fresh=False)),
+        m.SnapshotSystem: plain("snapshot", 1.0, lambda _c, _s: m.Done()),
+        m.PopulateSystem: plain("populate", 6.0, lambda _c, _s: m.Populated(tables=(), seconds=1.0)),
+        m.CheckInvariants: plain("invariants", 0.5, lambda _c, _s: m.InvariantsChecked(checks=(), seconds=0.1)),
+        m.ReadFacts: plain("facts", 0.1, lambda _c, _s: m.FactsRead()),
+        m.Checkpoint: plain("checkpoint", 0.5, lambda _c, _s: m.Done()),
+        m.RunSql: plain("sql", 1.0, lambda _c, s: m.SqlDone(counts=tuple(0 for _ in s.statements))),
+        m.RunLoad: _load(world),
+        m.RunCapture: _capture(world),
+    }
+
+
+def _stop(world: World, context: TaskContext, spec: m.StopSystem) -> m.Done:
+    world.systems.pop(spec.system, None)
+    context.resources.pop(f"system:{spec.system}", None)
+    return m.Done()
+
+
+def _load(world: World) -> Handler:
+    async def handle(context: TaskContext, spec: m.RunLoad) -> m.LoadResult:
+        async with world.doing(context, "load"):
+            await asyncio.sleep(world.chance.uniform(0.0, 0.5))
+            context.armed()
+            t0_ns = await context.started()
+            while (left_ns := t0_ns - world.time.monotonic_ns()) > 0:  # noqa: ASYNC110 -- a clock that drifts
+                await asyncio.sleep(left_ns / 1e9)
+            world.began_s[context.key] = world.loop.now_s
+            skew_ns = world.time.monotonic_ns() - t0_ns
+            seconds = round(spec.windows.total_s)
+            for second in range(seconds):
+                await asyncio.sleep(1.0)
+                world.produced[context.key] = second + 1
+                window = "measure" if second else "ramp_up"
+                start_ns = t0_ns + second * SECOND_NS
+                context.sample(
+                    m.LoadSecond(second=second, window=window, start_ns=start_ns, duration_s=1.0, transactions=())
+                )
+            return m.LoadResult(
+                transactions=(),
+                ended_in_window=seconds,
+                measure_start_ns=t0_ns,
+                measure_end_ns=t0_ns + seconds * SECOND_NS,
+                client_cpu_fraction=0.1,
+                client_cpu_s=0.1,
+                start_skew_ns=skew_ns,
+                seconds_produced=seconds,
+            )
+
+    return handle
+
+
+def _capture(world: World) -> Handler:
+    async def handle(context: TaskContext, spec: m.RunCapture) -> m.CaptureResult:
+        async with world.doing(context, "capture"):
+            name, sent = spec.capture.name, 0
+            finished = asyncio.ensure_future(context.finished())
+            try:
+                while not finished.done():
+                    sent += 1
+                    world.produced[context.key] = sent
+                    context.sample(m.CaptureSample(capture=name, at_ns=world.time.monotonic_ns(), readings=()))
+                    await asyncio.wait({finished}, timeout=spec.capture.every_s)
+            finally:
+                finished.cancel()
+            return m.CaptureResult(capture=name, samples=sent)
+
+    return handle

@@ -1,0 +1,173 @@
+"""Real agents whose process, connection or replies are taken away again and again: what ran, how often, and which samples came.
+
+`kills`: kill -9 of a permanent agent under tasks and a capture (promises 4, 5, 12). `cuts`: the connection breaks and heals, also
+under two coordinators in turn (4). `retries`: what the agent says of a task is lost (5). The agents are `fake_agent.py`'s: a real daemon whose
+handlers write a line per effect, so that an effect can be counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from fabric_bench import FAKE_AGENT, Bench, Line, Proxy, eventually, lines, task
+from test_permanent_agents import Permanent
+
+from proveout.coordinator.local import LocalFabric
+from proveout.coordinator.session import Lost
+from proveout.dsl.plan import Capture
+from proveout.proto.messages import CaptureResult, Finish, RunCapture, Sample, Task, TaskDone, TaskFailed
+
+Figure = tuple[str, list[str]]
+
+
+async def kills(count: int, seed: int = 1) -> Figure:
+    """Kill an agent `count` times in the middle of things; give it the same tasks again when it is back."""
+    chance, failures, received = random.Random(seed), [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        agent = Permanent(Path(folder))
+        file = Path(folder) / "effects"
+        try:
+            for number in range(count):
+                await agent.start()
+                received += await _one_kill(agent, file, number, chance, failures)
+        finally:
+            await agent.stop(signal.SIGKILL)
+        often = {line: times for line, times in Counter(lines(file)).items() if times > 1}
+    failures += [f"{line} ran {times} times" for line, times in often.items()]
+    return (
+        f"{count} kill -9, {received} samples received without a gap, 0 tasks ran twice" if not failures else "",
+        failures,
+    )
+
+
+async def _one_kill(agent: Permanent, file: Path, number: int, chance: random.Random, failures: list[str]) -> int:
+    keys = [f"{number}-{n}" for n in range(4)]
+    line = await agent.connect(epoch=number + 1)
+    line.session.send(
+        Task(key="c", spec=RunCapture(capture=Capture(name="c", kind="os", every_s=0.005)), deadline_s=60)
+    )
+    await line.message(Sample, "c")
+    for key in keys:
+        line.session.send(task(key, f"append {file} {key}", "sleep 0.02"))
+    await asyncio.sleep(chance.uniform(0.0, 0.06))
+    await agent.stop(signal.SIGKILL)
+    await line.lost()
+    line.rest()
+    done = {m.key for m in line.messages() if isinstance(m, TaskDone)}
+    failures += [f"{key} was done and left no effect" for key in done if key not in lines(file)]
+    sequences = [m.sequence for m in line.messages() if isinstance(m, Sample)]
+    if sequences != list(range(1, len(sequences) + 1)):
+        failures.append(f"kill {number}: samples {sequences} have a gap")
+    await agent.start()
+    again = await agent.connect(epoch=number + 1)
+    for key in keys:
+        again.session.send(task(key, f"append {file} {key}", "sleep 0.02"))
+    for key in keys:
+        await again.outcome(key)
+    await line.session.close(timeout_s=1.0)
+    await again.session.close(timeout_s=5.0)
+    agent.sessions.clear()
+    await agent.stop(signal.SIGKILL)
+    return len(sequences)
+
+
+async def cuts(count: int, seed: int = 2) -> Figure:
+    """Cut and heal the connection `count` times under tasks that say when they begin and end: none ever overlaps with itself."""
+    chance, failures = random.Random(seed), []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "effects"
+        bench, proxy, line = await _through(Path(folder))
+        try:
+            for number in range(count):
+                line.session.send(
+                    task(f"k{number}", f"append {file} begin-{number}", "sleep 0.01", f"append {file} end-{number}")
+                )
+                await asyncio.sleep(chance.uniform(0.0, 0.03))
+                if chance.random() < 0.3:
+                    proxy.deaf = True
+                    await asyncio.sleep(chance.uniform(0.0, 0.02))
+                proxy.cut()
+            failures += await _all_done(line, {f"k{number}" for number in range(count)})
+        finally:
+            await bench.close()
+            await proxy.close()
+        failures += [f"{what} {n} times" for what, n in Counter(lines(file)).items() if n != 1]
+        if len(lines(file)) != 2 * count:
+            failures.append(f"{len(lines(file))} lines of {2 * count}")
+    return f"{count} cuts and heals, {proxy.connections} connections, {count} tasks ran once each", failures
+
+
+async def retries(count: int, seed: int = 3) -> Figure:
+    """`count` tasks of which every reply is lost at first; each is asked for again and has one effect."""
+    chance, failures, lost = random.Random(seed), [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "effects"
+        bench, proxy, line = await _through(Path(folder))
+        try:
+            for start in range(0, count, 10):
+                keys = {f"k{number}" for number in range(start, min(start + 10, count))}
+                proxy.deaf = True
+                for key in sorted(keys):
+                    line.session.send(task(key, f"append {file} {key}"))
+                expected = start + len(keys)
+                await eventually(lambda wanted=expected: len(lines(file)) >= wanted, "they have run")  # type: ignore[misc]
+                lost += len(keys)
+                await asyncio.sleep(chance.uniform(0.0, 0.01))
+                proxy.cut()
+                failures += await _all_done(line, keys)
+        finally:
+            await bench.close()
+            await proxy.close()
+        failures += [f"{what} ran {n} times" for what, n in Counter(lines(file)).items() if n != 1]
+    return f"{lost} tasks with lost replies had one effect and one outcome each", failures
+
+
+async def _through(folder: Path) -> tuple[Bench, Proxy, Line]:
+    bench = Bench(LocalFabric(FAKE_AGENT), folder / "logs")
+    proxy = Proxy(await bench.start())
+    return bench, proxy, await bench.connect(await proxy.start(), lease_s=60.0)
+
+
+async def _all_done(line: Line, keys: set[str]) -> list[str]:
+    left, wrongs = set(keys), []
+    while left:
+        event = await line.hear(lambda e: isinstance(getattr(e, "message", e), (TaskDone, TaskFailed, Lost)))
+        if isinstance(event, Lost):
+            return [*wrongs, f"lost: {event.reason}"]
+        message = event.message
+        if not isinstance(message, TaskDone) or message.key not in left:
+            wrongs.append(f"{message}")
+        left.discard(message.key)  # type: ignore[union-attr]
+    return wrongs
+
+
+async def counted(cut_every_s: float, samples: int, seed: int = 4) -> tuple[int, int, int]:
+    """A capture over a connection that breaks: samples (made, received, numbers missing), for promise 12."""
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        bench, proxy, line = await _through(Path(folder))
+        try:
+            spec = RunCapture(capture=Capture(name="c", kind="os", every_s=0.002))
+            line.session.send(Task(key="c", spec=spec, deadline_s=120))
+            received: list[int] = []
+            until = 0.0
+            while len(received) < samples:
+                message = await line.message(Sample, "c")
+                received.append(message.sequence)  # type: ignore[union-attr]
+                if len(received) > until:
+                    proxy.cut()
+                    until = len(received) + chance.uniform(0.5, 1.5) * cut_every_s / 0.002
+            line.session.send(Finish(key="c"))
+            done = await line.outcome("c")
+            assert isinstance(done, TaskDone) and isinstance(done.result, CaptureResult)
+            received = [m.sequence for m in line.messages() if isinstance(m, Sample)]
+        finally:
+            await bench.close()
+            await proxy.close()
+    made = done.result.samples
+    return made, len(set(received)), len(set(range(1, made + 1)) - set(received))

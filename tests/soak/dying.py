@@ -1,0 +1,83 @@
+"""Processes that kill themselves (SIGKILL) at a chosen boundary, once: `python dying.py agents|coordinator ARGUMENTS of proveout…`.
+
+`DYING_AT` numbers the boundary, from 1; `DYING_MARK` names a file: as long as it is not there the process is to die, and
+makes it just before. An agent's boundaries are before and after each write to its journal, the beginning and the end of each
+handler, and each thing it has to say; a coordinator's are before and after each event of its journal. With `DYING_AT=0` nothing
+dies, and the mark says how many boundaries there were.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+AT = int(os.environ.get("DYING_AT", "0"))
+MARK = Path(os.environ.get("DYING_MARK", "/nowhere"))
+WHERE: list[str] = []
+
+
+def boundary(name: str) -> None:
+    """One more; the last one when it is the one."""
+    WHERE.append(name)
+    if len(WHERE) == AT and not MARK.exists():
+        MARK.write_text(f"{AT} {name}")
+        os.kill(os.getpid(), signal.SIGKILL)
+    if AT == 0 and MARK.parent.is_dir():
+        MARK.write_text(f"{len(WHERE)} {name}")
+
+
+def around(owner: Any, name: str) -> None:
+    """Boundaries before and after a method."""
+    real: Callable[..., Any] = getattr(owner, name)
+
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        boundary(f"before {name}")
+        result = real(*arguments, **named)
+        boundary(f"after {name}")
+        return result
+
+    setattr(owner, name, wrapped)
+
+
+def agent(arguments: list[str]) -> None:
+    from proveout.agent import process
+    from proveout.agent.journal import AgentJournal
+    from proveout.agent.outbox import Outbox
+    from proveout.agent.work import Work
+
+    if "--name" in arguments and arguments[arguments.index("--name") + 1] == os.environ.get("DYING_HOST", "box"):
+        for name in ("note_epoch", "accept", "finish", "blank", "forget"):
+            around(AgentJournal, name)
+        for name in ("start_at", "armed", "stop", "finish"):
+            around(Work, name)
+        around(Outbox, "put")
+    process.main(arguments)
+
+
+def agents(arguments: list[str]) -> None:
+    """A coordinator whose local agents are to die."""
+    import functools
+
+    from proveout.cli import execute
+    from proveout.coordinator import run
+    from proveout.coordinator.local import LocalFabric
+
+    command = (sys.executable, str(Path(__file__).absolute()), "agent")
+    run.LocalFabric = functools.partial(LocalFabric, command)  # type: ignore[misc, assignment]
+    sys.exit(execute(arguments))
+
+
+def coordinator(arguments: list[str]) -> None:
+    from proveout.cli import execute
+    from proveout.coordinator.journal import Journal
+
+    around(Journal, "append")
+    sys.exit(execute(arguments))
+
+
+if __name__ == "__main__":
+    {"agent": agent, "agents": agents, "coordinator": coordinator}[sys.argv[1]](sys.argv[2:])

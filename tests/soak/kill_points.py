@@ -1,0 +1,132 @@
+"""A real run of a small plan in which an agent or the coordinator kills itself at a given boundary; what becomes of it.
+
+Data flow: `Point` -> `die(point, folder)` -> `proveout run` below `dying.py` (and `proveout resume`, when it was the coordinator)
+-> the journal, the exit code, the processes that are left -> a list of what is wrong. SQLite in a file is the database: it starts in
+no time, and a boundary is a boundary whatever the engine.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from proveout.coordinator.facts import of
+from proveout.coordinator.journal import read
+
+PLAN = """
+proveout: 1
+name: small
+title: A file and a client
+topology:
+  hosts:
+    box: {roles: [server, client], address: local}
+  systems:
+    db: {engine: sqlite, host: box, provision: embedded}
+workloads:
+  hlr: {kind: hlr, population: 100}
+captures:
+  host: {kind: os, on: all, every: 200ms}
+stages:
+  - populate: {workload: hlr, into: db}
+  - ladder: {workload: hlr, target: db, threads: [1], ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1,
+             retries: 3, capture: [host], limits: {start_skew: 10s, tps_slope: 100%, tps_cv: 100%}}
+verdicts:
+  - {id: answers, check: ladder.at(1).tps.mean > 0.0}
+"""
+DYING = str(Path(__file__).with_name("dying.py"))
+ORPHANS_S = 10.0
+RUN_S = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Who dies (`agents`, `coordinator`), and at which of its boundaries (from 1; 0: nobody, to count them)."""
+
+    who: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """What became of it. `boundary` is its name; `orphans_s` how long processes of the run were still there at the end."""
+
+    point: Point
+    boundary: str
+    codes: tuple[int, ...]
+    orphans_s: float
+    wrongs: tuple[str, ...]
+
+
+def die(point: Point, folder: Path) -> Death:
+    """Run the plan with that death in it. `folder` is empty."""
+    (folder / "small.yaml").write_text(PLAN)
+    mark = folder / "mark" / "died"
+    mark.parent.mkdir()
+    environment = {
+        **os.environ,
+        "DYING_AT": str(point.at),
+        "DYING_MARK": str(mark),
+        "PROVEOUT_RUNS_DIR": str(folder / "runs"),
+    }
+    codes = [_proveout(folder, environment, point.who, "run", "small.yaml", "--headless")]
+    if codes[0] != 0:  # killed, or failed as a whole because of it: either way a resume goes on
+        codes.append(_proveout(folder, environment, point.who, "resume", "latest", "--headless"))
+    orphans_s = _until_none(str(folder), ORPHANS_S + 10.0)
+    boundary = mark.read_text() if mark.exists() else ""
+    return Death(point, boundary, tuple(codes), orphans_s, tuple(_wrongs(point, folder, codes, boundary, orphans_s)))
+
+
+def _proveout(folder: Path, environment: dict[str, str], *arguments: str) -> int:
+    with (folder / "log").open("ab") as log:
+        argv = [sys.executable, DYING, *arguments]
+        return subprocess.run(
+            argv, cwd=folder, env=environment, stdout=log, stderr=log, check=False, timeout=RUN_S
+        ).returncode
+
+
+def _until_none(folder: str, patience_s: float) -> float:
+    """How long processes were still there that have this run's folder in their environment."""
+    began_s = time.monotonic()
+    while time.monotonic() - began_s < patience_s:
+        if not _left(folder):
+            break
+        time.sleep(0.1)
+    return time.monotonic() - began_s
+
+
+def _left(folder: str) -> list[int]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get("PROVEOUT_RUNS_DIR", "").startswith(
+                folder
+            ):
+                found.append(process.pid)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def _wrongs(point: Point, folder: Path, codes: list[int], boundary: str, orphans_s: float) -> list[str]:
+    (directory,) = (folder / "runs").iterdir()
+    facts = of(stamped.event for stamped in read(directory))
+    wrongs = [] if codes[-1] == 0 else [f"exit codes {codes}: {(folder / 'log').read_text()[-1500:]}"]
+    if point.at and not boundary.startswith(f"{point.at} "):
+        wrongs.append("nobody died")
+    if facts.ended is None or facts.open_iteration is not None:
+        wrongs.append("the journal has no definite end")
+    if not any(i.valid for i in facts.iterations):
+        wrongs.append("no valid iteration")
+    if len({str(i.id) for i in facts.iterations}) != len(facts.iterations):
+        wrongs.append("an iteration finished twice")
+    if orphans_s > ORPHANS_S:
+        wrongs.append(f"processes were left for {orphans_s:.1f} s")
+    if (directory / "systems").exists():
+        wrongs.append("data of systems was left")
+    return wrongs

@@ -1,0 +1,44 @@
+"""The soak's parts with small counts: that they run, and that what they look for is found when it is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import broken_lines
+import pytest
+from kill_points import Point, die
+
+
+@pytest.mark.slow
+def test_an_agent_that_dies_in_the_middle_of_its_load(tmp_path: Path) -> None:
+    death = die(Point("agents", 90), tmp_path)
+    assert not death.wrongs, death
+    assert death.codes == (0,), "it is lost and dialled again; the run goes on"
+
+
+@pytest.mark.slow
+def test_a_coordinator_that_dies_in_the_middle_of_an_iteration(tmp_path: Path) -> None:
+    death = die(Point("coordinator", 19), tmp_path)
+    assert not death.wrongs, death
+    assert death.codes == (-9, 0)
+
+
+async def test_kills() -> None:
+    figure, failures = await broken_lines.kills(1)
+    assert not failures, figure
+
+
+async def test_cuts() -> None:
+    figure, failures = await broken_lines.cuts(10)
+    assert not failures, figure
+
+
+async def test_retries() -> None:
+    figure, failures = await broken_lines.retries(20)
+    assert not failures, figure
+
+
+async def test_what_is_missing_is_known_by_its_number() -> None:
+    made, received, missing = await broken_lines.counted(cut_every_s=0.2, samples=200)
+    assert received + missing == made
+    assert received >= 200
