@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from proveout.coordinator import samples, scheduler
+from proveout.coordinator.auditing import Record
 from proveout.coordinator.dial import AgentUnreachable
 from proveout.coordinator.eventcodec import plan_data
 from proveout.coordinator.exchange import (
@@ -61,7 +62,7 @@ from proveout.proto.events import (
     StageProgress,
     Stamped,
 )
-from proveout.proto.messages import Endpoint, Hello, LogLine, Sample, Start, TaskProgress
+from proveout.proto.messages import Endpoint, Hello, LogLine, Sample, Start, Task, TaskProgress
 
 Listener = Callable[[Stamped], None]
 _HURRIED_CLOSE_S = 1.0
@@ -110,6 +111,7 @@ class _Loop:
     def __init__(self, sitting: Sitting, journal: Journal, listeners: Sequence[Listener]) -> None:
         self._sitting, self._journal, self._listeners = sitting, journal, listeners
         self._plan = sitting.plan
+        self._record = Record(sitting.directory.path, self._break)
         self._judgement = PlanJudgement(sitting.plan)
         self._inbox: asyncio.Queue[SessionEvent | Input] = asyncio.Queue()
         self._fabric = LocalFabric(policy=sitting.policy) if any(host.is_local for host in self._plan.hosts) else None
@@ -177,6 +179,7 @@ class _Loop:
             opening.append(Notice(level="info", host="", text=text))
         for event in opening:
             self._emit(event)
+        self._record.began(started.run_id, started.epoch, started.digest)
         setup = Setup(
             run_id=self._sitting.directory.name,
             epoch=self._journal.epoch,
@@ -265,6 +268,8 @@ class _Loop:
                     self._dials = {self._spawn(self._dial(host)) for host in hosts}
                 case Tell(host=host, message=message):
                     if host in self._sessions:
+                        if isinstance(message, Task):
+                            self._record.task(host, message)
                         self._sessions[host].send(message)
                 case Part(hosts=hosts, keep_data=keep):
                     for host in hosts:
@@ -289,20 +294,24 @@ class _Loop:
     def _emit(self, event: Event) -> None:
         if isinstance(event, RunFinished):
             self._ended = event
+            self._record.ended(event.status, event.exit_code)
         if isinstance(event, IterationStarted) and self._meters is not None:
             self._meters.begin(event)
         try:
             stamped = self._journal.append(event)
         except StorageFailed as fault:
             stamped = self._journal.live(event)
-            if self._broken is None:
-                self._broken = fault
-                self._inbox.put_nowait(Broken(at_s=time.monotonic(), reason=str(fault)))
+            self._break(fault)
         self._tell(stamped)
 
     def _tell(self, stamped: Stamped) -> None:
         for listener in self._listeners:
             listener(stamped)
+
+    def _break(self, fault: StorageFailed) -> None:
+        if self._broken is None:
+            self._broken = fault
+            self._inbox.put_nowait(Broken(at_s=time.monotonic(), reason=str(fault)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         job = asyncio.create_task(work)
@@ -327,6 +336,7 @@ class _Loop:
             beat_s=self._sitting.beat_s,
             lease_s=self._sitting.lease_s,
             version=self._sitting.version,
+            audit=self._record.head(),
         )
         try:
             session = await self._connect(host, hello)
@@ -337,6 +347,7 @@ class _Loop:
         self._boots[host] = str(dict(session.welcome.facts).get("boot_id", ""))
         self._met.add(host)
         welcome, clock = session.welcome, session.clock
+        self._record.agent(host, session.address, welcome)
         up = AgentUp(
             host=host,
             agent_version=welcome.version,

@@ -103,6 +103,8 @@ def alert(view: RunView) -> Text | None:
     if bad:
         more = f" ({len(bad)} in all)" if len(bad) > 1 else ""
         parts.append(f"{safe(bad[-1].text)}{more}")
+    left = [one for one in view.tunings.values() if one.end == "residue"]
+    parts += [f"host {safe(one.host)}: tuning {safe(one.name)} NOT reverted" for one in left[:1]]
     if view.ended is not None and view.ended.status != "finished":
         parts.append(f"run {view.ended.status}: {safe(view.ended.reason)}")
     return Text("! " + "\n! ".join(parts), style="bold") if parts else None

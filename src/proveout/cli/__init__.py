@@ -32,6 +32,7 @@ VERBS: tuple[str, ...] = (
     "ceiling",
     "agent",
     "pki",
+    "audit",
 )
 """In the order of the help. The verb `x` is the function, or the group of verbs, `x` of `proveout.cli.x`, its examples are that module's `EPILOG`."""
 
