@@ -237,6 +237,19 @@ def test_another_hand_is_told_and_left_alone(root: Path, journal: UndoJournal) -
     assert (root / "proc/sys/kernel/shmmni").read_text() == "4096\n"
 
 
+def test_what_the_run_itself_has_changed_again_is_no_drift(root: Path, journal: UndoJournal) -> None:
+    before, host = picture(root), host_in(root)
+    run(host, journal).apply(BOTH)
+    later = tuning("sysctl", "later", settings={"vm.swappiness": "1"})
+    run(host, journal).apply((later,))
+    assert {state.outcome for state in undoing.look(host, journal)} == {"in_place"}
+    put(root, "/proc/sys/vm/swappiness", "10\n")
+    assert {state.name: state.outcome for state in undoing.look(host, journal)}["later"] == "drifted"
+    put(root, "/proc/sys/vm/swappiness", "1\n")
+    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert picture(root) == before
+
+
 def test_what_says_keep_stays_and_says_so(root: Path, journal: UndoJournal) -> None:
     host = host_in(root)
     keep = tuning("sysctl", "kept", keep=True, settings={"vm.swappiness": "10"})
