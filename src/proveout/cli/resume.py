@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from proveout.cli import complete
 from proveout.cli.options import Annotations, AnnotationsOption, CodeQuality, GitlabMetrics, MetricsAddress
 from proveout.cli.screened import TellFd
 
@@ -20,7 +21,12 @@ EPILOG = """Examples:
 
 
 def resume(
-    run: Annotated[str, typer.Argument(help="A run's name or directory, or `latest`.", show_default=False)],
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="A run's name or directory, or `latest`.", show_default=False, autocompletion=complete.runs
+        ),
+    ],
     *,
     headless: Annotated[bool, typer.Option("--headless", help="Plain lines, no screen.")] = False,
     runs_dir: Annotated[

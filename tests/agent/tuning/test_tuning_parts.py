@@ -14,7 +14,7 @@ import pytest
 from tuning_bench import POLICY, StubTools, StubUnits, host_in, put, tuning
 
 from proveout.agent.tasks import TaskFault
-from proveout.agent.tuning import packages
+from proveout.agent.tuning import packages, undoing
 from proveout.agent.tuning.files import NONE, Files
 from proveout.agent.tuning.texts import Texts, holds
 from proveout.agent.tuning.tools import Processes, must
@@ -98,6 +98,20 @@ def test_attributes_lie_below_proc_and_sys_wherever_a_link_leads(tmp_path: Path)
 )
 def test_whether_an_attribute_holds(now: str | None, wanted: str, held: bool) -> None:
     assert holds(now, wanted) is held
+
+
+def test_one_agent_at_a_time_tunes_with_a_journal(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    put(root, "/proc/sys/vm/swappiness", "60\n")
+    change = tuning("sysctl", settings={"vm.swappiness": "1"})
+    first, second = UndoJournal(tmp_path / "undo"), UndoJournal(tmp_path / "undo")
+    Transaction(host=host_in(root), journal=first, run="r").apply((change,))
+    with pytest.raises(TaskFault, match="another agent is tuning this host"):
+        undoing.revert(host_in(root), second)
+    undoing.revert(host_in(root), first)
+    first.close()
+    assert undoing.revert(host_in(root), second) == ()
+    assert (root / "proc/sys/vm/swappiness").read_text() == "60\n"
 
 
 def test_programs() -> None:
