@@ -14,12 +14,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 COMPILED := agent/drivers/postgres_native.pyx agent/drivers/postgres_native.pxd agent/load/turns_native.pyx \
 	agent/drivers/native_build.py
 PLAN ?= plans/hlr-cache-embedded.yaml
+CUT ?= client2@baseline:15
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.run  ## Run the main job (PLAN=… for another plan)
 	$(BIN)/proveout run $(PLAN)
+
+lab: $(VENV)/.run  ## Run plans/netns-lab.yaml on hosts made of network namespaces, as root (CUT= leaves the cables alone)
+	$(BIN)/python docs/lab/lab.py run $(if $(CUT),--cut $(CUT))
 
 test: $(VENV)/.dev  ## Run the tests
 	$(BIN)/python -m pytest
@@ -61,4 +65,4 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt $(COMPILED)
 	$(PIP) --editable ".[dev]"
 	@touch $@ $(VENV)/.run
 
-.PHONY: help run test check bench soak docs stubs clean
+.PHONY: help run lab test check bench soak docs stubs clean

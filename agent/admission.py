@@ -25,6 +25,8 @@ from proveout.agent.journal import AgentJournal
 from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.session import Session
 from proveout.agent.tasks import Handler, Resource
+from proveout.agent.trusting import Trust
+from proveout.proto.audit import AuditLog
 from proveout.proto.messages import PROTOCOL_VERSION, Hello, Refused
 
 LEASE_MAX_S = 3600.0
@@ -40,6 +42,8 @@ class Place:
     name: str
     state_dir: Path
     table: Mapping[type, Handler]
+    trust: Trust
+    audit: AuditLog
     policy: Policy = NOTHING
     standing: Mapping[str, Resource] = field(default_factory=dict)
 
@@ -54,6 +58,13 @@ class Admission:
         self.began = asyncio.Event()
         self.leaving = False
         self.waiting = 0
+
+    def head(self) -> str:
+        """How far this agent's audit log is: what coordinators are told."""
+        try:
+            return self._place.audit.head()
+        except OSError:
+            return ""
 
     async def admit(self, hello: Hello) -> Session | Refused:
         """The session that serves `hello`."""
@@ -70,6 +81,9 @@ class Admission:
             self.waiting -= 1
         if isinstance(answer, Refused):
             _log.warning("refused run %s epoch %s: %s", hello.run_id, hello.epoch, answer.reason)
+            with contextlib.suppress(OSError):  # nothing is done for this one; a full disk is told when something is
+                fields: dict[str, str | int] = {"run": hello.run_id, "epoch": hello.epoch, "host": hello.host}
+                self._place.audit.note("refused", **fields, reason=answer.reason)
         return answer
 
     def _objection(self, hello: Hello) -> str | None:
@@ -85,7 +99,7 @@ class Admission:
             return f"a beat of {hello.beat_s} s with a lease of {hello.lease_s} s is not possible"
         if not hello.run_id or hello.epoch < 1:
             return "the run has no name or no epoch"
-        return None
+        return self._place.trust.objection(hello) or None
 
     def _find_or_say(self, hello: Hello) -> Session | Refused | None:
         """`_find`; who cannot be noted cannot be served, or a coordinator before him could come back."""
@@ -102,6 +116,7 @@ class Admission:
         current = self._live()
         same_run = current is not None and current.hello.run_id == hello.run_id
         if current is not None and same_run and current.hello.epoch == hello.epoch:
+            current.orders = self._place.trust.orders(hello)
             return current
         if current is not None and not same_run and current.attached:
             return Refused(reason=f"the agent is busy with run {current.hello.run_id}")
@@ -119,7 +134,16 @@ class Admission:
     def _open(self, hello: Hello) -> Session:
         work_dir = self._place.state_dir / f"work-{uuid.uuid4().hex[:8]}"
         place = self._place
-        self.session = Session(hello, work_dir, self._journal, place.table, place.policy, standing=place.standing)
+        self.session = Session(
+            hello,
+            work_dir,
+            self._journal,
+            place.table,
+            orders=place.trust.orders(hello),
+            policy=place.policy,
+            audit=place.audit,
+            standing=place.standing,
+        )
         self.began.set()
         _log.info("serving run %s, epoch %d, as host %s", hello.run_id, hello.epoch, hello.host)
         return self.session

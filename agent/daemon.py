@@ -32,11 +32,13 @@ from proveout.agent.journal import AgentJournal
 from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.session import Attachment, Session
 from proveout.agent.tasks import Handler, TaskFault
+from proveout.agent.trusting import Trust
 from proveout.agent.tuning import tuner as tuning
 from proveout.agent.tuning.tuner import Tuner
 from proveout.dsl.errors import ProveoutError
 from proveout.proto import codec
 from proveout.proto.agent_pb2_grpc import AgentServicer, add_AgentServicer_to_server
+from proveout.proto.audit import FILE, AuditLog
 from proveout.proto.messages import PROTOCOL_VERSION, Hello, Refused, Welcome
 from proveout.proto.pairing import WireFault
 from proveout.proto.transport import OPTIONS
@@ -100,7 +102,7 @@ class Servicer(AgentServicer):
         attachment = session.attach()
         listening = asyncio.create_task(_listen(context, session, attachment))
         try:
-            await context.write(codec.agent_envelope(_welcome(self._name, session)))
+            await context.write(codec.agent_envelope(_welcome(self._name, session, self._admission.head())))
             await _speak(context, session, attachment)
             fault = listening.result() if listening.done() and not listening.cancelled() else None
             if fault is not None:
@@ -110,7 +112,7 @@ class Servicer(AgentServicer):
             session.detach(attachment)
 
 
-def _welcome(name: str, session: Session) -> Welcome:
+def _welcome(name: str, session: Session, head: str) -> Welcome:
     return Welcome(
         agent=name or session.hello.host,
         version=proveout.__version__,
@@ -119,6 +121,7 @@ def _welcome(name: str, session: Session) -> Welcome:
         cores=facts.cores(),
         facts=facts.facts(),
         session=session.name,
+        audit=head,
     )
 
 
@@ -181,11 +184,18 @@ async def serve(
     policy = read_policy(options)
     state_dir = options.state_dir
     with _locked(state_dir):
+        audit = _audit_log(state_dir, policy)
         journal = AgentJournal(state_dir / "journal.sqlite")
         tuner = Tuner(options.undo, policy)
         await _recover(tuner, options)
         place = Place(
-            name=options.name, state_dir=state_dir, table=table, policy=policy, standing={tuning.RESOURCE: tuner}
+            name=options.name,
+            state_dir=state_dir,
+            table=table,
+            trust=Trust(options.pki),
+            audit=audit,
+            policy=policy,
+            standing={tuning.RESOURCE: tuner},
         )
         admission = Admission(place, journal)
         guard = Guard(denied=Denied(options.pki / DENIED))
@@ -229,6 +239,19 @@ def read_policy(options: Options) -> Policy:
 
     _log.info("what may be changed on this host is in %s", path)
     return policy_file.read(path)
+
+
+def _audit_log(state_dir: Path, policy: Policy) -> AuditLog:
+    audit = AuditLog(state_dir / FILE)
+    try:
+        audit.note("started", version=proveout.__version__, policy=policy.source)
+    except (OSError, ValueError) as error:
+        raise ProveoutError(
+            f"the audit log cannot be used: {error}",
+            where=str(state_dir / FILE),
+            way_out="`proveout audit verify` says what is wrong with it. Move it away to begin a new one.",
+        ) from error
+    return audit
 
 
 @contextlib.contextmanager

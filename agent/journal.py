@@ -24,6 +24,7 @@ from proveout.proto.messages import TaskDone, TaskFailed
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS epoch (run TEXT PRIMARY KEY, highest INTEGER NOT NULL, seen_unix_s INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sequence (run TEXT PRIMARY KEY, highest INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS task (
   run TEXT NOT NULL, epoch INTEGER NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, outcome BLOB,
   PRIMARY KEY (run, epoch, key)
@@ -85,9 +86,16 @@ class AgentJournal:
             return None
         return Known(digest=row[0], outcome=None if row[1] is None else codec.outcome_from_bytes(row[1]))
 
-    def accept(self, run: str, epoch: int, key: str, digest: str) -> None:
-        """Note a key before its task starts."""
+    def accept(self, run: str, epoch: int, key: str, digest: str, sequence: int) -> None:
+        """Note a key, and the number that its signature has, before its task starts."""
+        query = "INSERT INTO sequence VALUES (?, ?) ON CONFLICT (run) DO UPDATE SET highest = max(highest, excluded.highest)"
+        self._db.execute(query, (run, sequence))  # first: whatever comes in between, this task is not taken twice
         self._db.execute("INSERT INTO task VALUES (?, ?, ?, ?, NULL)", (run, epoch, key, digest))
+
+    def highest_sequence(self, run: str) -> int:
+        """The highest number of a task that was ever accepted for `run`; 0 when none was."""
+        row = self._db.execute("SELECT highest FROM sequence WHERE run = ?", (run,)).fetchone()
+        return 0 if row is None else int(row[0])
 
     def finish(self, run: str, epoch: int, outcome: TaskDone | TaskFailed) -> None:
         """Note an outcome before it is sent. WireFault when it cannot be sent at all."""
@@ -101,7 +109,7 @@ class AgentJournal:
         self._overwrite()
 
     def forget(self, run: str) -> None:
-        """Forget the tasks of a run that is over; its epoch stays, against a coordinator that does not know."""
+        """Forget the tasks of a run that is over; epoch and sequence stay, against who does not know or sends them again."""
         self._db.execute("DELETE FROM task WHERE run = ?", (run,))
         self._overwrite()
 

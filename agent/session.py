@@ -30,7 +30,9 @@ from proveout.agent.outbox import Outbox
 from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.redaction import for_people
 from proveout.agent.tasks import Handler, Resource
+from proveout.agent.trusting import Orders
 from proveout.agent.work import Work
+from proveout.proto.audit import AuditLog
 from proveout.proto.codec import task_digest
 from proveout.proto.messages import (
     AgentMessage,
@@ -79,11 +81,15 @@ class Session:
         work_dir: Path,
         journal: AgentJournal,
         table: Mapping[type, Handler],
-        policy: Policy = NOTHING,
         *,
+        orders: Orders,
+        audit: AuditLog,
+        policy: Policy = NOTHING,
         standing: Mapping[str, Resource] = MappingProxyType({}),
     ) -> None:
         self.hello = hello
+        self._audit = audit
+        self.orders = orders
         self._policy = policy
         self.name = uuid.uuid4().hex
         self.work_dir = work_dir
@@ -98,6 +104,7 @@ class Session:
         self._attachment: Attachment | None = None
         self._ending: asyncio.Task[None] | None = None
         work_dir.mkdir(mode=0o700, parents=True)
+        self._note("session", run=hello.run_id, epoch=hello.epoch, host=hello.host, head=hello.audit)
         self._watch = asyncio.create_task(self._watch_lease())
 
     # ---- streams ---------------------------------------------------------------------------------------------------
@@ -192,25 +199,43 @@ class Session:
                 self._repeat_state(self._works[task.key])
             else:
                 self._refuse(task.key, "lease_lost", "this task was taken by a session of the agent that has ended")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             self._refuse(task.key, "disk_full", f"the agent cannot write its journal: {error}")
 
     def _accept(self, task: Task, digest: str) -> None:
         handler = self._table.get(type(task.spec))
         if not (math.isfinite(task.deadline_s) and 0 < task.deadline_s <= DEADLINE_MAX_S):
             return self._refuse(task.key, "invalid", f"{task.deadline_s} s is no deadline")
+        if reason := self._objection(task):
+            _log.warning("refused task %s: %s", task.key, reason)
+            self._note("task refused", key=task.key, kind=type(task.spec).__name__, reason=reason)
+            return self._refuse(task.key, "refused", f"the task is not taken: {reason}")
         if impossible := sane.objection(task.spec):
             return self._refuse(task.key, "invalid", impossible)
         if handler is None:
             return self._refuse(task.key, "missing", f"this agent cannot do {type(task.spec).__name__}")
         if len(self._works) >= TASKS_MAX or self._ending is not None:
             return self._refuse(task.key, "refused", "the agent has too many tasks, or is about to leave")
-        self._journal.accept(self.hello.run_id, self.hello.epoch, task.key, digest)
+        fields: dict[str, str | int] = {
+            "key": task.key,
+            "kind": type(task.spec).__name__,
+            "digest": digest,
+            "sequence": task.sequence,
+        }
+        self._audit.note("task", **fields)  # what cannot be written down is not done
+        self._journal.accept(self.hello.run_id, self.hello.epoch, task.key, digest, task.sequence)
         self._outbox.put(TaskAccepted(key=task.key))
         work = Work(task.key, self.hello.host, self.work_dir, self.resources, self._outbox.put, policy=self._policy)
         self._works[task.key] = work
         self._runs[task.key] = asyncio.create_task(self._run(work, handler, task), name=task.key)
         return None
+
+    def _objection(self, task: Task) -> str:
+        """What is wrong with a new task's signature, "" when nothing is; a number that was passed is a task of before."""
+        if reason := self.orders.objection(task):
+            return reason
+        highest = self._journal.highest_sequence(self.hello.run_id)
+        return "" if task.sequence > highest else "it is older than another one that was taken: somebody sends it again"
 
     async def _run(self, work: Work, handler: Handler, task: Task) -> None:
         outcome = await work.run(handler, task.spec, task.deadline_s)
@@ -221,6 +246,8 @@ class Session:
             self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
         except sqlite3.Error:
             _log.exception("the outcome of %s could not be noted", work.key)
+        code = "done" if isinstance(outcome, TaskDone) else outcome.error.code
+        self._note("outcome", key=work.key, code=code)
         self._outbox.put(outcome)
         del self._works[work.key], self._runs[work.key]
         if isinstance(outcome, TaskDone):
@@ -232,6 +259,13 @@ class Session:
         self._outbox.put(TaskAccepted(key=work.key))
         if work.is_armed:
             self._outbox.put(TaskArmed(key=work.key))
+
+    def _note(self, what: str, **fields: str | int) -> None:
+        """Write down what has happened; a disk that is full does not undo it."""
+        try:
+            self._audit.note(what, **fields)
+        except OSError:
+            _log.exception("%s could not be written down", what)
 
     def _refuse(self, key: str, code: str, message: str) -> None:
         self._outbox.put(TaskFailed(key=key, error=TaskError(code=code, message=for_people(message))))
@@ -265,6 +299,9 @@ class Session:
             self._journal.blank()
             if not keep_data:
                 self._journal.forget(self.hello.run_id)
+        self._note("session ended", run=self.hello.run_id, epoch=self.hello.epoch, reason=reason)
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(self._audit.sync)
         self._outbox.close()
         self.ended.set()
 

@@ -1,6 +1,7 @@
 """What the screen costs: the share of a core that showing a run takes, at 1 Hz from every host.
 
-Data flow: made-up ticks of N hosts × 20 metrics, once a second for a while -> `RunApp` on a terminal of 200 × 60 without a driver's
+Data flow: made-up ticks of N hosts × 20 metrics, of the load, its transactions and waits, once a second for a while, and how the agents
+stand every two -> `RunApp` on a terminal of 200 × 60 without a driver's
 output -> CPU seconds of this process over the wall clock. The hosts' pane is open: it is the dearest. What the real terminal
 and the socket cost is not in it.
 
@@ -14,11 +15,28 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 
-from proveout.proto.events import AgentUp, Event, HostTick, IterationId, IterationStarted, LoadTick, RunStarted, Stamped
+from proveout.proto.events import (
+    AgentLine,
+    AgentsTick,
+    AgentUp,
+    Event,
+    HostTick,
+    IterationId,
+    IterationStarted,
+    LoadTick,
+    RunStarted,
+    Stamped,
+    TransactionLine,
+    TransactionsTick,
+    WaitLine,
+    WaitsTick,
+)
 from proveout.tui.app import RunApp
 
 METRICS = 20
 BATCHES_PER_S = 4
+KINDS = 7
+IDENTITY = IterationId(stage="base", rung=4, repeat=1, attempt=1)
 
 
 class Hosts:
@@ -36,7 +54,7 @@ class Hosts:
             share = range(number % BATCHES_PER_S, self._hosts, BATCHES_PER_S)
             batch: list[Event] = [self._tick(host, number) for host in share]
             if number % BATCHES_PER_S == 0:
-                batch.append(self._load(number // BATCHES_PER_S))
+                batch += self._moving(number // BATCHES_PER_S)
             yield [self._stamp(event) for event in batch]
             await asyncio.sleep(1.0 / BATCHES_PER_S)
 
@@ -45,9 +63,8 @@ class Hosts:
         begin = RunStarted(
             run_id="cost", epoch=1, name="cost", title="", digest="", plan=plan, version="1", estimate_s=600.0
         )
-        identity = IterationId(stage="base", rung=4, repeat=1, attempt=1)
         going = IterationStarted(
-            id=identity, rate=None, starts_in_s=0.0, ramp_up_s=0.0, measure_s=600.0, ramp_down_s=0.0
+            id=IDENTITY, rate=None, starts_in_s=0.0, ramp_up_s=0.0, measure_s=600.0, ramp_down_s=0.0
         )
         return [begin, *(self._up(host) for host in range(self._hosts)), going]
 
@@ -64,12 +81,43 @@ class Hosts:
         readings |= {"cpu.busy_fraction": busy, "memory.used_bytes": 1e9 * (1 + busy), "memory.total_bytes": 8e9}
         return HostTick(host=f"host{host}", capture="host", readings=readings)
 
+    def _moving(self, second: int) -> list[Event]:
+        moving = [self._load(second), self._transactions(second), self._waits(second)]
+        return [*moving, self._agents(second)] if second % 2 == 0 else moving
+
+    @staticmethod
+    def _transactions(second: int) -> TransactionsTick:
+        lines = tuple(
+            TransactionLine(
+                name=f"Transaction{kind}", tps=700.0 + kind + second % 7, ok=700 * second + kind, logical_failures=second,
+                errors=0, p50_us=250.0 + kind, p95_us=900.0 + second % 5, p99_us=2000.0 + second % 3,
+            )
+            for kind in range(KINDS)
+        )  # fmt: skip
+        return TransactionsTick(id=IDENTITY, window="measure", seconds=float(second), transactions=lines)
+
+    @staticmethod
+    def _waits(second: int) -> WaitsTick:
+        lines = tuple(
+            WaitLine(
+                event=f"event{rank}", wait_class="IO", seconds=second / (rank + 1), db_time_fraction=1 / (rank + 2)
+            )
+            for rank in range(10)
+        )
+        return WaitsTick(id=IDENTITY, host="host0", capture="waits", seconds=float(second), waits=lines)
+
+    def _agents(self, second: int) -> AgentsTick:
+        lines = tuple(
+            AgentLine(host=f"host{host}", offset_ns=1000 + host, uncertainty_ns=900 + second, silent_s=0.5)
+            for host in range(self._hosts)
+        )
+        return AgentsTick(lease_s=10.0, beat_s=2.0, agents=lines)
+
     @staticmethod
     def _load(second: int) -> LoadTick:
-        identity = IterationId(stage="base", rung=4, repeat=1, attempt=1)
         tps = 5000.0 + 100.0 * (second % 7)
         return LoadTick(
-            id=identity, second=second, window="measure", tps=tps, avg_us=310.0, p50_us=250.0, p99_us=2000.0, errors=0
+            id=IDENTITY, second=second, window="measure", tps=tps, avg_us=310.0, p50_us=250.0, p99_us=2000.0, errors=0
         )
 
     @staticmethod

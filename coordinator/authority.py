@@ -129,6 +129,7 @@ class AuthorityServer:
                 raise Refusal("the certificate, or the lack of one, does not allow this")
             return self._do(str(what), request, shown)
         except ProveoutError as refusal:
+            self._ledger.audit.note("refused", request=str(what), reason=refusal.what)
             return {"error": refusal.what, "way_out": refusal.way_out}
 
     def _do(self, what: str, request: Mapping[str, Any], shown: Shown | None) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from proveout.coordinator.pki import Credentials
 from proveout.dsl.errors import ProveoutError
 from proveout.proto import codec
 from proveout.proto.agent_pb2_grpc import AgentStub
-from proveout.proto.messages import AgentMessage, CoordinatorMessage, Hello, Refused, Welcome
+from proveout.proto.messages import AgentMessage, CoordinatorMessage, Hello, Refused, Task, Welcome
+from proveout.proto.orders import Addressee, Signer
 from proveout.proto.transport import OPTIONS
 from proveout.proto.trust import DENIED, Denied, Shown, client_context
 
@@ -55,16 +56,19 @@ class StreamEnded(Exception):
 
 
 class Stream:
-    """One open bidirectional stream, in messages."""
+    """One open bidirectional stream, in messages. Tasks are signed as they are written."""
 
-    def __init__(self, channel: grpc.aio.Channel, call: Any) -> None:
+    def __init__(self, channel: grpc.aio.Channel, call: Any, signer: Signer, to: Addressee) -> None:
         self._channel = channel
         self._call = call
+        self._signer = signer
+        self._to = to
 
     async def write(self, message: CoordinatorMessage) -> None:
         """Send; waits for flow control. StreamEnded when there is no stream any more."""
+        signed = self._signer.sign(message, self._to) if isinstance(message, Task) else message
         try:
-            await self._call.write(codec.coordinator_envelope(message))
+            await self._call.write(codec.coordinator_envelope(signed))
         except grpc.aio.AioRpcError as error:
             raise StreamEnded(_status(error)) from error
         except asyncio.InvalidStateError as error:
@@ -153,6 +157,7 @@ def _accepted(where: str, der: bytes, credentials: Credentials) -> bytes:
 
 
 async def _greet(where: str, address: str, credentials: Credentials, hello: Hello) -> tuple[Stream, Welcome]:
+    """The session; `credentials.ca` is the agent's own certificate, which was looked at before."""
     tls = grpc.ssl_channel_credentials(
         root_certificates=credentials.ca,
         private_key=credentials.key,
@@ -161,9 +166,11 @@ async def _greet(where: str, address: str, credentials: Credentials, hello: Hell
     # A channel of its own each time: a shared subchannel would carry the back-off of an earlier attempt.
     channel = grpc.aio.secure_channel(address, tls, options=[*OPTIONS, ("grpc.use_local_subchannel_pool", 1)])
     open_session = cast(Callable[[], Any], AgentStub(channel).Session)  # without an iterator it is written to
-    stream = Stream(channel, open_session())
+    role = next(role for role in Shown.read(credentials.ca).roles if role.startswith("agent/"))
+    to = Addressee(agent=role, run=hello.run_id, epoch=hello.epoch)
+    stream = Stream(channel, open_session(), Signer(credentials.signer_key), to)
     try:
-        await stream.write(hello)
+        await stream.write(replace(hello, signer=credentials.signer.decode()))
         answer = await stream.read()
     except StreamEnded as ended:
         await stream.close()

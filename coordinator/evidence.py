@@ -39,11 +39,13 @@ def summarise(
     t0_ns: int,
     started_unix_s: float,
     lost: Mapping[CaptureKey, int] | None = None,
+    boots: Mapping[str, str] | None = None,
 ) -> IterationFinished:
     """The numbers of one iteration, judged.
 
     `loads`, `seconds`: by client host. `captures`: samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns.
     `t0_ns`: the start on the coordinator's clock. `lost`: samples of captures known to be lost, by (capture name, host); lost seconds of load are counted here.
+    `boots`: the boot id of each host's kernel, where it is known.
     ValueError without any load.
     """
     if not loads:
@@ -51,7 +53,7 @@ def summarise(
     window = measure_window(loads, clocks)
     merged = merge_loads(load.transactions for load in loads.values())
     ended = ended_by_type(loads, seconds)
-    ceiling = _ceiling(loads, shared=machines.shared(plan, stage))
+    ceiling = _ceiling(loads, shared=machines.shared(plan, stage, boots or {}))
     load_tree = _load_metrics(merged, loads, threads=id.rung, rate=rate, ceiling=ceiling)
     summaries = tuple(_summary(item, ended[item.counts.name], loads) for item in merged)
     recordings = {key: Recording(samples) for key, samples in captures.items()}
@@ -79,6 +81,7 @@ def summarise(
             clocks=clocks,
             t0_ns=t0_ns,
             lost=lost or {},
+            boots=boots or {},
         )
     )
     return IterationFinished(

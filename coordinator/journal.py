@@ -25,11 +25,14 @@ from proveout.proto.events import LIVE_EVENTS, Event, Stamped
 FILE = "journal.sqlite"
 LOCK = "lock"
 _SCHEMA = """
+BEGIN;
 CREATE TABLE IF NOT EXISTS about (version INTEGER NOT NULL, epoch INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS event (sequence INTEGER PRIMARY KEY, unix_s REAL NOT NULL, body TEXT NOT NULL);
 CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+COMMIT;
 """
+_IS_MADE = "SELECT count(*) FROM sqlite_master WHERE name = 'event'"
 
 
 class StorageFailed(ProveoutError):
@@ -110,6 +113,8 @@ def read(directory: Path, after: int = 0) -> tuple[Stamped, ...]:
     try:
         database = sqlite3.connect(f"{(directory / FILE).absolute().as_uri()}?mode=ro", uri=True)
         try:
+            if not database.execute(_IS_MADE).fetchone()[0]:  # its coordinator is about to make it
+                return ()
             row = database.execute("SELECT version FROM about").fetchone()
             _check_version(directory, row[0] if row else VERSION)
             query = "SELECT sequence, unix_s, body FROM event WHERE sequence > ? ORDER BY sequence"

@@ -3,6 +3,7 @@
     DIR/ (0700)      made by `proveout pki init`
         ca.pem ca.key    the authority; the key is 0600 and leaves this directory never
         ledger.sqlite    certificates issued, invitations
+        audit.log        who was invited, let in, renewed, refused, revoked
         denied           serial numbers that are revoked and have not ended yet; may be copied to members by hand
 
 Flow: `Ledger.create(dir)` or `Ledger.open(dir)` -> `invite` gives a token, once -> `redeem(token, keys)` certificates;
@@ -31,6 +32,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from proveout.coordinator.pki import VALIDITY, Authority, PkiError, PublicKey
 from proveout.dsl.errors import ProveoutError
+from proveout.proto.audit import FILE, AuditLog
 from proveout.proto.enrolment import ROLES, fingerprint, parts_of, token_hash
 from proveout.proto.trust import DENIED, denied_text, replace_file
 
@@ -90,6 +92,7 @@ class Ledger:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         self._db = sqlite3.connect(path, isolation_level=None, timeout=20.0, check_same_thread=False)
         self._db.executescript(_SCHEMA)
+        self.audit = AuditLog(directory / FILE)
         self._lock = threading.RLock()  # one connection for the threads of a server
 
     @classmethod
@@ -162,6 +165,7 @@ class Ledger:
         token = secrets.token_urlsafe(24)
         ends = round(time.time() + valid.total_seconds())
         row = (token_hash(token), member.role, member.name, json.dumps(member.addresses), ends)
+        self.audit.note("invite", role=member.role, name=member.name, addresses=" ".join(member.addresses))
         with self._transaction():
             self._db.execute("INSERT INTO invitation VALUES (?, ?, ?, ?, ?, NULL)", row)
         return token
@@ -227,6 +231,7 @@ class Ledger:
             raise PkiError(
                 f"nothing of {who} is in force", way_out="`proveout pki list DIR` shows names and serial numbers."
             )
+        self.audit.note("revoke", who=who, certificates=len(wanted))
         with self._transaction():
             for issued in wanted:
                 query = "UPDATE issued SET revoked_unix_s = ? WHERE serial = ?"
@@ -242,6 +247,7 @@ class Ledger:
         return frozenset(int(serial, 16) for (serial,) in rows)
 
     def _certify(self, member: Member, keys: Mapping[str, PublicKey], how: str) -> dict[str, bytes]:
+        self.audit.note(how, role=member.role, name=member.name, addresses=" ".join(member.addresses))
         made: dict[str, bytes] = {}
         for part, use in zip(parts_of(member.role), ("tls", "sign"), strict=False):
             if use not in keys:

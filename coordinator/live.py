@@ -9,7 +9,7 @@ stored samples through the same meters.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from proveout.coordinator.observed import top_waits
 from proveout.coordinator.samples import Gathering, merged_tick
@@ -19,11 +19,12 @@ from proveout.proto.events import (
     HostTick,
     IterationId,
     IterationStarted,
+    LoadTick,
     TransactionLine,
     TransactionsTick,
     WaitsTick,
 )
-from proveout.proto.messages import CaptureSample, Histogram, LoadSecond, Sample, TransactionLoad
+from proveout.proto.messages import CaptureSample, Histogram, LoadSecond, Sample, TransactionCounts, TransactionLoad
 
 _CPU = ("cpu.user_s_total", "cpu.system_s_total", "cpu.iowait_s_total", "cpu.idle_s_total", "cpu.steal_s_total")
 _IDLE = ("cpu.iowait_s_total", "cpu.idle_s_total")
@@ -50,8 +51,7 @@ class Meters:
             yield from self._captured(message.key, message.sample)
             return
         for parts in self._gathering.whole_seconds():
-            yield merged_tick(self._gathering.id, parts)
-            yield self._load.tick(parts)
+            yield from self._load.ticks(parts)
 
     def _captured(self, key: str, sample: CaptureSample) -> Iterator[Event]:
         host = self._gathering.hosts[key]
@@ -80,11 +80,11 @@ class _Counted:
     errors: int = 0
     response: Histogram = field(default_factory=Histogram)
 
-    def add(self, items: Sequence[TransactionLoad]) -> None:
-        self.ok += sum(item.counts.ok for item in items)
-        self.logical_failures += sum(item.counts.logical_failures for item in items)
-        self.errors += sum(item.counts.error_count for item in items)
-        self.response = histogram.merge([self.response, *(item.response for item in items)])
+    def add(self, item: TransactionLoad) -> None:
+        self.ok += item.counts.ok
+        self.logical_failures += item.counts.logical_failures
+        self.errors += item.counts.error_count
+        self.response = histogram.merge((self.response, item.response))
 
     def line(self, name: str, seconds: float) -> TransactionLine:
         p50_ns, p95_ns, p99_ns = histogram.percentiles_ns(self.response, (50.0, 95.0, 99.0)) or (0, 0, 0)
@@ -109,20 +109,42 @@ class LoadMeter:
         self._seconds = 0.0
         self._counted: dict[str, _Counted] = {}
 
-    def tick(self, parts: Sequence[LoadSecond]) -> TransactionsTick:
-        """The window after one more second of it; `parts` has that second of every agent."""
-        window = parts[0].window
-        if window != self._window:
-            self._window, self._seconds, self._counted = window, 0.0, {}
-        self._seconds += max(part.duration_s for part in parts)
-        by_name: dict[str, list[TransactionLoad]] = {}
-        for part in parts:
-            for item in part.transactions:
-                by_name.setdefault(item.counts.name, []).append(item)
-        for name, items in by_name.items():
-            self._counted.setdefault(name, _Counted()).add(items)
+    def ticks(self, parts: Sequence[LoadSecond]) -> tuple[LoadTick, TransactionsTick]:
+        """A second of all agents, and the window after it; `parts` has that second of every agent."""
+        whole = _added(parts)
+        if whole.window != self._window:
+            self._window, self._seconds, self._counted = whole.window, 0.0, {}
+        self._seconds += whole.duration_s
+        for item in whole.transactions:
+            self._counted.setdefault(item.counts.name, _Counted()).add(item)
         lines = tuple(counted.line(name, self._seconds) for name, counted in self._counted.items())
-        return TransactionsTick(id=self._id, window=window, seconds=self._seconds, transactions=lines)
+        so_far = TransactionsTick(id=self._id, window=whole.window, seconds=self._seconds, transactions=lines)
+        return merged_tick(self._id, (whole,)), so_far
+
+
+def _added(parts: Sequence[LoadSecond]) -> LoadSecond:
+    """A second of all agents as that of one: histograms are merged once, whatever is then made of them."""
+    by_name: dict[str, list[TransactionLoad]] = {}
+    for part in parts:
+        for item in part.transactions:
+            by_name.setdefault(item.counts.name, []).append(item)
+    return replace(
+        parts[0],
+        duration_s=max(part.duration_s for part in parts),
+        transactions=tuple(_of_all(name, items) for name, items in by_name.items()),
+    )
+
+
+def _of_all(name: str, items: Sequence[TransactionLoad]) -> TransactionLoad:
+    if len(items) == 1:
+        return items[0]
+    counts = TransactionCounts(
+        name=name,
+        ok=sum(item.counts.ok for item in items),
+        logical_failures=sum(item.counts.logical_failures for item in items),
+        errors=tuple(error for item in items for error in item.counts.errors),
+    )
+    return TransactionLoad(counts=counts, response=histogram.merge(item.response for item in items))
 
 
 # ---- captures ----------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """What else went on at the machines of an iteration: other load, stolen CPU, processes that had to wait. Pure; part of `validity`.
 
 Data flow: the `hosts` trees of the os captures -> one finding per machine and question. All are warnings: running again does not make a
-neighbour go away. Hosts whose agents are local, or have one address, are one machine.
+neighbour go away. Hosts are one machine when their agents are local, when their kernels tell the same boot id (network namespaces,
+containers), and where that is not known when they have one address.
 
 - `other-load`: CPU that is not ours, only where everything that should run there is ours (a server that runs already is no foreign load).
 - `steal`: CPU that the hypervisor gave to others, on every machine.
@@ -32,7 +33,7 @@ CLIENT_STALL_MAX = 0.20
 def judge(seen: Observed) -> Iterator[ValidityFinding]:
     """The findings of every machine with an os capture; one that says so when there is none."""
     found = False
-    for machine, hosts in of(seen.plan).items():
+    for machine, hosts in of(seen.plan, seen.boots).items():
         trees = [(host, tree) for host in hosts if (tree := seen.metrics.get("hosts", {}).get(host))]
         if not trees:
             continue
@@ -45,22 +46,27 @@ def judge(seen: Observed) -> Iterator[ValidityFinding]:
         yield _warning("other-load", True, "not judged: no os capture")
 
 
-def shared(plan: Plan, stage: Ladder | Search) -> bool:
-    """Whether a client of the stage runs on the machine of its target: the same host, both local, or one address."""
-    target = machine_of(plan.host(plan.system(stage.target).host))
-    return any(machine_of(plan.host(client)) == target for client in stage.clients)
+def shared(plan: Plan, stage: Ladder | Search, boots: Mapping[str, str]) -> bool:
+    """Whether a client of the stage runs on the machine of its target. `boots`: the boot id of each host, where it is known."""
+    target = plan.host(plan.system(stage.target).host)
+    return any(_same(plan.host(client), target, boots) for client in stage.clients)
 
 
-def machine_of(host: Host) -> str:
-    """What tells a host's machine from others: its address without the port."""
-    return LOCAL if host.is_local else host.address.rpartition(":")[0]
+def _same(one: Host, other: Host, boots: Mapping[str, str]) -> bool:
+    boot = boots.get(one.name)
+    return machine_of(one, boots) == machine_of(other, boots) or (bool(boot) and boot == boots.get(other.name))
 
 
-def of(plan: Plan) -> dict[str, list[str]]:
+def machine_of(host: Host, boots: Mapping[str, str]) -> str:
+    """What tells a host's machine from others."""
+    return LOCAL if host.is_local else boots.get(host.name) or host.address.rpartition(":")[0]
+
+
+def of(plan: Plan, boots: Mapping[str, str]) -> dict[str, list[str]]:
     """The plan's machines, each with its hosts."""
     machines: dict[str, list[str]] = {}
     for host in plan.hosts:
-        machines.setdefault(machine_of(host), []).append(host.name)
+        machines.setdefault(machine_of(host, boots), []).append(host.name)
     return machines
 
 
@@ -71,7 +77,9 @@ def _warning(check: str, ok: bool, evidence: str) -> ValidityFinding:
 def _other_load(
     seen: Observed, machine: str, name: str, hosts: list[str], trees: list[tuple[str, Mapping[str, Any]]]
 ) -> Iterator[ValidityFinding]:
-    external = {machine_of(seen.plan.host(system.host)) for system in seen.plan.systems if system.provision is None}
+    external = {
+        machine_of(seen.plan.host(system.host), seen.boots) for system in seen.plan.systems if system.provision is None
+    }
     complete = len(trees) == len(hosts) or machine == LOCAL
     if machine in external or not complete or "cpu" not in trees[0][1]:
         return
@@ -94,7 +102,7 @@ def _steal(name: str, tree: Mapping[str, Any]) -> Iterator[ValidityFinding]:
 def _pressure(seen: Observed, machine: str, name: str, tree: Mapping[str, Any]) -> Iterator[ValidityFinding]:
     """Share of the window in which some task waited for a resource that it should have had."""
     stalls = tree.get("pressure", {})
-    serving = {machine_of(seen.plan.host(system.host)) for system in seen.plan.systems}
+    serving = {machine_of(seen.plan.host(system.host), seen.boots) for system in seen.plan.systems}
     limits = {"memory": MEMORY_STALL_MAX} | ({} if machine in serving else {"cpu": CLIENT_STALL_MAX})
     known = {kind: float(stalls[f"{kind}_fraction"]) for kind in limits if f"{kind}_fraction" in stalls}
     if known:

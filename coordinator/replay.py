@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from proveout.coordinator.live import HostMeter, LoadMeter, WaitsMeter
-from proveout.coordinator.samples import merged_tick
 from proveout.dsl.errors import ProveoutError
 from proveout.proto.events import Event, IterationFinished, IterationId, IterationStarted, Notice, Stamped
 from proveout.proto.messages import (
@@ -105,8 +104,8 @@ def _load(identity: IterationId, rows: Iterable[Mapping[str, Any]]) -> Iterator[
     for _, hosts in sorted(by_second.items()):
         parts = [_second(of_host) for of_host in hosts.values()]
         ends_ns = max(part.start_ns + int(part.duration_s * 1e9) for part in parts)
-        yield ends_ns, merged_tick(identity, parts)
-        yield ends_ns, meter.tick(parts)
+        for tick in meter.ticks(parts):
+            yield ends_ns, tick
 
 
 def _second(rows: Sequence[Mapping[str, Any]]) -> LoadSecond:

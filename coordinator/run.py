@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from proveout.coordinator import samples, scheduler
+from proveout.coordinator.auditing import Record
 from proveout.coordinator.dial import AgentUnreachable
+from proveout.coordinator.dsn import secret_variables
 from proveout.coordinator.eventcodec import plan_data
 from proveout.coordinator.exchange import (
     AgentGone,
@@ -61,7 +63,7 @@ from proveout.proto.events import (
     StageProgress,
     Stamped,
 )
-from proveout.proto.messages import Endpoint, Hello, LogLine, Sample, Start, TaskProgress
+from proveout.proto.messages import Endpoint, Hello, LogLine, Sample, Start, Task, TaskProgress
 
 Listener = Callable[[Stamped], None]
 _HURRIED_CLOSE_S = 1.0
@@ -112,10 +114,16 @@ class _Loop:
     def __init__(self, sitting: Sitting, journal: Journal, listeners: Sequence[Listener]) -> None:
         self._sitting, self._journal, self._listeners = sitting, journal, listeners
         self._plan = sitting.plan
+        self._record = Record(sitting.directory.path, self._break)
         self._judgement = PlanJudgement(sitting.plan)
         self._inbox: asyncio.Queue[SessionEvent | Input] = asyncio.Queue()
-        self._fabric = LocalFabric(policy=sitting.policy) if any(host.is_local for host in self._plan.hosts) else None
+        self._fabric = (
+            LocalFabric(policy=sitting.policy, hidden=secret_variables(sitting.plan))
+            if any(host.is_local for host in self._plan.hosts)
+            else None
+        )
         self._sessions: dict[str, AgentSession] = {}
+        self._boots: dict[str, str] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._gathering: samples.Gathering | None = None
         self._meters: Meters | None = None
@@ -179,6 +187,7 @@ class _Loop:
             opening.append(Notice(level="info", host="", text=text))
         for event in opening:
             self._emit(event)
+        self._record.began(started.run_id, started.epoch, started.digest)
         setup = Setup(
             run_id=self._sitting.directory.name,
             epoch=self._journal.epoch,
@@ -276,6 +285,8 @@ class _Loop:
                     self._dials = {self._spawn(self._dial(host)) for host in hosts}
                 case Tell(host=host, message=message):
                     if host in self._sessions:
+                        if isinstance(message, Task):
+                            self._record.task(host, message)
                         self._sessions[host].send(message)
                 case Part(hosts=hosts, keep_data=keep):
                     for host in hosts:
@@ -288,7 +299,7 @@ class _Loop:
     def _iterate(self, command: Gather | StartLoads | Summarise | Forget) -> None:
         match command:
             case Gather(id=identity, hosts=hosts, captures=names):
-                self._gathering = samples.Gathering(id=identity, hosts=hosts, names=names)
+                self._gathering = samples.Gathering(id=identity, hosts=hosts, names=names, boots=self._boots)
                 self._meters = Meters(self._gathering)
             case StartLoads(loads=loads, in_s=in_s):
                 self._start(loads, in_s)
@@ -300,20 +311,24 @@ class _Loop:
     def _emit(self, event: Event) -> None:
         if isinstance(event, RunFinished):
             self._ended = event
+            self._record.ended(event.status, event.exit_code)
         if isinstance(event, IterationStarted) and self._meters is not None:
             self._meters.begin(event)
         try:
             stamped = self._journal.append(event)
         except StorageFailed as fault:
             stamped = self._journal.live(event)
-            if self._broken is None:
-                self._broken = fault
-                self._inbox.put_nowait(Broken(at_s=time.monotonic(), reason=str(fault)))
+            self._break(fault)
         self._tell(stamped)
 
     def _tell(self, stamped: Stamped) -> None:
         for listener in self._listeners:
             listener(stamped)
+
+    def _break(self, fault: StorageFailed) -> None:
+        if self._broken is None:
+            self._broken = fault
+            self._inbox.put_nowait(Broken(at_s=time.monotonic(), reason=str(fault)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         job = asyncio.create_task(work)
@@ -338,6 +353,7 @@ class _Loop:
             beat_s=self._sitting.beat_s,
             lease_s=self._sitting.lease_s,
             version=self._sitting.version,
+            audit=self._record.head(),
         )
         try:
             session = await self._connect(host, hello)
@@ -345,8 +361,10 @@ class _Loop:
             self._inbox.put_nowait(AgentGone(at_s=time.monotonic(), host=host, reason=str(fault)))
             return
         self._sessions[host] = session
+        self._boots[host] = str(dict(session.welcome.facts).get("boot_id", ""))
         self._met.add(host)
         welcome, clock = session.welcome, session.clock
+        self._record.agent(host, session.address, welcome)
         up = AgentUp(
             host=host,
             agent_version=welcome.version,

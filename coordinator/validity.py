@@ -56,6 +56,7 @@ class Observed:
     clocks: Mapping[str, tuple[int, int]]
     t0_ns: int
     lost: Mapping[tuple[str, str], int]
+    boots: Mapping[str, str]
 
     @property
     def threads(self) -> int:
@@ -156,7 +157,7 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
         if schedule_finding is not None:
             yield schedule_finding
     busy, limit = seen.read("client", "cpu_fraction") or 0.0, seen.limits.client_cpu_fraction_max
-    bottleneck = (not held or late) if seen.rate is not None else not machines.shared(seen.plan, seen.stage)
+    bottleneck = (not held or late) if seen.rate is not None else not machines.shared(seen.plan, seen.stage, seen.boots)
     text = f"busiest load worker used {percent(busy)} of a core (limit {percent(limit)})"
     if busy > limit:
         text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
@@ -182,7 +183,7 @@ def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
 def _client_hosts(seen: Observed) -> Iterator[ValidityFinding]:
     """Are all cores of a client's machine busy, though none of its load workers is? Only where the target is elsewhere."""
     limit = seen.limits.client_cpu_fraction_max
-    if machines.shared(seen.plan, seen.stage):
+    if machines.shared(seen.plan, seen.stage, seen.boots):
         return
     for host in seen.loads:
         busy = seen.read("hosts", host, "cpu", "busy_fraction")

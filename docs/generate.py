@@ -1,5 +1,5 @@
 """Write docs/reference/ from the code: the plan format from its JSON Schema, the metrics from their vocabulary, what a running
-coordinator exports, the verbs' help, the JSON Schema of results.
+coordinator exports, the verbs' help, the JSON Schemas of results and of comparisons.
 
 `python docs/generate.py` writes, `python docs/generate.py --check` says what is out of date and exits 1. A test runs the
 latter, so the reference cannot drift from what the program does.
@@ -20,6 +20,7 @@ import typer
 
 from proveout.cli import VERBS
 from proveout.coordinator.exporter.families import FAMILIES, Family
+from proveout.coordinator.report import compare_schema
 from proveout.coordinator.report.result_schema import schema_json
 from proveout.dsl import metrics
 
@@ -50,6 +51,7 @@ def main() -> int:
     pages = {"plan.md": plan_page(), "metrics.md": metrics_page(), "cli.md": cli_page()}
     pages["openmetrics.md"] = openmetrics_page()
     pages["result.schema.json"] = schema_json()
+    pages["compare.schema.json"] = compare_schema.schema_json()
     if "--check" in sys.argv[1:]:
         stale = [name for name, text in pages.items() if not _holds(REFERENCE / name, text)]
         for name in stale:

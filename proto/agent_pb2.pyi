@@ -1238,6 +1238,9 @@ class Task(_message.Message):
 
     KEY_FIELD_NUMBER: _builtins.int
     DEADLINE_S_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    EXPIRES_UNIX_S_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
     START_SYSTEM_FIELD_NUMBER: _builtins.int
     STOP_SYSTEM_FIELD_NUMBER: _builtins.int
     INSPECT_SYSTEM_FIELD_NUMBER: _builtins.int
@@ -1257,6 +1260,9 @@ class Task(_message.Message):
     REVERT_TUNING_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     deadline_s: _builtins.float
+    sequence: _builtins.int
+    expires_unix_s: _builtins.int
+    signature: _builtins.str
     @_builtins.property
     def start_system(self) -> Global___StartSystem: ...
     @_builtins.property
@@ -1296,6 +1302,9 @@ class Task(_message.Message):
         *,
         key: _builtins.str = ...,
         deadline_s: _builtins.float = ...,
+        sequence: _builtins.int = ...,
+        expires_unix_s: _builtins.int = ...,
+        signature: _builtins.str = ...,
         start_system: Global___StartSystem | None = ...,
         stop_system: Global___StopSystem | None = ...,
         inspect_system: Global___InspectSystem | None = ...,
@@ -1316,7 +1325,7 @@ class Task(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "expires_unix_s", b"expires_unix_s", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "sequence", b"sequence", "signature", b"signature", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts", "form_pool", "apply_tuning", "verify_tuning", "revert_tuning"]  # noqa: Y015
     _WhichOneofArgType_spec: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
@@ -1945,6 +1954,8 @@ class Hello(_message.Message):
     LEASE_S_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    SIGNER_FIELD_NUMBER: _builtins.int
+    AUDIT_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     epoch: _builtins.int
     host: _builtins.str
@@ -1952,6 +1963,8 @@ class Hello(_message.Message):
     lease_s: _builtins.float
     protocol: _builtins.int
     version: _builtins.str
+    signer: _builtins.str
+    audit: _builtins.str
     def __init__(
         self,
         *,
@@ -1962,10 +1975,12 @@ class Hello(_message.Message):
         lease_s: _builtins.float = ...,
         protocol: _builtins.int = ...,
         version: _builtins.str = ...,
+        signer: _builtins.str = ...,
+        audit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_s", b"beat_s", "epoch", b"epoch", "host", b"host", "lease_s", b"lease_s", "protocol", b"protocol", "run_id", b"run_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "beat_s", b"beat_s", "epoch", b"epoch", "host", b"host", "lease_s", b"lease_s", "protocol", b"protocol", "run_id", b"run_id", "signer", b"signer", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2134,12 +2149,14 @@ class Welcome(_message.Message):
     CORES_FIELD_NUMBER: _builtins.int
     FACTS_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
+    AUDIT_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     version: _builtins.str
     protocol: _builtins.int
     machine_id: _builtins.str
     cores: _builtins.int
     session: _builtins.str
+    audit: _builtins.str
     @_builtins.property
     def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedValue]: ...
     def __init__(
@@ -2152,10 +2169,11 @@ class Welcome(_message.Message):
         cores: _builtins.int = ...,
         facts: _abc.Iterable[Global___NamedValue] | None = ...,
         session: _builtins.str = ...,
+        audit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "cores", b"cores", "facts", b"facts", "machine_id", b"machine_id", "protocol", b"protocol", "session", b"session", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "audit", b"audit", "cores", b"cores", "facts", b"facts", "machine_id", b"machine_id", "protocol", b"protocol", "session", b"session", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -12,6 +12,7 @@ that it can be refused by its version.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from google.protobuf.message import DecodeError, EncodeError, Message
@@ -70,8 +71,9 @@ def outcome_from_bytes(data: bytes) -> TaskDone | TaskFailed:
 
 
 def task_digest(task: Task) -> str:
-    """SHA-256 (hex) of a task: what tells a task that is sent again from another one under the same key."""
-    return hashlib.sha256(coordinator_envelope(task).SerializeToString(deterministic=True)).hexdigest()
+    """SHA-256 (hex) of a task without its signature: what tells one that is sent again from another under the same key."""
+    bare = replace(task, sequence=0, expires_unix_s=0, signature="")
+    return hashlib.sha256(coordinator_envelope(bare).SerializeToString(deterministic=True)).hexdigest()
 
 
 _Envelope = TypeVar("_Envelope", pb.CoordinatorEnvelope, pb.AgentEnvelope)

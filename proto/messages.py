@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from proveout.dsl.plan import Capture, Scrape, System, Tuning, Value, Windows, Workload
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,11 +262,17 @@ TaskSpec: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One piece of work for one agent; `deadline_s` counts from its arrival there."""
+    """One piece of work for one agent; `deadline_s` counts from its arrival there.
+
+    The last three are its signature (`proto.orders`), which the connection to the agent adds.
+    """
 
     key: str
     spec: TaskSpec
     deadline_s: float
+    sequence: int = 0
+    expires_unix_s: int = 0
+    signature: str = field(default="", repr=False)
 
 
 # ---- results -----------------------------------------------------------------------------------------------------
@@ -555,7 +561,10 @@ class TaskError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """The coordinator opens: which run, which fencing epoch. An agent that has seen a higher epoch refuses."""
+    """The coordinator opens: which run, which fencing epoch. An agent that has seen a higher epoch refuses.
+
+    `signer` is the certificate (PEM) of who signs its tasks, `audit` the head of the run's audit log.
+    """
 
     run_id: str
     epoch: int
@@ -564,6 +573,8 @@ class Hello:
     lease_s: float = 10.0
     protocol: int = PROTOCOL_VERSION
     version: str = ""
+    signer: str = field(default="", repr=False)
+    audit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -615,6 +626,7 @@ class Welcome:
     """The agent's answer to Hello: what it is, and what its machine is (the fingerprint, name -> value).
 
     `session` names the agent's session: the same again after a reconnect means that its tasks have gone on meanwhile.
+    `audit` is the head of the agent's audit log.
     """
 
     agent: str
@@ -624,6 +636,7 @@ class Welcome:
     cores: int
     facts: tuple[tuple[str, Value], ...] = ()
     session: str = ""
+    audit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,7 @@ from proveout.agent.policy import NOTHING
 from proveout.agent.provision import embedded_mysql, mysql_statements
 from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.tasks import Resource
-from proveout.coordinator.report import result, result_schema
-from proveout.coordinator.results import RunResults
+from proveout.coordinator.report import compare_schema, compared, result, result_schema, schemas
 from proveout.dsl.plan import System
 from proveout.proto.messages import CaptureSample, Endpoint, LoadSecond
 
@@ -58,19 +57,23 @@ def database(postgres_server: str) -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _results_follow_their_schema() -> Iterator[None]:
-    """Every result document that a test has made in this process has all fields of the published schema, and no other."""
-    validator = jsonschema.Draft202012Validator(result_schema.closed(result_schema.document()))
-    make = result.document
+def _documents_follow_their_schemas() -> Iterator[None]:
+    """Every result and every comparison that a test has made in this process has all fields of its published schema, and no other."""
+    with pytest.MonkeyPatch.context() as patch:
+        for writer, schema in ((result, result_schema), (compared, compare_schema)):
+            patch.setattr(writer, "document", _validated(writer.document, schema.document()))
+        yield
 
-    def checked(results: RunResults) -> dict[str, Any]:
-        document = make(results)
+
+def _validated(make: Callable[..., dict[str, Any]], schema: schemas.Schema) -> Callable[..., dict[str, Any]]:
+    validator = jsonschema.Draft202012Validator(schemas.closed(schema))
+
+    def checked(*arguments: Any) -> dict[str, Any]:
+        document = make(*arguments)
         validator.validate(json.loads(json.dumps(document)))
         return document
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(result, "document", checked)
-        yield
+    return checked
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

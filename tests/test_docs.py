@@ -20,10 +20,12 @@ import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from proveout import cli
 from proveout.cli.options import parse_overrides
@@ -191,6 +193,36 @@ def test_options_that_a_sentence_names_exist(page: Path) -> None:
             command = getattr(command, "commands", {}).get(word, command)
         options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options, span
+
+
+@pytest.mark.parametrize("name", ["github-workflow.yml", "gitlab-ci.yml"])
+def test_workflows_are_shown_as_they_are_and_what_they_keep_is_written(name: str) -> None:
+    text = (ROOT / "docs" / "ci" / name).read_text()
+    shown = [block for block in BLOCKS if block.page.name == "ci.md" and "\n".join(block.lines) == text.rstrip()]
+    assert len(shown) == 1, f"docs/guide/ci.md does not show docs/ci/{name} as it is"
+    written: set[str] = set()
+    for command in commands_in(yaml.safe_load(text)):
+        words = shlex.split(command)
+        if words[0].rpartition("/")[2] == "proveout":
+            parse(words[1:])
+            written |= {word for before, word in pairwise(words) if before[:2] == "--" and word[:2] != "--"}
+    kept = set(re.findall(r"[a-z]+\.(?:xml|json|txt|md)\b", text)) - {"constraints.txt"}
+    assert kept == written
+
+
+def commands_in(node: Any) -> Iterator[str]:
+    """The shell commands of a workflow: `run` of steps, lines of scripts."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "run" and isinstance(value, str):
+                yield value
+            elif key in {"script", "before_script"}:
+                yield from value
+            else:
+                yield from commands_in(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from commands_in(item)
 
 
 WHOLE_PLANS = [block for block in BLOCKS if block.language == "yaml" and "proveout: 1" in block.lines]

@@ -6,6 +6,7 @@ a second. `RunApp.run()` returns how it was left.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import reduce as fold
 from typing import ClassVar, Literal, TypeAlias
@@ -19,6 +20,7 @@ from proveout.tui.model import RunView, reduce
 from proveout.tui.screens.ask import Answer, AskScreen, HelpScreen
 from proveout.tui.screens.run import RunScreen
 from proveout.tui.source import Replay, Source
+from proveout.tui.text import terminal_colours
 
 Left: TypeAlias = Literal["ended", "detached", "stopping"]
 
@@ -41,7 +43,7 @@ class RunApp(App[Left]):
     ]
 
     def __init__(self, source: Source) -> None:
-        super().__init__()
+        super().__init__(ansi_color=terminal_colours(os.environ))
         self.source, self.view = source, RunView()
         self.fault = ""
         self._over, self._stale = False, True

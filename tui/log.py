@@ -20,9 +20,11 @@ from proveout.proto.events import (
     StageFinished,
     StageStarted,
     Stamped,
+    TuningSeen,
     VerdictForeseen,
     VerdictReached,
 )
+from proveout.tui.tunings import WRONG, said
 
 _LEVELS: Mapping[str, Literal["info", "warning", "error"]] = {
     "ok": "info", "skipped": "info", "failed": "error", "finished": "info", "interrupted": "warning",
@@ -72,6 +74,9 @@ def log_line(stamped: Stamped) -> LogLine | None:  # noqa: PLR0911 - one arm per
             return LogLine(unix_s=now, level=_LEVELS[verdict], host="", text=f"verdict {name}: {verdict} so far")
         case VerdictReached(id=name, outcome=verdict):
             return LogLine(unix_s=now, level=_LEVELS[verdict], host="", text=f"verdict {name}: {verdict}")
+        case TuningSeen() as tuned if text := said(tuned):
+            wrong = any(state.outcome in WRONG for state in tuned.states)
+            return LogLine(unix_s=now, level="error" if wrong else "info", host=tuned.host, text=text)
         case Notice(level=level, host=host, text=text):
             return LogLine(unix_s=now, level=level, host=host, text=text)
         case RunFinished(status=status, reason=reason):

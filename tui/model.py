@@ -41,7 +41,9 @@ from proveout.proto.events import (
     VerdictReached,
     WaitsTick,
 )
+from proveout.tui import tunings
 from proveout.tui.log import LogLine, broken, log_line
+from proveout.tui.tunings import TuningView
 
 StageState: TypeAlias = Literal["waiting", "running", "ok", "failed", "skipped"]
 RunState: TypeAlias = Literal["starting", "running", "finished", "failed", "interrupted"]
@@ -147,6 +149,7 @@ class RunView:
     waits: Mapping[str, WaitsTick] = field(default_factory=dict)
     lease_s: float = 0.0
     beat_s: float = 0.0
+    tunings: Mapping[tuple[str, str], TuningView] = field(default_factory=dict)
     verdicts: tuple[VerdictReached, ...] = ()
     foreseen: tuple[VerdictForeseen, ...] = ()
     lags: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
@@ -203,13 +206,9 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
             return _host(view, event)
         case AgentsTick():
             return _agents(view, event)
-        case SystemUp():
-            return replace(view, systems={**view.systems, event.system: event})
-        case PropagationCompared():
-            return replace(view, propagations={**view.propagations, event.source: event})
-        case (
-            InvariantsSeen() | FactsTaken() | TuningSeen()
-        ):  # what is broken, or has changed, comes as a notice; all of it is in the report
+        case SystemUp() | PropagationCompared() | TuningSeen():
+            return _of_systems(view, event)
+        case InvariantsSeen() | FactsTaken():  # what is broken or has changed comes as a notice; the report has it all
             return view
         case VerdictForeseen() | VerdictReached():
             return _verdict(view, event)
@@ -221,6 +220,16 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
             return _moving(view, event)
         case _:
             return _stage(view, event, stamped.unix_s)
+
+
+def _of_systems(view: RunView, event: SystemUp | PropagationCompared | TuningSeen) -> RunView:
+    match event:
+        case SystemUp():
+            return replace(view, systems={**view.systems, event.system: event})
+        case PropagationCompared():
+            return replace(view, propagations={**view.propagations, event.source: event})
+        case TuningSeen():
+            return replace(view, tunings=tunings.after(view.tunings, event))
 
 
 def _verdict(view: RunView, event: VerdictForeseen | VerdictReached) -> RunView:

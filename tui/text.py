@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Mapping
 
 _TIMES = ((1e6, "s"), (1e3, "ms"))
 _BYTES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
 _T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 """Student's t, two-sided 95 %, for 1 … 15 degrees of freedom."""
+
+
+def terminal_colours(environment: Mapping[str, str]) -> bool | None:
+    """For Textual's `ansi_color`: with NO_COLOR the terminal's own colours and no others, else what the theme says.
+
+    Textual would turn its colours into greys, some of which are as dark as what is behind them.
+    """
+    return True if "NO_COLOR" in environment else None
 
 
 def safe(text: str) -> str:

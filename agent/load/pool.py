@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from proveout.agent import unprivileged
 from proveout.agent.load import frames
 from proveout.agent.tasks import TaskFault
 
@@ -29,7 +30,9 @@ STREAM_LIMIT = 1 << 20
 class WorkerProcess:
     """One load worker, seen from the agent."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, told: str) -> None:
+        self.told = told
+        """Whose privileges it has: `unprivileged.argument`."""
         assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
         self._process = process
         self._stdin, self._stdout = process.stdin, process.stdout
@@ -40,12 +43,16 @@ class WorkerProcess:
         self._listener = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls) -> WorkerProcess:
-        """A new process, ready for a load. TaskFault when it does not come up."""
+    async def start(cls, engine: str) -> WorkerProcess:
+        """A new process, ready for a load on such an engine. TaskFault when it does not come up."""
         # -P: the agent's current directory must not shadow modules
-        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()))
-        process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=STREAM_LIMIT)
-        worker = cls(process)
+        told = unprivileged.argument(engine)
+        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), told)
+        environment = unprivileged.environment(engine, os.environ)
+        process = await asyncio.create_subprocess_exec(
+            *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=STREAM_LIMIT, env=environment
+        )
+        worker = cls(process, told)
         try:
             async with asyncio.timeout(START_S):
                 await worker.read()
@@ -145,17 +152,19 @@ class Pool:
         """All, idle or at work."""
         return (*self._idle, *self._lent)
 
-    async def acquire(self, count: int) -> list[WorkerProcess]:
-        """`count` workers for one load, warm ones first. TaskFault when one cannot be started."""
+    async def acquire(self, count: int, engine: str) -> list[WorkerProcess]:
+        """`count` workers for one load on an engine, warm ones first. TaskFault when one cannot be started."""
+        told = unprivileged.argument(engine)
         dead = [worker for worker in self._idle if not worker.alive]
-        warm = [worker for worker in self._idle if worker.alive]
-        taken, self._idle = warm[:count], warm[count:]
+        warm = [worker for worker in self._idle if worker.alive and worker.told == told]
+        others = [worker for worker in self._idle if worker.alive and worker.told != told]
+        taken, self._idle = warm[:count], [*warm[count:], *others]
         self._lent.extend(taken)
         new: list[WorkerProcess] = []
         try:
             for worker in dead:
                 await worker.kill()
-            starting = [self._started(new) for _ in range(count - len(taken))]
+            starting = [self._started(new, engine) for _ in range(count - len(taken))]
             for failure in await asyncio.gather(*starting, return_exceptions=True):
                 if failure is not None:
                     raise failure
@@ -165,8 +174,8 @@ class Pool:
             raise
         return [*taken, *new]
 
-    async def _started(self, new: list[WorkerProcess]) -> None:
-        worker = await WorkerProcess.start()
+    async def _started(self, new: list[WorkerProcess], engine: str) -> None:
+        worker = await WorkerProcess.start(engine)
         self._lent.append(worker)
         new.append(worker)
 

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from proveout.agent import unprivileged
 from proveout.agent.load.populate_protocol import Failed, Finished, Job, Opening, Progress, from_line, to_line
 from proveout.agent.tasks import TaskFault
 
@@ -33,11 +34,13 @@ class Worker:
         self._listener = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls, progress: Callable[[int], None]) -> Worker:
-        """A new process; `progress(rows)` is called as rows go in."""
+    async def start(cls, engine: str, progress: Callable[[int], None]) -> Worker:
+        """A new process for such an engine; `progress(rows)` is called as rows go in."""
         # -P: what lies in the agent's current directory must not shadow modules
-        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()))
-        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # numpy's thread pool would only cost its start
+        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), unprivileged.argument(engine))
+        environment = unprivileged.environment(engine, os.environ) | {
+            "OPENBLAS_NUM_THREADS": "1"
+        }  # numpy's thread pool would only cost its start
         process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment)
         return cls(process, progress)
 
@@ -125,7 +128,7 @@ async def crew(opening: Opening, count: int, progress: Callable[[int], None]) ->
     members = Crew()
     try:
         for _ in range(count):
-            members.workers.append(await Worker.start(progress))
+            members.workers.append(await Worker.start(opening.engine, progress))
         await asyncio.gather(*(worker.ask(opening) for worker in members.workers))
         yield members
         await asyncio.gather(*(worker.end() for worker in members.workers))

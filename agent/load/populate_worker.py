@@ -1,4 +1,4 @@
-"""One populate worker process, `python -m proveout.agent.load.populate_worker PARENT`: jobs in on stdin, answers out on stdout.
+"""One populate worker process, `python -m proveout.agent.load.populate_worker PARENT PRIVILEGES`: jobs in on stdin, answers out on stdout.
 
 It lives no longer than its agent: the kernel kills it when the parent dies (PR_SET_PDEATHSIG), and where that comes too
 late or does not exist, end of file on stdin ends it in the middle of a job. See `populate_protocol` for what is said.
@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from proveout.agent import unprivileged
 from proveout.agent.drivers.table import driver
 from proveout.agent.load.parent import ORPHANED, die_with_parent
 from proveout.agent.load.populate_protocol import (
@@ -96,8 +97,9 @@ class Jobs:
         self._queue.put(None)
 
 
-def main(parent: int) -> int:
+def main(parent: int, told: str) -> int:
     """Serve jobs until stdin ends. Exit code 0, or 1 after a `Failed`."""
+    unprivileged.drop(told)
     die_with_parent(parent)
     jobs = Jobs()
     try:
@@ -173,4 +175,4 @@ def say(answer: Answer) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2]))

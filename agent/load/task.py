@@ -49,7 +49,7 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     hands = dealt(spec.share.first, spec.share.count, spec.workers or cores)
     if not hands:
         raise TaskFault("invalid", "the load has no terminals for this agent", way_out="plan fewer client hosts")
-    workers = await pool.acquire(len(hands))
+    workers = await pool.acquire(len(hands), spec.endpoint.engine)
     try:
         result = await _Run(context, spec, workers).run([tuple(hand) for hand in hands])
     except BaseException:

@@ -14,6 +14,8 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from proveout.agent.drivers.postgres_native cimport Prepared, Wire
 
+from types import MethodWrapperType
+
 from proveout.agent.drivers.base import StatementFailure
 from proveout.agent.load import turn_ends
 
@@ -138,7 +140,8 @@ cdef class Script:
 cdef class KindState:
     """What the hot loop reads of a `Kind`."""
 
-    cdef public object prepared, inputs, start
+    cdef public object prepared, start
+    cdef object source, drawn
     cdef public Script script
     cdef public bint bare
     cdef readonly object times
@@ -147,8 +150,22 @@ cdef class KindState:
     def __init__(self, times):
         self.times = times
         self.ok, self.failed = times
-        self.prepared = self.inputs = self.start = self.script = None
+        self.prepared = self.source = self.drawn = self.start = self.script = None
         self.bare = False
+
+    @property
+    def inputs(self):
+        """The source of a transaction's inputs; where that is an iterator's `__next__`, it is asked without a call."""
+        return self.source
+
+    @inputs.setter
+    def inputs(self, source):
+        self.source = source
+        bound = isinstance(source, MethodWrapperType) and source.__name__ == "__next__"
+        self.drawn = source.__self__ if bound else None
+
+    cdef object draw(self):
+        return self.source() if self.drawn is None else next(self.drawn)
 
 
 cdef class TerminalState:
@@ -250,7 +267,7 @@ cdef int turn(TerminalState terminal, int64_t limit_ns) except -1:
             return NEXT
         kind = terminal.kind = <KindState?>next(terminal.draw)
         terminal.intended_ns = terminal.started_ns = now
-        inputs = terminal.inputs = kind.inputs()
+        inputs = terminal.inputs = kind.draw()
         if kind.bare:
             terminal.body = None
             answered = exchange(session, wire, kind.prepared, inputs[1])

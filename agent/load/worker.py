@@ -1,4 +1,4 @@
-"""A load worker: one process of a load's pool. `python -m proveout.agent.load.worker PARENT-PID`.
+"""A load worker: one process of a load's pool. `python -m proveout.agent.load.worker PARENT-PID PRIVILEGES`.
 
 Flow: stdin -> `Arm` (connect, prepare) -> `Armed` -> `Start(t0)` -> the loop of the driver's kind, with a `Chunk` of raw
 times ten times a second -> `Finished` -> the next `Arm`. It serves until its stdin ends, and never outlives its agent.
@@ -18,6 +18,7 @@ from collections import Counter
 from concurrent.futures import Future
 from typing import Any
 
+from proveout.agent import unprivileged
 from proveout.agent.drivers.base import Driver, FailureKind, Labelled, StatementFailure
 from proveout.agent.drivers.table import driver
 from proveout.agent.load import frames
@@ -239,7 +240,8 @@ def arm(load: Load, stdin: int) -> frames.Armed | frames.Fault:
 
 def main() -> None:
     """The process."""
-    die_with_parent(int(sys.argv[1]))
+    unprivileged.drop(sys.argv[2])
+    die_with_parent(int(sys.argv[1]))  # after it: the kernel forgets the wish when a process changes its user
     out = os.dup(1)
     os.dup2(2, 1)  # what a library prints goes to the log, not between the frames
     serve(0, Outlet(out))

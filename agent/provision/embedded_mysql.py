@@ -214,7 +214,7 @@ class Server:
         """Write the configuration into the session's folder, which is the agent's: the server's user cannot change it."""
         session = self._at.session
         (session / "socket").mkdir(mode=0o700, exist_ok=True)
-        self._at.hand_over(session / "socket")
+        self._at.hand_over_socket(session / "socket")
         accounts = session / "init.sql"
         accounts.unlink(missing_ok=True)
         accounts.touch(mode=0o600)

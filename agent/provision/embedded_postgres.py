@@ -157,7 +157,7 @@ class Server:
         sockets = [self.session / "socket", self.session / f"socket-{self._state.generation}"]
         for folder in sockets:
             folder.mkdir(mode=0o700, exist_ok=True)
-            self._at.hand_over(folder)
+            self._at.hand_over_socket(folder)
         files = {
             "postgresql.conf": settings.configuration(self._system.settings, [str(folder) for folder in sockets]),
             "pg_hba.conf": "local all all scram-sha-256\nlocal replication all scram-sha-256\n",

@@ -79,6 +79,12 @@ class Grounds:
         if self._account is not None:
             os.chown(folder, self._account.uid, self._account.gid)
 
+    def hand_over_socket(self, folder: Path) -> None:
+        """Give a folder of sockets to the server's user; load of a privileged agent reaches it by the server's group."""
+        self.hand_over(folder)
+        if self._account is not None:
+            folder.chmod(0o750)
+
     def _await_predecessor(self) -> None:
         """Wait until the session before (whose agent was killed, say) has let go of the data."""
         deadline = time.monotonic() + PREDECESSOR_S

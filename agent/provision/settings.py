@@ -93,7 +93,7 @@ def configuration(settings: Iterable[tuple[str, str]], socket_directories: Itera
         _line("listen_addresses", ""),
         _line("port", str(PORT)),
         _line("unix_socket_directories", ", ".join(socket_directories)),
-        _line("unix_socket_permissions", "0700"),
+        _line("unix_socket_permissions", "0770"),
         _line("logging_collector", "off"),
         _line("log_destination", "stderr"),
     ]

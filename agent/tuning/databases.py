@@ -5,13 +5,18 @@ A connection for each: a tuning asks a handful of questions, and what it changes
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.tuning.facts import Rows
+from proveout.dsl.tuning.postgres_settings import RELOAD
 from proveout.proto.messages import Endpoint
+
+RELOAD_S = 15.0
+LOADED = "SELECT pg_conf_load_time()::text"
 
 
 class Databases:
@@ -28,8 +33,19 @@ class Databases:
 
     def run(self, system: str, statement: str) -> None:
         """Run a statement. TaskFault in the database's own words."""
+        before = self.rows(system, LOADED) if statement == RELOAD else ()
         with self._cursor(system) as cursor:
             cursor.execute(statement)
+        if statement == RELOAD:
+            self._loaded(system, before)
+
+    def _loaded(self, system: str, before: Rows) -> None:
+        """Wait until connections are made with the settings that were read anew: a server is only told to read them."""
+        deadline = time.monotonic() + RELOAD_S
+        while self.rows(system, LOADED) == before:
+            if time.monotonic() > deadline:
+                raise TaskFault("timeout", f"system {system!r} did not read its settings anew within {RELOAD_S:g} s")
+            time.sleep(0.01)
 
     @contextmanager
     def _cursor(self, system: str) -> Iterator[Any]:

@@ -136,10 +136,11 @@ def _read(folder: int, name: str, path: str) -> Original:
         if error.errno == errno.ELOOP:
             raise TaskFault("refused", f"{path} is a symbolic link; nothing is changed through it") from error
         raise _fault(path, error) from error
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise TaskFault("refused", f"{path} is not a regular file")
     with os.fdopen(descriptor, "rb") as stream:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise TaskFault("refused", f"{path} is not a regular file")
         content = stream.read(SIZE_MAX_BYTES + 1)
         if len(content) > SIZE_MAX_BYTES:
             raise TaskFault("refused", f"{path} is larger than {SIZE_MAX_BYTES >> 20} MiB")

@@ -21,6 +21,7 @@ from proveout.agent.tuning.tools import Processes, Tools, must
 from proveout.agent.tuning.units import Systemd, Units
 from proveout.dsl.tuning.change import Change, Command, RemoveFile, SetText, Statement, UnitAction, WriteFile
 from proveout.dsl.tuning.facts import (
+    BytesQuery,
     Fact,
     Facts,
     FileQuery,
@@ -90,6 +91,8 @@ class Host:
                 return self.files.fact(path)
             case TextQuery(path=path):
                 return self.texts.read(path)
+            case BytesQuery(path=path):
+                return self.texts.octets(path)
             case PathsQuery(pattern=pattern):
                 return self.texts.matching(pattern)
             case LinkQuery(path=path):
@@ -120,7 +123,7 @@ class Host:
             case WriteFile():
                 known = not change.validator or change.validator in dict(policy.validators)
                 missing = [] if known else [_denied(policy, change.validator)]
-                return [policy.allows_path(change.path), *missing]
+                return [policy.allows_path(change.path), *missing, *(policy.allows_tool(argv) for argv in change.runs)]
             case RemoveFile():
                 return [policy.allows_path(change.path)]
             case SetText(path=path) if path.startswith(_SYSCTL):
@@ -132,6 +135,8 @@ class Host:
             case Command():
                 device = [policy.allows_destructive(), policy.allows_device(change.device)] if change.device else []
                 return [*(policy.allows_tool(argv) for argv in (change.argv, change.undo) if argv), *device]
+            case Statement(destructive=True):
+                return [policy.allows_destructive()]
             case Statement():
                 return []  # what the plan's user may do in a database is the database's to say
             case _:

@@ -31,8 +31,12 @@ def change_of(text: str) -> Change:
     kind = _KINDS[data["kind"]]
     if kind in (WriteFile, RemoveFile):
         data["before"] = ABSENT
-    change: Change = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+    change: Change = kind(**{name: _tuples(value) for name, value in data.items()})
     return change
+
+
+def _tuples(value: object) -> object:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def original_text(original: Original | None) -> str:

@@ -24,9 +24,14 @@ class Texts:
 
     def read(self, path: str) -> str | None:
         """The text, stripped; None when there is none (or none that can be read)."""
+        found = self.octets(path)
+        return None if found is None else found.decode("utf-8", errors="replace").strip()
+
+    def octets(self, path: str) -> bytes | None:
+        """The bytes as they are; None when there is none (or none that can be read)."""
         try:
             with Path(self._real(path)).open("rb") as stream:
-                return stream.read(SIZE_MAX_BYTES).decode("utf-8", errors="replace").strip()
+                return stream.read(SIZE_MAX_BYTES)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:

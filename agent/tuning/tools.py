@@ -26,27 +26,47 @@ class Tools(Protocol):
 
 
 class Processes:
-    """The real one."""
+    """The real one. One thread runs programs, one after the other; another may interrupt the one that runs."""
+
+    def __init__(self) -> None:
+        self._running: subprocess.Popen[bytes] | None = None
+
+    def interrupt(self) -> None:
+        """Kill the program that runs now, if one does: whoever waits for it is told that it failed."""
+        running = self._running
+        if running is not None:
+            running.kill()
 
     def run(self, argv: Sequence[str]) -> Output:
         """Run it to its end; what it says on standard error comes last."""
         try:
-            done = subprocess.run(
+            with subprocess.Popen(
                 list(argv),
                 env=ENVIRONMENT,
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=TIMEOUT_S,
-                check=False,
-            )
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            ) as process:
+                self._running = process
+                return _output(process)
         except FileNotFoundError:
             raise TaskFault("missing", f"{argv[0]} is not on this host") from None
         except subprocess.TimeoutExpired:
             raise TaskFault("timeout", f"{argv[0]} did not end within {TIMEOUT_S:g} s") from None
         except OSError as error:
             raise TaskFault("refused", f"{argv[0]} cannot be started: {error.strerror}") from None
-        said = done.stdout[:OUTPUT_MAX] + (b"\n" + done.stderr[:OUTPUT_MAX] if done.returncode and done.stderr else b"")
-        return Output(code=done.returncode, text=said.decode("utf-8", errors="replace"))
+        finally:
+            self._running = None
+
+
+def _output(process: subprocess.Popen[bytes]) -> Output:
+    try:
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    said = out[:OUTPUT_MAX] + (b"\n" + err[:OUTPUT_MAX] if process.returncode and err else b"")
+    return Output(code=process.returncode, text=said.decode("utf-8", errors="replace"))
 
 
 def must(tools: Tools, argv: Sequence[str]) -> str:

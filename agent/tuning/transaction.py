@@ -98,6 +98,10 @@ class Transaction:
         return _Look(state=_state(tuning, outcome, step.restarts))
 
     def _step(self, tuning: Tuning, operation: Operation) -> Step:
+        if operation.destructive and not tuning.destructive:
+            return Step(
+                refusals=(f"{tuning.operation} can destroy data, and the plan does not say `destructive: true`",)
+            )
         step = operation.changes(self.host.facts(operation))
         if tuning.restart and (step.changes or step.restarts) and not step.refusals:
             before: tuple[Change, ...] = (UnitAction(unit=tuning.restart, verb="", undo="restart"),)

@@ -21,6 +21,7 @@ from proveout.proto.messages import Endpoint, TuningState
 
 if TYPE_CHECKING:
     from proveout.agent.tuning.host import Host
+    from proveout.agent.tuning.tools import Processes
     from proveout.agent.tuning.undo import UndoJournal
 
 RESOURCE = "tuning"
@@ -44,6 +45,7 @@ class Tuner:
         self._endpoints: dict[str, Endpoint] = {}
         self._turn = asyncio.Lock()
         self._stop = threading.Event()
+        self._tools: Processes | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -137,6 +139,8 @@ class Tuner:
                 return await asyncio.shield(job)
             except asyncio.CancelledError:
                 self._stop.set()
+                if self._tools is not None:
+                    self._tools.interrupt()
                 with suppress(BaseException):
                     await asyncio.wait_for(asyncio.shield(job), STOP_S)
                 raise
@@ -158,8 +162,12 @@ class Tuner:
     def _host(self, scratch: Path) -> Host:
         from proveout.agent.tuning.databases import Databases  # noqa: PLC0415 - see the module's head
         from proveout.agent.tuning.host import Host  # noqa: PLC0415
+        from proveout.agent.tuning.tools import Processes  # noqa: PLC0415
 
-        host = Host(policy=self._policy, scratch=scratch, databases=Databases(self._endpoints.values()))
+        if self._tools is None:
+            self._tools = Processes()
+        databases = Databases(self._endpoints.values())
+        host = Host(policy=self._policy, scratch=scratch, databases=databases, tools=self._tools)
         return self._prepare(host)
 
 

@@ -23,6 +23,7 @@ from proveout.dsl.tuning.change import Change
 from proveout.proto.messages import Endpoint
 
 FILE = "undo.sqlite"
+LOCAL = "local-tuning"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS change (
   id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL, tuning TEXT NOT NULL, operation TEXT NOT NULL, keep INTEGER NOT NULL,
@@ -158,7 +159,11 @@ class UndoJournal:
                 (self.directory / name).unlink(missing_ok=True)
             with suppress(OSError):
                 self.directory.rmdir()
-                self.directory.parent.rmdir()  # that of local agents; one that holds anything stays
+                if (
+                    self.directory.parent.name == LOCAL
+                ):  # of agents that come and go: a folder that holds anything stays
+                    self.directory.parent.rmdir()
+                    self.directory.parent.parent.rmdir()
         os.close(self._lock)
 
     def _open(self) -> sqlite3.Connection:

@@ -44,9 +44,16 @@ def revert(host: Host, journal: UndoJournal, *, after: int = 0, systems_only: bo
 
 
 def look(host: Host, journal: UndoJournal) -> tuple[TuningState, ...]:
-    """Whether what was made is still so: `in_place` or `drifted` for each tuning. Changes nothing."""
+    """Whether what was made is still so: `in_place` or `drifted` for each tuning. Changes nothing.
+
+    What a later tuning of the run has changed again (a `tune` stage may) is looked at as that one has made it.
+    """
     found: list[tuple[Entry, TuningOutcome, str]] = []
+    latest = {_subject(entry): entry for entry in reversed(journal.outstanding())}
     for entry in reversed(journal.outstanding()):
+        if latest[_subject(entry)].tuning != entry.tuning:
+            found.append((entry, "in_place", ""))
+            continue
         try:
             drifted = compare(host, entry) in ("before", "other")
             found.append((entry, "drifted" if drifted else "in_place", _drift(host, entry) if drifted else ""))

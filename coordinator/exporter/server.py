@@ -1,7 +1,7 @@
 """`--metrics ADDR`: the endpoint that a scraper asks, on a TCP port or a Unix socket, as long as the run lasts.
 
 Data flow: ADDR -> `bound` (a listening socket, before anything is started) -> `serving` -> GET /metrics -> the text of a `Board`. It
-shares the coordinator's loop, so its cost is bounded: the text is made at most five times a second whoever asks, no more than
+shares the coordinator's loop, so its cost is bounded: the text is made at most twice a second whoever asks, no more than
 `CONNECTIONS_MAX` are heard at once, a request is small and has `PATIENCE_S`. It only tells, there is nothing to set; it knows no
 passwords and asks for none, so it is for networks where that is fine: loopback unless an address says otherwise.
 """
@@ -29,7 +29,7 @@ LOOPBACK = "127.0.0.1"
 CONNECTIONS_MAX = 16
 REQUEST_BYTES_MAX = 8192
 PATIENCE_S = 5.0
-FRESH_S = 0.2
+FRESH_S = 0.5
 _FORMS = "Write PORT, HOST:PORT, [IPV6]:PORT, or the path of a Unix socket (with a / in it)."
 
 

@@ -140,14 +140,19 @@ def _missing(stage: StagePair) -> str:
 
 def to_json(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> str:
     """The comparison as JSON text, ends with a newline."""
-    document = {
+    return json.dumps(document(compared, judged), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def document(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> dict[str, Any]:
+    """The comparison as JSON's data; its schema is `compare_schema`."""
+    made: dict[str, Any] = {
         "format": FORMAT,
         "reference": compared[0].reference,
         "comparisons": [_comparison(one) for one in compared],
         "conditions": [to_plain(one) for one in judged],
         "exit_code": exit_code(judged),
     }
-    return json.dumps(_finite(document), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    return {name: _finite(value) for name, value in made.items()}
 
 
 def _comparison(one: ComparedRuns) -> dict[str, Any]:

@@ -10,11 +10,14 @@ import csv
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proveout.coordinator.report.tables import read
 from proveout.coordinator.results import RunResults
 from proveout.proto.events import IterationFinished
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ALL = "(all)"
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
@@ -74,16 +77,22 @@ def to_csv(results: RunResults) -> str:
     return out.getvalue()
 
 
-def to_parquet(results: RunResults) -> bytes:
-    """The same rows as a parquet file."""
+def to_table(results: RunResults) -> pa.Table:
+    """The same rows as an Arrow table."""
     import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a report needs to pay
-    import pyarrow.parquet as pq  # noqa: PLC0415
 
     words, counts = ("run", "stage", "target", "transaction"), ("threads", "repeat", "attempt", *_OUTCOMES)
     kinds = {name: pa.string() for name in words} | {name: pa.int64() for name in counts} | {"valid": pa.bool_()}
     schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in COLUMNS])
+    return pa.Table.from_pylist(list(rows(results)), schema=schema)
+
+
+def to_parquet(results: RunResults) -> bytes:
+    """The same rows as a parquet file."""
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
     out = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(list(rows(results)), schema=schema), out, compression="zstd")
+    pq.write_table(to_table(results), out, compression="zstd")
     return out.getvalue()
 
 

@@ -16,6 +16,7 @@ from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
     client_ceiling,
+    exported_rows,
     host_rows,
     knee_line,
     ladders,
@@ -166,6 +167,9 @@ def _system(results: RunResults, rung: RungResult) -> Iterator[str]:
             for row in waits
         ]
         yield _table(("foreground wait", "class", "waited", "DB time"), rows_)
+    if exported := exported_rows(rung):
+        lines = [(escape(row.label), row.metric, escape(interval(row.estimate, row.metric))) for row in exported]
+        yield _table(("exporter", "", "in the measure window"), lines)
     lag = rung.tree.get("lag", {})
     if lag:
         slope = f"{number(read(lag, 'slope'))} s/s (bounds {_bounds(lag.get('slope_lower'), lag.get('slope_upper'))}, worst repeat)"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from proveout.coordinator.knee import RUNGS_MIN, NoKnee
 from proveout.coordinator.results import RungResult, RunResults, StageResult
@@ -186,6 +186,26 @@ def wait_rows(iterations: Sequence[IterationFinished], most: int = 10) -> list[W
 def _lines(iterations: Sequence[IterationFinished]) -> Iterator[WaitLine]:
     for item in iterations:
         yield from item.waits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedRow:
+    """A number of an exporter in the measure window: a gauge's mean, or a counter's growth per second; an estimate over the repeats."""
+
+    label: str
+    metric: Literal["avg", "per_s"]
+    estimate: Mapping[str, Any]
+
+
+def exported_rows(rung: RungResult) -> list[ExportedRow]:
+    """What was kept of exporters, capture by capture."""
+    rows: list[ExportedRow] = []
+    for capture, numbers in rung.tree.get("prometheus", {}).items():
+        for alias, tree in numbers.items():
+            metric: Literal["avg", "per_s"] = "per_s" if "per_s" in tree else "avg"
+            if metric in tree:
+                rows.append(ExportedRow(label=f"{capture}.{alias}", metric=metric, estimate=tree[metric]))
+    return rows
 
 
 def validity_notes(results: RunResults) -> list[str]:

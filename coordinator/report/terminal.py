@@ -23,6 +23,7 @@ from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
     client_ceiling,
+    exported_rows,
     host_rows,
     knee_line,
     ladders,
@@ -223,6 +224,10 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
         yield _heading(f"{stage.id}, {threads(rung.threads)}, top foreground waits")
         lines = [(row.event, row.wait_class, seconds(row.seconds), percent(row.db_time_fraction)) for row in waits]
         yield _grid(("event", "class", "waited", "DB time"), lines, left=2)
+    if exported := exported_rows(rung):
+        yield _heading(f"{stage.id}, {threads(rung.threads)}, exporters in the measure window")
+        kept = [(row.label, row.metric, quantity(read(row.estimate, "mean"), row.metric)) for row in exported]
+        yield _grid(("number", "", "mean"), kept, left=2)
     lag = rung.tree.get("lag", {})
     if lag:
         bounds = f"{number(lag.get('slope_lower'))} … {number(lag.get('slope_upper'))}"

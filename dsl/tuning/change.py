@@ -22,6 +22,7 @@ class WriteFile:
     """Make a file have this content, mode and owner. `validator` names a program of the agent's policy that must accept it first.
 
     `before` is what the facts said, for the diff; the agent keeps the original itself, byte by byte with mode, owner and xattrs.
+    `runs`: argvs of programs that the host will start because the file says so; the agent's policy must list them as if it started them.
     """
 
     path: str
@@ -30,6 +31,7 @@ class WriteFile:
     owner: str = "root"
     group: str = "root"
     validator: str = ""
+    runs: tuple[tuple[str, ...], ...] = ()
     before: FileFact = ABSENT
     kind: Literal["write_file"] = "write_file"
 
@@ -85,11 +87,15 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A statement in a system of the plan and the one that undoes it; "" where nothing is to be run. Both must be idempotent."""
+    """A statement in a system of the plan and the one that undoes it; "" where nothing is to be run. Both must be idempotent.
+
+    `destructive`: it overwrites what is not the database's own (disks); the policy of the host must allow such steps.
+    """
 
     system: str
     text: str = ""
     undo: str = ""
+    destructive: bool = False
     kind: Literal["statement"] = "statement"
 
 
@@ -105,7 +111,8 @@ def diff(change: Change) -> tuple[str, ...]:
     """What a change does, as a person reads it."""
     match change:
         case WriteFile():
-            return _file_diff(change.path, change.before, change.content, _access(change), validator=change.validator)
+            lines = _file_diff(change.path, change.before, change.content, _access(change), validator=change.validator)
+            return (*lines, *(f"  makes the host run {shlex.join(argv)}" for argv in change.runs))
         case RemoveFile():
             return _file_diff(change.path, change.before, None, "")
         case SetText():

@@ -28,6 +28,13 @@ class TextQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class BytesQuery:
+    """The bytes of an attribute below /proc or /sys, as they are (a page of vital product data); None when there is none."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class PathsQuery:
     """The paths below /proc, /sys or /dev that a shell pattern matches, sorted."""
 
@@ -70,7 +77,9 @@ class OutputQuery:
     argv: tuple[str, ...]
 
 
-Query: TypeAlias = FileQuery | TextQuery | PathsQuery | LinkQuery | UnitQuery | PackageQuery | RowsQuery | OutputQuery
+Query: TypeAlias = (
+    FileQuery | TextQuery | BytesQuery | PathsQuery | LinkQuery | UnitQuery | PackageQuery | RowsQuery | OutputQuery
+)
 
 # ---- answers -------------------------------------------------------------------------------------------------------
 
@@ -112,7 +121,7 @@ class Output:
 
 
 Rows: TypeAlias = tuple[tuple[str | None, ...], ...]
-Fact: TypeAlias = "FileFact | UnitFact | Output | Rows | tuple[str, ...] | str | None"
+Fact: TypeAlias = "FileFact | UnitFact | Output | Rows | tuple[str, ...] | str | bytes | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +147,12 @@ class Facts:
         """The text of an attribute; None when there is none."""
         found = self.known[TextQuery(path)]
         assert found is None or isinstance(found, str)  # noqa: S101
+        return found
+
+    def octets(self, path: str) -> bytes | None:
+        """The bytes of an attribute; None when there is none."""
+        found = self.known[BytesQuery(path)]
+        assert found is None or isinstance(found, bytes)  # noqa: S101
         return found
 
     def paths(self, pattern: str) -> tuple[str, ...]:

@@ -9,15 +9,20 @@ from pydantic import ValidationError
 
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Tuning
+from proveout.dsl.tuning.block_queue import BlockQueue
 from proveout.dsl.tuning.cpu_governor import CpuGovernor
 from proveout.dsl.tuning.file import File
 from proveout.dsl.tuning.huge_pages import HugePages
+from proveout.dsl.tuning.ini_section import IniSection
 from proveout.dsl.tuning.limits import Limits
 from proveout.dsl.tuning.operation import Operation
 from proveout.dsl.tuning.package_present import PackagePresent
+from proveout.dsl.tuning.postgres_settings import PostgresSettings
 from proveout.dsl.tuning.service import Service
+from proveout.dsl.tuning.sql import Sql
 from proveout.dsl.tuning.sysctl import Sysctl
 from proveout.dsl.tuning.thp import Thp
+from proveout.dsl.tuning.udev_rules import UdevRules
 from proveout.dsl.values import from_values
 
 OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
@@ -30,6 +35,11 @@ OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
         "cpu_governor": CpuGovernor,
         "thp": Thp,
         "limits": Limits,
+        "udev_rules": UdevRules,
+        "block_queue": BlockQueue,
+        "ini_section": IniSection,
+        "postgres_settings": PostgresSettings,
+        "sql": Sql,
     }
 )
 

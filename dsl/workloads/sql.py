@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import repeat
+from itertools import islice, repeat
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -218,7 +218,7 @@ def _endless(
         if len(parts) == 1:
             yield from zip(repeat(parts[0].step.statement), drawn[0])
         else:
-            yield from zip(*drawn)  # noqa: B905 - a part without binds has no end
+            yield from list(islice(zip(*drawn), BATCH))  # noqa: B905 - a part without binds has no end
 
 
 def _drawn(columns: list[Column]) -> Iterable[Row]:

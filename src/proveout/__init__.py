@@ -1,9 +1,29 @@
-"""proveout: a declarative test-plan language with a distributed agent fabric that proves out database systems."""
+"""proveout: a declarative test-plan language with a distributed agent fabric that proves out database systems.
 
+`proveout.open_run(…)` opens a run that was made; see `proveout.api`, which is loaded when it is first asked for.
+"""
+
+import importlib
 import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from proveout.api import Chart as Chart
+    from proveout.api import Run as Run
+    from proveout.api import open_run as open_run
 
 __version__ = "0.1.0"
 
 # gRPC reads this once, when it is imported: below `ERROR` it writes a line of its own for each stranger whose TLS handshake
 # fails, into whatever the terminal shows. Sessions report what matters themselves. A value that the user has set stays.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+_API = ("Chart", "Run", "open_run")
+
+
+if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
+
+    def __getattr__(name: str) -> Any:
+        if name in _API:
+            return getattr(importlib.import_module("proveout.api"), name)
+        raise AttributeError(f"module 'proveout' has no attribute {name!r}")

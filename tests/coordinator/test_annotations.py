@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from proveout.coordinator.report import annotations, result, result_schema
+from proveout.coordinator.report import annotations, result, result_schema, schemas
 from proveout.coordinator.report.annotations import Remark, remarks, to_codequality, to_github, to_metrics
 from proveout.coordinator.results import RunResults, load_results
 from proveout.proto.events import Event, Outcome, RunFinished, RunStarted, VerdictReached
@@ -129,7 +129,7 @@ def test_the_schema_is_one_and_forbids_no_further_field() -> None:
     document = json.loads(result.to_json(run(verdict("bad", "FAIL"))))
     jsonschema.validate(document | {"later": 1}, schema)
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(document | {"later": 1}, result_schema.closed(schema))
+        jsonschema.validate(document | {"later": 1}, schemas.closed(schema))
 
 
 @pytest.mark.parametrize("change", [{"format": "proveout.result/2"}, {"verdicts": [{"id": "x"}]}, {"stages": None}])

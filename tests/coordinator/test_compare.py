@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -18,8 +19,8 @@ from proveout.coordinator import regression
 from proveout.coordinator.comparability import NotComparable, differences, refused
 from proveout.coordinator.compare import ComparedRuns, compare
 from proveout.coordinator.eventcodec import plan_data
+from proveout.coordinator.report import compare_schema, compared_page, compared_terminal
 from proveout.coordinator.report import compared as report
-from proveout.coordinator.report import compared_page, compared_terminal
 from proveout.coordinator.results import RunResults, ladder_metrics, load_results
 from proveout.dsl.compiler import compile_plan
 from proveout.dsl.plan import Plan
@@ -320,3 +321,16 @@ def test_a_run_that_measured_nothing_has_a_page_that_says_so(plan: Plan) -> None
     runs = [results(plan, BASE), results(plan, {}, run_id="second")]
     html = compared_page.to_html(runs, [compare(*runs)], [])
     assert "ladder at 4 threads: no valid iteration in second" in html
+
+
+def test_the_schema_of_comparisons_tells_what_is_none(plan: Plan) -> None:
+    schema = compare_schema.document()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    one = compare(results(plan, BASE), results(plan, slower(0.8)))
+    written = json.loads(
+        report.to_json([one], [regression.judge(regression.check("tps.change.upper < -5%", plan), one)])
+    )
+    jsonschema.validate(written | {"later": 1}, schema)
+    for change in ({"format": "proveout.compare/2"}, {"exit_code": 7}, {"conditions": [{"text": "x"}]}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(written | change, schema)

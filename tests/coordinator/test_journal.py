@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from proveout.coordinator.eventcodec import JournalFault, decode, encode, plan_data, recorded_plan
-from proveout.coordinator.journal import Journal, RunInUse, StorageFailed, is_driven, read
+from proveout.coordinator.journal import FILE, Journal, RunInUse, StorageFailed, is_driven, read
 from proveout.dsl import plan as p
 from proveout.proto import events as e
-from proveout.proto.messages import InvariantCheck, Populated, TableCount, TableDifference
+from proveout.proto.messages import InvariantCheck, Populated, TableCount, TableDifference, TuningState
 
 IDENTITY = e.IterationId(stage="s", rung=4, repeat=2, attempt=1)
 FINISHED = e.IterationFinished(
@@ -82,6 +82,13 @@ ONE_OF_EACH: tuple[e.Event, ...] = (
         checks=(InvariantCheck(name="sum", holds=False, evidence="1 is not 2"),),
         seconds=0.1,
         tallies={"NewOrder": 30_010},
+    ),
+    e.TuningSeen(
+        host="h",
+        act="apply",
+        stage="s",
+        states=(TuningState(name="swap", operation="sysctl", outcome="applied", lines=("10 -> 20",), keep=True),),
+        seconds=0.1,
     ),
     e.StageFinished(stage="s", outcome="ok", seconds=1.0, metrics={"rungs": {"4": {"tps": {"mean": 1.0}}}}),
     e.VerdictForeseen(id="v", title="t", severity="warn", outcome="FAIL", evidence="e"),
@@ -305,3 +312,8 @@ def test_garbage_and_absence_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "journal.sqlite").write_bytes(b"garbage" * 1000)
     with pytest.raises(JournalFault, match="cannot be read"):
         read(tmp_path)
+
+
+def test_a_journal_that_is_about_to_be_made_has_no_events_yet(tmp_path: Path) -> None:
+    (tmp_path / FILE).touch()  # sqlite makes the file before the coordinator makes its tables
+    assert read(tmp_path) == ()

@@ -447,3 +447,15 @@ def test_show_writes_plain_text_to_a_pipe() -> None:
     terminal.show(loaded(*ALL), Path("/runs/x"), stream)
     assert "\x1b" not in stream.getvalue()
     assert "everything is in /runs/x" in stream.getvalue()
+
+
+def test_what_an_exporter_said_is_in_the_summaries() -> None:
+    numbers = {"node": {"load": {"avg": 2.5, "min": 2.0}, "reads": {"per_s": 120.0, "delta": 600.0}, "gone": {}}}
+    inside = [iteration("base", 4, repeat, 1000.0 + repeat, prometheus=numbers) for repeat in (1, 2)]
+    found = results.load_results(stage("base", "ladder", *inside))
+    shown = " ".join(printed(found, width=100).split())
+    assert "node.load avg 2.5" in shown
+    assert "node.reads per_s 120/s" in shown
+    text = summary.to_markdown(found)
+    assert re.search(r"\| node\.reads \| per_s \| 120/s .*n = 2", text)
+    assert "gone" not in text

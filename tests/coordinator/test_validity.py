@@ -130,6 +130,7 @@ def judged(
     captures: dict[tuple[str, str], list[CaptureSample]] | None = None,
     clocks: dict[str, tuple[int, int]] | None = None,
     produced: int | None = None,
+    boots: dict[str, str] | None = None,
 ) -> IterationFinished:
     stage = stage or ladder()
     total = sum(per_second)
@@ -165,6 +166,7 @@ def judged(
         clocks=clocks or {},
         t0_ns=T0,
         started_unix_s=0.0,
+        boots=boots,
     )
 
 
@@ -223,6 +225,13 @@ def test_counting_noise_of_a_slow_load_is_no_variation() -> None:
     per_second = [int(count) for count in np.random.default_rng(5).poisson(6, 60)]
     assert np.std(per_second, ddof=1) / np.mean(per_second) > Limits().tps_cv_max
     assert of(judged(per_second=per_second), "variation").ok
+
+
+def test_hosts_whose_kernels_were_booted_as_one_are_one_machine() -> None:
+    busy = {"client_cpu_fraction": 0.97}
+    assert judged(load=busy, boots={"s1": "b", "c1": "b"}).valid  # network namespaces, containers
+    assert not judged(load=busy, boots={"s1": "b", "c1": "c"}).valid
+    assert not judged(load=busy, boots={"s1": "", "c1": ""}).valid  # not known
 
 
 def test_a_busy_closed_client_on_its_own_machine_voids() -> None:

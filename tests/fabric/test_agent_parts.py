@@ -129,7 +129,7 @@ def test_a_journal_remembers_outcomes_for_a_session_and_keys_over_a_restart(path
     journal = AgentJournal(path)
     journal.note_epoch("run", 3)
     for key in ("a", "b"):
-        journal.accept("run", 3, key, f"digest of {key}")
+        journal.accept("run", 3, key, f"digest of {key}", 1)
     journal.finish("run", 3, outcome)
     a, b = journal.known("run", 3, "a"), journal.known("run", 3, "b")
     assert a is not None and (a.digest, a.outcome) == ("digest of a", None)
@@ -147,7 +147,7 @@ def test_no_password_is_left_when_a_session_has_ended(path: Path, how: str) -> N
     endpoint = Endpoint(system="s", engine="postgres", dsn="host=h password=hunter2-canary")
     journal = AgentJournal(path)
     journal.note_epoch("run", 1)
-    journal.accept("run", 1, "k", "d")
+    journal.accept("run", 1, "k", "d", 1)
     journal.finish("run", 1, TaskDone(key="k", result=SystemStarted(endpoint=endpoint)))
 
     def on_disk() -> bool:
@@ -162,10 +162,10 @@ def test_no_password_is_left_when_a_session_has_ended(path: Path, how: str) -> N
 def test_a_newer_epoch_begins_anew_and_an_older_one_changes_nothing(path: Path) -> None:
     journal = AgentJournal(path)
     journal.note_epoch("run", 1)
-    journal.accept("run", 1, "a", "d")
+    journal.accept("run", 1, "a", "d", 1)
     journal.note_epoch("run", 2)
     assert journal.known("run", 1, "a") is None
-    journal.accept("run", 2, "a", "d")
+    journal.accept("run", 2, "a", "d", 1)
     journal.note_epoch("run", 1)
     assert journal.highest_epoch("run") == 2 and journal.known("run", 2, "a") is not None
     journal.close()
@@ -175,7 +175,7 @@ def test_a_run_that_has_ended_is_forgotten_but_for_its_epoch(path: Path) -> None
     journal = AgentJournal(path)
     for run in ("one", "two"):
         journal.note_epoch(run, 1)
-        journal.accept(run, 1, "a", "d")
+        journal.accept(run, 1, "a", "d", 1)
     journal.forget("one")
     assert journal.known("one", 1, "a") is None and journal.known("two", 1, "a") is not None
     assert journal.highest_epoch("one") == 1
@@ -185,7 +185,7 @@ def test_a_run_that_has_ended_is_forgotten_but_for_its_epoch(path: Path) -> None
 def test_tasks_of_a_run_that_never_ended_are_forgotten_in_the_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = AgentJournal(path)
     journal.note_epoch("run", 1)
-    journal.accept("run", 1, "a", "d")
+    journal.accept("run", 1, "a", "d", 1)
     journal.close()
     for days, remembered in ((1, True), (-1, False)):
         monkeypatch.setattr("proveout.agent.journal.KEPT_DAYS", days)

@@ -214,7 +214,10 @@ async def test_tasks_of_an_agent_that_was_killed_do_not_run_again(agent: Permane
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"protocol": PROTOCOL_VERSION + 1, "version": "9.9"}, r"the coordinator \(proveout 9.9\) 2"),
+        (
+            {"protocol": PROTOCOL_VERSION + 1, "version": "9.9"},
+            rf"the coordinator \(proveout 9.9\) {PROTOCOL_VERSION + 1}",
+        ),
         ({"host": "db2"}, "the agent of host db1, not of db2"),
         ({"lease_s": 0.05}, "is not possible"),
         ({"lease_s": 1e6}, "is not possible"),

@@ -21,6 +21,7 @@ from proveout.proto import agent_pb2 as pb
 from proveout.proto import codec
 from proveout.proto.agent_pb2_grpc import AgentStub
 from proveout.proto.messages import Goodbye, Hello, Task, TaskDone
+from proveout.proto.orders import Addressee, Signer
 from proveout.proto.transport import MAX_MESSAGE_BYTES
 
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=5.0)
@@ -49,7 +50,21 @@ async def status(channel: grpc.aio.Channel, *envelopes: pb.CoordinatorEnvelope) 
 async def with_credentials(bench: Bench, address: str, credentials: Credentials | None) -> grpc.StatusCode:
     ca = bench.fabric.credentials.ca
     channel = grpc.aio.secure_channel(address, tls(credentials, ca))
-    return await status(channel, codec.coordinator_envelope(HELLO))
+    return await status(channel, by_coordinator(bench, codec.coordinator_envelope(HELLO)))
+
+
+def by_coordinator(bench: Bench, said: pb.CoordinatorEnvelope) -> pb.CoordinatorEnvelope:
+    """What a coordinator says, with its signer's certificate, or signed with it."""
+    credentials = bench.fabric.credentials
+    kind = said.WhichOneof("message")
+    if kind == "hello":
+        said = pb.CoordinatorEnvelope.FromString(said.SerializeToString())
+        said.hello.signer = credentials.signer.decode()
+    elif kind == "task" and said.task.WhichOneof("spec"):
+        to = Addressee(agent="agent/db1", run=HELLO.run_id, epoch=HELLO.epoch)
+        unsigned = cast(Task, codec.coordinator_message(said))
+        said = codec.coordinator_envelope(Signer(credentials.signer_key).sign(unsigned, to))
+    return said
 
 
 @pytest.fixture
@@ -120,7 +135,8 @@ def test_roles_of_a_certificate(uris: list[bytes], roles: set[str]) -> None:
 async def said(bench: Bench, address: str, *envelopes: pb.CoordinatorEnvelope) -> grpc.StatusCode:
     credentials = bench.fabric.credentials
     options = [("grpc.max_send_message_length", -1)]
-    return await status(grpc.aio.secure_channel(address, tls(credentials, credentials.ca), options=options), *envelopes)
+    channel = grpc.aio.secure_channel(address, tls(credentials, credentials.ca), options=options)
+    return await status(channel, *(by_coordinator(bench, each) for each in envelopes))
 
 
 hello = codec.coordinator_envelope(HELLO)

@@ -27,23 +27,26 @@ from sim_clock import Process, SimLoop, SimTime
 from sim_faults import HOSTS, Fault, draw
 from sim_judgement import SimJudgement
 from sim_plan import PLAN
-from sim_wire import Link, Network, ServerSide, outside
+from sim_wire import AUTHORITY, Link, Network, ServerSide, outside
 from sim_world import World, table
 
 from proveout.agent import daemon
 from proveout.agent.admission import Admission, Place
 from proveout.agent.journal import AgentJournal
+from proveout.agent.trusting import Orders
 from proveout.coordinator import dial, run, samples
 from proveout.coordinator import session as coordinator_session
 from proveout.coordinator.exchange import Summarise
 from proveout.coordinator.journal import Journal, StorageFailed, read
-from proveout.coordinator.pki import Credentials
 from proveout.coordinator.run import Sitting
 from proveout.coordinator.simulator import finished
 from proveout.coordinator.store import RunDirectory
 from proveout.proto import events
 from proveout.proto import messages as m
+from proveout.proto.audit import AuditLog
+from proveout.proto.orders import Addressee, Verifier
 
+COORDINATOR = AUTHORITY.issue_coordinator()
 LEASE_S = 10.0
 END_S = 2400.0
 """By then a sitting has ended, whatever has happened: some sittings of a plan of half a minute, with every loss and retry."""
@@ -90,7 +93,13 @@ class SimHost:
         self._journal = AgentJournal(self.folder / "journal.sqlite")
         self._journal._db = _Disk(self._journal._db, self)  # type: ignore[assignment]
         world = self.history.world
-        place = Place(name=self.name, state_dir=self.folder, table=table(world))
+        place = Place(
+            name=self.name,
+            state_dir=self.folder,
+            table=table(world),
+            trust=_Trust(self.name),  # type: ignore[arg-type]
+            audit=AuditLog(self.folder / "audit.log"),
+        )
         servicer = daemon.Servicer(Admission(place, self._journal), self.name)
 
         async def serve(side: ServerSide) -> None:
@@ -113,6 +122,20 @@ class SimHost:
     def close(self) -> None:
         if self._journal is not None:
             self._journal.close()
+
+
+class _Trust:
+    """An agent's `Trust`, from memory; the checks themselves are the real ones."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def objection(self, _hello: m.Hello) -> str:
+        return ""
+
+    def orders(self, hello: m.Hello) -> Orders:
+        to = Addressee(agent=f"agent/{self._name}", run=hello.run_id, epoch=hello.epoch)
+        return Orders(Verifier(hello.signer.encode(), AUTHORITY.pem, frozenset()), to)
 
 
 class _RunJournal(Journal):
@@ -208,9 +231,8 @@ class History:
         crashed = self.journal is not None
         self.journal = _RunJournal(self.directory.path, clock=self.time.time)
         self.coordinator = Process("coordinator", offset_ns=-self.sittings * 10**9)
-        nobody = Credentials(ca=b"", certificate=b"", key=b"")
         sitting = Sitting(
-            plan=PLAN, directory=self.directory, version="1", credentials=nobody, crashed=crashed, lease_s=LEASE_S
+            plan=PLAN, directory=self.directory, version="1", credentials=COORDINATOR, crashed=crashed, lease_s=LEASE_S
         )
         self.world.note(f"sitting {self.sittings} begins, epoch {self.journal.epoch}")
         self.interrupts = asyncio.Queue()
@@ -377,9 +399,8 @@ class History:
     async def _haunt(self, name: str, epoch: int) -> None:
         hello = m.Hello(run_id=self.directory.name, epoch=epoch, host=name, lease_s=LEASE_S)
         spec = m.RunSql(endpoint=m.Endpoint(system="db", engine="postgres", dsn="x"), statements=("x",))
-        nobody = Credentials(ca=b"", certificate=b"", key=b"")
         with contextlib.suppress(dial.AgentRefused, dial.AgentUnreachable, dial.StreamEnded):
-            stream, _ = await dial.open_stream(name, f"{name}:7443", nobody, hello, 30.0)
+            stream, _ = await dial.open_stream(name, f"{name}:7443", COORDINATOR, hello, 30.0)
             await stream.write(m.Task(key=f"run/-/0/0/{epoch}.99/ghost/{name}", spec=spec, deadline_s=60.0))
             await asyncio.sleep(2.0)
             await stream.close()

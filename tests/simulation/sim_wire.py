@@ -23,11 +23,16 @@ import grpc.aio
 from sim_clock import CURRENT, Process, SimLoop
 
 from proveout.coordinator.dial import AgentUnreachable
+from proveout.coordinator.pki import Authority
 from proveout.proto import agent_pb2 as pb
 
 EOF_MARK = grpc.aio.EOF  # type: ignore[attr-defined]
 ROOM = 64
 """Messages that a stalled pipe takes before its writer has to wait (HTTP/2 flow control)."""
+
+
+AUTHORITY = Authority.create()
+"""TLS is not simulated; who signs tasks is real."""
 
 
 def outside() -> contextvars.Context:
@@ -246,7 +251,7 @@ class Network:
         await asyncio.sleep(link.delay_s())
         if link.serve is None:
             raise AgentUnreachable("nothing listens there", where=where, way_out="Start it.", gone=True)
-        return b"certificate"
+        return AUTHORITY.issue_agent(link.host, []).certificate
 
 
 class _Channel:

@@ -34,7 +34,7 @@ def first_bad(kind: str = "", within: int = WITHIN) -> tuple[int, str]:
 
 
 def test_an_agent_that_forgets_what_it_has_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    def accept(self: Any, run: str, epoch: int, key: str, digest: str) -> None:
+    def accept(self: Any, run: str, epoch: int, key: str, digest: str, sequence: int) -> None:
         self._db.execute("INSERT OR REPLACE INTO task VALUES (?, ?, ?, ?, NULL)", (run, epoch, key, digest))
 
     monkeypatch.setattr(journal.AgentJournal, "known", lambda *_: None)

@@ -27,12 +27,14 @@ from proveout.proto.events import (
     TransactionLine,
     TransactionsTick,
     TransactionSummary,
+    TuningSeen,
     ValidityFinding,
     VerdictForeseen,
     VerdictReached,
     WaitLine,
     WaitsTick,
 )
+from proveout.proto.messages import TuningState
 
 START_S = 1_767_225_600.0  # 2026-01-01 00:00 UTC
 PLAN = {
@@ -225,6 +227,27 @@ def judged() -> list[Event]:
         verdict("quick", "FAIL"),
         verdict("no-errors", "INCONCLUSIVE"),
         RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=60.0),
+    ]
+
+
+def tuned() -> list[Event]:
+    """Applied on two hosts and looked at; one host is set back, on the other something is left."""
+
+    def seen(host: str, act: str, *states: TuningState) -> TuningSeen:
+        return TuningSeen(host=host, act=act, states=states)  # type: ignore[arg-type]
+
+    def state(name: str, outcome: str, *lines: str) -> TuningState:
+        return TuningState(name=name, operation="sysctl", outcome=outcome, lines=lines)  # type: ignore[arg-type]
+
+    return [
+        *opening(),
+        seen(
+            "db1", "apply", state("little swapping", "applied", "vm.swappiness: 60 -> 10"), state("ports", "unchanged")
+        ),
+        seen("client1", "apply", state(HOSTILE, "applied", "-net.core.somaxconn = 128", "+net.core.somaxconn = 4096")),
+        seen("db1", "look", state("little swapping", "in_place"), state("ports", "drifted", f"ports: {HOSTILE}")),
+        seen("db1", "revert", state("little swapping", "reverted")),
+        seen("client1", "revert", state(HOSTILE, "residue", "net.core.somaxconn could not be written")),
     ]
 
 

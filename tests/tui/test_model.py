@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from functools import reduce as fold
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import histories
 
 from proveout.proto.events import (
     AgentLine,
@@ -36,14 +41,16 @@ from proveout.proto.events import (
     Stamped,
     SystemUp,
     TransactionsTick,
+    TuningSeen,
     ValidityFinding,
     VerdictForeseen,
     VerdictReached,
     WaitsTick,
 )
-from proveout.proto.messages import Populated
+from proveout.proto.messages import Populated, TuningState
 from proveout.tui.model import NOTICES_MAX, TICKS_MAX, HostView, RunView, reduce
 from proveout.tui.widgets.tables import lease
+from proveout.tui.widgets.top import alert
 
 PLAN = {
     "stages": [
@@ -314,3 +321,34 @@ def test_agents_that_are_up_say_how_they_stand_and_lost_ones_stay_lost() -> None
 )
 def test_the_lease_is_said_in_words(host: HostView, said: str) -> None:
     assert lease(host, lease_s=10.0, beat_s=2.0) == said
+
+
+def test_a_tuning_is_followed_to_its_end() -> None:
+    view = view_of(*histories.tuned())
+    swapping, ports, hostile = view.tunings.values()
+    assert (swapping.sign, swapping.words) == ("✓", "applied, reverted")
+    assert swapping.lines == ("vm.swappiness: 60 -> 10",)
+    assert (ports.sign, ports.words) == ("!", "unchanged, changed by another hand")
+    assert (hostile.sign, hostile.words) == ("✗", "applied, NOT reverted")
+    assert hostile.left == ("net.core.somaxconn could not be written",)
+    lines = [(line.level, line.text) for line in view.log if line.text.startswith("tuning")]
+    assert lines == [
+        ("info", "tuning: 1 applied, 1 unchanged"), ("info", "tuning: 1 applied"),
+        ("info", "tuning: 1 in place, 1 drifted"), ("info", "tuning: 1 reverted"), ("error", "tuning: 1 residue"),
+    ]  # fmt: skip
+    above = alert(view)
+    assert above is not None
+    assert "NOT reverted" in above.plain
+
+
+def test_one_that_could_not_be_applied_undoes_the_others_and_the_worst_end_counts() -> None:
+    def seen(act: Any, **outcomes: Any) -> TuningSeen:
+        states = tuple(TuningState(name=name, operation="o", outcome=outcome) for name, outcome in outcomes.items())
+        return TuningSeen(host="h", act=act, states=states)
+
+    view = view_of(STARTED, seen("apply", one="applied"), seen("apply", two="failed"), seen("apply", one="reverted"))
+    assert [one.words for one in view.tunings.values()] == ["applied, reverted", "failed"]
+    view = view_of(seen("revert", one="residue"), seen("revert", one="reverted"), view=view)
+    assert view.tunings["h", "one"].end == "residue"
+    view = view_of(seen("apply", one="applied"), view=view)  # of a host that was lost and is tuned again
+    assert view.tunings["h", "one"].words == "applied"

@@ -49,12 +49,15 @@ def test_every_state_has_its_picture(state: str, size: tuple[int, int], snap_com
 
 @pytest.mark.parametrize("number", range(2, len(PANES) + 1), ids=list(PANES)[1:])
 def test_every_pane_has_its_picture(number: int, snap_compare: Any) -> None:
-    state = histories.judged if number in (6, 7) else histories.troubled
+    state = {6: histories.judged, 7: histories.judged, 9: histories.tuned}.get(number, histories.troubled)
     assert snap_compare(RunApp(histories.Still(state())), terminal_size=(110, 30), press=[str(number)])
 
 
-@pytest.mark.parametrize("key", ["question_mark", "q", "t"])
-@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["80x24", "200x60"])
+@pytest.mark.parametrize(
+    ("key", "size"),
+    [("question_mark", SMALL), ("q", SMALL), ("t", SMALL), ("t", LARGE)],
+    ids=["help-80x24", "quit-80x24", "light-80x24", "light-200x60"],
+)
 def test_help_question_and_light_theme(key: str, size: tuple[int, int], snap_compare: Any) -> None:
     assert snap_compare(RunApp(histories.Still(histories.climbing())), terminal_size=size, press=[key])
 
@@ -83,6 +86,14 @@ async def test_numbers_open_panes_and_brackets_go_on_to_the_next() -> None:
         await pilot.press("right_square_bracket")
         await pilot.pause()
         assert app.screen.query_one(ContentSwitcher).current == "live"
+
+
+async def test_the_mouse_opens_panes() -> None:
+    app = RunApp(histories.Still(histories.climbing()))
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.click("Tab#hosts")
+        await pilot.pause()
+        assert app.screen.query_one(ContentSwitcher).current == "hosts"
 
 
 async def test_the_plan_makes_room() -> None:

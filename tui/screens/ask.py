@@ -14,7 +14,7 @@ from textual.widgets import Button, Footer, Static
 Answer: TypeAlias = Literal["detach", "stop", "stay"]
 
 HELP = """\
-1 … 8, [ ]   panes: Live, Ladder, Transactions, Hosts, Waits (and lag), Search, Verdicts, Events
+1 … 9, [ ]   panes: Live, Ladder, Transactions, Hosts, Waits (and lag), Search, Verdicts, Events, Tuning
 p            show or hide the plan
 /            filter the events by words; Escape leaves the filter
 arrows       move in the plan or a table; Enter opens and closes a branch

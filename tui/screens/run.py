@@ -1,4 +1,4 @@
-"""The screen of one run: the plan at the left, one of eight panes beside it, and in a wide terminal verdicts and events at the right.
+"""The screen of one run: the plan at the left, one of nine panes beside it, and in a wide terminal verdicts and events at the right.
 
 Data flow: `RunApp` calls `show(view, note)` -> the widgets that can be seen are brought up to date, the others when they are opened.
 """
@@ -21,7 +21,7 @@ from proveout.tui.widgets.charts import LadderChart, RateChart, ResponseChart
 from proveout.tui.widgets.plan_tree import PlanTree
 from proveout.tui.widgets.tables import Rows
 from proveout.tui.widgets.top import Alert, Top
-from proveout.tui.widgets.words import Events, Verdicts
+from proveout.tui.widgets.words import Events, Tunings, Verdicts
 
 PANES = {
     "live": "Live",
@@ -32,6 +32,7 @@ PANES = {
     "search": "Search",
     "verdicts": "Verdicts",
     "events": "Events",
+    "tuning": "Tuning",
 }
 
 
@@ -49,7 +50,7 @@ class RunScreen(Screen[None]):
             for number, (name, title) in enumerate(PANES.items(), 1)
         ),
         Binding("left_square_bracket", "turn(-1)", "Pane before", show=False),
-        Binding("right_square_bracket", "turn(1)", "Pane", key_display="1-8"),
+        Binding("right_square_bracket", "turn(1)", "Pane", key_display="1-9"),
         Binding("p", "plan", "Plan"),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("escape", "leave", "Back to the plan", show=False),
@@ -77,10 +78,11 @@ class RunScreen(Screen[None]):
                 yield Rows(tables.HOSTS, tables.hosts, id="hosts")
                 with Vertical(id="waits"):
                     yield Rows(tables.WAITS, tables.waits, id="wait-rows", titled=tables.waits_of)
-                    yield Rows(tables.LAGS, tables.lags, id="lag-rows")
+                    yield Rows(tables.LAGS, tables.lags, id="lag-rows", titled=tables.lags_of)
                 yield Rows(tables.PROBES, tables.probes, id="search")
                 yield Verdicts(id="verdicts")
                 yield Events(id="events")
+                yield Tunings(id="tuning")
             with Vertical(id="side"):
                 yield LadderChart(id="side-ladder")
                 yield Verdicts(id="side-verdicts")

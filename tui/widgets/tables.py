@@ -25,7 +25,7 @@ CALM_ROWS = 32
 _STYLES = {"✗": "bold red", "✓": "green", "!": "bold yellow"}
 
 TRANSACTIONS: Row = ("transaction", "per s", "ok", "logical", "errors", "p50", "p95", "p99")
-HOSTS: Row = ("host", "agent", "CPU", "memory used / all", "disk r/w B/s", "net in/out B/s", "clock ± bound")
+HOSTS: Row = ("host", "agent", "CPU", "memory", "clock ± bound", "disk r/w per s", "net in/out per s")
 WAITS: Row = ("wait", "class", "seconds", "DB time", "average")
 LAGS: Row = ("lag", "now", "slope per s")
 PROBES: Row = ("search", "probe", "phase", "rate per s", "accepted", "on what evidence")
@@ -98,7 +98,7 @@ def _host(host: HostView, lease_s: float, beat_s: float) -> Row:
     disk = _both(now, "disk.read_bytes_per_s", "disk.write_bytes_per_s")
     network = _both(now, "network.received_bytes_per_s", "network.sent_bytes_per_s")
     offset = f"{latency(host.offset_ns / 1e3)} ± {latency(host.uncertainty_ns / 1e3)}" if host.up else "-"
-    return (safe(host.name), state, percent(now.get("cpu.busy_fraction")), memory, disk, network, offset)
+    return (safe(host.name), state, percent(now.get("cpu.busy_fraction")), memory, offset, disk, network)
 
 
 def lease(host: HostView, lease_s: float, beat_s: float) -> str:
@@ -155,6 +155,11 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
     return sum((x - middle_x) * (y - middle_y) for x, y in points) / spread if spread > 0.0 else None
 
 
+def lags_of(view: RunView) -> str:
+    """What the table of lags is of."""
+    return f"lag: {_name(view.iteration.id)}, so far" if view.iteration is not None else f"lag: {_ended(view)}"
+
+
 def lags(view: RunView) -> list[Row]:
     """Each capture of lag: the newest value, and whether it grows in this iteration."""
     found: list[Row] = []
@@ -165,13 +170,16 @@ def lags(view: RunView) -> list[Row]:
 
 
 def probes(view: RunView) -> list[Row]:
-    """The probes of every search, and its answer."""
+    """The probes of every search, the one under way, and its answer."""
     found: list[Row] = []
     for stage in view.stages:
         for probe in stage.probes:
             said = "✓ yes" if probe.accepted else "✗ no"
             numbers = (str(probe.probe), probe.phase, number(probe.rate))
             found.append((safe(stage.id), *numbers, said, safe(probe.evidence)))
+        if view.iteration is not None and view.iteration.id.stage == stage.id and stage.kind == "search":
+            going = view.iteration
+            found.append((safe(stage.id), str(going.id.repeat), "▶ running", number(going.rate), "", ""))
         if stage.search is not None:
             answer = stage.search
             found.append((safe(stage.id), "answer", "", number(answer.rate), "", safe(answer.reason)))

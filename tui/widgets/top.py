@@ -64,13 +64,15 @@ def window(started: IterationStarted, gone_s: float) -> tuple[str, float, float]
 def progress(view: RunView, width: int) -> Text:
     """Two bars: the window (or a stage's task), and the run."""
     label, share, rest = _inner(view)
+    first = Text(safe(f"{label}  {rest}"), no_wrap=True) if share is None else _bar(label, share, rest, width)
     done = 1.0 if view.ended else view.elapsed_s / max(view.elapsed_s + view.remaining_s, 1e-9)
     run_rest = "ended" if view.ended else f"{done:.0%}, {clock(view.remaining_s)} left"
-    rows = [_bar(label, share, rest, width), _bar("whole run", done, run_rest, width)]
+    rows = [first, _bar("whole run", done, run_rest, width)]
     return Text("\n", no_wrap=True).join(rows)
 
 
-def _inner(view: RunView) -> tuple[str, float, str]:
+def _inner(view: RunView) -> tuple[str, float | None, str]:
+    """What is under way, how much of it is done (None: nothing that could be measured), and the rest in words."""
     if view.iteration is not None:
         started = view.iteration
         name, into, length = window(started, view.now_unix_s - view.iteration_began_unix_s)
@@ -81,7 +83,7 @@ def _inner(view: RunView) -> tuple[str, float, str]:
             share = task.done / task.total if task.total > 0.0 else 0.0
             of = f" of {number(task.total)}" if task.total > 0.0 else ""
             return f"{safe(stage.id)} {safe(host)}", share, f"{number(task.done)}{of} {safe(task.unit)}"
-    return ("between iterations" if view.ended is None else view.state), 0.0, ""
+    return (view.ended.status, None, view.ended.reason) if view.ended is not None else ("between iterations", None, "")
 
 
 def _bar(label: str, share: float, rest: str, width: int) -> Text:
@@ -101,6 +103,8 @@ def alert(view: RunView) -> Text | None:
     if bad:
         more = f" ({len(bad)} in all)" if len(bad) > 1 else ""
         parts.append(f"{safe(bad[-1].text)}{more}")
+    left = [one for one in view.tunings.values() if one.end == "residue"]
+    parts += [f"host {safe(one.host)}: tuning {safe(one.name)} NOT reverted" for one in left[:1]]
     if view.ended is not None and view.ended.status != "finished":
         parts.append(f"run {view.ended.status}: {safe(view.ended.reason)}")
     return Text("! " + "\n! ".join(parts), style="bold") if parts else None

@@ -1,6 +1,6 @@
-"""What is said in sentences: verdicts with their evidence, and the log of events with a filter.
+"""What is said in sentences: verdicts with their evidence, tunings with their diffs, and the log of events with a filter.
 
-Data flow: `RunView.verdicts`, `.log` -> text (pure) -> scrolling panes.
+Data flow: `RunView.verdicts`, `.tunings`, `.log` -> text (pure) -> scrolling panes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from proveout.tui.text import safe
 from proveout.tui.widgets.top import OUTCOMES, PROVISIONAL
 
 LEVELS = {"info": (" ", ""), "warning": ("!", "yellow"), "error": ("✗", "bold red")}
+SIGNS = {"✓": "green", "!": "bold yellow", "✗": "bold red"}
+DIFF = {"+": "green", "-": "red"}
 SHOWN_MAX = 400
 
 
@@ -40,6 +42,20 @@ def verdict_text(view: RunView) -> Text:
         if name not in view.told:
             text.append(f"· {safe(name)}  undecided\n", style="dim")
     return text if text else Text("This plan has no verdicts yet.")
+
+
+def tuning_text(view: RunView) -> Text:
+    """Every tuning on every host, what has become of it, and its diff."""
+    text = Text()
+    for one in view.tunings.values():
+        text.append(f"{one.sign} ", style=SIGNS[one.sign])
+        text.append(f"{safe(one.host)}: {safe(one.name)}", style="bold")
+        text.append(f" ({safe(one.operation)})  ", style="dim")
+        unknown = view.ended is not None and one.end is None and one.applied in ("applied", "needs_restart")
+        text.append(f"{one.words}{', its end is not known' if unknown else ''}\n", style=SIGNS[one.sign])
+        for line in (*one.lines, *one.drift, *one.left):
+            text.append(f"    {safe(line)}\n", style=DIFF.get(line.lstrip()[:1], "dim"))
+    return text if text else Text("No host has been tuned." if view.run_id else "")
 
 
 def matches(line: LogLine, wanted: str) -> bool:
@@ -77,6 +93,23 @@ class Verdicts(VerticalScroll):
             return
         self._drawn = now
         self.query_one(Static).update(verdict_text(view))
+
+
+class Tunings(VerticalScroll):
+    """All tunings of the run."""
+
+    _drawn: object = None
+
+    def compose(self) -> ComposeResult:
+        """One block of text."""
+        yield Static()
+
+    def show(self, view: RunView) -> None:
+        """Bring the text up to date."""
+        if self._drawn is view.tunings:
+            return
+        self._drawn = view.tunings
+        self.query_one(Static).update(tuning_text(view))
 
 
 class Events(Vertical):

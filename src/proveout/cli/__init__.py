@@ -24,12 +24,15 @@ VERBS: tuple[str, ...] = (
     "runs",
     "report",
     "compare",
+    "new",
     "check",
     "explain",
     "schema",
+    "doctor",
     "ceiling",
     "agent",
     "pki",
+    "audit",
 )
 """In the order of the help. The verb `x` is the function, or the group of verbs, `x` of `proveout.cli.x`, its examples are that module's `EPILOG`."""
 
@@ -79,7 +82,7 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
         help="Prove out a database system: run a declarative test plan and judge what it measured.",
         epilog=_examples(EPILOG),
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

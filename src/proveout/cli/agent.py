@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from proveout.agent.daemon import Options
 
 EPILOG = """Examples:
 
@@ -14,6 +20,8 @@ EPILOG = """Examples:
   proveout agent --pki ~/pki --state-dir ~/agent-state --policy ~/policy.yaml
 
   proveout agent --check-policy /etc/proveout/policy.yaml
+
+  proveout agent --pki /etc/proveout/pki --name db1 --print-unit > /etc/systemd/system/proveout-agent.service
 """
 
 
@@ -38,6 +46,9 @@ def agent(
     check_policy: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Check a policy, say what it allows, and leave.")
     ] = None,
+    print_unit: Annotated[
+        bool, typer.Option("--print-unit", help="Print a systemd unit for an agent with these options, and leave.")
+    ] = False,
 ) -> None:
     """Serve coordinators on this host until SIGTERM or Ctrl-C.
 
@@ -53,4 +64,29 @@ def agent(
     from proveout.agent.daemon import Options
     from proveout.agent.process import default_state_dir, run
 
-    run(Options(listen=listen, pki=pki, state_dir=state_dir or default_state_dir(), name=name, policy=policy))
+    options = Options(listen=listen, pki=pki, state_dir=state_dir or default_state_dir(), name=name, policy=policy)
+    if print_unit:
+        _print_unit(options)
+    else:
+        run(options)
+
+
+def _print_unit(options: Options) -> None:
+    from proveout.agent.daemon import read_policy
+    from proveout.agent.unit import STATE, unit
+
+    state_dir = options.state_dir if os.geteuid() == 0 else Path(STATE)
+    found = read_policy(options)
+    words = {
+        "--listen": options.listen,
+        "--pki": options.pki.absolute(),
+        "--state-dir": state_dir,
+        "--name": options.name,
+    }
+    words["--policy"] = found.source
+    arguments = ["agent", *(str(part) for word, value in words.items() if str(value) for part in (word, value))]
+    program = shutil.which("proveout") or sys.argv[0]
+    typer.echo(
+        unit(str(Path(program).absolute()), arguments, pki=options.pki.absolute(), state_dir=state_dir, policy=found),
+        nl=False,
+    )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.options import Inventory, Overrides, PlanFile, parse_overrides
+from proveout.cli.options import Inventory, Overrides, PlanFile, PolicyFile, parse_overrides
+
+if TYPE_CHECKING:
+    from proveout.coordinator.asking import HostAnswer
+    from proveout.dsl.plan import Plan
 
 EPILOG = """Examples:
 
@@ -15,6 +21,8 @@ EPILOG = """Examples:
   proveout explain -p threads=1,2,4,8,16,32 plans/hlr-cache-embedded.yaml
 
   proveout explain --json plans/smoke.yaml | jq .seconds
+
+  proveout explain --facts --pki ~/pki plans/hlr-cache-lab.yaml
 """
 
 
@@ -24,10 +32,21 @@ def explain(
     parameters: Overrides = None,
     inventory: Inventory = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    facts: Annotated[
+        bool, typer.Option("--facts", help="Ask the hosts' agents what the tunings would change there.")
+    ] = False,
+    pki: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="With --facts: ca.pem, coordinator.pem, coordinator.key [default: $PROVEOUT_PKI]."
+        ),
+    ] = None,
+    policy: PolicyFile = None,
 ) -> None:
     """Show what would run: stages, rungs, repeats and hosts, tasks and privileges, settings, estimated time, digest.
 
-    Nothing is started, nothing is connected to and nothing is written.
+    Nothing is changed. Without --facts nothing is started or connected to either; with it the agents of the hosts that
+    are tuned read what is there and tell the difference.
     """
     import json
 
@@ -38,5 +57,49 @@ def explain(
     from proveout.dsl.plan import to_data
 
     compiled = compile_plan(plan, overrides=parse_overrides(parameters or []), inventory=inventory)
+    if not facts and (pki is not None or policy is not None):
+        raise typer.BadParameter("it is for --facts, which asks agents", param_hint="--pki/--policy")
+    answers = _asked(compiled, pki, policy) if facts else ()
     table = timetable(compiled)
-    typer.echo(json.dumps(to_data(table), indent=2, ensure_ascii=False) if as_json else readable(render(table)))
+    if as_json:
+        document = to_data(table) | ({"facts": to_data(answers)} if facts else {})
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        typer.echo(readable("\n".join([render(table), *_lines(answers)])))
+    if any(answer.problem or _refused(answer) for answer in answers):
+        raise typer.Exit(4)
+
+
+def _asked(plan: Plan, pki: Path | None, policy: Path | None) -> tuple[HostAnswer, ...]:
+    import asyncio
+    import os
+    import tempfile
+
+    from proveout.cli.sitting import PKI_VARIABLE, remote_credentials
+    from proveout.coordinator.asking import Reach, ask
+    from proveout.coordinator.dsn import external_endpoints
+
+    credentials = remote_credentials(plan, str(pki) if pki is not None else os.environ.get(PKI_VARIABLE))
+    external = external_endpoints(plan, os.environ) if any(tuning.system for tuning in plan.tunings) else {}
+    with tempfile.TemporaryDirectory(prefix="proveout-explain-") as logs:
+        where = policy.absolute() if policy is not None else None
+        return asyncio.run(
+            ask(plan, Reach(log_dir=Path(logs), credentials=credentials, policy=where, external=external))
+        )
+
+
+def _refused(answer: HostAnswer) -> bool:
+    return any(state.outcome == "refused" for state in answer.states)
+
+
+def _lines(answers: Sequence[HostAnswer]) -> Iterator[str]:
+    """The difference, host by host."""
+    if answers:
+        yield "\ntuning, as the hosts are now"
+    for answer in answers:
+        yield f"  {answer.host}"
+        if answer.problem:
+            yield f"    cannot be asked: {answer.problem}"
+        for state in answer.states:
+            yield f"    {state.name} ({state.operation}): {state.outcome.replace('_', ' ')}"
+            yield from (f"      {line}" for line in state.lines)

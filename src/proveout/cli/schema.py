@@ -12,6 +12,8 @@ EPILOG = """Examples:
 
   proveout schema --result > result.schema.json
 
+  proveout schema --compare > compare.schema.json
+
 A plan's first line points editors at it:
 
   # yaml-language-server: $schema=plan.schema.json
@@ -23,8 +25,18 @@ def schema(
     result: Annotated[
         bool, typer.Option("--result", help="That of `--json` files (proveout.result/1) instead.")
     ] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="That of `compare --json` files (proveout.compare/1) instead.")
+    ] = False,
 ) -> None:
     """Print the JSON Schema of the plan format; editors use it to complete and check plans."""
+    if result and compare:
+        raise typer.BadParameter("one schema at a time: --result or --compare")
+    if compare:
+        from proveout.coordinator.report import compare_schema
+
+        typer.echo(compare_schema.schema_json(), nl=False)
+        return
     if result:
         from proveout.coordinator.report import result_schema
 

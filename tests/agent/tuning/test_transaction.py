@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -155,7 +156,9 @@ def test_there_are_no_steps_beyond_those(root: Path, journal: UndoJournal) -> No
 @pytest.mark.parametrize("k", range(STEPS))
 def test_killed_before_any_step_the_next_agent_undoes_it(k: int, root: Path, tmp_path: Path) -> None:
     before = picture(root)
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other tests' threads: the child touches none of them
+        child = os.fork()
     if child == 0:
         try:
             _die_at(k, root, tmp_path / "undo")
@@ -232,6 +235,19 @@ def test_another_hand_is_told_and_left_alone(root: Path, journal: UndoJournal) -
     assert (root / "proc/sys/vm/swappiness").read_text() == "33\n"
     assert (root / "etc/sysctl.d/10-y.conf").read_text() == "vm.dirty_ratio = 7\n"
     assert (root / "proc/sys/kernel/shmmni").read_text() == "4096\n"
+
+
+def test_what_the_run_itself_has_changed_again_is_no_drift(root: Path, journal: UndoJournal) -> None:
+    before, host = picture(root), host_in(root)
+    run(host, journal).apply(BOTH)
+    later = tuning("sysctl", "later", settings={"vm.swappiness": "1"})
+    run(host, journal).apply((later,))
+    assert {state.outcome for state in undoing.look(host, journal)} == {"in_place"}
+    put(root, "/proc/sys/vm/swappiness", "10\n")
+    assert {state.name: state.outcome for state in undoing.look(host, journal)}["later"] == "drifted"
+    put(root, "/proc/sys/vm/swappiness", "1\n")
+    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert picture(root) == before
 
 
 def test_what_says_keep_stays_and_says_so(root: Path, journal: UndoJournal) -> None:

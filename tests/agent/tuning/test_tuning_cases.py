@@ -5,6 +5,7 @@
       facts:                                # what the host says, by kind of query; all that is asked, and nothing else
         text:    {/proc/sys/vm/swappiness: "60"}
         file:    {/etc/x.conf: {content: "a", mode: "0644", owner: root, group: root}}   # null: not there; {kind: link}
+        bytes:   {/sys/block/sda/device/vpd_pg83: "0083 0004"}                           # hexadecimal
         paths:   {"/sys/block/*": [/sys/block/sda]}
         link:    {/dev/disk/by-id/x: /dev/sda}
         unit:    {tuned.service: {active: true, enabled: true}}                          # null: no such unit
@@ -36,6 +37,7 @@ from proveout.dsl.plan import Tuning
 from proveout.dsl.tuning.change import Change, RemoveFile, SetText, UnitAction, WriteFile, diff
 from proveout.dsl.tuning.facts import (
     ABSENT,
+    BytesQuery,
     Fact,
     Facts,
     FileFact,
@@ -181,6 +183,7 @@ def _rows(name: str, given: list[list[str | None]]) -> tuple[Query, Fact]:
 _FACTS: Mapping[str, Any] = {
     "file": _file,
     "text": lambda path, given: (TextQuery(path), given),
+    "bytes": lambda path, given: (BytesQuery(path), None if given is None else bytes.fromhex(given)),
     "paths": lambda pattern, given: (PathsQuery(pattern), tuple(given)),
     "link": lambda path, given: (LinkQuery(path), given),
     "unit": _unit,

@@ -1,0 +1,50 @@
+"""Whose tasks an agent takes: those that a signer of its own authority has signed for it.
+
+Flow: `Trust(directory)` -> `objection(hello)` when a session is asked for -> `orders(hello)` -> `Orders.objection(task)` for each
+task that is new. What the directory holds is read each time, so renewal and revocation need no restart.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from proveout.proto.messages import Hello, Task
+from proveout.proto.orders import Addressee, Verifier
+from proveout.proto.trust import DENIED, Denied, Shown
+
+
+class Orders:
+    """The tasks of one coordinator to this agent."""
+
+    def __init__(self, verifier: Verifier, to: Addressee) -> None:
+        self._verifier, self._to = verifier, to
+
+    def objection(self, task: Task) -> str:
+        """Why it is not taken, "" when nothing is wrong with its signature."""
+        return self._verifier.objection(task, self._to)
+
+
+class Trust:
+    """What an agent knows from its directory of certificates."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._denied = Denied(directory / DENIED)
+
+    def objection(self, hello: Hello) -> str:
+        """Why tasks of who says this Hello would not be taken, "" when they would."""
+        try:
+            self.orders(hello)
+        except ValueError as error:
+            return str(error) if hello.signer else "the coordinator does not say who signs its tasks"
+        except OSError as error:
+            return f"the agent cannot read its own certificates: {error.strerror}"
+        return ""
+
+    def orders(self, hello: Hello) -> Orders:
+        """Checks the tasks of who says this Hello. ValueError, OSError."""
+        authority = (self._directory / "ca.pem").read_bytes()
+        verifier = Verifier(hello.signer.encode(), authority, self._denied.serials())
+        shown = Shown.read((self._directory / "agent.pem").read_bytes())
+        role = next((role for role in sorted(shown.roles) if role.startswith("agent/")), "")
+        return Orders(verifier, Addressee(agent=role, run=hello.run_id, epoch=hello.epoch))

@@ -1,0 +1,54 @@
+"""What a run writes down of its own doing: whom it has dialled, which tasks it has signed for whom. `audit.log` of its directory.
+
+Flow: the loop -> `Record.agent(…)`, `Record.task(…)` -> `proto.audit`. When that cannot be written `broke` is told, and the run ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from proveout.coordinator.journal import StorageFailed
+from proveout.coordinator.store import storage_failed
+from proveout.proto.audit import FILE, AuditLog
+from proveout.proto.codec import task_digest
+from proveout.proto.messages import Task, Welcome
+
+
+class Record:
+    """The audit log of one run."""
+
+    def __init__(self, directory: Path, broke: Callable[[StorageFailed], None]) -> None:
+        self._log = AuditLog(directory / FILE)
+        self._path = directory / FILE
+        self._broke = broke
+
+    def head(self) -> str:
+        """How far it is: what agents are told."""
+        try:
+            return self._log.head()
+        except OSError as fault:
+            self._broke(storage_failed(self._path, fault))
+            return ""
+
+    def began(self, run: str, epoch: int, digest: str) -> None:
+        """A coordinator begins, or goes on."""
+        self._note("began", run=run, epoch=epoch, plan=digest)
+
+    def agent(self, host: str, address: str, welcome: Welcome) -> None:
+        """A session with an agent was opened."""
+        self._note("agent", host=host, address=address, machine=welcome.machine_id, head=welcome.audit)
+
+    def task(self, host: str, task: Task) -> None:
+        """A task goes to an agent."""
+        self._note("task", host=host, key=task.key, kind=type(task.spec).__name__, digest=task_digest(task))
+
+    def ended(self, status: str, exit_code: int) -> None:
+        """The run is over."""
+        self._note("ended", status=status, exit_code=exit_code)
+
+    def _note(self, what: str, **fields: str | int) -> None:
+        try:
+            self._log.note(what, **fields)
+        except OSError as fault:
+            self._broke(storage_failed(self._path, fault))

@@ -1,0 +1,141 @@
+"""The hosts of the lab: network namespaces on one bridge, each with an address, a cable, and a monotonic clock of its own.
+
+Data flow: `Network.up()` -> namespaces `<prefix>-<host>`, each with `eth0` on the bridge of `<prefix>-switch` -> `command()` is how a
+program is started on a host -> `cut()` and `mend()` a cable -> `down()` ends what runs in the namespaces and removes them. The
+machine's own network is not touched: no address, route or firewall rule of it changes, and nothing gets out of the lab.
+
+A host's monotonic clock is set apart by a time namespace, as the clocks of real hosts are by their boot times; where the kernel has none
+(CONFIG_TIME_NS), all hosts show the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+NAMESPACES = Path("/run/netns")
+SWITCH = "switch"
+BRIDGE = "lab"
+END_S = 30.0
+POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A host of the lab: its name, its address in 10.77.0.0/24, what it is for, and how many seconds its clock is ahead."""
+
+    name: str
+    address: str
+    role: str
+    ahead_s: int = 0
+
+
+CONTROL = Host(name="control", address="10.77.0.1", role="control")
+HOSTS = (
+    Host(name="db1", address="10.77.0.11", role="server", ahead_s=86_400),
+    Host(name="cache1", address="10.77.0.12", role="server", ahead_s=3_600_000),
+    Host(name="storage1", address="10.77.0.13", role="storage", ahead_s=1_000),
+    Host(name="client1", address="10.77.0.21", role="client", ahead_s=7_777_777),
+    Host(name="client2", address="10.77.0.22", role="client", ahead_s=42),
+)
+
+
+class LabError(Exception):
+    """What stands in the way of the lab, in words for people."""
+
+
+def run(*argv: str, told: str | None = None) -> str:
+    """Show a command, run it with `told` on its standard input, and give back what it says; LabError when it fails."""
+    say("+ " + " ".join(argv))
+    done = subprocess.run(argv, input=told or "", text=True, capture_output=True, check=False)
+    if done.returncode:
+        raise LabError(f"{' '.join(argv)}\n  failed: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def say(line: str) -> None:
+    """Tell people something."""
+    print(line, file=sys.stderr, flush=True)  # noqa: T201 - it is a program
+
+
+class Network:
+    """The namespaces of one lab; `prefix` keeps two labs on a machine apart."""
+
+    def __init__(self, prefix: str, hosts: Sequence[Host] = (CONTROL, *HOSTS)) -> None:
+        self._prefix, self._hosts = prefix, hosts
+
+    def namespace(self, name: str) -> str:
+        """The namespace of a host."""
+        return f"{self._prefix}-{name}"
+
+    def up(self) -> None:
+        """Make all hosts, their cables and the switch."""
+        switch = self.namespace(SWITCH)
+        run("ip", "netns", "add", switch)
+        run("ip", "-n", switch, "link", "add", BRIDGE, "type", "bridge")
+        run("ip", "-n", switch, "link", "set", BRIDGE, "up")
+        for host in self._hosts:
+            own = self.namespace(host.name)
+            run("ip", "netns", "add", own)
+            run("ip", "link", "add", "eth0", "netns", own, "type", "veth", "peer", "name", host.name, "netns", switch)
+            run("ip", "-n", switch, "link", "set", host.name, "master", BRIDGE, "up")
+            run("ip", "-n", own, "address", "add", f"{host.address}/24", "dev", "eth0")
+            run("ip", "-n", own, "link", "set", "lo", "up")
+            run("ip", "-n", own, "link", "set", "eth0", "up")
+
+    def command(self, host: Host, *argv: str) -> list[str]:
+        """How a program is started on a host."""
+        ahead = ["--monotonic", str(host.ahead_s), "--boottime", str(host.ahead_s)]
+        clock = ["unshare", "--time", *ahead, "--"] if host.ahead_s and _has_time_namespaces() else []
+        return ["ip", "netns", "exec", self.namespace(host.name), *clock, *argv]
+
+    def cut(self, host: str) -> None:
+        """Pull a host's cable out of the switch."""
+        run("ip", "-n", self.namespace(SWITCH), "link", "set", host, "down")
+
+    def mend(self, host: str) -> None:
+        """Put it back."""
+        run("ip", "-n", self.namespace(SWITCH), "link", "set", host, "up")
+
+    def pids(self, name: str) -> list[int]:
+        """The processes on a host."""
+        listed = subprocess.run(
+            ["ip", "netns", "pids", self.namespace(name)], text=True, capture_output=True, check=False
+        )
+        return [int(line) for line in listed.stdout.split()]
+
+    def down(self) -> None:
+        """End what runs on the hosts, in order where it can be, and remove them. Nothing there is fine."""
+        left = [path for path in NAMESPACES.glob(f"{self._prefix}-*") if NAMESPACES.is_dir()]
+        names = [path.name.removeprefix(f"{self._prefix}-") for path in left]
+        self._end(names)
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", self.namespace(name)], capture_output=True, check=False)
+
+    def _end(self, names: Sequence[str]) -> None:
+        """SIGTERM for everything in the namespaces, and SIGKILL for what is still there after a while."""
+        for number, patience_s in ((signal.SIGTERM, END_S), (signal.SIGKILL, END_S)):
+            until_s = time.monotonic() + patience_s
+            for pid in self._all(names):
+                _kill(pid, number)
+            while self._all(names) and time.monotonic() < until_s:
+                time.sleep(POLL_S)
+
+    def _all(self, names: Sequence[str]) -> list[int]:
+        return [pid for name in names for pid in self.pids(name) if pid != os.getpid()]
+
+
+def _kill(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _has_time_namespaces() -> bool:
+    return Path("/proc/self/ns/time").exists()

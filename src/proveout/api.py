@@ -1,0 +1,282 @@
+"""The Python API for notebooks and scripts: a run that was made, its numbers as tables, its figures.
+
+Data flow: a run's name or directory -> its journal -> `Run`: verdicts, stages and their rungs as frozen data, `value` for an expression
+over them, Arrow tables of iterations, estimates and samples, `sql` over all of these, figures as charts. Reading changes
+nothing; a run that is still under way can be opened too and shows what has ended so far.
+
+`import proveout` alone loads none of this. Arrow tables go on to where one works: `.to_pandas()`, `polars.from_arrow`, `duckdb`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from proveout.coordinator import store
+from proveout.coordinator.journal import read
+from proveout.coordinator.report.figure import Figure
+from proveout.coordinator.results import RungResult, RunResults, StageResult, environment, load_results
+from proveout.dsl.errors import ProveoutError
+from proveout.proto.events import IterationFinished, VerdictReached
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+__all__ = ["Chart", "Run", "RungResult", "StageResult", "VerdictReached", "open_run"]
+
+SAMPLES: tuple[str, ...] = ("load", "captures")
+
+
+class NotThere(ProveoutError):
+    """A run has no such verdict, stage or number, or this environment lacks a library."""
+
+    exit_code = 2
+
+
+def open_run(run: str | os.PathLike[str] = store.LATEST, *, runs_dir: str | os.PathLike[str] | None = None) -> Run:
+    """A run by its name, its directory, or `latest`; among `runs_dir`, else `$PROVEOUT_RUNS_DIR`, else `./runs`.
+
+    Raises `ProveoutError` when there is none or its journal cannot be read.
+    """
+    runs = store.runs_directory(Path(runs_dir) if runs_dir is not None else None, os.environ)
+    directory = store.find(runs, os.fspath(run))
+    return Run(path=directory.path, results=load_results(read(directory.path)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run. `results` is all that its journal tells (`coordinator.results.RunResults`); the rest here is made of it and of its samples."""
+
+    path: Path
+    results: RunResults = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        """The run's name: `smoke-20260114-101500-3f2a`."""
+        return self.results.run.run_id if self.results.run else self.path.name
+
+    @property
+    def name(self) -> str:
+        """The plan's name."""
+        return self.results.run.name if self.results.run else ""
+
+    @property
+    def title(self) -> str:
+        """The plan's title."""
+        return self.results.run.title if self.results.run else ""
+
+    @property
+    def status(self) -> Literal["finished", "failed", "interrupted", "unfinished"]:
+        """How it ended; unfinished while it goes on, and when its coordinator was killed."""
+        return self.results.ended.status if self.results.ended else "unfinished"
+
+    @property
+    def exit_code(self) -> int | None:
+        """As of `proveout run`: 0 passed, 1 failed, 3 inconclusive, 4 infrastructure; None when it has not ended."""
+        return self.results.ended.exit_code if self.results.ended else None
+
+    @property
+    def plan(self) -> Any:
+        """The compiled plan as plain data."""
+        return self.results.run.plan if self.results.run else None
+
+    # ---- results -----------------------------------------------------------------------------------------------------
+
+    @property
+    def verdicts(self) -> Mapping[str, VerdictReached]:
+        """By id, in the plan's order: `outcome`, `evidence`, `check`, `severity`, `iterations` …"""
+        return {verdict.id: verdict for verdict in self.results.verdicts}
+
+    @property
+    def stages(self) -> Mapping[str, StageResult]:
+        """By id, in the order in which they began: `kind`, `rungs`, `knee`, `iterations`, `search`, `populated` …"""
+        return self.results.stages
+
+    def rungs(self, stage: str) -> Mapping[int, RungResult]:
+        """A ladder's rungs by threads; `.tree` has the estimates over the repeats by their names. NotThere for another stage."""
+        found = self.stages.get(stage)
+        if found is None:
+            raise NotThere(f"run {self.id} has no stage {stage!r}", way_out=f"It has {_listed(self.stages)}.")
+        return {rung.threads: rung for rung in found.rungs}
+
+    def value(self, expression: str) -> float | bool:
+        """An expression as a plan's verdicts have them, over the stages that have ended: `value("ladder.at(4).tps.mean")`.
+
+        NotThere for one that reads what is not there, or that is none.
+        """
+        from proveout.coordinator.results import FUNCTIONS  # noqa: PLC0415
+        from proveout.dsl.expressions import ExpressionFault, evaluate  # noqa: PLC0415
+
+        try:
+            found = evaluate(expression, environment(self.results), functions=FUNCTIONS)
+        except ExpressionFault as fault:
+            raise NotThere(f"{expression}: {fault}") from None
+        if isinstance(found, str | dict):
+            way_out = f"Name one of {_listed(found)}." if isinstance(found, dict) else ""
+            raise NotThere(f"{expression} is no number", way_out=way_out)
+        return found
+
+    # ---- tables ------------------------------------------------------------------------------------------------------
+
+    def iterations(self) -> pa.Table:
+        """A row per stage, rung, repeat, attempt and transaction type, `(all)` for all of them: the columns of `report --csv`.
+
+        Response times in µs. Iterations that do not count are there too, with `valid` false.
+        """
+        from proveout.coordinator.report.rows import to_table  # noqa: PLC0415
+
+        return to_table(self.results)
+
+    def estimates(self) -> pa.Table:
+        """A row per ladder, rung and metric: `stage, threads, metric, mean, lower, upper, median, cv, n`.
+
+        `metric` is the name in docs/reference/metrics.md, its end names the unit; a confidence bound has its value as `mean` only.
+        """
+        import pyarrow as pa  # noqa: PLC0415
+
+        numbers = ("mean", "lower", "upper", "median", "cv")
+        kinds = {"stage": pa.string(), "threads": pa.int64(), "metric": pa.string()}
+        schema = pa.schema([*kinds.items(), *((name, pa.float64()) for name in numbers), ("n", pa.int64())])
+        found = [
+            {"stage": stage.id, "threads": rung.threads, "metric": metric} | numbers
+            for stage in self.stages.values()
+            for rung in stage.rungs
+            for metric, numbers in _flat(rung.tree)
+        ]
+        return pa.Table.from_pylist(found, schema=schema)
+
+    def samples(self, kind: Literal["load", "captures"] = "load", *, stage: str | None = None) -> pa.Table:
+        """What was recorded in finished iterations, all stages or one; `stage, threads, repeat, attempt, valid, at_s` and:
+
+        load: a row per client host, second and transaction type: `window`, `duration_s`, `ok`, `logical_failures`, `errors`, `missed`,
+        `tps`, `avg_us`, and the response times as a sparse histogram (`response_indices`, `response_counts`).
+        captures: a row per host, sample and reading: `capture`, `metric`, `label`, `value`, as the capture recorded it; `…_total`
+        are counters.
+
+        `at_s`: s since the run began, on the coordinator's clock, ramps too. An empty table when nothing was recorded.
+        NotThere for a stage that the run has not, ProveoutError for a damaged file.
+        """
+        from proveout.coordinator.report.samples_table import samples_table  # noqa: PLC0415
+
+        if kind not in SAMPLES:
+            raise NotThere(f"there are no samples called {kind!r}", way_out=f"use {_listed(SAMPLES)}")
+        if stage is not None and stage not in self.stages:
+            raise NotThere(f"run {self.id} has no stage {stage!r}", way_out=f"It has {_listed(self.stages)}.")
+        chosen = [item for item in self._finished() if stage is None or item.id.stage == stage]
+        return samples_table(kind, chosen, self.path / "samples", self.results.started_unix_s)
+
+    def sql(self, query: str) -> duckdb.DuckDBPyRelation:
+        """A DuckDB relation: SQL over `iterations`, `estimates`, `load`, `captures` and `verdicts`. NotThere without duckdb."""
+        try:
+            import duckdb  # noqa: PLC0415
+        except ModuleNotFoundError:
+            raise NotThere("SQL needs duckdb", way_out="Install it with: pip install 'proveout[notebook]'") from None
+        connection = duckdb.connect()
+        for name, table in self._tables():
+            if name in query:
+                connection.register(name, table())
+        return connection.sql(query)
+
+    def _tables(self) -> Iterator[tuple[str, Any]]:
+        yield "iterations", self.iterations
+        yield "estimates", self.estimates
+        yield "load", lambda: self.samples("load")
+        yield "captures", lambda: self.samples("captures")
+        yield "verdicts", self._verdict_table
+
+    def _verdict_table(self) -> pa.Table:
+        import pyarrow as pa  # noqa: PLC0415
+
+        names = ("id", "title", "severity", "outcome", "check", "evidence")
+        rows = [{name: getattr(verdict, name) for name in names} for verdict in self.results.verdicts]
+        return pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in names]))
+
+    def _finished(self) -> Sequence[IterationFinished]:
+        return [item for stage in self.stages.values() for item in stage.iterations]
+
+    # ---- figures -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def figures(self) -> Mapping[str, Chart]:
+        """The report's figures by slug, in its order: those that the plan names, or all that there are numbers for."""
+        from proveout.coordinator.report.figures import figures  # noqa: PLC0415
+        from proveout.coordinator.report.timeline import read_timeline  # noqa: PLC0415
+
+        drawn, _ = figures(self.results, read_timeline(self.results, self.path / "samples"))
+        return {figure.slug: Chart(figure) for figure in drawn}
+
+    def _repr_html_(self) -> str:
+        """Title and verdicts, for a notebook."""
+        from html import escape  # noqa: PLC0415
+
+        rows = "".join(
+            f"<tr><td><b>{verdict.outcome}</b></td><td>{escape(verdict.id)}</td><td>{escape(verdict.evidence)}</td></tr>"
+            for verdict in self.results.verdicts
+        )
+        return (
+            f"<p><b>{escape(self.title or self.name)}</b> ({escape(self.id)}, {self.status})</p><table>{rows}</table>"
+        )
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure of the report. A notebook shows it as a picture; nothing needs a network."""
+
+    figure: Figure = field(repr=False)
+
+    @property
+    def title(self) -> str:
+        """Its heading."""
+        return self.figure.title
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Vega-Lite 6 with its data: `altair.Chart.from_dict(chart.spec)` to go on with it."""
+        return self.figure.spec
+
+    def svg(self) -> str:
+        """The picture as an SVG document."""
+        from proveout.coordinator.report import vega  # noqa: PLC0415
+
+        return vega.svg(self.figure)
+
+    def png(self) -> bytes:
+        """The picture as a PNG."""
+        from proveout.coordinator.report import vega  # noqa: PLC0415
+
+        return vega.png(self.figure)
+
+    def table(self) -> pa.Table:
+        """The table under the figure, as text."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        columns = [[row[position] for row in self.figure.rows] for position in range(len(self.figure.heads))]
+        return pa.Table.from_arrays(
+            [pa.array(column, pa.string()) for column in columns], names=list(self.figure.heads)
+        )
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {"image/svg+xml": self.svg(), "text/plain": f"{self.title}: {self.figure.caption}"}
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, float]]]:
+    """The leaves of a rung's tree by their dotted names."""
+    for name, value in tree.items():
+        if not isinstance(value, Mapping):
+            yield prefix + name, {"mean": float(value)}
+        elif "mean" in value:
+            yield (
+                prefix + name,
+                {key: value[key] for key in ("mean", "lower", "upper", "median", "cv", "n") if key in value},
+            )
+        else:
+            yield from _flat(value, f"{prefix}{name}.")
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(str, names)) or "none"

@@ -1,0 +1,50 @@
+"""`proveout audit`: whether an audit log is what was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EPILOG = """Examples:
+
+  proveout audit verify /var/lib/proveout/audit.log
+
+  proveout audit verify db1-audit.log --against runs/smoke-20260114-101500-3f2a/audit.log
+"""
+
+audit = typer.Typer(help="Logs that show when they were changed.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@audit.callback()
+def group() -> None:
+    """Logs that show when they were changed: of an agent, of a run, of the authority."""
+
+
+@audit.command()
+def verify(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="An audit.log.", show_default=False)],
+    against: Annotated[
+        list[Path] | None, typer.Option("--against", metavar="LOG", help="The log of another side; may be repeated.")
+    ] = None,
+) -> None:
+    """Check that no line was changed, removed, added or moved; the first that does not fit is named. Exit code 1 then.
+
+    Lines cut off the end show only against the log of another side, which notes how far this one was at each session.
+    """
+    from proveout.proto.audit import verify as check
+
+    found = check(log, against or ())
+    typer.echo(f"{log}: {found.head.number} lines, each follows from the one before")
+    if not against:
+        typer.echo(
+            "whether lines are missing at its end cannot be told from it alone: name the other side's log with --against"
+        )
+    elif found.seen_by_others:
+        typer.echo(
+            f"{found.seen_by_others} times another log has seen it, the last time at line {found.last_seen}: all agree"
+        )
+        typer.echo(f"lines after {found.last_seen} were seen by nobody else")
+    else:
+        typer.echo("the other logs have never seen this one: whether lines are missing at its end cannot be told")

@@ -1,0 +1,102 @@
+"""What a worker of a root agent is left with, as the kernel tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proveout.agent import unprivileged
+from proveout.agent.load.pool import Pool, WorkerProcess
+from proveout.agent.load.populate_crew import Worker
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to give up")
+
+
+def status(pid: int) -> dict[str, list[str]]:
+    """The lines of /proc/PID/status."""
+    rows = (line.partition(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return {name: value.split() for name, _, value in rows}
+
+
+def check(pid: int) -> None:
+    found, account = status(pid), unprivileged.account()
+    assert account is not None
+    assert found["Uid"] == found["Gid"] == [str(account.uid)] * 4
+    assert found["Groups"] == [str(account.group)]
+    kept = f"{1 << unprivileged.CAP_DAC_READ_SEARCH if account.reads_all else 0:016x}"
+    assert [found[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")] == [[kept]] * 4
+    assert found["NoNewPrivs"] == ["1"]
+
+
+@as_root
+async def test_workers_of_a_root_agent_are_nobody() -> None:
+    worker = await WorkerProcess.start("postgres")
+    check(worker.pid)
+    environment = Path(f"/proc/{worker.pid}/environ").read_bytes().split(b"\0")
+    assert b"HOME=/nonexistent" in environment
+    await worker.end()
+    loader = await Worker.start("postgres", lambda _: None)
+    async with asyncio.timeout(30):
+        while status(loader.pid)["Uid"][0] == "0":  # noqa: ASYNC110 -- it is starting, and says nothing when it has
+            await asyncio.sleep(0.01)
+    check(loader.pid)
+    await loader.end()
+
+
+@as_root
+async def test_a_worker_for_files_of_the_agent_keeps_its_user_and_is_not_lent_for_others() -> None:
+    pool = Pool()
+    (file,) = await pool.acquire(1, "sqlite")
+    assert status(file.pid)["Uid"] == ["0"] * 4
+    pool.release([file])
+    (other,) = await pool.acquire(1, "postgres")
+    assert other is not file
+    check(other.pid)
+    (again,) = await pool.acquire(1, "sqlite")
+    assert again is file
+    await pool.close(keep_data=False)
+
+
+@as_root
+def test_what_is_dropped_stays_dropped(tmp_path: Path) -> None:
+    """Nothing can be written, signalled or taken back, also by programs that the process starts."""
+    (tmp_path / "file").write_text("")
+    code = f"""
+import os, subprocess, sys
+from proveout.agent import unprivileged
+unprivileged.drop({unprivileged.argument("postgres")!r})
+for attempt in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.kill({os.getpid()}, 0),
+                lambda: open({str(tmp_path / "file")!r}, "w"), lambda: os.chmod({str(tmp_path / "file")!r}, 0o777)):
+    try:
+        attempt()
+    except PermissionError:
+        continue
+    sys.exit("this was allowed")
+print(subprocess.run(["/bin/cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    account = unprivileged.account()
+    assert account is not None
+    assert f"Uid:\t{account.uid}\t{account.uid}" in done.stdout
+    assert "NoNewPrivs:\t1" in done.stdout
+
+
+def test_who_is_not_root_gives_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unprivileged, "account", lambda: None)
+    assert unprivileged.argument("postgres") == "-"
+    assert unprivileged.environment("postgres", {"HOME": "/home/me"}) == {"HOME": "/home/me"}
+    unprivileged.drop("-")
+
+
+def test_everybody_reads_what_is_not_hidden(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir(mode=0o700)
+    (hidden / "file").write_text("")
+    assert unprivileged._everybody_reads(Path("/bin/sh"))
+    assert not unprivileged._everybody_reads(hidden / "file")

@@ -1,0 +1,185 @@
+"""Real agents that tune: applied and told over the wire, set back at a Goodbye, at the end of a lease, and by the next agent after a kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from tuning_bench import tuning
+
+from proveout.coordinator.local import COMMAND, LocalFabric
+from proveout.coordinator.session import AgentSession, Received, SessionEvent, connect
+from proveout.dsl.plan import Tuning
+from proveout.proto.messages import (
+    ApplyTuning,
+    Cancel,
+    Hello,
+    RevertTuning,
+    Task,
+    TaskDone,
+    TaskFailed,
+    TaskSpec,
+    TuningDone,
+    VerifyTuning,
+)
+
+PATIENCE_S = 60.0
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root")
+
+
+class Bench:
+    """A host whose owner lets one folder be changed, and its agents, one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.app = folder / "app"
+        self.app.mkdir()
+        self.undo = folder / "undo" / "h"
+        policy = folder / "policy" / "policy.yaml"  # what lies beside a policy is the agent's own
+        policy.parent.mkdir(mode=0o700)
+        # `hang` never ends: whoever waits for it is in the middle of a transaction.
+        policy.write_text(
+            f"policy: 1\npaths: [{self.app}]\nvalidators:\n  hang: [/usr/bin/tail, -f, '{{file}}']\n", encoding="utf-8"
+        )
+        policy.chmod(0o600)
+        self.logs = folder / "logs"
+        self.fabric = LocalFabric((*COMMAND, "--undo-dir", str(self.undo)), policy=policy)
+        self.sessions: list[AgentSession] = []
+        self.epoch = 0
+
+    async def session(self, *, lease_s: float = 10.0) -> tuple[AgentSession, asyncio.Queue[SessionEvent]]:
+        events: asyncio.Queue[SessionEvent] = asyncio.Queue()
+        address = (await self.fabric.start(["h"], self.logs))["h"]
+        self.epoch += 1
+        hello = Hello(run_id="r", epoch=self.epoch, host="h", lease_s=lease_s, beat_s=lease_s / 5)
+        session = await connect("h", address, self.fabric.credentials, hello, events)
+        self.sessions.append(session)
+        return session, events
+
+    async def close(self) -> None:
+        for session in self.sessions:
+            await session.close(timeout_s=5.0)
+        await self.fabric.close()
+
+    def file(self, name: str, content: str, validator: str = "") -> Tuning:
+        return tuning("file", name, path=f"{self.app}/{name}", content=content, validator=validator)
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    bench = Bench(tmp_path)
+    try:
+        yield bench
+    finally:
+        await bench.close()
+
+
+def send(session: AgentSession, spec: TaskSpec) -> str:
+    key = f"r/-/0/0/{secrets.token_hex(4)}/tune/h"
+    session.send(Task(key=key, spec=spec, deadline_s=PATIENCE_S))
+    return key
+
+
+async def answer(events: asyncio.Queue[SessionEvent], key: str) -> TaskDone | TaskFailed:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            event = await events.get()
+            if isinstance(event, Received) and isinstance(event.message, (TaskDone, TaskFailed)):
+                assert event.message.key == key
+                return event.message
+
+
+async def done(session: AgentSession, events: asyncio.Queue[SessionEvent], spec: TaskSpec) -> list[tuple[str, str]]:
+    ended = await answer(events, send(session, spec))
+    assert isinstance(ended, TaskDone), ended
+    assert isinstance(ended.result, TuningDone)
+    return [(state.name, state.outcome) for state in ended.result.states]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():  # noqa: ASYNC110 - files do not signal
+            await asyncio.sleep(0.02)
+
+
+async def test_a_session_that_tunes_looks_and_sets_back(bench: Bench) -> None:
+    old = bench.app / "old.conf"
+    old.write_text("before\n")
+    old.chmod(0o600)
+    session, events = await bench.session()
+    both = ApplyTuning(tunings=(bench.file("old.conf", "after\n"), bench.file("new.conf", "new\n")))
+    planned = ApplyTuning(tunings=both.tunings, check=True)
+    assert await done(session, events, planned) == [("old.conf", "would_change"), ("new.conf", "would_change")]
+    assert not bench.undo.exists()
+    assert await done(session, events, both) == [("old.conf", "applied"), ("new.conf", "applied")]
+    assert old.read_text() == "after\n"
+    assert await done(session, events, VerifyTuning()) == [("old.conf", "in_place"), ("new.conf", "in_place")]
+    elsewhere = ApplyTuning(tunings=(tuning("file", "shadow", path="/etc/proveout-test", content="x"),))
+    assert await done(session, events, elsewhere) == [("shadow", "refused")]
+    assert await done(session, events, RevertTuning()) == [("new.conf", "reverted"), ("old.conf", "reverted")]
+    assert (old.read_text(), old.stat().st_mode & 0o777) == ("before\n", 0o600)
+    assert [path.name for path in bench.app.iterdir()] == ["old.conf"]
+    assert await done(session, events, both) == [("old.conf", "applied"), ("new.conf", "applied")]
+    await session.close()  # a Goodbye, and nobody has asked to revert
+    assert old.read_text() == "before\n"
+    assert [path.name for path in bench.app.iterdir()] == ["old.conf"]
+    assert not bench.undo.exists()
+
+
+async def test_cancelled_in_the_middle_everything_is_undone(bench: Bench) -> None:
+    session, events = await bench.session()
+    tunings = (bench.file("one", "1"), bench.file("two", "2", validator="hang"))
+    key = send(session, ApplyTuning(tunings=tunings))
+    await until(lambda: _tail(bench.fabric.pids[0]) > 0)
+    assert (bench.app / "one").exists()
+    session.send(Cancel(key=key, reason="stopped by a test"))
+    ended = await answer(events, key)
+    assert isinstance(ended, TaskFailed)
+    assert ended.error.code == "cancelled"
+    await until(lambda: not any(bench.app.iterdir()))
+
+
+async def test_an_agent_that_was_killed_is_tidied_up_after_by_the_next(bench: Bench) -> None:
+    old = bench.app / "one"
+    old.write_text("before")
+    session, _ = await bench.session()
+    send(session, ApplyTuning(tunings=(bench.file("one", "1"), bench.file("two", "2", validator="hang"))))
+    agent = bench.fabric.pids[0]
+    await until(lambda: _tail(agent) > 0)
+    tail = _tail(agent)
+    os.kill(agent, signal.SIGKILL)
+    os.kill(tail, signal.SIGKILL)
+    assert old.read_text() == "1"
+    await bench.session()  # the next agent has undone it before it says that it listens
+    assert old.read_text() == "before"
+    assert [path.name for path in bench.app.iterdir()] == ["one"]
+    assert not bench.undo.exists()
+    assert "tuning 'one' of an earlier run: reverted" in (bench.logs / "agent-h.log").read_text()
+
+
+async def test_a_lease_that_ends_sets_the_host_back(bench: Bench) -> None:
+    session, events = await bench.session(lease_s=2.0)
+    assert await done(session, events, ApplyTuning(tunings=(bench.file("one", "1"),))) == [("one", "applied")]
+    assert session._life is not None  # no Goodbye: the coordinator is simply gone
+    session._life.cancel()
+    await session._stream.close()
+    bench.sessions.clear()
+    await until(lambda: not any(bench.app.iterdir()))
+    await until(lambda: not bench.undo.exists())
+
+
+def _tail(agent: int) -> int:
+    """The process id of the validator that the agent waits for; 0 while there is none."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            name = (folder / "comm").read_text().strip()
+        except OSError:
+            continue
+        if parent == agent and name == "tail":
+            return int(folder.name)
+    return 0

@@ -1,0 +1,100 @@
+"""What only a kernel can show: real parameters, in a network namespace of the test's own, and that looking ahead writes nothing (strace)."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parent
+
+PROGRAM = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(BENCH)!r})
+from tuning_bench import POLICY, tuning
+from proveout.agent.tuning import undoing
+from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.transaction import Transaction
+from proveout.agent.tuning.undo import UndoJournal
+
+def value(name):
+    return " ".join(Path("/proc/sys/net/ipv4", name).read_text().split())
+
+act, undo = sys.argv[1], Path(sys.argv[2])
+host, journal = Host(policy=POLICY), UndoJournal(undo)
+change = tuning("sysctl", settings={{"net.ipv4.ip_local_port_range": "9000 65500", "net.ipv4.tcp_fin_timeout": "31"}})
+transaction = Transaction(host=host, journal=journal, run="r")
+if act == "plan":
+    print("planned", [state.outcome for state in transaction.plan([change])])
+elif act == "too much":
+    wrong = tuning("sysctl", settings={{"net.ipv4.tcp_fin_timeout": "31", "net.ipv4.ip_local_port_range": "9000 99999"}})
+    print([line for state in transaction.apply([wrong]) for line in state.lines][0])
+    print(value("ip_local_port_range"), value("tcp_fin_timeout"))
+else:
+    print([state.outcome for state in transaction.apply([change])], value("ip_local_port_range"), value("tcp_fin_timeout"))
+    print([state.outcome for state in undoing.revert(host, journal)], value("ip_local_port_range"), value("tcp_fin_timeout"))
+journal.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def namespace() -> Iterator[str]:
+    """The name of a fresh network namespace. Skips where this process may make none."""
+    name = f"tuning{secrets.token_hex(4)}"
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network namespaces take root and iproute2")
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        pytest.skip(f"no network namespaces here: {made.stderr.strip()}")
+    yield name
+    subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+def run(namespace: str, act: str, tmp_path: Path, *before: str) -> list[str]:
+    argv = ["ip", "netns", "exec", namespace, *before, sys.executable, "-c", PROGRAM, act, str(tmp_path / "undo")]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_kernel_takes_it_and_gives_it_back(namespace: str, tmp_path: Path) -> None:
+    assert run(namespace, "apply", tmp_path) == ["['applied'] 9000 65500 31", "['reverted'] 32768 60999 60"]
+    assert not (tmp_path / "undo").exists()
+
+
+def test_what_the_kernel_refuses_undoes_what_it_took(namespace: str, tmp_path: Path) -> None:
+    reason, values = run(namespace, "too much", tmp_path)
+    assert reason == "/proc/sys/net/ipv4/ip_local_port_range cannot be set to '9000 99999': Invalid argument"
+    assert values == "32768 60999 60"
+
+
+WRITES = re.compile(
+    r"(open|openat|openat2|creat)\(.*O_(WRONLY|RDWR|CREAT|TRUNC)|\b(rename|unlink|mkdir|rmdir|symlink|link|chmod|fchmod|"
+    r"chown|fchown|lchown|truncate|ftruncate|mknod|setxattr|fsetxattr|utime|mount|umount)\w*\("
+)
+OWN = ("/dev/null", "ENOENT", "EEXIST")
+
+
+def test_looking_ahead_writes_nothing(namespace: str, tmp_path: Path) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("this host has no strace")
+    trace = tmp_path / "trace"
+    assert run(namespace, "plan", tmp_path, "strace", "-f", "-o", str(trace)) == ["planned ['would_change']"]
+    calls = trace.read_text().splitlines()
+    assert any("/proc/sys/net/ipv4/tcp_fin_timeout" in call for call in calls)
+    assert wrote(calls) == []
+    run(namespace, "apply", tmp_path, "strace", "-f", "-o", str(trace))
+    assert wrote(trace.read_text().splitlines()), "the trace shows what is written"
+
+
+def wrote(calls: list[str]) -> list[str]:
+    return [call for call in calls if WRITES.search(call) and not any(word in call for word in OWN)]

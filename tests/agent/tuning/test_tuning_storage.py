@@ -1,0 +1,141 @@
+"""Storage operations made on a host in a folder: applied, applied again, reverted to the byte.
+
+What it does not prove: that udev or the kernel does as the files and attributes say; their programs are noted, not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tuning_bench import StubTools, host_in, picture, put, tuning
+
+from proveout.agent.policy import Policy, Tool
+from proveout.agent.tuning import undoing
+from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.transaction import Transaction
+from proveout.agent.tuning.undo import UndoJournal
+from proveout.dsl.plan import Tuning
+from proveout.dsl.tuning.ini_section import edit
+
+UDEVADM = Tool(path="/usr/bin/udevadm", arguments=("control", "trigger", "settle", "--*"))
+POLICY = Policy(
+    source="/etc/proveout/policy.yaml", paths=("/etc/udev/rules.d", "/etc/app", "/sys/block"), tools=(UDEVADM,)
+)
+RULES = "/etc/udev/rules.d/66-asm.rules"
+RULE = {"match": {"ENV{DM_NAME}": "fcion*1"}, "assign": {"OWNER": "grid", "MODE": "0660"}}
+ASKED = {
+    "match": {"KERNEL": "scini*", "RESULT": "id1"},
+    "program": ["/opt/drv_cfg", "--query", "/dev/%k"],
+    "assign": {"OWNER": "grid"},
+}
+TUNINGS = (
+    tuning("udev_rules", file=RULES, rules=[RULE]),
+    tuning("block_queue", devices=["sd*"], scheduler=["none"], nr_requests=64, nomerges=1),
+    tuning("ini_section", file="/etc/app/sys.odbc.ini", section="hlr", set={"PermSize": "620000", "LogBufMB": "1024"}),
+)
+ODBC = "[odbc]\nhlr=x\n\n[hlr]  ; ours\r\nPermSize = 100\n# end\n[other]\nPermSize=1"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    for disk in ("sda", "sdb"):
+        put(root, f"/sys/block/{disk}/queue/scheduler", "none\n")
+        put(root, f"/sys/block/{disk}/queue/nr_requests", "256\n")
+        put(root, f"/sys/block/{disk}/queue/nomerges", "0\n")
+    put(root, RULES, "# by hand\n", mode=0o640)
+    put(root, "/etc/app/sys.odbc.ini", ODBC, mode=0o600)
+    return root
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[UndoJournal]:
+    journal = UndoJournal(tmp_path / "undo")
+    yield journal
+    journal.close()
+
+
+def applied(host: Host, journal: UndoJournal, *tunings: Tuning) -> list[str]:
+    return [state.outcome for state in Transaction(host=host, journal=journal, run="r").apply(tunings)]
+
+
+@pytest.mark.parametrize("one", TUNINGS, ids=lambda one: one.operation)
+def test_applied_once_twice_and_reverted_to_the_byte(one: Tuning, root: Path, journal: UndoJournal) -> None:
+    before, host = picture(root), host_in(root, policy=POLICY)
+    assert applied(host, journal, one) == ["applied"]
+    once = picture(root)
+    assert once != before
+    assert applied(host, journal, one) == ["unchanged"]
+    assert picture(root) == once
+    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert picture(root) == before
+
+
+def test_udev_reads_the_rules_after_they_were_written_and_after_they_were_set_back(
+    root: Path, journal: UndoJournal
+) -> None:
+    tools = StubTools()
+    host = host_in(root, policy=POLICY, tools=tools)
+    applied(host, journal, TUNINGS[0])
+    undoing.revert(host, journal)
+    assert [argv[1] for argv in tools.done] == ["control", "trigger", "settle"] * 2
+
+
+def test_a_program_that_a_rule_makes_udev_run_needs_the_policy(root: Path, journal: UndoJournal) -> None:
+    one = tuning("udev_rules", file=RULES, rules=[ASKED])
+    before = picture(root)
+    transaction = Transaction(host=host_in(root, policy=POLICY), journal=journal, run="r")
+    (state,) = transaction.apply((one,))
+    assert state.outcome == "refused"
+    assert "the program /opt/drv_cfg is not allowed on this host" in state.lines[0]
+    assert picture(root) == before
+    drv_cfg = Tool(path="/opt/drv_cfg", arguments=("--query", "/dev/%k"))
+    policy = Policy(source=POLICY.source, paths=POLICY.paths, tools=(UDEVADM, drv_cfg))
+    assert applied(host_in(root, policy=policy), journal, one) == ["applied"]
+    assert 'PROGRAM=="/opt/drv_cfg --query /dev/%k", RESULT=="id1"' in (root / RULES[1:]).read_text()
+    undoing.revert(host_in(root, policy=policy), journal)
+
+
+LINES = st.sampled_from(
+    [
+        "[a]",
+        "[b]",
+        " [A] ; x",
+        "k=1",
+        "K = 2 ",
+        "other=3",
+        "# k=4",
+        "; k",
+        "",
+        "   ",
+        "nonsense",
+        "k",
+        "=",
+        "k==",
+        "\tk\t=\t9",
+    ]
+)
+FILES = st.builds(
+    lambda lines, ends, last: "".join(line + end for line, end in zip(lines, ends, strict=False)) + last,
+    st.lists(LINES, max_size=12),
+    st.lists(st.sampled_from(["\n", "\r\n"]), min_size=12, max_size=12),
+    st.sampled_from(["", "k=5", "[a]"]),
+)
+
+
+@given(content=FILES, value=st.sampled_from(["1", "x y", "", "a=b", "[c]"]), create=st.booleans())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_an_edit_changes_one_value_and_no_other_byte(content: str, value: str, create: bool) -> None:
+    before = content.encode()
+    once = edit(before, "a", {"k": value}, create=create)
+    if isinstance(once, str):
+        assert once.startswith("has ")
+        return
+    assert edit(once, "a", {"k": value}, create=False) == once
+    old, new = before.split(b"\n"), once.split(b"\n")
+    kept = [line for line in old if line in new]
+    assert len(old) - len(kept) <= 1

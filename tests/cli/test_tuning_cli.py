@@ -1,0 +1,77 @@
+"""Plans that tune this machine, by the command line: refused without a policy, looked at with --facts, applied and set back by a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root")
+
+PLAN = """proveout: 1
+name: tuned
+topology: {{hosts: {{tuned-test: {{roles: [client], address: local}}}}}}
+tuning:
+  - {{name: application, on: all, file: {{path: {app}/app.conf, content: "a = 2\\n"}}}}
+stages:
+  - pause: {{duration: 100ms}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "app.conf").write_text("a = 1\n")
+    (tmp_path / "plan.yaml").write_text(PLAN.format(app=app))
+    (tmp_path / "policy").mkdir(mode=0o700)
+    policy = tmp_path / "policy" / "policy.yaml"
+    policy.write_text(f"policy: 1\npaths: [{app}]\n")
+    policy.chmod(0o600)
+    return tmp_path
+
+
+def proveout(folder: Path, *words: str) -> tuple[int, str]:
+    argv = [sys.executable, "-m", "proveout", *words]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_explain_asks_the_hosts(folder: Path) -> None:
+    code, said = proveout(folder, "explain", "--facts", "--policy", "policy/policy.yaml", "plan.yaml")
+    assert code == 0, said
+    told = said.partition("tuning, as the hosts are now")[2]
+    assert [line.strip() for line in told.splitlines() if line] == [
+        "tuned-test",
+        "application (file): would change",
+        f"{folder}/app/app.conf:",
+        "@@ -1 +1 @@",
+        "-a = 1",
+        "+a = 2",
+    ]
+    assert (folder / "app/app.conf").read_text() == "a = 1\n"
+
+
+def test_without_a_policy_a_run_changes_nothing_and_says_whom_to_ask(folder: Path) -> None:
+    code, said = proveout(folder, "run", "--headless", "plan.yaml")
+    assert code == 4
+    assert f"the path {folder}/app/app.conf is not allowed on this host" in said
+    assert "--policy FILE" in said
+    assert (folder / "app/app.conf").read_text() == "a = 1\n"
+
+
+def test_a_run_tunes_and_sets_back_and_tells(folder: Path) -> None:
+    code, said = proveout(folder, "run", "--headless", "--policy", "policy/policy.yaml", "plan.yaml")
+    assert code == 0, said
+    assert "tuned-test: tuning application: applied" in said
+    assert "tuned-test: tuning application: reverted" in said
+    assert (folder / "app/app.conf").read_text() == "a = 1\n"
+    (result,) = (folder / "runs").glob("*/result.json")
+    (told,) = json.loads(result.read_text())["tuning"]
+    assert (told["outcome"], told["end"]) == ("applied", "reverted")
+    assert told["changes"] == [f"{folder}/app/app.conf:", "  @@ -1 +1 @@", "  -a = 1", "  +a = 2"]
+    assert not Path("/var/lib/proveout/local-tuning/tuned-test").exists()

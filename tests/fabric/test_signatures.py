@@ -1,0 +1,190 @@
+"""Signed tasks: what an agent takes, and what it refuses however good the connection is."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from fabric_bench import Bench, lines, task
+
+from proveout.agent.journal import AgentJournal
+from proveout.coordinator.pki import Authority, _cert_pem, _key_pem
+from proveout.proto import codec, orders
+from proveout.proto.agent_pb2_grpc import AgentStub
+from proveout.proto.messages import AgentMessage, Hello, Refused, Task, TaskAccepted, TaskDone, TaskFailed, Welcome
+from proveout.proto.orders import Addressee, Signer, Verifier
+
+TO = Addressee(agent="agent/db1", run="run", epoch=1)
+HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=5.0)
+AUTHORITY = Authority.create()
+CREDENTIALS = AUTHORITY.issue_coordinator()
+SIGNER = Signer(CREDENTIALS.signer_key)
+NOBODY: frozenset[int] = frozenset()
+NOT_FOR_US = "it is not signed for this agent, run and epoch by the run's coordinator"
+
+
+def verifier() -> Verifier:
+    return Verifier(CREDENTIALS.signer, AUTHORITY.pem, NOBODY)
+
+
+# ---- the signature itself --------------------------------------------------------------------------------------------
+
+
+def test_a_signed_task_is_taken_and_is_the_same_task() -> None:
+    unsigned = task("k", "append x")
+    signed = SIGNER.sign(unsigned, TO)
+    assert verifier().objection(signed, TO) == ""
+    assert codec.task_digest(signed) == codec.task_digest(unsigned)
+    over_the_wire = codec.coordinator_message(codec.coordinator_envelope(signed))
+    assert over_the_wire == signed
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"key": "other"},
+        {"deadline_s": 1e6},
+        {"spec": task("k", "append y").spec},
+        {"sequence": 2**62},
+        {"expires_unix_s": 2**40},
+        {"signature": "AAAA"},
+        {"signature": "not base64!"},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_whatever_is_changed_breaks_it(changed: dict[str, Any]) -> None:
+    signed = replace(SIGNER.sign(task("k", "append x"), TO), **changed)
+    assert verifier().objection(signed, TO) == NOT_FOR_US
+
+
+@pytest.mark.parametrize("other", [{"agent": "agent/db2"}, {"run": "other"}, {"epoch": 2}], ids=str)
+def test_a_task_for_another_one_is_not_taken(other: dict[str, Any]) -> None:
+    assert verifier().objection(SIGNER.sign(task("k"), TO), replace(TO, **other)) == NOT_FOR_US
+
+
+def test_an_unsigned_and_an_old_task_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert verifier().objection(task("k"), TO) == "it is not signed"
+    signed = SIGNER.sign(task("k"), TO)
+    later = datetime.datetime.now().timestamp() + orders.VALID_S + 1
+    monkeypatch.setattr(orders.time, "time", lambda: later)
+    assert verifier().objection(signed, TO) == "its signature has expired"
+
+
+def test_numbers_only_grow_even_when_the_clock_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orders.time, "time_ns", lambda: 5)
+    numbers = [SIGNER.sign(task("k"), TO).sequence for _ in range(100)]
+    assert numbers == sorted(set(numbers))
+
+
+def signer_like(role: str, authority: Authority) -> bytes:
+    certificate = authority.certify(role, (), ed25519.Ed25519PrivateKey.generate().public_key())
+    return _cert_pem(certificate)
+
+
+def test_who_may_not_sign() -> None:
+    serial = CREDENTIALS.signer
+    denied = frozenset({orders.Shown.read(serial).serial})
+    with pytest.raises(ValueError, match="revoked"):
+        Verifier(CREDENTIALS.signer, AUTHORITY.pem, denied)
+    with pytest.raises(ValueError, match="another authority"):
+        Verifier(Authority.create().issue_coordinator().signer, AUTHORITY.pem, NOBODY)
+    for role in ("coordinator", "operator", "agent/db1"):
+        with pytest.raises(ValueError, match="not a signer's"):
+            Verifier(signer_like(role, AUTHORITY), AUTHORITY.pem, NOBODY)
+    with pytest.raises(ValueError, match="not a signer's"):
+        Verifier(CREDENTIALS.certificate, AUTHORITY.pem, NOBODY)
+    past = Authority(AUTHORITY.certificate, AUTHORITY._key, datetime.timedelta(seconds=-10))
+    with pytest.raises(ValueError, match="not in force"):
+        Verifier(past.issue_coordinator().signer, AUTHORITY.pem, NOBODY)
+    with pytest.raises(ValueError, match="PEM"):
+        Verifier(b"", AUTHORITY.pem, NOBODY)
+
+
+def test_the_highest_number_outlives_the_agent_and_the_runs_end(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    journal = AgentJournal(path)
+    assert journal.highest_sequence("run") == 0
+    journal.accept("run", 1, "a", "digest", 7)
+    journal.accept("run", 1, "b", "digest", 9)
+    journal.forget("run")
+    journal.close()
+    again = AgentJournal(path)
+    assert again.highest_sequence("run") == 9
+    assert again.highest_sequence("another") == 0
+    again.close()
+
+
+# ---- a real agent ----------------------------------------------------------------------------------------------------
+
+
+class Raw:
+    """A stream as somebody with a coordinator's certificate, but without its program, would open it."""
+
+    def __init__(self, bench: Bench, address: str) -> None:
+        it = bench.fabric.credentials
+        tls = grpc.ssl_channel_credentials(it.ca, it.key, it.certificate)
+        self._channel = grpc.aio.secure_channel(address, tls)
+        self._call: Any = AgentStub(self._channel).Session()
+
+    async def __aenter__(self) -> Raw:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._call.cancel()
+        await self._channel.close(None)
+
+    async def say(self, message: Hello | Task) -> AgentMessage:
+        """The first answer that is about it."""
+        await self._call.write(codec.coordinator_envelope(message))
+        async with asyncio.timeout(20):
+            while True:
+                answer = codec.agent_message(await self._call.read())
+                if isinstance(answer, (Welcome, Refused, TaskDone, TaskFailed)):
+                    return answer
+
+    async def refusal(self, sent: Task) -> str:
+        answer = await self.say(sent)
+        assert isinstance(answer, TaskFailed), answer
+        assert answer.error.code == "refused"
+        return answer.error.message
+
+
+async def test_an_agent_takes_what_is_signed_for_it_and_nothing_else(bench: Bench, tmp_path: Path) -> None:
+    address = await bench.start()
+    credentials = bench.fabric.credentials
+    signer, signed_hello = Signer(credentials.signer_key), replace(HELLO, signer=credentials.signer.decode())
+    file = tmp_path / "effects"
+
+    for stranger in ("", Authority.create().issue_coordinator().signer.decode(), credentials.certificate.decode()):
+        async with Raw(bench, address) as raw:
+            answer = await raw.say(replace(HELLO, signer=stranger))
+            assert isinstance(answer, Refused)
+            assert "sign" in answer.reason
+
+    async with Raw(bench, address) as raw:
+        assert isinstance(await raw.say(signed_hello), Welcome)
+        assert "it is not signed" in await raw.refusal(task("a", f"append {file} unsigned"))
+        for other in (replace(TO, agent="agent/db2"), replace(TO, run="other"), replace(TO, epoch=2)):
+            assert NOT_FOR_US in await raw.refusal(signer.sign(task("a", f"append {file} other"), other))
+        stolen = Signer(_key_pem(ed25519.Ed25519PrivateKey.generate()))
+        assert NOT_FOR_US in await raw.refusal(stolen.sign(task("a", f"append {file} stolen"), TO))
+        early = signer.sign(task("early", f"append {file} replayed"), TO)
+        late = signer.sign(task("late", f"append {file} once"), TO)
+        assert isinstance(await raw.say(late), TaskDone)
+        assert "somebody sends it again" in await raw.refusal(early)
+        assert isinstance(await raw.say(late), TaskDone)  # the same one again is answered, and done once
+    assert lines(file) == ["once"]
+
+
+async def test_a_session_signs_by_itself(bench: Bench, tmp_path: Path) -> None:
+    line = await bench.line()
+    line.session.send(task("k", f"append {tmp_path}/f"))
+    await line.message(TaskAccepted, "k")
+    assert isinstance(await line.outcome("k"), TaskDone)

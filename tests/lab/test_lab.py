@@ -1,0 +1,138 @@
+"""The lab of docs/lab: hosts in network namespaces with clocks of their own, enrolled agents, servers, and a client that is cut off in mid-run.
+
+Needs root, network namespaces and the embedded PostgreSQL. Hosts share one machine: what this does not show is a network that
+is slow or loses packets, and clocks that drift.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LAB = ROOT / "docs" / "lab" / "lab.py"
+PLAN = Path(__file__).with_name("smallest.yaml")
+PATIENCE_S = 300.0
+
+
+def objection() -> str:
+    """Why there can be no lab here."""
+    if os.geteuid() != 0:
+        return "needs root"
+    if shutil.which("ip") is None:
+        return "needs iproute2"
+    name = f"pv{secrets.token_hex(4)}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
+    if made.returncode:
+        return f"network namespaces cannot be made here: {made.stderr.strip()}"
+    peer = ["ip", "-n", name, "link", "add", "veth0", "type", "veth", "peer", "name", "veth1"]
+    bridge = ["ip", "-n", name, "link", "add", "bridge0", "type", "bridge"]
+    made_all = [subprocess.run(argv, capture_output=True, text=True, check=False) for argv in (peer, bridge)]
+    subprocess.run(["ip", "netns", "delete", name], check=True)
+    return next((f"no veth or bridge here: {made.stderr.strip()}" for made in made_all if made.returncode), "")
+
+
+OBJECTION = objection()
+needs_a_lab = pytest.mark.skipif(bool(OBJECTION), reason=OBJECTION)
+
+
+class Place:
+    """Where one lab of this test is, apart from all others of the machine."""
+
+    def __init__(self, folder: Path) -> None:
+        mark = secrets.token_hex(4)
+        self.prefix, self.directory = f"pv{mark}", Path(f"/var/lib/proveout-lab-{mark}")
+        self.folder = folder
+
+    def argv(self, verb: str, *more: str) -> list[str]:
+        where = ["--prefix", self.prefix, "--directory", str(self.directory), "--runs-dir", str(self.folder / "runs")]
+        return [sys.executable, str(LAB), verb, *where, *more]
+
+    def namespaces(self) -> list[str]:
+        listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+        return [line.split()[0] for line in listed.splitlines() if line.startswith(self.prefix)]
+
+    def is_gone(self) -> bool:
+        return not self.namespaces() and not self.directory.exists()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    subprocess.run(place.argv("down"), check=True, capture_output=True)
+    assert place.is_gone()
+
+
+def run(place: Place, *more: str) -> tuple[dict[str, Any], str]:
+    """Run the smallest plan: its result, and what the run said. Passed, and nothing is left of the lab."""
+    result = place.folder / "result.json"
+    argv = place.argv("run", "--plan", str(PLAN), "--headless", "--json", str(result), *more)
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert ended.returncode == 0, ended.stderr[-4000:] + ended.stdout[-4000:]
+    assert place.is_gone()
+    assert "4 tables are the same" in ended.stdout  # nothing was lost on the way from host to host
+    return json.loads(result.read_text()), ended.stdout
+
+
+@needs_a_lab
+@pytest.mark.slow
+def test_a_run_across_hosts_whose_clocks_are_months_apart(place: Place) -> None:
+    said, _ = run(place)
+    assert set(said["agents"]) == {"db1", "cache1", "storage1", "client1", "client2"}
+    assert {verdict["outcome"] for verdict in said["verdicts"]} == {"PASS"}
+    (iteration,) = said["stages"][1]["iterations"]
+    findings = {finding["check"]: finding for finding in iteration["findings"]}
+    assert findings["start-skew"]["ok"], findings["start-skew"]
+
+
+@needs_a_lab
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("PROVEOUT_LONG"), reason="takes most of a minute: set PROVEOUT_LONG=1")
+def test_a_run_goes_on_without_the_client_that_is_cut_off(place: Place) -> None:
+    said, told = run(place, "-p", "repeats=2", "--cut", "client2@base")
+    assert "client2 was lost" in told and "goes on without client2" in told
+    assert [lost["host"] for lost in said["lost"]] == ["client2"]
+
+
+@needs_a_lab
+def test_a_lab_that_is_killed_while_it_is_made_leaves_nothing(place: Place) -> None:
+    making = subprocess.Popen(
+        place.argv("run", "--plan", str(PLAN)), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    until_s = time.monotonic() + PATIENCE_S
+    while len(place.namespaces()) < 3:
+        assert time.monotonic() < until_s and making.poll() is None, "it never began"
+        time.sleep(0.01)
+    making.send_signal(signal.SIGKILL)
+    making.wait()
+    while not place.is_gone():
+        assert time.monotonic() < until_s, "the guard has left it there"
+        time.sleep(0.05)
+
+
+def test_a_folder_that_no_lab_has_made_is_left_alone(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis").write_text("x")
+    argv = [sys.executable, str(LAB), "down", "--prefix", f"pv{secrets.token_hex(4)}", "--directory", str(precious)]
+    subprocess.run(argv, capture_output=True, check=False)
+    assert (precious / "thesis").read_text() == "x"
+
+
+@pytest.mark.parametrize("cut", ["client2", "nobody@base", "client2@base:soon"])
+def test_a_cut_that_cannot_be_is_refused(cut: str) -> None:
+    said = subprocess.run([sys.executable, str(LAB), "run", "--cut", cut], capture_output=True, text=True, check=False)
+    assert said.returncode == 2
+    assert "--cut" in said.stderr
