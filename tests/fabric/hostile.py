@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from hypothesis import strategies as st
 from proveout.coordinator.pki import Authority, Credentials
 from proveout.proto import agent_pb2 as pb
 from proveout.proto import codec
-from proveout.proto.messages import Hello
+from proveout.proto.messages import Hello, Task
+from proveout.proto.orders import Addressee, Signer
 
 METHOD = "/proveout.agent.v1.Agent/Session"
 INT64 = (1 << 63) - 1
@@ -170,7 +172,13 @@ class Target:
         """A Hello of a run of its own; a short lease, for the next run waits for the end of one that was broken off."""
         self.runs += 1
         hello = Hello(run_id=f"run{self.runs}", epoch=1, host="db1", beat_s=0.1, lease_s=lease_s)
+        hello = replace(hello, signer=self.credentials.signer.decode())
         return codec.coordinator_envelope(hello).SerializeToString()
+
+    def signed(self, task: Task) -> bytes:
+        """A task of the run of the last Hello, as its coordinator would sign it."""
+        to = Addressee(agent="agent/db1", run=f"run{self.runs}", epoch=1)
+        return codec.coordinator_envelope(Signer(self.credentials.signer_key).sign(task, to)).SerializeToString()
 
     def send(self, *said: bytes, answers: int | None = None) -> tuple[grpc.StatusCode, list[pb.AgentEnvelope]]:
         """How a stream ends that says these bytes, and what it is answered. It says goodbye last."""

@@ -260,12 +260,10 @@ def test_lists_in_lists(target: Target, depth: int) -> None:
 
 def test_a_flood_of_beats_and_of_one_task(target: Target) -> None:
     beat = pb.CoordinatorEnvelope(beat=pb.Beat(sequence=1, sent_ns=2)).SerializeToString()
-    task = codec.coordinator_envelope(
-        m.Task(
-            key="k", spec=m.RunSql(endpoint=m.Endpoint(system="s", engine="e", dsn="d"), statements=()), deadline_s=60
-        )
-    ).SerializeToString()
-    code, heard = target.send(target.hello(30.0), *([beat] * 3000), *([task] * 1000))
+    hello = target.hello(30.0)
+    spec = m.RunSql(endpoint=m.Endpoint(system="s", engine="e", dsn="d"), statements=())
+    task = target.signed(m.Task(key="k", spec=spec, deadline_s=60))
+    code, heard = target.send(hello, *([beat] * 3000), *([task] * 1000))
     assert code is grpc.StatusCode.OK
     assert sum(answer.HasField("task_accepted") for answer in heard) == 1000
 
@@ -273,8 +271,8 @@ def test_a_flood_of_beats_and_of_one_task(target: Target) -> None:
 def test_keys_with_escapes_and_markup(target: Target) -> None:
     for key in ("\x1b[2J\x1b]0;owned\x07", "<script>alert(1)</script>", "x" * 2000, "../../etc/passwd", "\u202e"):
         spec = m.RunSql(endpoint=m.Endpoint(system="s", engine="e", dsn="d"), statements=("fault",))
-        said = codec.coordinator_envelope(m.Task(key=key, spec=spec, deadline_s=5)).SerializeToString()
-        _, heard = target.send(target.hello(30.0), said)
+        hello = target.hello(30.0)
+        _, heard = target.send(hello, target.signed(m.Task(key=key, spec=spec, deadline_s=5)))
         assert [a.task_accepted.key for a in heard if a.HasField("task_accepted")] == [key]
     assert "\x1b" not in target.log.read_text()
     spec = m.RunSql(endpoint=m.Endpoint(system="s", engine="e", dsn="d"), statements=())
