@@ -65,6 +65,7 @@ def resume(
         pki_dir = found.command.pki or os.environ.get(sitting.PKI_VARIABLE)
         external = external_endpoints(found.plan, os.environ)
         credentials = sitting.remote_credentials(found.plan, pki_dir)
+        sitting.make_room(found.plan)
         arranged = sitting.arrange(found.plan, directory, found.command, external, credentials, crashed=found.crashed)
         screened.tell(tell_fd, directory.path)
         show = sitting.printer(headless=headless, earlier=found.events)
