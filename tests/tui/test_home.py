@@ -154,7 +154,6 @@ async def settled(pilot: Pilot[Any]) -> None:
     """Everything has been read and is drawn."""
     app = pilot.app
     assert isinstance(app, HomeApp)
-    cards = app.view.plans, app.view.runs
 
     def is_read() -> bool:
         plans, runs = app.view.plans, app.view.runs
@@ -162,7 +161,6 @@ async def settled(pilot: Pilot[Any]) -> None:
             card.state in ("checking", "reading") for card in (*plans.values(), *runs.values())
         )
 
-    assert cards is not None
     await until(pilot, is_read)
     app.draw()
     await pilot.pause()
@@ -183,8 +181,21 @@ def pressing(*keys: str, then: Callable[[Pilot[Any]], Any] | None = None) -> Cal
         await pilot.pause()
         if then is not None:
             await then(pilot)
+        await still(pilot)
 
     return before
+
+
+async def still(pilot: Pilot[Any]) -> None:
+    """Nothing moves any more: two pictures in a row are the same."""
+    drawn = [""]
+
+    def again() -> bool:
+        drawn.append(pilot.app.export_screenshot())
+        return drawn[-1] == drawn[-2]
+
+    await until(pilot, again)
+    await until(pilot, again)
 
 
 async def compared(pilot: Pilot[Any]) -> None:
@@ -205,9 +216,7 @@ STATES: dict[str, Callable[[Pilot[Any]], Any]] = {
     "wrong": pressing("down", "down"),
     "runs": pressing("2", "down"),
     "light": pressing("t"),
-    "help": pressing("question_mark"),
     "form": pressing("enter", then=checked),
-    "lab": pressing("down", "enter", then=checked),
     "refused": pressing("2", "down", "c", "down", "c", then=compared),
     "compared": pressing("2", "down", "c", "down", "c", then=insisted),
 }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from proveout.cli import complete
 from proveout.dsl.errors import ProveoutError
 
 if TYPE_CHECKING:
@@ -34,7 +35,11 @@ SPEED = 10.0
 def tui(
     places: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PLACE]...", help="Plan files, or folders with plans [default: here and ./plans]."),
+        typer.Argument(
+            metavar="[PLACE]...",
+            help="Plan files, or folders with plans [default: here and ./plans].",
+            autocompletion=complete.plan_files,
+        ),
     ] = None,
     *,
     runs_dir: Annotated[
