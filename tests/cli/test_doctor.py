@@ -11,6 +11,7 @@ import pytest
 from proveout.agent import diagnosis
 from proveout.agent.diagnosis import Finding
 from proveout.cli import execute
+from proveout.cli.desk import LocalDesk
 
 ROOT = Path(__file__).parents[2]
 PLANS = ROOT / "plans"
@@ -93,3 +94,15 @@ def test_runs_that_cannot_be_written_are_missing(tmp_path: Path, capsys: pytest.
     (tmp_path / "file").write_text("")
     code, found = doctor(capsys, "--runs-dir", str(tmp_path / "file"))
     assert (code, found["runs"]["state"]) == (1, "missing")
+
+
+def test_a_plan_that_changes_this_machine_says_whose_word_it_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned = (PLANS / "starters" / "sqlite.yaml").read_text()
+    tuning = "tuning:\n  - {name: little swapping, on: all, sysctl: {vm.swappiness: 10}}\n"
+    (tmp_path / "tuned.yaml").write_text(f"{tuned}\n{tuning}")
+    code, found = doctor(capsys, "tuned.yaml")
+    assert (code, found["tuning"]["state"]) == (0, "note")
+    assert "--policy FILE" in found["tuning"]["way_out"]
+    assert LocalDesk([tmp_path], tmp_path, "").plan(str(tmp_path / "tuned.yaml"), {}, "").tunes_here

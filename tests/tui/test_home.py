@@ -47,7 +47,7 @@ class FakeDesk:
             ),
             "/p/lab.yaml": shown.PlanCard(
                 path="/p/lab.yaml", name="lab.yaml", state="fine", title="A lab of one's own", seconds=7200.0,
-                iterations=120, remote=True,
+                iterations=120, remote=True, tunes_here=True,
             ),
             "/p/bad.yaml": shown.PlanCard(
                 path="/p/bad.yaml", name="bad.yaml", state="wrong",
@@ -359,7 +359,7 @@ async def test_a_plan_that_does_not_compile_with_the_answers_is_not_started() ->
     assert app.return_value is None
 
 
-async def test_agents_that_run_already_want_certificates() -> None:
+async def test_a_plan_is_asked_for_the_files_that_it_has_a_use_for() -> None:
     app = home()
     async with app.run_test(size=SMALL) as pilot:
         await settled(pilot)
@@ -369,7 +369,11 @@ async def test_agents_that_run_already_want_certificates() -> None:
         assert isinstance(screen, FormScreen)
         assert screen.query_one("#pki-asked").display
         screen.query_one("#pki", Input).value = "/etc/pki"
-        assert screen.choice().pki == "/etc/pki"
+        screen.query_one("#policy", Input).value = "mine.yaml"
+        assert (screen.choice().pki, screen.choice().policy) == ("/etc/pki", "mine.yaml")
+        await until(
+            pilot, lambda: "--pki /etc/pki --policy mine.yaml" in str(screen.query_one("#command", Static).content)
+        )
 
 
 async def test_a_plan_that_cannot_be_read_has_no_form() -> None:

@@ -89,6 +89,7 @@ def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, pki:
     yield from _connections(plan)
     yield from _secrets(plan)
     yield from _agents(plan, pki)
+    yield from _changes(plan)
 
 
 def _drivers(plan: Plan) -> Iterator[Finding]:
@@ -178,6 +179,18 @@ def _agents(plan: Plan, pki: Path | None) -> Iterator[Finding]:
     engines = ", ".join(sorted({system.engine for system in plan.systems}))
     way_out = f"run `proveout doctor` there too; clients need the driver for {engines}"
     yield Finding(area="plan", name="agents", state="note", said=f"not looked at from here: {names}", way_out=way_out)
+
+
+def _changes(plan: Plan) -> Iterator[Finding]:
+    from proveout.agent.diagnosis import Finding
+    from proveout.cli.desk import tunes_here
+
+    if tunes_here(plan):
+        way_out = (
+            "give the run --policy FILE, which the owner of this machine has written; without one nothing is changed"
+        )
+        said = "the plan changes settings of this machine"
+        yield Finding(area="plan", name="tuning", state="note", said=said, way_out=way_out)
 
 
 def _lines(found: Sequence[Finding]) -> Iterator[str]:

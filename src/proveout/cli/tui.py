@@ -97,7 +97,12 @@ def words(choice: Start | Resume, runs: Path) -> list[str]:
 
     if not isinstance(choice, Start):
         return ["resume", choice.run, "--runs-dir", str(runs)]
-    files = {"runs_dir": runs, "inventory": _path(choice.inventory), "pki": _path(choice.pki)}
+    files = {
+        "runs_dir": runs,
+        "inventory": _path(choice.inventory),
+        "pki": _path(choice.pki),
+        "policy": _path(choice.policy),
+    }
     given = [f"{name}={text}" for name, text in choice.overrides.items()]
     return ["run", choice.plan, *screened.words(given, files)]
 
