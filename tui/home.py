@@ -159,6 +159,7 @@ class HomeApp(App[Choice | None]):
                 self.notify(f"{model.REFERENCE} is the reference; c on another run compares the two.")
             self.draw()
             return
+        self.clear_notifications()
         self.push_screen(ComparedScreen(self.desk, reference, path))
 
     def _resume(self, path: str) -> None:

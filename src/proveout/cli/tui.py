@@ -71,7 +71,7 @@ def tui(
             return
         view, left = app.view, app.place
         left.notice = carried_out(choice, folder)
-        left.pane = "runs"
+        left.pane = left.pane if left.notice else "runs"
 
 
 def carried_out(choice: Choice, runs: Path) -> str:
