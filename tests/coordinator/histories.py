@@ -1,0 +1,75 @@
+"""Histories made by hand, and what verdicts on them come to: shared by the tests of judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from proveout.coordinator import results
+from proveout.coordinator.verdict import reach
+from proveout.dsl.plan import Check, Expression, Plan, Where
+from proveout.proto.events import (
+    Event,
+    IterationFinished,
+    IterationId,
+    StageFinished,
+    StageStarted,
+    ValidityFinding,
+    VerdictReached,
+)
+
+VOID = ValidityFinding(check="steady-state", ok=False, evidence="TPS moved by 40 %")
+WARNING = ValidityFinding(check="client-cpu", ok=False, evidence="busiest load worker used 97 % of a core", voids=False)
+
+
+def iteration(
+    stage: str, rung: int, repeat: int, tps: float, *findings: ValidityFinding, attempt: int = 1, **metrics: Any
+) -> IterationFinished:
+    tree = {"tps": tps, "response": {"avg_us": 1e6 * rung / tps}, "errors": {"fraction": 0.0}} | metrics
+    return IterationFinished(
+        id=IterationId(stage=stage, rung=rung, repeat=repeat, attempt=attempt),
+        rate=None,
+        measure_s=5.0,
+        valid=all(finding.ok or not finding.voids for finding in findings),
+        findings=findings,
+        metrics=tree,
+        transactions=(),
+    )
+
+
+def ladder(stage: str, rungs: dict[int, Sequence[float]], *extra: Event) -> list[Event]:
+    """The history of a ladder whose rungs had these throughputs, a repeat each."""
+    history: list[Event] = [StageStarted(stage=stage, kind="ladder", iterations=9, estimate_s=1.0)]
+    for rung, values in rungs.items():
+        history += [iteration(stage, rung, repeat, tps) for repeat, tps in enumerate(values, 1)]
+    return finish(stage, [*history, *extra])
+
+
+def finish(stage: str, history: list[Event]) -> list[Event]:
+    iterations = [event for event in history if isinstance(event, IterationFinished)]
+    return [*history, StageFinished(stage=stage, outcome="ok", seconds=1.0, metrics=results.ladder_metrics(iterations))]
+
+
+def plan(*checks: Check) -> Plan:
+    return Plan(
+        name="p",
+        title="",
+        parameters=(),
+        hosts=(),
+        systems=(),
+        secrets=(),
+        workloads=(),
+        captures=(),
+        stages=(),
+        verdicts=checks,
+    )
+
+
+def verdict(check: str, history: Sequence[Event], severity: Any = "fail") -> VerdictReached:
+    where = Where(file="plan.yaml", line=7, column=3)
+    written = Check(id="v", title="T", check=Expression(text=check), severity=severity, where=where)
+    return reach(plan(written), history)[0]
+
+
+BASE = ladder("base", {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]})
+FAST = ladder("fast", {4: [900.0, 930.0, 870.0]})
