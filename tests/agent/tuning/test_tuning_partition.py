@@ -90,7 +90,7 @@ def test_made_at_whole_mib_found_as_they_are_and_taken_away(disk: str, journal: 
     assert table(disk) == ["1:1.00MiB:17.0MiB:16.0MiB::redo:;", "2:17.0MiB:63.0MiB:46.0MiB::data:;"]
     assert [state.outcome for state in transaction.apply((one,))] == ["unchanged"]
     assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
-    assert Path(os.path.realpath(disk)).read_bytes()[:4096] == bytes(4096)
+    assert subprocess.run(["/usr/sbin/blkid", "--probe", disk], timeout=60, check=False).returncode == 2  # empty again
     assert table(disk) == []
 
 
