@@ -4,9 +4,11 @@ Real gRPC sessions with mutual TLS over loopback: the agents are real daemons, m
 nothing (`scale_agents_hosts.py`); the coordinator is `coordinator.run.run` on a plan with that many hosts, journal and all. Every
 agent is beaten for every 2 s and sends 50 metrics and one second of load each second.
 
-Measured: the coordinator's CPU in the measure window, its peak RSS, the time until all agents are connected, the time until a task is at
-all of them (from the first one sent), how late after one T0 the loads begin (all processes have one clock here), and what the screen's model
-costs for the same events. The agents' own processes take their CPU from the same machine, so on a small one the times are upper bounds.
+Measured: the coordinator's CPU in the measure window, its peak RSS, the time until all agents are connected; from the first task of a load
+that is sent, the time until the last one is written, and until it is at its agent; how far apart the agents' T0 are (the coordinator's
+estimates of their clocks; all processes have one clock here, which shows the error), and how late after T0 the loads begin; what the
+screen's model costs for the same events. The agents' own processes take their CPU from the same machine, so that on a small one the
+times at the agents are upper bounds: a thousand hosts take a task in at the same time.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from pathlib import Path
 
 import numpy as np
 
+from proveout.coordinator import dial, session, store
 from proveout.coordinator import run as loop
-from proveout.coordinator import session, store
 from proveout.coordinator.dsn import external_endpoints
 from proveout.coordinator.journal import Journal
 from proveout.coordinator.pki import Authority, Credentials
@@ -63,7 +65,11 @@ class Figures:
     agents: int
     exit_code: int
     connect_s: float
+    written_s: float
+    written_cpu_s: float
     dispatch_s: float
+    t0_p50_ms: float
+    t0_p99_ms: float
     skew_p50_ms: float
     skew_p99_ms: float
     cpu_fraction: float
@@ -154,21 +160,43 @@ stages:
 """
 
 
-async def _run(sitting: loop.Sitting, journal: Journal, watcher: Watcher) -> tuple[int, int]:
-    """Run, and note when the first load was sent: (exit code, that instant)."""
-    sent_ns = [0]
-    send = session.AgentSession.send
+@dataclass(slots=True)
+class Sent:
+    """When the first task of a load was given to its session, and the last one of the first attempt to its stream, ns.
+
+    `cpu_s`: what this process used of CPU in between.
+    """
+
+    first_ns: int = 0
+    first_cpu_s: float = 0.0
+    cpu_s: float = 0.0
+    last_ns: int = 0
+    written: int = 0
+
+
+async def _run(sitting: loop.Sitting, journal: Journal, watcher: Watcher, count: int) -> tuple[int, Sent]:
+    """Run, and note when the loads of `count` agents were sent."""
+    sent = Sent()
+    send, write = session.AgentSession.send, dial.Stream.write
 
     def noting(self: session.AgentSession, message: CoordinatorMessage) -> None:
-        if not sent_ns[0] and isinstance(message, Task) and isinstance(message.spec, RunLoad):
-            sent_ns[0] = time.monotonic_ns()
+        if not sent.first_ns and isinstance(message, Task) and isinstance(message.spec, RunLoad):
+            sent.first_ns, sent.first_cpu_s = time.monotonic_ns(), time.process_time()
         send(self, message)
 
+    async def written(self: dial.Stream, message: CoordinatorMessage) -> None:
+        await write(self, message)
+        if sent.written < count and isinstance(message, Task) and isinstance(message.spec, RunLoad):
+            sent.last_ns, sent.written = time.monotonic_ns(), sent.written + 1
+            sent.cpu_s = time.process_time() - sent.first_cpu_s
+
     session.AgentSession.send = noting  # type: ignore[method-assign]
+    dial.Stream.write = written  # type: ignore[method-assign]
     try:
-        return (await loop.run(sitting, journal, [watcher])).exit_code, sent_ns[0]
+        return (await loop.run(sitting, journal, [watcher])).exit_code, sent
     finally:
         session.AgentSession.send = send  # type: ignore[method-assign]
+        dial.Stream.write = write  # type: ignore[method-assign]
 
 
 def model_cost(events: Sequence[Stamped]) -> tuple[float, float]:
@@ -208,16 +236,17 @@ def measure(count: int, seconds: int) -> Figures:
             )
             watcher = Watcher()
             with Journal(directory.path) as journal:
-                exit_code, sent_ns = asyncio.run(_run(sitting, journal, watcher))
-        return _figures(count, exit_code, sent_ns, watcher, told)
+                exit_code, sent = asyncio.run(_run(sitting, journal, watcher, count))
+        return _figures(count, exit_code, sent, watcher, told)
 
 
-def _figures(count: int, exit_code: int, sent_ns: int, watcher: Watcher, told: dict[str, dict[str, int]]) -> Figures:
+def _figures(count: int, exit_code: int, sent: Sent, watcher: Watcher, told: dict[str, dict[str, int]]) -> Figures:
     began = np.array([said["began_ns"] for said in told.values()], dtype=np.int64)
     given = np.array([said["given_ns"] for said in told.values()], dtype=np.int64)
     # The same T0 for all, each by its estimate of that agent's clock: the estimates' middle is what was meant.
-    t0 = np.median([said["t0_ns"] for said in told.values()]) if told else 0.0
-    skews_ms = np.abs(began - t0) / 1e6 if told else np.zeros(1)
+    t0s = np.array([said["t0_ns"] for said in told.values()], dtype=np.int64)
+    t0 = np.median(t0s) if told else 0.0
+    skews_ms, errors_ms = (np.abs(began - t0) / 1e6, np.abs(t0s - t0) / 1e6) if told else (np.zeros(1), np.zeros(1))
     (first_s, first_cpu), (last_s, last_cpu) = (watcher.cpu[0], watcher.cpu[-1]) if watcher.cpu else ((0, 0), (1, 0))
     model, ticks = model_cost(watcher.events)
     p50, p99 = np.percentile(skews_ms, [50, 99])
@@ -225,7 +254,11 @@ def _figures(count: int, exit_code: int, sent_ns: int, watcher: Watcher, told: d
         agents=count,
         exit_code=exit_code,
         connect_s=watcher.connected_s,
-        dispatch_s=float(given.max() - sent_ns) / 1e9 if told else float("nan"),
+        written_s=(sent.last_ns - sent.first_ns) / 1e9,
+        written_cpu_s=sent.cpu_s,
+        dispatch_s=float(given.max() - sent.first_ns) / 1e9 if told else float("nan"),
+        t0_p50_ms=float(np.percentile(errors_ms, 50)),
+        t0_p99_ms=float(np.percentile(errors_ms, 99)),
         skew_p50_ms=float(p50),
         skew_p99_ms=float(p99),
         cpu_fraction=(last_cpu - first_cpu) / max(1e-9, last_s - first_s),
@@ -249,15 +282,18 @@ def main() -> None:
         print(json.dumps(asdict(measure(chosen.agents[0], chosen.seconds))))
         return
     lines = []
-    print("agents  connect s  dispatch s  skew p50/p99 ms  CPU, core  RSS, MB  model, core  host ticks/s  exit code")
+    print(
+        "agents  connect s  written s  of CPU s  at agent s  T0 p50/p99 ms  begun p50/p99 ms  CPU  RSS, MB  model  ticks/s  exit code"
+    )
     for count in chosen.agents:
         argv = [sys.executable, __file__, "--one", "--agents", str(count), "--seconds", str(chosen.seconds)]
         line = json.loads(subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout)
         lines.append(line)
         print(
-            f"{count:6} {line['connect_s']:10.2f} {line['dispatch_s']:11.3f} {line['skew_p50_ms']:8.2f} /"
-            f"{line['skew_p99_ms']:6.2f} {line['cpu_fraction']:10.1%} {line['rss_bytes'] / 1e6:8.0f}"
-            f" {line['model_fraction']:12.2%} {line['host_ticks_per_s']:13.0f} {line['exit_code']:10}",
+            f"{count:6} {line['connect_s']:10.2f} {line['written_s']:10.3f} {line['written_cpu_s']:9.3f} {line['dispatch_s']:11.3f}"
+            f" {line['t0_p50_ms']:7.2f}/{line['t0_p99_ms']:6.2f} {line['skew_p50_ms']:9.2f}/{line['skew_p99_ms']:7.2f}"
+            f" {line['cpu_fraction']:6.1%} {line['rss_bytes'] / 1e6:5.0f} {line['model_fraction']:8.2%}"
+            f" {line['host_ticks_per_s']:6.0f} {line['exit_code']:6}",
             flush=True,
         )
         for note in line["notes"][:6]:

@@ -66,7 +66,11 @@ async def run_capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
         context.sample(CaptureSample(capture=spec.capture.name, at_ns=time.monotonic_ns(), readings=readings))
         sent += 1
         left_s = (start_ns + sent * SECOND_NS - time.monotonic_ns()) / 1e9
-        await asyncio.wait({finished}, timeout=max(0.0, left_s))
+        try:
+            await asyncio.wait({finished}, timeout=max(0.0, left_s))
+        except asyncio.CancelledError:
+            finished.cancel()
+            raise
     return CaptureResult(capture=spec.capture.name, samples=sent)
 
 

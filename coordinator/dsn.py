@@ -79,6 +79,11 @@ def filled(system: System, values: Mapping[str, str]) -> str:
     return _REFERENCE.sub(put, dsn)
 
 
+def secret_variables(plan: Plan) -> frozenset[str]:
+    """The variables of the environment that hold secrets of a plan."""
+    return frozenset(secret.reference for secret in plan.secrets if secret.kind == "env")
+
+
 def read_secret(secret: Secret, environment: Mapping[str, str]) -> str:
     """The value of a secret. SecretMissing when it is not set, not there, or readable by others."""
     where = f"{secret.where} secret {secret.name}"

@@ -18,7 +18,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from proveout.coordinator.pki import Authority, Credentials
@@ -40,10 +40,14 @@ class LocalAgentError(ProveoutError):
 class LocalFabric:
     """The local agents of one run. `command` starts an agent; the arguments that it needs are added.
 
-    `policy` is the file that says what they may change on this machine; without one they change nothing.
+    `policy` is the file that says what they may change on this machine; without one they change nothing. `hidden` are variables
+    of the environment that they do not get: those that hold secrets, which agents are told in tasks and workers on their pipes.
     """
 
-    def __init__(self, command: Sequence[str] = COMMAND, policy: Path | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str] = COMMAND, policy: Path | None = None, hidden: Collection[str] = ()
+    ) -> None:
+        self._hidden = frozenset(hidden)
         self._policy = policy
         self._command = tuple(command)
         self._authority = Authority.create()
@@ -96,6 +100,7 @@ class LocalFabric:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stream,
                 start_new_session=True,
+                env={name: value for name, value in os.environ.items() if name not in self._hidden},
             )
         self._children.append(child)
         return await _ready(child, host, log)

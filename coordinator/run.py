@@ -18,6 +18,7 @@ from typing import Any, cast
 from proveout.coordinator import samples, scheduler
 from proveout.coordinator.auditing import Record
 from proveout.coordinator.dial import AgentUnreachable
+from proveout.coordinator.dsn import secret_variables
 from proveout.coordinator.eventcodec import plan_data
 from proveout.coordinator.exchange import (
     AgentGone,
@@ -114,7 +115,11 @@ class _Loop:
         self._record = Record(sitting.directory.path, self._break)
         self._judgement = PlanJudgement(sitting.plan)
         self._inbox: asyncio.Queue[SessionEvent | Input] = asyncio.Queue()
-        self._fabric = LocalFabric(policy=sitting.policy) if any(host.is_local for host in self._plan.hosts) else None
+        self._fabric = (
+            LocalFabric(policy=sitting.policy, hidden=secret_variables(sitting.plan))
+            if any(host.is_local for host in self._plan.hosts)
+            else None
+        )
         self._sessions: dict[str, AgentSession] = {}
         self._boots: dict[str, str] = {}
         self._jobs: set[asyncio.Task[None]] = set()

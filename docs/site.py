@@ -25,13 +25,20 @@ _ITEM = re.compile(r"(-|\d+\.) ")
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Complete the navigation."""
-    for section in config.nav or ():
+    nav = config.nav or []
+    for section in nav:
         for title, pages in section.items():
             if title in FOLDERS:
-                there = sorted((ROOT / "docs" / FOLDERS[title]).glob("*.md"))
-                names = [f"{FOLDERS[title]}/{page.name}" for page in there]
-                pages += [name for name in names if name not in pages]
+                pages += [name for name in _pages(FOLDERS[title]) if name not in pages]
+    known = str(nav)
+    others = [page for page in _pages("") if page not in known]
+    config.nav = [*nav, {"Further": others}] if others else nav
     return config
+
+
+def _pages(folder: str) -> list[str]:
+    docs = ROOT / "docs"
+    return [str(page.relative_to(docs)) for page in sorted((docs / folder).glob("*.md"))]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -36,6 +36,8 @@ class PlanCard:
     seconds: float = 0.0
     iterations: int = 0
     remote: bool = False
+    tunes_here: bool = False
+    """Whether it changes settings of this machine, which its owner's policy must allow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +166,7 @@ class Start:
     overrides: Mapping[str, str] = field(default_factory=dict)
     inventory: str = ""
     pki: str = ""
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

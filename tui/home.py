@@ -79,6 +79,7 @@ class HomeApp(App[Choice | None]):
         super().__init__(ansi_color=terminal_colours(os.environ))
         self.debounce_s = debounce_s
         self.desk, self.view, self.place = desk, view or HomeView(), place or Place()
+        self._back = {"plans": self.place.plan, "runs": self.place.run}
         self._stale = True
 
     def on_mount(self) -> None:
@@ -90,12 +91,7 @@ class HomeApp(App[Choice | None]):
         self.run_worker(survey.plans(self.desk, self, self.view.plan_stamps), name="plans", group="plans")
         self.run_worker(survey.runs(self.desk, self, self.view.run_stamps), name="runs", group="runs")
         self.set_interval(1.0 / FRAMES_PER_S, self.draw)
-        self.call_after_refresh(self._back)
-
-    def _back(self) -> None:
-        self.draw()
-        for name, key in (("plans", self.place.plan), ("runs", self.place.run)):
-            self._of_home.go(name, key)
+        self.call_after_refresh(self.draw)
 
     def _now(self, view: HomeView) -> None:
         self._stale = self._stale or view != self.view
@@ -122,6 +118,13 @@ class HomeApp(App[Choice | None]):
         if self._stale and self._of_home.is_mounted:
             self._stale = False
             self._of_home.show(self.view)
+            self._go_back()
+
+    def _go_back(self) -> None:
+        """Put the cursors on the rows where they were, as soon as these are there."""
+        for name, known in (("plans", self.view.plans), ("runs", self.view.runs)):
+            if self._back.get(name) in known:
+                self._of_home.go(name, self._back.pop(name))
 
     async def on_wanted(self, message: Wanted) -> None:
         """What a key on a row asks for."""
@@ -156,6 +159,7 @@ class HomeApp(App[Choice | None]):
                 self.notify(f"{model.REFERENCE} is the reference; c on another run compares the two.")
             self.draw()
             return
+        self.clear_notifications()
         self.push_screen(ComparedScreen(self.desk, reference, path))
 
     def _resume(self, path: str) -> None:

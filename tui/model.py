@@ -120,6 +120,11 @@ class HostView:
     readings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
+def is_silent(host: HostView, beat_s: float) -> bool:
+    """Whether an agent that is up has missed a beat, or has no connection just now."""
+    return not host.connected or (beat_s > 0.0 and host.silent_s > 2.0 * beat_s)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
     """The whole run as it stands. `now_unix_s` is the newest event's time.

@@ -25,6 +25,11 @@ class Databases:
     def __init__(self, endpoints: Iterable[Endpoint] = ()) -> None:
         self._endpoints = {endpoint.system: endpoint for endpoint in endpoints}
 
+    def is_of_the_run(self, system: str) -> bool:
+        """Whether the run has started it: its data, and what was set in it, are the run's own."""
+        endpoint = self._endpoints.get(system)
+        return endpoint is not None and endpoint.provisioned
+
     def rows(self, system: str, statement: str) -> Rows:
         """The rows of a query, values as text. TaskFault in the database's own words."""
         with self._cursor(system) as cursor:

@@ -31,7 +31,8 @@ CREATE TABLE IF NOT EXISTS change (
   change TEXT NOT NULL, original TEXT NOT NULL, residue TEXT NOT NULL DEFAULT '',
   done INTEGER NOT NULL DEFAULT 0
 );
-CREATE TABLE IF NOT EXISTS endpoint (system TEXT PRIMARY KEY, engine TEXT NOT NULL, dsn TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS endpoint (system TEXT PRIMARY KEY, engine TEXT NOT NULL, dsn TEXT NOT NULL, provisioned INTEGER NOT NULL)
+  WITHOUT ROWID;
 """
 
 
@@ -88,15 +89,18 @@ class UndoJournal:
         """How to reach the systems that are tuned, for an agent that has to undo it after a crash."""
         db = self._open()
         with db:
-            rows = [(one.system, one.engine, one.dsn) for one in endpoints]
-            db.executemany("INSERT OR REPLACE INTO endpoint VALUES (?, ?, ?)", rows)
+            rows = [(one.system, one.engine, one.dsn, one.provisioned) for one in endpoints]
+            db.executemany("INSERT OR REPLACE INTO endpoint VALUES (?, ?, ?, ?)", rows)
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         """What `remember` was told."""
         if not self.is_there:
             return ()
-        rows = self._open().execute("SELECT system, engine, dsn FROM endpoint").fetchall()
-        return tuple(Endpoint(system=system, engine=engine, dsn=dsn) for system, engine, dsn in rows)
+        rows = self._open().execute("SELECT system, engine, dsn, provisioned FROM endpoint").fetchall()
+        return tuple(
+            Endpoint(system=system, engine=engine, dsn=dsn, provisioned=bool(provisioned))
+            for system, engine, dsn, provisioned in rows
+        )
 
     def mark(self) -> int:
         """What `outstanding(after=…)` takes to give only what is noted from now on."""

@@ -137,7 +137,7 @@ def _words(unit: UnitFact) -> set[str]:
     return {"active" if unit.active else "inactive", "enabled" if unit.enabled else "disabled"}
 
 
-def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:
+def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR0911 - one per way it can go
     """(outcome, what to tell) of undoing a change."""
     try:
         found = compare(host, entry)
@@ -148,6 +148,8 @@ def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:
         _undone(host, entry)
         after = compare(host, entry)
     except TaskFault as fault:
+        if fault.code == "unreachable" and host.databases.is_of_the_run(entry.system):
+            return "reverted", f"{entry.system} is down, and what was set in it goes with the run's data"
         return "residue", f"{_subject(entry)} could not be undone: {fault.what}"
     except Exception as error:  # noqa: BLE001 - the others must be undone whatever is wrong with this one
         return "residue", f"{_subject(entry)} could not be undone: {type(error).__name__}: {error}"

@@ -21,7 +21,9 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 _API = ("Chart", "Run", "open_run")
 
 
-def __getattr__(name: str) -> Any:
-    if name in _API:
-        return getattr(importlib.import_module("proveout.api"), name)
-    raise AttributeError(f"module 'proveout' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
+
+    def __getattr__(name: str) -> Any:
+        if name in _API:
+            return getattr(importlib.import_module("proveout.api"), name)
+        raise AttributeError(f"module 'proveout' has no attribute {name!r}")

@@ -178,7 +178,7 @@ class Run:
             raise NotThere("SQL needs duckdb", way_out="Install it with: pip install 'proveout[notebook]'") from None
         connection = duckdb.connect()
         for name, table in self._tables():
-            if f"{name}" in query:
+            if name in query:
                 connection.register(name, table())
         return connection.sql(query)
 

@@ -161,7 +161,7 @@ def test_what_is_not_there_is_said_with_what_is(run: api.Run, tmp_path: Path) ->
     with pytest.raises(ProveoutError, match="there is no run"):
         api.open_run(runs_dir=tmp_path)
     with pytest.raises(AttributeError, match="no attribute 'open'"):
-        _ = proveout.open
+        _ = proveout.open  # type: ignore[attr-defined]
 
 
 def test_samples_are_on_the_run_s_time(run: api.Run) -> None:

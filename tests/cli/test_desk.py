@@ -119,7 +119,7 @@ def test_a_plan_says_what_it_would_do_or_what_is_wrong(tmp_path: Path) -> None:
     assert wrong.state == "wrong"
     assert "bad.yaml:3:1: unknown key `stagez`" in wrong.lines
     lab = here.plan(str(ROOT / "plans" / "hlr-cache-lab.yaml"), {}, "")
-    assert lab.remote
+    assert (lab.remote, lab.tunes_here, card.tunes_here) == (True, False, False)
     gone = here.plan(str(tmp_path / "gone.yaml"), {}, "/no/inventory.yaml")
     assert gone.state == "wrong"
     with pytest.raises(PlanError):
@@ -168,9 +168,11 @@ def test_two_runs_are_compared_or_refused_as_the_command_does(tmp_path: Path) ->
 
 
 def test_a_choice_is_a_command_line(tmp_path: Path) -> None:
-    start = Start(plan="/p/-x.yaml", overrides={"a": "1, 2", "b": "x=y"}, inventory="/i.yaml", pki="/pki")
+    start = Start(
+        plan="/p/-x.yaml", overrides={"a": "1, 2", "b": "x=y"}, inventory="/i.yaml", pki="/pki", policy="/p.yaml"
+    )
     found = ["run", "/p/-x.yaml", "-p", "a=1, 2", "-p", "b=x=y", "--runs-dir", str(tmp_path)]
-    assert words(start, tmp_path) == [*found, "--inventory", "/i.yaml", "--pki", "/pki"]
+    assert words(start, tmp_path) == [*found, "--inventory", "/i.yaml", "--pki", "/pki", "--policy", "/p.yaml"]
     assert words(Resume(run="/r/a"), tmp_path) == ["resume", "/r/a", "--runs-dir", str(tmp_path)]
 
 

@@ -309,11 +309,13 @@ async def test_one_who_says_nothing_or_too_much_is_hung_up_on(monkeypatch: pytes
             for request in (b"GET /metr", b"x" * (server.REQUEST_BYTES_MAX * 3)):
                 with contextlib.suppress(ConnectionError):  # a reset is a way to hang up
                     assert await ask(place, request) == ("", b"")
+            monkeypatch.setattr(server, "PATIENCE_S", 60.0)
             assert (await ask(place))[0].startswith("http/1.1 200")
 
 
 async def test_more_than_a_few_at_once_are_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(server, "PATIENCE_S", 60.0)
     with server.bound("0") as place:
         assert place is not None
         async with server.serving(place):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -60,12 +61,19 @@ def agents() -> list[str]:
 
 
 async def test_a_run_tells_its_listeners_what_it_journals(tmp_path: Path) -> None:
-    sitting, _ = arrange(tmp_path, PAUSE)
+    sitting = replace(arrange(tmp_path, PAUSE)[0], beat_s=0.1)
     heard: list[events.Stamped] = []
     with Journal(sitting.directory.path) as journal:
         ended = await run(sitting, journal, [heard.append])
     assert (ended.status, ended.exit_code) == ("finished", 0)
     assert tuple(s for s in heard if not isinstance(s.event, events.LIVE_EVENTS)) == read(sitting.directory.path)
+    standing = [s.event for s in heard if isinstance(s.event, events.AgentsTick)]
+    assert {(tick.beat_s, tick.lease_s) for tick in standing} == {(0.1, sitting.lease_s)}
+    (line,) = standing[0].agents
+    assert line.host == "box"
+    assert line.connected
+    assert 0.0 <= line.silent_s < sitting.lease_s
+    assert line.uncertainty_ns > 0
     assert not agents()
 
 
@@ -98,9 +106,12 @@ async def test_a_bug_is_raised_after_everything_was_stopped(tmp_path: Path, monk
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(samples, "summarise", broken)
+    heard: list[events.Event] = []
     with Journal(sitting.directory.path) as journal, pytest.raises(ZeroDivisionError, match="a bug"):
-        await asyncio.wait_for(run(sitting, journal, []), 90)
+        await asyncio.wait_for(run(sitting, journal, [lambda stamped: heard.append(stamped.event)]), 90)
     assert not agents()
+    moved = [event for event in heard if isinstance(event, events.TransactionsTick)]
+    assert any(line.ok for tick in moved for line in tick.transactions), "what the load did was shown while it ran"
     ended = read(sitting.directory.path)[-1].event
     assert isinstance(ended, events.RunFinished)
     assert ended.exit_code == 4

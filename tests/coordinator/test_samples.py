@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
+from pathlib import Path
 
+import pyarrow.parquet as pq
+import pytest
+
+from proveout.coordinator import samples
 from proveout.coordinator.keeping import Captured, Seconds
 from proveout.coordinator.samples import Gathering, merged_tick
 from proveout.proto import histogram
@@ -29,18 +34,18 @@ def gathering(*loads: str) -> Gathering:
     return Gathering(id=IDENTITY, hosts={**{key: key for key in loads}, "os/a": "a"}, names={"os/a": "host"})
 
 
-def told(gathered: Gathering, key: str, number: int, sequence: int) -> list[int]:
+def tell(gathered: Gathering, key: str, number: int, sequence: int) -> list[int]:
     gathered.add(Sample(key=key, sequence=sequence, sample=second(number)))
     return [parts[0].second for parts in gathered.whole_seconds()]
 
 
 def test_samples_come_out_as_they_went_in() -> None:
-    samples = [captured(0), captured(1, metrics=5), captured(2)]
+    told = [captured(0), captured(1, metrics=5), captured(2)]
     kept, seconds = Captured(), Seconds()
-    for number, sample in enumerate(samples):
+    for number, sample in enumerate(told):
         kept.append(sample)
         seconds.append(second(number))
-    assert (list(kept), len(kept), kept[-1], kept[:2]) == (samples, 3, samples[2], samples[:2])
+    assert (list(kept), len(kept), kept[-1], kept[:2]) == (told, 3, told[2], told[:2])
     assert (list(seconds), len(seconds), seconds[1]) == ([second(0), second(1), second(2)], 3, second(1))
     assert seconds[1:] == [second(1), second(2)]
 
@@ -59,19 +64,40 @@ def test_an_hour_of_fifty_metrics_takes_little_memory_and_nothing_for_the_garbag
 
 def test_a_second_is_given_out_once_when_every_load_has_told_it() -> None:
     gathered = gathering("load/a", "load/b")
-    assert told(gathered, "load/a", 0, 1) == []
-    assert told(gathered, "load/a", 1, 2) == []
-    assert told(gathered, "load/b", 0, 1) == [0]
-    assert told(gathered, "load/b", 1, 2) == [1]
+    assert tell(gathered, "load/a", 0, 1) == []
+    assert tell(gathered, "load/a", 1, 2) == []
+    assert tell(gathered, "load/b", 0, 1) == [0]
+    assert tell(gathered, "load/b", 1, 2) == [1]
     assert list(gathered.whole_seconds()) == []
 
 
 def test_a_second_that_one_load_never_tells_does_not_hold_up_the_others() -> None:
     gathered = gathering("load/a", "load/b")
-    given = [told(gathered, "load/a", number, number + 1) for number in range(3)]
-    given.append(told(gathered, "load/b", 2, 3))  # 0 and 1 were lost on the way
+    given = [tell(gathered, "load/a", number, number + 1) for number in range(3)]
+    given.append(tell(gathered, "load/b", 2, 3))  # 0 and 1 were lost on the way
     assert given == [[], [], [], [0, 1, 2]]
     assert gathered.gaps == {"load/b": 2}
+
+
+def test_more_rows_than_are_written_at_once_are_all_in_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples, "ROWS_AT_ONCE", 4)
+    gathered = gathering("load/a")
+    for number in range(5):
+        gathered.add(Sample(key="load/a", sequence=number + 1, sample=second(number, ok=number)))  # the first is empty
+        gathered.add(Sample(key="os/a", sequence=number + 1, sample=captured(number)))
+    samples.write(gathered, tmp_path)
+    captures = pq.read_table(tmp_path / "base-2-1-1.captures.parquet").to_pylist()
+    assert [(row["host_ns"] // 10**9, row["metric"]) for row in captures] == [
+        (number, f"m{one}") for number in range(5) for one in range(3)
+    ]
+    load = pq.read_table(tmp_path / "base-2-1-1.load.parquet").to_pylist()
+    assert [(row["second"], row["ok"], sum(row["response_counts"])) for row in load] == [(n, n, n) for n in range(5)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "base-2-1-1.captures.parquet",
+        "base-2-1-1.load.parquet",
+    ]
 
 
 def test_captures_alone_give_no_seconds() -> None:

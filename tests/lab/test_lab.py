@@ -89,12 +89,15 @@ def run(place: Place, *more: str) -> tuple[dict[str, Any], str]:
 @needs_a_lab
 @pytest.mark.slow
 def test_a_run_across_hosts_whose_clocks_are_months_apart(place: Place) -> None:
-    said, _ = run(place)
+    said, told = run(place)
     assert set(said["agents"]) == {"db1", "cache1", "storage1", "client1", "client2"}
     assert {verdict["outcome"] for verdict in said["verdicts"]} == {"PASS"}
     (iteration,) = said["stages"][1]["iterations"]
     findings = {finding["check"]: finding for finding in iteration["findings"]}
     assert findings["start-skew"]["ok"], findings["start-skew"]
+    for client in ("client1", "client2"):  # the namespaces' own settings
+        assert f"{client}: tuning room for connections: applied" in told
+        assert f"{client}: tuning room for connections: reverted" in told
 
 
 @needs_a_lab

@@ -124,6 +124,7 @@ def test_wrong_parameters_are_collection_errors(project: pytest.Pytester, words:
     result.stdout.fnmatch_lines([said])
 
 
+@pytest.mark.slow
 def test_the_plan_is_run_once_and_every_verdict_is_an_outcome(project: pytest.Pytester) -> None:
     result = project.runpytest_inprocess(
         "plans/tiny.yaml", "test_ordinary.py", "-rs", "--proveout-param=people=200", "--proveout-runs-dir=found",

@@ -88,6 +88,14 @@ async def test_numbers_open_panes_and_brackets_go_on_to_the_next() -> None:
         assert app.screen.query_one(ContentSwitcher).current == "live"
 
 
+async def test_the_mouse_opens_panes() -> None:
+    app = RunApp(histories.Still(histories.climbing()))
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.click("Tab#hosts")
+        await pilot.pause()
+        assert app.screen.query_one(ContentSwitcher).current == "hosts"
+
+
 async def test_the_plan_makes_room() -> None:
     app = RunApp(histories.Still(histories.climbing()))
     async with app.run_test(size=SMALL) as pilot:

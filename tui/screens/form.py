@@ -44,6 +44,7 @@ def command(plan: str, choice: Start) -> str:
     words = ["proveout", "run", plan, *(w for name, text in choice.overrides.items() for w in ("-p", f"{name}={text}"))]
     words += ["-i", choice.inventory] if choice.inventory else []
     words += ["--pki", choice.pki] if choice.pki else []
+    words += ["--policy", choice.policy] if choice.policy else []
     return shlex.join(words)
 
 
@@ -145,6 +146,7 @@ class FormScreen(Screen[Start | None]):
             for name, said in (
                 ("inventory", "a file that supplies or replaces the topology; empty for the plan's own"),
                 ("pki", "the directory with the coordinator's certificate, for agents that run already"),
+                ("policy", "a file of this machine's owner that says what the plan may change here"),
             ):
                 with Vertical(id=f"{name}-asked", classes="file"):
                     with Horizontal():
@@ -164,15 +166,24 @@ class FormScreen(Screen[Start | None]):
 
     def on_mount(self) -> None:
         """The first field has the keys."""
-        self.query_one("#pki-asked").display = self.card.remote
+        self._ask_for_files()
         first = self.query("#fields Input, #fields Select").first()
         first.focus()
         self._check()
 
+    def _ask_for_files(self) -> None:
+        """Only for those that the plan, as it is now, has a use for."""
+        self.query_one("#pki-asked").display = self.card.remote
+        self.query_one("#policy-asked").display = self.card.tunes_here
+
     def choice(self) -> Start:
         """What stands in the fields."""
         return Start(
-            plan=self._plan.path, overrides=self._overrides(), inventory=self._file("inventory"), pki=self._pki()
+            plan=self._plan.path,
+            overrides=self._overrides(),
+            inventory=self._file("inventory"),
+            pki=self._file("pki") if self.card.remote else "",
+            policy=self._file("policy") if self.card.tunes_here else "",
         )
 
     def _overrides(self) -> Mapping[str, str]:
@@ -181,9 +192,6 @@ class FormScreen(Screen[Start | None]):
     def _file(self, name: str) -> str:
         text = self.query_one(f"#{name}", Input).value.strip()
         return os.path.expanduser(text)  # noqa: PTH111 - "" stays ""
-
-    def _pki(self) -> str:
-        return self._file("pki") if self.card.remote else ""
 
     def on_asked_answered(self) -> None:
         """Compile the plan with it, when nothing else is typed for a moment."""
@@ -220,7 +228,7 @@ class FormScreen(Screen[Start | None]):
         self._tell(Text("… being checked", style="dim"), fine=False)
         await asyncio.sleep(0.0 if start else self._debounce_s)
         self.card = await asyncio.to_thread(self._desk.plan, choice.plan, choice.overrides, choice.inventory)
-        self.query_one("#pki-asked").display = self.card.remote
+        self._ask_for_files()
         fine = self.card.state == "fine"
         self._tell(self._said(), fine=fine)
         if fine and start:

@@ -43,6 +43,7 @@ class Listing(DataTable[Text]):
             for key, cells in rows.items():
                 self._change(key, self._shown[key], cells)
         self._shown = dict(rows)
+        self._fit()
 
     def go(self, key: str) -> None:
         """Put the cursor on a row; nothing when it is not there."""
@@ -56,6 +57,12 @@ class Listing(DataTable[Text]):
             self.add_row(*cells, key=key)
         if here in rows:
             self.move_cursor(row=list(rows).index(here), animate=False)
+
+    def _fit(self) -> None:
+        """As wide as the widest cell: said here, for the table measures at its leisure, and what is seen before is cut off."""
+        for index, column in enumerate(self.ordered_columns):
+            widest = max((cells[index].cell_len for cells in self._shown.values()), default=0)
+            column.auto_width, column.width = False, max(column.label.cell_len, widest)
 
     def _change(self, key: str, before: Cells, cells: Cells) -> None:
         for name, old, new in zip(self._head, before, cells, strict=True):

@@ -13,7 +13,7 @@ from rich.text import Text
 from textual.widgets import DataTable
 
 from proveout.proto.events import IterationId, TransactionLine, WaitLine
-from proveout.tui.model import HostView, RunView
+from proveout.tui.model import HostView, RunView, is_silent
 from proveout.tui.text import latency, number, percent, safe, sizes
 
 Row: TypeAlias = tuple[str, ...]
@@ -107,7 +107,7 @@ def lease(host: HostView, lease_s: float, beat_s: float) -> str:
         return "· not yet"
     if not host.connected:
         return f"! dialling again, lease ends in {max(lease_s - host.silent_s, 0.0):.0f} s"
-    if lease_s and host.silent_s > 2.0 * beat_s:
+    if is_silent(host, beat_s):
         return f"! silent {host.silent_s:.0f} s of {lease_s:.0f}"
     return "✓ up, has lease" if lease_s else "✓ up"
 

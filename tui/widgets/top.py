@@ -11,7 +11,7 @@ from rich.text import Text
 from textual.widgets import Static
 
 from proveout.proto.events import IterationStarted
-from proveout.tui.model import RunView
+from proveout.tui.model import RunView, is_silent
 from proveout.tui.text import bar, clock, number, safe
 
 STATES = {
@@ -99,6 +99,12 @@ def alert(view: RunView) -> Text | None:
     parts = [f"host {safe(host.name)} LOST: {safe(host.lost)}" for host in view.hosts.values() if host.lost]
     if len(parts) > 3:
         parts = [f"{len(parts)} hosts LOST, first {parts[0]}"]
+    up = [host for host in view.hosts.values() if host.up and view.ended is None]
+    silent = [host for host in up if is_silent(host, view.beat_s)]
+    if silent:
+        most = max(silent, key=lambda host: host.silent_s)
+        more = f" ({len(silent)} in all)" if len(silent) > 1 else ""
+        parts.append(f"host {safe(most.name)} silent for {most.silent_s:.0f} s, lost after {view.lease_s:.0f} s{more}")
     bad = [line for line in view.log if line.iteration and line.level != "info"]
     if bad:
         more = f" ({len(bad)} in all)" if len(bad) > 1 else ""

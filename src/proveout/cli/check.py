@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from proveout.cli import complete
 from proveout.cli.options import Inventory, Overrides, parse_overrides
 
 EPILOG = """Examples:
@@ -22,7 +23,9 @@ EPILOG = """Examples:
 
 
 def check(
-    plans: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files.")],
+    plans: Annotated[
+        list[Path], typer.Argument(metavar="PLAN...", help="Plan files.", autocompletion=complete.plan_files)
+    ],
     *,
     parameters: Overrides = None,
     inventory: Inventory = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from proveout.cli import complete
 from proveout.cli.options import Annotations, AnnotationsOption
 
 if TYPE_CHECKING:
@@ -29,7 +30,11 @@ EPILOG = """Examples:
 def compare(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN RUN...", help="Runs: names, directories or `latest`; the first is the reference."),
+        typer.Argument(
+            metavar="RUN RUN...",
+            help="Runs: names, directories or `latest`; the first is the reference.",
+            autocompletion=complete.runs,
+        ),
     ],
     *,
     allow: Annotated[

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from proveout.coordinator.facts import Facts
     from proveout.coordinator.results import RunResults
     from proveout.dsl.describe import Timetable
+    from proveout.dsl.plan import Plan
 
 SUFFIXES = (".yaml", ".yml")
 HEAD_BYTES = 64 * 1024
@@ -92,6 +93,7 @@ class LocalDesk:
             seconds=table.seconds,
             iterations=sum(stage.iterations for stage in table.stages),
             remote=any(not host.is_local for host in plan.hosts),
+            tunes_here=tunes_here(plan),
         )
 
     def form(self, path: str) -> shown.Form:
@@ -158,6 +160,15 @@ class LocalDesk:
         return shown.Comparison(
             reference=names[0], other=names[1], differences=differing, notes=found.notes, heads=heads, parts=parts
         )
+
+
+def tunes_here(plan: Plan) -> bool:
+    """Whether a plan changes settings of a machine whose agent is started here."""
+    from proveout.dsl.plan import Tune
+
+    local = {host.name for host in plan.hosts if host.is_local}
+    tunings = (*plan.tunings, *(one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings))
+    return any(local & set(one.hosts) for one in tunings)
 
 
 def _run_card(directory: Path, facts: Facts, began: float, seconds: float, *, driven: bool) -> shown.RunCard:

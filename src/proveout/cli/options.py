@@ -8,13 +8,29 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-PlanFile: TypeAlias = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")]
+from proveout.cli import complete
+
+PlanFile: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="PLAN", help="A plan file.", autocompletion=complete.plan_files)
+]
 Overrides: TypeAlias = Annotated[
-    list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="Give a parameter of the plan another value.")
+    list[str] | None,
+    typer.Option(
+        "-p",
+        metavar="NAME=VALUE",
+        help="Give a parameter of the plan another value.",
+        autocompletion=complete.parameters,
+    ),
 ]
 Inventory: TypeAlias = Annotated[
     Path | None,
-    typer.Option("-i", "--inventory", metavar="FILE", help="A file that supplies or replaces the topology."),
+    typer.Option(
+        "-i",
+        "--inventory",
+        metavar="FILE",
+        help="A file that supplies or replaces the topology.",
+        autocompletion=complete.plan_files,
+    ),
 ]
 
 

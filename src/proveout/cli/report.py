@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from proveout.cli import complete
 from proveout.dsl.errors import ProveoutError
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ class ReportUnwritable(ProveoutError):
 
 
 def report(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, its directory, or `latest`.")],
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A run's name, its directory, or `latest`.", autocompletion=complete.runs),
+    ],
     *,
     runs_dir: Annotated[
         Path | None, typer.Option(help="Where run directories are [default: $PROVEOUT_RUNS_DIR, or ./runs].")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from proveout.cli import complete
 from proveout.cli.options import Annotations, AnnotationsOption, CodeQuality, GitlabMetrics, MetricsAddress
 from proveout.cli.screened import TellFd
 
@@ -20,7 +21,12 @@ EPILOG = """Examples:
 
 
 def resume(
-    run: Annotated[str, typer.Argument(help="A run's name or directory, or `latest`.", show_default=False)],
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="A run's name or directory, or `latest`.", show_default=False, autocompletion=complete.runs
+        ),
+    ],
     *,
     headless: Annotated[bool, typer.Option("--headless", help="Plain lines, no screen.")] = False,
     runs_dir: Annotated[
@@ -59,6 +65,7 @@ def resume(
         pki_dir = found.command.pki or os.environ.get(sitting.PKI_VARIABLE)
         external = external_endpoints(found.plan, os.environ)
         credentials = sitting.remote_credentials(found.plan, pki_dir)
+        sitting.make_room(found.plan)
         arranged = sitting.arrange(found.plan, directory, found.command, external, credentials, crashed=found.crashed)
         screened.tell(tell_fd, directory.path)
         show = sitting.printer(headless=headless, earlier=found.events)

@@ -80,6 +80,7 @@ def run(
     checked = sitting.check_outputs(outputs)
     pki_dir = str(pki) if pki is not None else os.environ.get(sitting.PKI_VARIABLE)
     credentials = sitting.remote_credentials(compiled, pki_dir)
+    sitting.make_room(compiled)
     external = external_endpoints(compiled, os.environ)
     command = store.Command(
         plan=str(plan.absolute()),

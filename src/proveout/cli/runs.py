@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from proveout.cli import complete
+
 if TYPE_CHECKING:
     from proveout.coordinator.store import RunDirectory
 
@@ -30,7 +32,11 @@ def runs(
     ] = None,
     environment: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Show instead what a run (a name, a directory or `latest`) was measured in."),
+        typer.Option(
+            metavar="RUN",
+            help="Show instead what a run (a name, a directory or `latest`) was measured in.",
+            autocompletion=complete.runs,
+        ),
     ] = None,
 ) -> None:
     """List the runs, newest first: what was run, when, how it ended, what the verdicts were."""

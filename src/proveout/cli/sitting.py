@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -45,6 +46,32 @@ class CertificatesMissing(ProveoutError):
     """The plan has agents that run already, and the command line does not say where the certificates are."""
 
     exit_code = 2
+
+
+class TooManyAgents(ProveoutError):
+    """More agents than this process may have connections."""
+
+    exit_code = 2
+
+
+def make_room(plan: Plan) -> None:
+    """Let this process open as many files as the plan's agents need. TooManyAgents when the shell's hard limit is below that."""
+    needed = files_needed(len(plan.hosts))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY in {soft, hard} or needed <= soft:
+        return
+    if needed > hard:
+        raise TooManyAgents(
+            f"{len(plan.hosts)} agents need {needed} open files, and this shell allows {hard}",
+            where=plan.name,
+            way_out="Raise the limit: ulimit -Hn as root, LimitNOFILE= of a systemd unit.",
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def files_needed(agents: int) -> int:
+    """Open files of a coordinator: a connection to each agent, a few while it is dialled, and its own."""
+    return 256 + 4 * agents
 
 
 def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from proveout.cli import complete
 from proveout.dsl.errors import ProveoutError
 
 if TYPE_CHECKING:
@@ -34,7 +35,11 @@ SPEED = 10.0
 def tui(
     places: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PLACE]...", help="Plan files, or folders with plans [default: here and ./plans]."),
+        typer.Argument(
+            metavar="[PLACE]...",
+            help="Plan files, or folders with plans [default: here and ./plans].",
+            autocompletion=complete.plan_files,
+        ),
     ] = None,
     *,
     runs_dir: Annotated[
@@ -66,7 +71,7 @@ def tui(
             return
         view, left = app.view, app.place
         left.notice = carried_out(choice, folder)
-        left.pane = "runs"
+        left.pane = left.pane if left.notice else "runs"
 
 
 def carried_out(choice: Choice, runs: Path) -> str:
@@ -92,7 +97,12 @@ def words(choice: Start | Resume, runs: Path) -> list[str]:
 
     if not isinstance(choice, Start):
         return ["resume", choice.run, "--runs-dir", str(runs)]
-    files = {"runs_dir": runs, "inventory": _path(choice.inventory), "pki": _path(choice.pki)}
+    files = {
+        "runs_dir": runs,
+        "inventory": _path(choice.inventory),
+        "pki": _path(choice.pki),
+        "policy": _path(choice.policy),
+    }
     given = [f"{name}={text}" for name, text in choice.overrides.items()]
     return ["run", choice.plan, *screened.words(given, files)]
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from proveout.cli import complete
+
 if TYPE_CHECKING:
     from proveout.coordinator.store import RunDirectory
     from proveout.tui.source import Source
@@ -21,7 +23,9 @@ EPILOG = """Examples:
 
 
 def watch(
-    run: Annotated[str, typer.Argument(help="A run's name or directory, or `latest`.")] = "latest",
+    run: Annotated[
+        str, typer.Argument(help="A run's name or directory, or `latest`.", autocompletion=complete.runs)
+    ] = "latest",
     *,
     speed: Annotated[float, typer.Option(min=0.1, max=1000.0, help="How fast a replay begins.")] = 10.0,
     runs_dir: Annotated[

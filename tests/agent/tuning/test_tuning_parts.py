@@ -14,15 +14,17 @@ import pytest
 from tuning_bench import POLICY, StubTools, StubUnits, host_in, put, tuning
 
 from proveout.agent.tasks import TaskFault
-from proveout.agent.tuning import packages
+from proveout.agent.tuning import packages, undoing
+from proveout.agent.tuning.databases import Databases
 from proveout.agent.tuning.files import NONE, Files
 from proveout.agent.tuning.texts import Texts, holds
 from proveout.agent.tuning.tools import Processes, must
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo import UndoJournal
 from proveout.agent.tuning.units import Systemd
-from proveout.dsl.tuning.change import Command
+from proveout.dsl.tuning.change import Command, Statement
 from proveout.dsl.tuning.facts import ABSENT, Output, UnitFact
+from proveout.proto.messages import Endpoint
 
 
 def test_a_file_is_replaced_and_never_written_into(tmp_path: Path) -> None:
@@ -98,6 +100,36 @@ def test_attributes_lie_below_proc_and_sys_wherever_a_link_leads(tmp_path: Path)
 )
 def test_whether_an_attribute_holds(now: str | None, wanted: str, held: bool) -> None:
     assert holds(now, wanted) is held
+
+
+def test_one_agent_at_a_time_tunes_with_a_journal(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    put(root, "/proc/sys/vm/swappiness", "60\n")
+    change = tuning("sysctl", settings={"vm.swappiness": "1"})
+    first, second = UndoJournal(tmp_path / "undo"), UndoJournal(tmp_path / "undo")
+    Transaction(host=host_in(root), journal=first, run="r").apply((change,))
+    with pytest.raises(TaskFault, match="another agent is tuning this host"):
+        undoing.revert(host_in(root), second)
+    undoing.revert(host_in(root), first)
+    first.close()
+    assert undoing.revert(host_in(root), second) == ()
+    assert (root / "proc/sys/vm/swappiness").read_text() == "60\n"
+
+
+@pytest.mark.parametrize(("provisioned", "outcome"), [(True, "reverted"), (False, "residue")])
+def test_a_system_that_is_down_is_residue_unless_it_was_the_runs_own(
+    provisioned: bool, outcome: str, tmp_path: Path
+) -> None:
+    journal = UndoJournal(tmp_path / "undo")
+    endpoint = Endpoint(system="db", engine="postgres", dsn=f"host={tmp_path} dbname=x", provisioned=provisioned)
+    journal.remember((endpoint,))
+    change = replace(tuning("thp", enabled="never"), system="db")
+    journal.intend("r", change, [(Statement(system="db", text="ALTER SYSTEM …", undo="ALTER SYSTEM RESET x"), None)])
+    host = host_in(tmp_path)
+    host.databases = Databases(journal.endpoints())
+    assert [state.outcome for state in undoing.revert(host, journal)] == [outcome]
+    assert bool(journal.outstanding()) is not provisioned
+    journal.close()
 
 
 def test_programs() -> None:

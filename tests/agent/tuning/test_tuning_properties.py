@@ -21,7 +21,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_siz
 MODES = st.sampled_from([0o600, 0o640, 0o644, 0o664, 0o444])
 OWNERS = st.sampled_from(["root", "daemon", "nobody"])
 NUMBERS = st.integers(min_value=0, max_value=200)
-FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite

@@ -1,0 +1,321 @@
+"""What a machine has for a run and how it is set, judged for people: `proveout doctor`.
+
+Data flow: /proc and /sys below `root`, limits, the clock, installed packages and programs -> `Finding`s. Reads only. What a machine does not
+tell is left out; what would move figures is a note, for the figures are the reader's to judge.
+
+Sources: proc(5), adjtimex(2), Documentation/admin-guide/mm/transhuge and hugetlbpage of Linux.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from proveout.agent import facts
+from proveout.agent.drivers import table
+from proveout.agent.load import ceilings
+from proveout.agent.provision import embedded_mysql, installation
+from proveout.agent.tasks import TaskFault
+from proveout.dsl.errors import ProveoutError
+
+State: TypeAlias = Literal["ok", "note", "absent", "missing"]
+"""`absent` is not there and may not be needed; `missing` is needed."""
+
+OPEN_FILES_MIN = 4096
+STEAL_MAX = 0.01
+LOAD_MAX = 0.25
+FREE_BYTES_MIN = 5 << 30
+CLOCK_ERROR_US_MAX = 100_000
+_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[(?P<of>[a-z,]+)\])?.*extra == ['\"](?P<extra>\w+)['\"]")
+_OURS = ("all", "dev", "docs")
+_STA_UNSYNC = 0x0040
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing looked at: what it is, how it stands, what is to be done about it ("" for nothing)."""
+
+    area: Literal["proveout", "equipment", "machine", "plan"]
+    name: str
+    state: State
+    said: str
+    way_out: str = ""
+
+
+# ---- what is installed -------------------------------------------------------------------------------------------
+
+
+def program() -> Iterator[Finding]:
+    """This release, and whether its hot path is compiled."""
+    said = f"{metadata.version('proveout')}, Python {dict(facts.facts())['python']}"
+    yield Finding(area="proveout", name="proveout", state="ok", said=said)
+    try:
+        from proveout.agent.drivers import postgres_native  # noqa: F401, PLC0415 - whether it can be is the question
+        from proveout.agent.load import turns_native  # noqa: F401, PLC0415
+    except ImportError:
+        said = "not built: the client does in Python what it could do compiled"
+        way_out = "install a wheel for this platform, or build one where a C compiler is"
+        yield Finding(area="proveout", name="hot path", state="note", said=said, way_out=way_out)
+    else:
+        yield Finding(area="proveout", name="hot path", state="ok", said="compiled")
+
+
+def equipment() -> Iterator[Finding]:
+    """The extras with their packages, then servers and programs that plans may want."""
+    for extra, packages in extras().items():
+        yield _extra(extra, packages)
+    for name, look in (("PostgreSQL to start", _postgres), ("MariaDB to start", _mariadb)):
+        yield _asked(name, look)
+    path = shutil.which("fio")
+    told = _first_line(path, "--version") if path else "not installed: Debian: apt-get install fio"
+    yield Finding(area="equipment", name="fio", state="ok" if path else "absent", said=told)
+
+
+def _asked(name: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(area="equipment", name=name, state="ok", said=look())
+    except TaskFault as fault:
+        return Finding(area="equipment", name=name, state="absent", said=fault.what, way_out=fault.way_out)
+
+
+def _postgres() -> str:
+    return _first_line(str(installation.find_installation().programs / "postgres"), "--version")
+
+
+def _mariadb() -> str:
+    return _first_line(str(embedded_mysql.find_programs().server), "--version")
+
+
+def _first_line(*argv: str) -> str:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError) as fault:
+        return f"{argv[0]} does not run: {fault}"
+    return next(iter((done.stdout or done.stderr).splitlines()), "says nothing").replace(argv[0], Path(argv[0]).name)
+
+
+def extras() -> dict[str, tuple[str, ...]]:
+    """The extras of this release with the packages that each wants."""
+    wanted: dict[str, list[str]] = {}
+    for requirement in metadata.requires("proveout") or ():
+        found = _REQUIREMENT.match(requirement)
+        if found is None or found["extra"] in _OURS:
+            continue
+        names = wanted.setdefault(found["extra"], [])
+        names += found["of"].split(",") if found["name"] == "proveout" and found["of"] else [found["name"]]
+    # an extra that stands on another one has its packages too
+    return {extra: tuple(own for name in names for own in wanted.get(name, [name])) for extra, names in wanted.items()}
+
+
+def _extra(extra: str, packages: tuple[str, ...]) -> Finding:
+    versions = {name: _version(name) for name in packages}
+    lacking = [name for name, version in versions.items() if not version]
+    said = ", ".join(f"{name} {version or 'not installed'}" for name, version in versions.items())
+    way_out = f"pip install 'proveout[{extra}]'" if lacking else ""
+    state: State = "absent" if lacking else "ok"
+    return Finding(area="equipment", name=f"extra {extra}", state=state, said=said, way_out=way_out)
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def drives(engine: str) -> Finding:
+    """Whether the driver for an engine can be loaded here; `missing` when it cannot."""
+    try:
+        table.driver(engine)
+    except ProveoutError as fault:
+        name = f"{engine} driver"
+        return Finding(area="plan", name=name, state="missing", said=fault.what, way_out=fault.way_out)
+    return Finding(area="plan", name=f"{engine} driver", state="ok", said="can be loaded")
+
+
+def starts(engine: str) -> Finding | None:
+    """Whether a server of an engine can be started here; None for an engine that needs no server."""
+    look = {"postgres": _postgres, "mysql": _mariadb}.get(engine)
+    if look is None:
+        return None
+    found = _asked(f"{engine} server", look)
+    state: State = "ok" if found.state == "ok" else "missing"
+    return Finding(area="plan", name=found.name, state=state, said=found.said, way_out=found.way_out)
+
+
+# ---- how the machine is set --------------------------------------------------------------------------------------
+
+
+def machine(root: Path = Path("/")) -> Iterator[Finding]:
+    """What bears on figures: cores, memory, load of others, clock, limits, pages, governor."""
+    told = dict(facts.facts())
+    gib = int(str(told.get("memory_bytes", 0))) / 2**30
+    kind = str(told.get("virtualisation", "")) or "no hypervisor seen"
+    cores = facts.cores()
+    few = cores < 2
+    said = f"{cores} cores, {gib:.1f} GiB, {kind}"
+    shares = "a database and its client on one core measure each other"
+    yield Finding(
+        area="machine", name="machine", state="note" if few else "ok", said=said, way_out=shares if few else ""
+    )
+    yield from _stolen(_read(root / "proc/stat"))
+    yield from _loaded(_read(root / "proc/loadavg"), cores)
+    yield clock()
+    yield _files()
+    yield from _pages(root)
+    yield from _governor(_read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
+
+
+def _stolen(stat: str) -> Iterator[Finding]:
+    """Time that the hypervisor gave to others, since boot."""
+    numbers = [int(word) for word in stat.partition("\n")[0].split()[1:]]
+    if len(numbers) < 8 or not sum(numbers[:8]):
+        return
+    share = numbers[7] / sum(numbers[:8])
+    state: State = "note" if share > STEAL_MAX else "ok"
+    way_out = "other guests take time from this one: measure on a machine of your own" if state == "note" else ""
+    yield Finding(
+        area="machine", name="steal", state=state, said=f"{share:.2%} of CPU time since boot", way_out=way_out
+    )
+
+
+def _loaded(loadavg: str, cores: int) -> Iterator[Finding]:
+    words = loadavg.split()
+    if not words:
+        return
+    busy = float(words[0]) > LOAD_MAX * cores
+    said = f"{words[0]} processes ran or waited in the last minute, on {cores} cores"
+    way_out = "something else works here; iterations may be flagged or void" if busy else ""
+    yield Finding(area="machine", name="load", state="note" if busy else "ok", said=said, way_out=way_out)
+
+
+class _Timex(ctypes.Structure):
+    """`struct timex` of Linux; only its beginning is read, the kernel may write 208 bytes."""
+
+    _fields_ = [
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_char * 256),
+    ]
+
+
+def clock() -> Finding:
+    """What the kernel thinks of its clock: whether something keeps it right, and how far it may be off."""
+    timex = _Timex()
+    try:
+        known = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex)) >= 0
+    except (OSError, AttributeError):
+        known = False
+    if not known:
+        return Finding(
+            area="machine", name="clock", state="note", said="the kernel does not tell whether it is kept right"
+        )
+    return clock_finding(timex.status, timex.maxerror, timex.esterror)
+
+
+def clock_finding(status: int, maxerror_us: int, esterror_us: int) -> Finding:
+    """The judgement of adjtimex(2)'s `status`, `maxerror` and `esterror` (µs)."""
+    said = f"at most {maxerror_us / 1e3:,.1f} ms off, by estimate {esterror_us / 1e3:,.1f} ms"
+    if status & _STA_UNSYNC:
+        way_out = (
+            "run chrony or systemd-timesyncd; offsets between agents are measured all the same, jumps void iterations"
+        )
+        return Finding(area="machine", name="clock", state="note", said="nothing keeps it right", way_out=way_out)
+    if maxerror_us > CLOCK_ERROR_US_MAX:
+        way_out = "see `chronyc tracking`: the source is far away, or has not been heard of for long"
+        return Finding(area="machine", name="clock", state="note", said=f"kept right, but {said}", way_out=way_out)
+    return Finding(area="machine", name="clock", state="ok", said=f"kept right, {said}")
+
+
+def open_files() -> int:
+    """How many files and sockets a process may have open: its soft limit."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = soft != resource.RLIM_INFINITY and soft < OPEN_FILES_MIN
+    way_out = f"ulimit -n {OPEN_FILES_MIN * 16}, or LimitNOFILE= of the agent's unit" if few else ""
+    said = f"{_limit(soft)} (may be raised to {_limit(hard)})"
+    return Finding(area="machine", name="open files", state="note" if few else "ok", said=said, way_out=way_out)
+
+
+def _limit(value: int) -> str:
+    return "unlimited" if value == resource.RLIM_INFINITY else f"{value:,}"
+
+
+def _pages(root: Path) -> Iterator[Finding]:
+    memory = dict(re.findall(r"^(HugePages_\w+|Hugepagesize): +(\S+)", _read(root / "proc/meminfo"), re.MULTILINE))
+    if "HugePages_Total" in memory:
+        said = f"{memory['HugePages_Total']} of {memory.get('Hugepagesize', '?')} KiB, {memory.get('HugePages_Free', '?')} free"
+        yield Finding(area="machine", name="huge pages", state="ok", said=said)
+    chosen = re.search(r"\[(\w+)\]", _read(root / "sys/kernel/mm/transparent_hugepage/enabled"))
+    if chosen:
+        always = chosen[1] == "always"
+        way_out = "databases ask for madvise or never: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
+        state: State = "note" if always else "ok"
+        yield Finding(
+            area="machine",
+            name="transparent huge pages",
+            state=state,
+            said=chosen[1],
+            way_out=way_out if always else "",
+        )
+
+
+def _governor(governor: str) -> Iterator[Finding]:
+    name = governor.strip()
+    if name:
+        slow = name != "performance"
+        way_out = "cpupower frequency-set -g performance: cores that sleep answer later" if slow else ""
+        yield Finding(area="machine", name="governor", state="note" if slow else "ok", said=name, way_out=way_out)
+
+
+def place(folder: Path) -> Finding:
+    """Whether run directories can be made in a folder, and how much room there is."""
+    at = folder
+    while not at.exists() and at != at.parent:
+        at = at.parent
+    if not at.is_dir() or not os.access(at, os.W_OK | os.X_OK):
+        return Finding(
+            area="machine",
+            name="runs",
+            state="missing",
+            said=f"{folder} cannot be written",
+            way_out="name another with --runs-dir",
+        )
+    free = shutil.disk_usage(at).free
+    little = free < FREE_BYTES_MIN
+    way_out = "embedded servers keep their data there too; name another with --runs-dir" if little else ""
+    said = f"{free / 2**30:,.1f} GiB free for {folder}"
+    return Finding(area="machine", name="runs", state="note" if little else "ok", said=said, way_out=way_out)
+
+
+def measured() -> Iterator[Finding]:
+    """The client's ceilings by driver, where `proveout ceiling` has measured them."""
+    for engine in ("postgres", "mysql", "oracle", "sqlite"):
+        known = ceilings.known(engine)
+        both = ((known.apart_per_s, "away from the server"), (known.shared_per_s, "beside the server"))
+        said = [f"{value:,.0f}/s {where}" for value, where in both if value is not None]
+        if said:
+            yield Finding(area="machine", name=f"ceiling {engine}", state="ok", said=", ".join(said))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

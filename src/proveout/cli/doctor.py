@@ -1,0 +1,219 @@
+"""`proveout doctor`: what this machine has for runs, how it is set, and what is missing for a plan.
+
+Data flow: `agent.diagnosis` (this machine), and for a plan what its systems, pools, secrets and agents want -> findings -> lines or JSON.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from proveout.cli import complete
+from proveout.cli.options import Inventory, Overrides, parse_overrides
+
+if TYPE_CHECKING:
+    from proveout.agent.diagnosis import Finding
+    from proveout.dsl.plan import Plan
+
+EPILOG = """Examples:
+
+  proveout doctor
+
+  proveout doctor plans/hlr-mysql.yaml
+
+  proveout doctor --json | jq '.findings[] | select(.state == "note")'
+"""
+
+FORMAT = "proveout.doctor/1"
+MISSING = 1
+SIGNS = {"ok": "✓", "note": "!", "absent": "–", "missing": "✗"}
+NAME_MAX = 28
+FILES_BESIDE = 200
+"""Open files of a load process that are no connections: libraries, pipes, logs; with room."""
+
+
+def doctor(
+    plan: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[PLAN]", help="Also look at what this plan needs here.", autocompletion=complete.plan_files
+        ),
+    ] = None,
+    *,
+    parameters: Overrides = None,
+    inventory: Inventory = None,
+    runs_dir: Annotated[
+        Path | None, typer.Option(help="Where run directories go [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+    ] = None,
+    pki: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The coordinator's certificate [default: $PROVEOUT_PKI].")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Look at what is installed here, how this machine is set, and what is missing for a plan. Nothing is changed.
+
+    ✓ fine, ! worth a look (it may move figures), – not there and not needed by what was asked, ✗ missing. Exit codes: 0 nothing is missing,
+    1 something is, 2 the plan or command line is wrong.
+    """
+    from proveout.agent import diagnosis
+    from proveout.coordinator import store
+
+    folder = store.runs_directory(runs_dir, os.environ)
+    of_plan = list(_of_plan(plan, parse_overrides(parameters), inventory, pki)) if plan is not None else []
+    found = [
+        *diagnosis.program(),
+        *diagnosis.equipment(),
+        *diagnosis.machine(),
+        diagnosis.place(folder),
+        *diagnosis.measured(),
+        *of_plan,
+    ]
+    code = MISSING if any(one.state == "missing" for one in found) else 0
+    typer.echo(_json(found, code) if as_json else "\n".join(_lines(found)))
+    raise typer.Exit(code)
+
+
+def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, pki: Path | None) -> Iterator[Finding]:
+    from proveout.agent.diagnosis import Finding
+    from proveout.dsl.compiler import compile_plan
+
+    plan = compile_plan(path, overrides=overrides, inventory=inventory)
+    yield Finding(area="plan", name=str(path), state="ok", said=plan.title or plan.name)
+    yield from _drivers(plan)
+    yield from _servers(plan)
+    yield from _pools(plan)
+    yield from _connections(plan)
+    yield from _secrets(plan)
+    yield from _agents(plan, pki)
+    yield from _changes(plan)
+
+
+def _drivers(plan: Plan) -> Iterator[Finding]:
+    """Load, and most captures, go through a driver on the agent's host: here, where the agent is started here."""
+    from proveout.agent import diagnosis
+
+    if any(host.is_local for host in plan.hosts):
+        yield from (diagnosis.drives(engine) for engine in sorted({system.engine for system in plan.systems}))
+
+
+def _servers(plan: Plan) -> Iterator[Finding]:
+    from proveout.agent import diagnosis
+
+    local = {host.name for host in plan.hosts if host.is_local}
+    engines = {one.engine for one in plan.systems if one.provision == "embedded" and one.host in local}
+    yield from (found for engine in sorted(engines) if (found := diagnosis.starts(engine)) is not None)
+
+
+def _pools(plan: Plan) -> Iterator[Finding]:
+    from importlib.util import find_spec
+
+    from proveout.agent.diagnosis import Finding
+    from proveout.dsl.plan import Ladder, Search
+
+    if any(isinstance(stage, Ladder | Search) and stage.pool.kind == "ray" for stage in plan.stages):
+        if find_spec("ray") is not None:
+            yield Finding(area="plan", name="Ray", state="ok", said="installed")
+        else:
+            way_out = "pip install 'proveout[ray]' on every client host"
+            yield Finding(area="plan", name="Ray", state="missing", said="a stage has a Ray pool", way_out=way_out)
+
+
+def _connections(plan: Plan) -> Iterator[Finding]:
+    from proveout.agent import diagnosis
+    from proveout.dsl.plan import Ladder, Search
+
+    clients = {host.name for host in plan.hosts if host.is_local}
+    counts = [
+        max(stage.threads) if isinstance(stage, Ladder) else stage.threads
+        for stage in plan.stages
+        if isinstance(stage, Ladder | Search) and clients & set(stage.clients)
+    ]
+    if not counts:
+        return
+    most, limit = max(counts), diagnosis.open_files()
+    short = 0 <= limit < most + FILES_BESIDE
+    yield diagnosis.Finding(
+        area="plan",
+        name="open files",
+        state="missing" if short else "ok",
+        said=f"up to {most:,} connections, {limit:,} files may be open",
+        way_out=f"ulimit -n {most + FILES_BESIDE}" if short else "",
+    )
+
+
+def _secrets(plan: Plan) -> Iterator[Finding]:
+    from proveout.agent.diagnosis import Finding
+    from proveout.coordinator.dsn import read_secret
+    from proveout.dsl.errors import ProveoutError
+
+    for secret in plan.secrets:
+        try:
+            read_secret(secret, os.environ)
+        except ProveoutError as fault:
+            name = f"secret {secret.name}"
+            yield Finding(area="plan", name=name, state="missing", said=fault.what, way_out=fault.way_out)
+        else:
+            yield Finding(area="plan", name=f"secret {secret.name}", state="ok", said="can be read")
+
+
+def _agents(plan: Plan, pki: Path | None) -> Iterator[Finding]:
+    """Hosts with an agent of their own: the certificate that they want, and that they are not looked at from here."""
+    from proveout.agent.diagnosis import Finding
+    from proveout.cli import sitting
+    from proveout.dsl.errors import ProveoutError
+
+    remote = [host for host in plan.hosts if not host.is_local]
+    if not remote:
+        return
+    try:
+        sitting.remote_credentials(plan, str(pki) if pki is not None else os.environ.get(sitting.PKI_VARIABLE))
+    except ProveoutError as fault:
+        yield Finding(area="plan", name="certificates", state="missing", said=fault.what, way_out=fault.way_out)
+    else:
+        yield Finding(area="plan", name="certificates", state="ok", said="can be read")
+    names = ", ".join(host.name for host in remote)
+    engines = ", ".join(sorted({system.engine for system in plan.systems}))
+    way_out = f"run `proveout doctor` there too; clients need the driver for {engines}"
+    yield Finding(area="plan", name="agents", state="note", said=f"not looked at from here: {names}", way_out=way_out)
+
+
+def _changes(plan: Plan) -> Iterator[Finding]:
+    from proveout.agent.diagnosis import Finding
+    from proveout.cli.desk import tunes_here
+
+    if tunes_here(plan):
+        way_out = (
+            "give the run --policy FILE, which the owner of this machine has written; without one nothing is changed"
+        )
+        said = "the plan changes settings of this machine"
+        yield Finding(area="plan", name="tuning", state="note", said=said, way_out=way_out)
+
+
+def _lines(found: Sequence[Finding]) -> Iterator[str]:
+    from proveout.cli.messages import readable
+
+    width = max(len(one.name) for one in found if len(one.name) <= NAME_MAX)
+    area = ""
+    for one in found:
+        if one.area != area:
+            yield from ([""] if area else [])
+            yield one.area
+            area = one.area
+        yield readable(f"  {SIGNS[one.state]} {one.name:<{width}}  {one.said}")
+        for line in one.way_out.splitlines():
+            yield readable(f"    {'':<{width}}  {line}")
+    counted = {state: sum(one.state == state for one in found) for state in ("note", "missing")}
+    yield ""
+    yield f"{counted['missing'] or 'nothing'} missing, {counted['note'] or 'nothing'} worth a look"
+
+
+def _json(found: Iterable[Finding], code: int) -> str:
+    import json
+    from dataclasses import asdict
+
+    document = {"format": FORMAT, "exit_code": code, "findings": [asdict(one) for one in found]}
+    return json.dumps(document, indent=1, ensure_ascii=False)

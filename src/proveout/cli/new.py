@@ -1,0 +1,99 @@
+"""`proveout new`: a starter plan to make one's own.
+
+Data flow: plans/starters/KIND.yaml, which the package holds -> a file that is not there yet, with the plan's name after it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proveout.cli import complete
+from proveout.dsl.errors import ProveoutError
+
+EPILOG = """Examples:
+
+  proveout new
+
+  proveout new ladder
+
+  proveout new cache studies/checkout.yaml
+"""
+
+KINDS: Mapping[str, tuple[str, str]] = {
+    "ladder": ("a thread ladder on one PostgreSQL: the place to begin", "the extra `embedded`"),
+    "cache": ("a cache tier in front of a durable database, with asynchronous propagation", "the extra `embedded`"),
+    "tptbm": ("TPTBM: one table by key, over processes", "the extra `embedded`"),
+    "prepaid": ("prepaid accounts or banking, held against their history to the cent", "the extra `embedded`"),
+    "tprocc": ("TPROC-C: orders by more and more users, NOPM at a response time", "the extra `embedded`"),
+    "sql": ("your own tables and transactions in SQL", "the extra `embedded`"),
+    "sqlite": ("HLR on SQLite in the client's own process", "nothing more"),
+    "mysql": ("a thread ladder on MySQL or MariaDB", "the extra `mysql`, the server's programs"),
+    "oracle": ("a thread ladder on an Oracle Database of yours", "the extra `oracle`, a database"),
+    "lab": ("a PostgreSQL server under load from two client machines", "agents on three hosts, a database"),
+}
+"""What each starter is, and what a run of it needs."""
+
+STARTERS = Path(__file__).parents[1] / "plans" / "starters"
+_SCHEMA = re.compile(r"\A# yaml-language-server: .*\n#\n")
+"""Where editors find the schema in a checkout; elsewhere `proveout schema` writes it."""
+_NAME = re.compile(r"^name: .*$", re.MULTILINE)
+
+
+class NotWritten(ProveoutError):
+    """Nothing was written."""
+
+    exit_code = 2
+
+
+def new(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="[KIND]", help="What to study; without one, the kinds are listed.", autocompletion=complete.kinds
+        ),
+    ] = "",
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="The file to write [default: KIND.yaml, here].")
+    ] = None,
+) -> None:
+    """Write a commented starter plan, which runs or compiles as it is; never over a file that exists.
+
+    Without a KIND the kinds are listed. Exit code 0, or 2 when nothing was written.
+    """
+    if not kind:
+        width = max(map(len, KINDS))
+        for name, (what, needs) in KINDS.items():
+            typer.echo(f"{name:<{width}}  {what}\n{'':<{width}}  needs {needs}")
+        return
+    if kind not in KINDS:
+        raise NotWritten(f"there is no starter {kind!r}", way_out=f"One of {', '.join(KINDS)}.")
+    path = file or Path(f"{kind}.yaml")
+    write(path, starter(kind, path.stem))
+    typer.echo(f"wrote {path}: {KINDS[kind][0]}; a run needs {KINDS[kind][1]}")
+    typer.echo(f"  proveout explain {path}    what it would do, and for how long")
+    typer.echo(f"  proveout run {path}")
+
+
+def starter(kind: str, stem: str) -> str:
+    """The text of a starter, as the plan `stem`."""
+    text = _SCHEMA.sub("", (STARTERS / f"{kind}.yaml").read_text(encoding="utf-8"))
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:60]
+    return _NAME.sub(f"name: {name}", text, count=1) if re.match(r"[A-Za-z]", name) else text
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file that must not be there yet. NotWritten."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError as fault:
+        raise NotWritten(f"{path} exists already", way_out="Name another file: proveout new KIND FILE.") from fault
+    except OSError as fault:
+        raise NotWritten(f"{path} cannot be written: {fault.strerror}") from fault
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)

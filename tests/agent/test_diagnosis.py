@@ -1,0 +1,126 @@
+"""A machine as /proc and /sys tell of it -> what is worth a look; and this machine, whatever it is."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from proveout.agent import diagnosis
+from proveout.agent.provision import embedded_mysql
+
+FILES = {
+    "proc/stat": "cpu  800 0 100 9000 50 0 0 50 0 0\ncpu0 1 2 3\n",
+    "proc/loadavg": "0.00 0.10 0.20 1/100 4711\n",
+    "proc/meminfo": "MemTotal: 1 kB\nHugePages_Total:     512\nHugePages_Free:      500\nHugepagesize:       2048 kB\n",
+    "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
+    "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
+}
+
+
+def looked(root: Path, **changed: str) -> dict[str, diagnosis.Finding]:
+    for name, text in {**FILES, **{key.replace("__", "/"): text for key, text in changed.items()}}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return {one.name: one for one in diagnosis.machine(root)}
+
+
+def test_a_machine_that_is_set_well_has_nothing_to_look_at(tmp_path: Path) -> None:
+    found = looked(tmp_path)
+    for name in ("steal", "load", "huge pages", "transparent huge pages", "governor"):
+        assert found[name].state == "ok", found[name]
+        assert not found[name].way_out
+    assert found["steal"].said == "0.50% of CPU time since boot"
+    assert found["huge pages"].said == "512 of 2048 KiB, 500 free"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "name", "said"),
+    [
+        ("proc__stat", "cpu  800 0 100 8000 50 0 0 1050\n", "steal", "10.50% of CPU time since boot"),
+        ("proc__loadavg", "900.00 1 1 1/1 1\n", "load", "900.00 processes"),
+        (
+            "sys__kernel__mm__transparent_hugepage__enabled",
+            "[always] madvise never\n",
+            "transparent huge pages",
+            "always",
+        ),
+    ],
+)
+def test_what_moves_figures_is_noted_with_what_to_do(
+    tmp_path: Path, file: str, text: str, name: str, said: str
+) -> None:
+    found = looked(tmp_path, **{file: text})[name]
+    assert found.state == "note"
+    assert said in found.said
+    assert found.way_out
+
+
+def test_a_slow_governor_is_noted(tmp_path: Path) -> None:
+    looked(tmp_path)
+    (tmp_path / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").write_text("powersave\n")
+    found = {one.name: one for one in diagnosis.machine(tmp_path)}["governor"]
+    assert (found.state, found.said) == ("note", "powersave")
+
+
+def test_what_a_machine_does_not_tell_is_left_out(tmp_path: Path) -> None:
+    names = {one.name for one in diagnosis.machine(tmp_path / "empty")}
+    assert names == {"machine", "clock", "open files"}
+
+
+@pytest.mark.parametrize(
+    ("status", "maxerror_us", "state", "said"),
+    [
+        (0x2001, 12_000, "ok", "kept right, at most 12.0 ms off, by estimate 0.3 ms"),
+        (0x0040, 16_000_000, "note", "nothing keeps it right"),
+        (0x2001, 900_000, "note", "kept right, but at most 900.0 ms off, by estimate 0.3 ms"),
+    ],
+)
+def test_the_clock_is_judged_by_what_the_kernel_says(status: int, maxerror_us: int, state: str, said: str) -> None:
+    found = diagnosis.clock_finding(status, maxerror_us, 300)
+    assert (found.state, found.said) == (state, said)
+    assert bool(found.way_out) == (state == "note")
+
+
+def test_a_folder_for_runs_may_not_be_there_yet_but_must_be_writable(tmp_path: Path) -> None:
+    assert diagnosis.place(tmp_path / "a" / "b").state in ("ok", "note")
+    (tmp_path / "file").write_text("")
+    found = diagnosis.place(tmp_path / "file" / "runs")
+    assert (found.state, found.way_out) == ("missing", "name another with --runs-dir")
+
+
+def test_extras_are_those_of_the_package_with_what_each_stands_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    requires = [
+        "numpy>=2.0",
+        'psycopg[binary]>=3.2; extra == "postgres"',
+        'proveout[postgres]; extra == "embedded"',
+        'no-such-package>=1; extra == "embedded"',
+        'pytest>=8; extra == "dev"',
+    ]
+    monkeypatch.setattr(metadata, "requires", lambda name: requires)
+    assert diagnosis.extras() == {"postgres": ("psycopg",), "embedded": ("psycopg", "no-such-package")}
+    found = {one.name: one for one in diagnosis.equipment()}
+    assert found["extra postgres"].state == "ok"
+    assert found["extra embedded"].state == "absent"
+    assert "no-such-package not installed" in found["extra embedded"].said
+    assert found["extra embedded"].way_out == "pip install 'proveout[embedded]'"
+
+
+def test_a_server_that_is_not_there_is_missing_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(embedded_mysql, "FOLDERS", ())
+    found = diagnosis.starts("mysql")
+    assert found is not None
+    assert found.state == "missing"
+    assert "mariadb-server" in found.way_out
+    assert diagnosis.starts("sqlite") is None
+    assert diagnosis.drives("sqlite").state == "ok"
+    assert diagnosis.drives("nosuch").state == "missing"
+
+
+def test_this_machine_can_be_looked_at() -> None:
+    found = [*diagnosis.program(), *diagnosis.machine(), *diagnosis.measured()]
+    assert {"proveout", "hot path", "machine", "clock", "open files"} <= {one.name for one in found}
+    assert all(one.said for one in found)

@@ -1,0 +1,108 @@
+"""`proveout doctor`: lines for people, JSON for programs, and an exit code that says whether something is missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proveout.agent import diagnosis
+from proveout.agent.diagnosis import Finding
+from proveout.cli import execute
+from proveout.cli.desk import LocalDesk
+
+ROOT = Path(__file__).parents[2]
+PLANS = ROOT / "plans"
+FOUND = (
+    Finding(
+        area="equipment", name="extra oracle", state="absent", said="oracledb not installed", way_out="pip install x"
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def _a_machine_that_is_always_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(diagnosis, "equipment", lambda: iter(FOUND))
+    monkeypatch.setattr(diagnosis, "machine", lambda: iter(()))
+    for name in ("PROVEOUT_PKI", "PROVEOUT_ORACLE_PASSWORD", "PROVEOUT_TIMESTEN_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def doctor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
+    code = execute(["doctor", "--json", *words])
+    document = json.loads(capsys.readouterr().out)
+    assert document["format"] == "proveout.doctor/1"
+    assert document["exit_code"] == code
+    return code, {one["name"]: one for one in document["findings"]}
+
+
+def test_what_is_absent_is_missing_only_where_it_is_needed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, found = doctor(capsys)
+    assert (code, found["extra oracle"]["state"]) == (0, "absent")
+    refused = Finding(
+        area="plan", name="mysql driver", state="missing", said="cannot be loaded", way_out="pip install y"
+    )
+    monkeypatch.setattr(diagnosis, "drives", lambda engine: refused)
+    code, found = doctor(capsys, str(PLANS / "hlr-mysql.yaml"))
+    assert (code, found["mysql driver"]["state"]) == (1, "missing")
+
+
+def test_a_plan_on_this_machine_asks_for_its_driver_and_its_connections(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, found = doctor(capsys, str(PLANS / "hlr-sqlite.yaml"))
+    assert code == 0
+    assert found["sqlite driver"]["state"] == "ok"
+    assert "connections" in found["open files"]["said"]
+    monkeypatch.setattr(diagnosis, "open_files", lambda: 100)
+    code, found = doctor(capsys, str(PLANS / "hlr-sqlite.yaml"))
+    assert (code, found["open files"]["state"]) == (1, "missing")
+
+
+def test_a_lab_asks_for_secrets_and_certificates_and_is_not_seen_from_here(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, found = doctor(capsys, str(PLANS / "hlr-cache-lab.yaml"))
+    assert code == 1
+    assert {name for name, one in found.items() if one["state"] == "missing"} == {
+        "secret oracle",
+        "secret timesten",
+        "certificates",
+    }
+    assert "storage4" in found["agents"]["said"]
+    assert "oracle driver" not in found  # no agent of this plan is started here
+    monkeypatch.setenv("PROVEOUT_ORACLE_PASSWORD", "hush")
+    assert execute(["doctor", str(PLANS / "hlr-cache-lab.yaml")]) == 1
+    told = capsys.readouterr().out
+    assert "✓ secret oracle" in told
+    assert "hush" not in told
+    assert "2 missing, 1 worth a look" in told
+
+
+def test_a_plan_that_is_wrong_is_said_as_check_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.yaml").write_text("proveout: 1\nname: bad\nstagez: []\n")
+    assert execute(["doctor", "bad.yaml"]) == 2
+    assert "bad.yaml:3:1: unknown key `stagez`" in capsys.readouterr().err
+
+
+def test_runs_that_cannot_be_written_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    code, found = doctor(capsys, "--runs-dir", str(tmp_path / "file"))
+    assert (code, found["runs"]["state"]) == (1, "missing")
+
+
+def test_a_plan_that_changes_this_machine_says_whose_word_it_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned = (PLANS / "starters" / "sqlite.yaml").read_text()
+    tuning = "tuning:\n  - {name: little swapping, on: all, sysctl: {vm.swappiness: 10}}\n"
+    (tmp_path / "tuned.yaml").write_text(f"{tuned}\n{tuning}")
+    code, found = doctor(capsys, "tuned.yaml")
+    assert (code, found["tuning"]["state"]) == (0, "note")
+    assert "--policy FILE" in found["tuning"]["way_out"]
+    assert LocalDesk([tmp_path], tmp_path, "").plan(str(tmp_path / "tuned.yaml"), {}, "").tunes_here

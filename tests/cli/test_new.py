@@ -1,0 +1,65 @@
+"""`proveout new`: every starter compiles under any file name, and nothing is overwritten. `benchmarks/starters.py` runs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proveout.cli import execute
+from proveout.cli.new import KINDS, STARTERS, starter
+from proveout.dsl.compiler import compile_plan
+from proveout.dsl.plan import Populate
+
+EXTERNAL = {"oracle", "lab"}
+
+
+def test_every_starter_has_its_line_and_every_line_its_starter() -> None:
+    assert {path.stem for path in STARTERS.glob("*.yaml")} == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_starter_compiles_where_it_is_written(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / f"My {kind}, 2nd.yaml"
+    assert execute(["new", kind, str(path)]) == 0
+    assert f"proveout run {path}" in capsys.readouterr().out
+    plan = compile_plan(path)  # by itself: a starter includes nothing
+    assert plan.name == f"My-{kind}-2nd"
+    assert plan.title
+    assert isinstance(plan.stages[0], Populate)
+    assert len(plan.verdicts) >= 2
+    assert all(parameter.help for parameter in plan.parameters)
+    assert path.read_text().startswith("# ")
+    assert "yaml-language-server" not in path.read_text()
+    assert all(system.provision == "embedded" for system in plan.systems) == (kind not in EXTERNAL)
+
+
+def test_a_name_that_no_plan_may_have_leaves_the_starters_own() -> None:
+    assert "\nname: ladder\n" in starter("ladder", "2024")
+    assert "\nname: ladder\n" in starter("ladder", "…")
+
+
+def test_nothing_is_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert execute(["new", "sql"]) == 0
+    Path("sql.yaml").write_text("mine")
+    assert execute(["new", "sql"]) == 2
+    assert "sql.yaml exists already" in capsys.readouterr().err
+    assert Path("sql.yaml").read_text() == "mine"
+    Path("link.yaml").symlink_to("elsewhere.yaml")
+    assert execute(["new", "sql", "link.yaml"]) == 2
+    assert not Path("elsewhere.yaml").exists()
+    assert execute(["new", "sql", "nowhere/x.yaml"]) == 2
+    assert "No such file or directory" in capsys.readouterr().err
+
+
+def test_kinds_are_listed_and_a_wrong_one_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["new"]) == 0
+    assert all(
+        f"\n{kind} " in f"\n{capsys_line}"
+        for kind, capsys_line in zip(KINDS, capsys.readouterr().out.splitlines()[::2], strict=True)
+    )
+    assert execute(["new", "hrl"]) == 2
+    assert "there is no starter 'hrl'" in capsys.readouterr().err

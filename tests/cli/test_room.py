@@ -1,0 +1,36 @@
+"""A coordinator of many agents opens more files than a shell allows by itself: in a process of its own, whose limits it changes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+import resource, sys
+from types import SimpleNamespace
+from proveout.cli.sitting import TooManyAgents, make_room
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 2000))
+try:
+    make_room(SimpleNamespace(name="p", hosts=[None] * int(sys.argv[1])))
+except TooManyAgents as error:
+    print(error)
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+def said(agents: int) -> str:
+    return subprocess.run([sys.executable, "-c", CODE, str(agents)], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize(("agents", "limits"), [(5, "(1024, 2000)"), (300, "(1456, 2000)")])
+def test_the_soft_limit_is_raised_when_it_is_too_low(agents: int, limits: str) -> None:
+    assert said(agents).strip() == limits
+
+
+def test_a_hard_limit_that_is_too_low_is_told_with_the_way_out() -> None:
+    text = said(1000)
+    assert "1000 agents need 4256 open files, and this shell allows 2000" in text
+    assert "ulimit -Hn" in text
+    assert text.strip().endswith("(1024, 2000)")

@@ -1,0 +1,147 @@
+"""A secret that nobody may ever see goes through a run that works and one whose login fails; then everything left is searched.
+
+Looked through: standard output and error, every file of the run's directory (journals with their write-ahead logs, samples, reports, logs,
+audit log), result files that were asked for, command lines and environments of all processes while it ran. Looked for: the secret as
+it is, quoted for URLs, in base64 at each of the three offsets, in hexadecimal, backwards.
+
+It is not proved that a driver or the server keeps it to itself: the server's own log is not ours.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+import psutil
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+CANARY = "kanarek/42?żółty&p@ss'w%rd"
+ROLE = "canary_role"
+
+PLAN = """\
+proveout: 1
+name: canary
+title: A secret goes through
+secrets: {{word: {{env: CANARY_WORD}}}}
+topology:
+  hosts: {{here: {{roles: [client], address: local}}}}
+  systems:
+    db: {{engine: postgres, host: here, dsn: "{dsn}"}}
+workloads:
+  q: {{kind: sql, transactions: {{one: {{statements: {{q: {{sql: SELECT 1 AS x, expect_rows: 1}}}}}}}}}}
+stages:
+  - ladder: {{workload: q, target: db, threads: [1], ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1}}
+verdicts:
+  - {{id: runs, title: It runs, check: ladder.at(1).errors.count.mean == 0}}
+"""
+
+
+def forms(secret: str) -> Iterator[bytes]:
+    """The ways in which it could be written down."""
+    raw = secret.encode()
+    yield from (raw, quote(secret, safe="").encode(), quote_plus(secret).encode(), quote(secret).encode())
+    yield from (raw.hex().encode(), raw[::-1], secret.replace("'", "\\'").encode(), repr(secret).encode()[1:-1])
+    yield ascii(secret).encode()[1:-1]  # as JSON and reprs have it
+    for offset in range(3):  # what comes before shifts base64; the characters that the neighbours share are left out
+        shifted = base64.b64encode(b"\0" * offset + raw)
+        yield shifted[4 if offset else 0 : len(shifted) // 4 * 4 - 4]
+        yield base64.urlsafe_b64encode(b"\0" * offset + raw)[4 if offset else 0 : len(shifted) // 4 * 4 - 4]
+
+
+def found(content: bytes) -> bool:
+    return any(form in content for form in forms(CANARY))
+
+
+@dataclass
+class Watch:
+    """Command lines and environments of a process and all below it, as long as it runs. Environments: of those below it."""
+
+    root: int
+    seen: set[bytes] = field(default_factory=set)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        while not self.stop.wait(0.02):
+            for process in [psutil.Process(self.root), *psutil.Process(self.root).children(recursive=True)]:
+                for name in ("cmdline", "environ") if process.pid != self.root else ("cmdline",):
+                    try:
+                        self.seen.add(Path(f"/proc/{process.pid}/{name}").read_bytes())
+                    except OSError:
+                        continue
+
+
+def test_the_forms_are_found() -> None:
+    for text in (CANARY, f"postgresql://x:{quote(CANARY, safe='')}@h/d", repr({"a": CANARY})):
+        assert found(text.encode())
+    for prefix in ("", "a", "ab", "abc"):
+        assert found(base64.b64encode((prefix + CANARY + " and more").encode()))
+    assert not found(b"kanarek and nothing more")
+
+
+def run(tmp_path: Path, dsn: str) -> tuple[int, bytes, set[bytes]]:
+    """(exit code, everything that was said, what its processes were started with)."""
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN.format(dsn=dsn))
+    outputs = [word for name in ("junit", "json", "summary") for word in (f"--{name}", str(tmp_path / name))]
+    argv = [
+        sys.executable,
+        "-m",
+        "proveout",
+        "run",
+        str(plan),
+        "--headless",
+        "--runs-dir",
+        str(tmp_path / "runs"),
+        *outputs,
+    ]
+    environment = {**os.environ, "CANARY_WORD": CANARY}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
+        watch = Watch(process.pid)
+        watching = threading.Thread(target=watch.run)
+        watching.start()
+        assert process.stdout is not None
+        said = process.stdout.read()
+        watch.stop.set()
+        watching.join()
+        return process.wait(120), said, watch.seen
+
+
+def left(tmp_path: Path) -> list[str]:
+    """Files in which it is, of all that the run has left."""
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.name == "audit.log" for path in files)
+    return [str(path) for path in files if found(path.read_bytes()) or found(str(path).encode())]
+
+
+@pytest.fixture
+def role(postgres_server: str) -> Iterator[str]:
+    """A role whose password is the canary; the server's folder of sockets."""
+    with psycopg.connect(postgres_server, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(ROLE), sql.Literal(CANARY)))
+        yield str(conninfo_to_dict(postgres_server)["host"])
+        admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(ROLE)))
+
+
+@pytest.mark.parametrize("way", ["works", "fails"])
+def test_a_secret_is_seen_nowhere(role: str, tmp_path: Path, way: str) -> None:
+    user = ROLE if way == "works" else "nobody_of_that_name"
+    uri = f"postgresql://{user}:${{secrets.word}}@/postgres?host={quote(role, safe='')}"
+    words = f"host={role} user={user} dbname=postgres password=${{secrets.word}}"
+    code, said, started = run(tmp_path, uri if way == "works" else words)
+    assert code == (0 if way == "works" else 4), said.decode()
+    if way == "fails":
+        assert b"password authentication failed" in said
+    assert not found(said)
+    assert len(started) > 3
+    assert [each[:200] for each in started if found(each)] == []
+    assert left(tmp_path) == []
