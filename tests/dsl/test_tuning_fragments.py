@@ -31,7 +31,7 @@ def test_the_server_of_the_in_memory_study_is_explained_change_by_change(tmp_pat
         "udev_rules", "multipath", "sysctl", "oracle_parameters", "oracle_redo", "sql", "oracle_parameters",
     ]  # fmt: skip
     assert {tuning.hosts for tuning in plan.tunings} == {("db1",)}
-    said = "\n".join(render(timetable(plan)))
+    said = render(timetable(plan))
     for line in (
         'ATTRS{vendor}=="3PARdata*", ATTR{queue/rotational}="0", ATTR{queue/rq_affinity}="2"',
         "inmem1 … inmem8: disks of 3PARdata VV",
