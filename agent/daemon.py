@@ -21,6 +21,7 @@ from typing import Any, cast
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 import proveout
 from proveout.agent import facts, membership
@@ -129,7 +130,7 @@ async def _first(context: Any) -> Hello:
     invalid = grpc.StatusCode.INVALID_ARGUMENT
     try:
         async with asyncio.timeout(HELLO_S):
-            envelope = await context.read()
+            envelope = await _read(context)
         if envelope is _EOF:
             await context.abort(invalid, "the stream ended before its Hello")
         message = codec.coordinator_message(envelope)
@@ -142,11 +143,20 @@ async def _first(context: Any) -> Hello:
     return cast(Hello, message)  # abort does not return
 
 
+async def _read(context: Any) -> Any:
+    """The next envelope, or `_EOF`; WireFault for bytes that are none."""
+    try:
+        return await context.read()
+    except DecodeError as error:
+        raise WireFault("something came that is no message of this protocol") from error
+
+
 async def _listen(context: Any, session: Session, attachment: Attachment) -> WireFault | None:
     """Hand over what comes in until the stream ends, and detach it then; the fault when it ended for one."""
     try:
-        while (envelope := await context.read()) is not _EOF and attachment.open:
+        while (envelope := await _read(context)) is not _EOF and attachment.open:
             session.receive(codec.coordinator_message(envelope))
+            await session.room()
     except WireFault as fault:
         _log.warning("ended a stream: %s", fault.what)
         return fault

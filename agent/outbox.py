@@ -2,8 +2,9 @@
 
 Flow: session and tasks `put` -> the stream that is attached `take`s. While no stream is attached messages wait. What
 people watch (samples, progress, log lines) is dropped when `limit` of it waits; samples are numbered before they come here,
-so the reader sees the gap, and the number dropped is told in a LogLine. Outcomes and answers are never dropped: there are
-at most a few per task. Replies to beats are only of use at once and leave with the stream that they belong to.
+so the reader sees the gap, and the number dropped is told in a LogLine. Outcomes and answers are never dropped: who asks and does not
+listen is not heard (`room`) until he does. Replies to beats are only of use at once: the newest few wait, and leave with the stream that
+they belong to.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections import deque
 from proveout.proto.messages import AgentMessage, BeatReply, LogLine, Sample, TaskProgress
 
 LIMIT = 1000
+ANSWERS_MAX = 2000
+BEATS_MAX = 64
 
 
 class Outbox:
@@ -22,6 +25,8 @@ class Outbox:
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
         self._waiting: deque[AgentMessage] = deque()
+        self._beats: deque[BeatReply] = deque(maxlen=BEATS_MAX)
+        self._taken = asyncio.Event()
         self._droppable = 0
         self._dropped = 0
         self._wake = asyncio.Event()
@@ -30,7 +35,7 @@ class Outbox:
     def put(self, message: AgentMessage) -> None:
         """Say `message` next; a reply to a beat before all else."""
         if isinstance(message, BeatReply):
-            self._waiting.appendleft(message)
+            self._beats.append(message)
         elif not isinstance(message, (Sample, TaskProgress, LogLine)):
             self._waiting.append(message)
         elif self._droppable < self._limit:
@@ -44,23 +49,33 @@ class Outbox:
         """Nothing more will be put; `take` gives what is left and then None."""
         self._closed = True
         self._wake.set()
+        self._taken.set()
 
     def nudge(self) -> None:
         """Let a waiting `take` return None, so that its caller sees what has changed."""
         self._wake.set()
 
+    async def room(self) -> None:
+        """Wait while more answers wait to be taken than anybody needs who listens; a stream that breaks is cancelled here."""
+        while len(self._waiting) - self._droppable > ANSWERS_MAX and not self._closed:
+            self._taken.clear()
+            await self._taken.wait()
+
     def forget_beats(self) -> None:
         """Drop the replies to beats of a stream that is gone."""
-        self._waiting = deque(message for message in self._waiting if not isinstance(message, BeatReply))
+        self._beats.clear()
 
     async def take(self) -> AgentMessage | None:
         """The next message; None after a `nudge` and at the end."""
-        if not (self._waiting or self._dropped or self._closed):
+        if not (self._beats or self._waiting or self._dropped or self._closed):
             self._wake.clear()
             await self._wake.wait()
+        if self._beats:
+            return self._beats.popleft()
         if not self._waiting:
             return self._report_dropped()
         message = self._waiting.popleft()
+        self._taken.set()
         if isinstance(message, (Sample, TaskProgress, LogLine)):
             self._droppable -= 1
         return message
@@ -75,4 +90,4 @@ class Outbox:
     @property
     def finished(self) -> bool:
         """Closed, and everything taken."""
-        return self._closed and not self._waiting and not self._dropped
+        return self._closed and not self._beats and not self._waiting and not self._dropped

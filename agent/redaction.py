@@ -12,6 +12,8 @@ TEXT_MAX = 4000
 
 _PASSWORD = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s'\"]+)|(://[^:/@\s]*:)[^@\s]+(?=@)", re.IGNORECASE)
 
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
 
 def struck(text: str) -> str:
     """`text` with `***` for each password."""
@@ -24,8 +26,8 @@ def for_people(text: str) -> str:
 
 
 class Formatter(logging.Formatter):
-    """Log lines, tracebacks included, without passwords."""
+    """Log lines, tracebacks included, without passwords and without what would steer a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The finished line."""
-        return struck(super().format(record))
+        return _STEERING.sub(lambda found: f"\\x{ord(found[0]):02x}", struck(super().format(record)))

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from proveout.agent import sane
 from proveout.agent.children import end_children
 from proveout.agent.journal import AgentJournal
 from proveout.agent.lease import Lease
@@ -54,6 +55,7 @@ from proveout.proto.messages import (
 from proveout.proto.pairing import WireFault
 
 TASKS_MAX = 256
+KEY_MAX = 2000
 DEADLINE_MAX_S = 30 * 86400.0
 CLOSE_S = 30.0
 
@@ -125,6 +127,10 @@ class Session:
         self._attachment = Attachment()
         return self._attachment
 
+    async def room(self) -> None:
+        """Wait until there is room for more answers: who does not listen is not heard either."""
+        await self._outbox.room()
+
     def detach(self, attachment: Attachment) -> None:
         """That stream is gone; what waits to be said waits for the next one, for as long as the lease lasts."""
         if attachment.open:
@@ -176,6 +182,8 @@ class Session:
                 work.stop("cancelled", message.reason)
 
     def _take(self, task: Task) -> None:
+        if len(task.key) > KEY_MAX:
+            raise WireFault(f"a task has a key of {len(task.key)} characters")
         run, epoch = self.hello.run_id, self.hello.epoch
         digest = task_digest(task)
         try:
@@ -202,6 +210,8 @@ class Session:
             _log.warning("refused task %s: %s", task.key, reason)
             self._note("task refused", key=task.key, kind=type(task.spec).__name__, reason=reason)
             return self._refuse(task.key, "refused", f"the task is not taken: {reason}")
+        if impossible := sane.objection(task.spec):
+            return self._refuse(task.key, "invalid", impossible)
         if handler is None:
             return self._refuse(task.key, "missing", f"this agent cannot do {type(task.spec).__name__}")
         if len(self._works) >= TASKS_MAX or self._ending is not None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from proveout.coordinator import samples, scheduler
 from proveout.coordinator.auditing import Record
@@ -67,6 +67,8 @@ from proveout.proto.messages import Endpoint, Hello, LogLine, Sample, Start, Tas
 
 Listener = Callable[[Stamped], None]
 _HURRIED_CLOSE_S = 1.0
+NOTICES_MAX = 1000
+"""Warnings and errors of one agent that a sitting keeps."""
 _BACK_S = 20.0
 _LOOK_AGAIN_S = 0.5
 _DIALS_AT_ONCE = 64
@@ -128,6 +130,7 @@ class _Loop:
         self._dials: set[asyncio.Task[None]] = set()
         self._dialling = asyncio.Semaphore(_DIALS_AT_ONCE)
         self._met: set[str] = set()
+        self._notices: dict[str, int] = {}
         self._broken: StorageFailed | None = None
         self._bug: BaseException | None = None
         self._ended: RunFinished | None = None
@@ -231,7 +234,7 @@ class _Loop:
                 return ()
             case Received(host=host, message=LogLine(level=level, text=text)):
                 if level in {"warning", "error"}:
-                    self._emit(Notice(level="error" if level == "error" else "warning", host=host, text=text))
+                    self._noted(host, "error" if level == "error" else "warning", text)
                 return ()
             case Received(host=host, message=message):
                 return (Heard(at_s=now_s, host=host, message=message),)
@@ -241,9 +244,18 @@ class _Loop:
             case _:
                 return (event,)
 
+    def _noted(self, host: str, level: Literal["warning", "error"], text: str) -> None:
+        """Journal what an agent complains of, up to a bound: a flood of it must not fill the disk."""
+        self._notices[host] = said = self._notices.get(host, 0) + 1
+        if said <= NOTICES_MAX:
+            self._emit(Notice(level=level, host=host, text=text))
+        if said == NOTICES_MAX:
+            more = f"{host} has said {NOTICES_MAX} warnings and errors; the rest is in its own log only"
+            self._emit(Notice(level="warning", host=host, text=more))
+
     def _sampled(self, host: str, message: Sample) -> None:
         gathering = self._gathering
-        if gathering is None or message.key not in gathering.hosts:
+        if gathering is None or gathering.hosts.get(message.key) != host:
             return
         gathering.add(message)
         if self._meters is not None:

@@ -27,6 +27,8 @@ from proveout.proto.messages import (
     TransactionLoad,
 )
 
+JUMP_MAX = 3600
+"""Seconds that a load may have skipped and still be shown as it runs. A gap counts, however long it is."""
 ROWS_AT_ONCE = 65_536
 
 
@@ -76,7 +78,7 @@ class Gathering:
     def _told(self, key: str, second: LoadSecond) -> None:
         """Note how far a load has come: with a thousand of them, asking all at each second of each would cost a core."""
         last = self.last.get(key, -1)
-        for number in range(last + 1, second.second + 1):
+        for number in range(max(last + 1, second.second - JUMP_MAX), second.second + 1):
             self.reached[number] = self.reached.get(number, 0) + 1
         self.last[key] = max(last, second.second)
         self.seconds.setdefault(key, Seconds()).append(second)

@@ -21,6 +21,7 @@ from typing import TypeAlias
 from proveout.coordinator.clock import ClockEstimate, ClockFilter
 from proveout.coordinator.dial import AgentRefused, AgentUnreachable, Stream, StreamEnded, open_stream
 from proveout.coordinator.pki import Credentials
+from proveout.coordinator.plausible import objection
 from proveout.proto.events import AgentLine
 from proveout.proto.messages import (
     AgentMessage,
@@ -210,6 +211,8 @@ class AgentSession:
                 return str(ended), ended.clean
             except WireFault as fault:
                 return fault.what, True
+            if impossible := objection(message):
+                return f"it said what cannot be: {impossible}", True
             await self._take(message)
 
     async def _take(self, message: AgentMessage) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
+import resource
 import sys
 import tempfile
 import time
@@ -103,7 +104,10 @@ def main() -> int:
             bad += 1
             print(outcome, flush=True)
     took_s = time.monotonic() - began_s
-    print(f"{given.count} seeds in {took_s:.0f} s ({true_s / 3600:.0f} simulated hours), {bad} broke a rule")
+    cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = cpu.ru_utime + cpu.ru_stime
+    took = f"{took_s:.0f} s ({cpu_s:.0f} s of CPU, {cpu_s / given.count * 1e3:.0f} ms each)"
+    print(f"{given.count} seeds in {took}, {true_s / 3600:.0f} simulated hours, {bad} broke a rule")
     print("ends:", ", ".join(f"{n} {kind}" for kind, n in ends.most_common()))
     print("faults:", ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()))
     return 1 if bad else 0

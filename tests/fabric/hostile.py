@@ -1,0 +1,219 @@
+"""Messages that nobody means well by: made from the protocol's own descriptors, and raw bytes; and a target to send them to.
+
+`hostile(descriptor)` is a hypothesis strategy of any message of that kind: every field of extreme values, enum numbers that do not
+exist, unknown fields, other oneof members, text with ANSI, HTML, bidi and lone newlines. `mutated(bytes)` flips, cuts and repeats.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+from fabric_bench import FAKE_AGENT
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import strategies as st
+
+from proveout.coordinator.pki import Authority, Credentials
+from proveout.proto import agent_pb2 as pb
+from proveout.proto import codec
+from proveout.proto.messages import Hello, Task
+from proveout.proto.orders import Addressee, Signer
+
+METHOD = "/proveout.agent.v1.Agent/Session"
+INT64 = (1 << 63) - 1
+TEXTS = (
+    "",
+    "k",
+    "run/x/0/0/1.1/load/db1",
+    "\x1b[2J\x1b]0;x\x07",
+    "<script>alert(1)</script>",
+    "\u202eevil",
+    "a\nb\x00c",
+    "é" * 3000,
+)
+REALS = (0.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e308, 5e-324, 3.15e8)
+WHOLE = (0, 1, -1, INT64, -INT64 - 1, 4_102_444_800_000_000_000, 10**6)
+DEPTH_MAX = 4
+
+
+def hostile(descriptor: Descriptor, depth: int = 0) -> st.SearchStrategy[Any]:
+    """Any message of a kind."""
+
+    @st.composite
+    def make(draw: st.DrawFn) -> Any:
+        message = GetMessageClass(descriptor)()
+        for field in descriptor.fields:
+            if draw(st.integers(0, 3)) == 0 or (field.message_type is not None and depth >= DEPTH_MAX):
+                continue
+            _fill(message, field, draw, depth)
+        if draw(st.integers(0, 9)) == 0:  # a field of a version that does not exist
+            message.MergeFromString(b"\xf2\x3f\x03new")
+        return message
+
+    return make()
+
+
+def _fill(message: Any, field: FieldDescriptor, draw: st.DrawFn, depth: int) -> None:
+    if field.message_type is not None:
+        part = draw(hostile(field.message_type, depth + 1))
+        if field.is_repeated:
+            getattr(message, field.name).extend([part] * draw(st.integers(0, 3)))
+        else:
+            getattr(message, field.name).CopyFrom(part)
+        return
+    value = draw(_scalar(field))
+    if field.is_repeated:
+        getattr(message, field.name).extend([value] * draw(st.integers(0, 3)))
+    else:
+        setattr(message, field.name, value)
+
+
+def _scalar(field: FieldDescriptor) -> st.SearchStrategy[Any]:
+    kinds: dict[int, st.SearchStrategy[Any]] = {
+        FieldDescriptor.CPPTYPE_STRING: st.sampled_from(TEXTS),
+        FieldDescriptor.CPPTYPE_DOUBLE: st.sampled_from(REALS),
+        FieldDescriptor.CPPTYPE_BOOL: st.booleans(),
+        FieldDescriptor.CPPTYPE_ENUM: st.sampled_from((0, 1, 2, 99, -1)),
+    }
+    return kinds.get(field.cpp_type, st.sampled_from(WHOLE))
+
+
+def mutated(data: bytes) -> st.SearchStrategy[bytes]:
+    """Bytes that were a message once."""
+
+    @st.composite
+    def make(draw: st.DrawFn) -> bytes:
+        changed = bytearray(data)
+        for _ in range(draw(st.integers(1, 4))):
+            at = draw(st.integers(0, max(0, len(changed) - 1)))
+            match draw(st.integers(0, 3)):
+                case 0 if changed:
+                    changed[at] = draw(st.integers(0, 255))
+                case 1:
+                    del changed[at:]
+                case 2:
+                    changed[at:at] = draw(st.binary(max_size=20))
+                case _:
+                    changed += changed[at:]
+        return bytes(changed)
+
+    return make()
+
+
+def nested(depth: int) -> bytes:
+    """A Task whose workload has a parameter of lists in lists, `depth` of them."""
+    value = b""
+    for _ in range(depth):
+        value = b"\x2a" + _varint(len(value) + 1 + len(_varint(len(value)))) + b"\x0a" + _varint(len(value)) + value
+    named = b"\x0a\x01p\x12" + _varint(len(value)) + value
+    workload = b"\x1a" + _varint(len(named)) + named
+    populate = b"\x0a" + _varint(len(workload)) + workload
+    task = b"\x0a\x01k" + b"\x72" + _varint(len(populate)) + populate
+    return b"\x1a" + _varint(len(task)) + task
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while True:
+        number, low = number >> 7, number & 0x7F
+        out.append(low | (0x80 if number else 0))
+        if not number:
+            return bytes(out)
+
+
+class Target:
+    """A permanent agent with fake handlers; `send` opens a stream, says bytes, and answers with the status."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = Authority.create()
+        authority.write_agent(folder / "pki", "db1", ["127.0.0.1", "localhost"])
+        authority.write_coordinator(folder / "coordinator")
+        self.credentials = Credentials.read(folder / "coordinator")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        argv = [*FAKE_AGENT, "--listen", f"127.0.0.1:{self.port}", "--name", "db1"]
+        argv += ["--pki", str(folder / "pki"), "--state-dir", str(folder / "state")]
+        with (folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log, env={**os.environ, "GRPC_VERBOSITY": "NONE"})
+        self.log = folder / "log"
+        until_s = time.monotonic() + 30
+        while "listens at" not in self.log.read_text():
+            assert time.monotonic() < until_s and self.process.poll() is None, self.log.read_text()
+            time.sleep(0.02)
+        self.channel = self._channel()
+        self.runs = 0
+
+    def _channel(self) -> grpc.Channel:
+        tls = grpc.ssl_channel_credentials(self.credentials.ca, self.credentials.key, self.credentials.certificate)
+        return grpc.secure_channel(f"127.0.0.1:{self.port}", tls, options=[("grpc.max_send_message_length", -1)])
+
+    @property
+    def rss_bytes(self) -> int:
+        return int(psutil.Process(self.process.pid).memory_info().rss)
+
+    @property
+    def descriptors(self) -> int:
+        return int(psutil.Process(self.process.pid).num_fds())
+
+    def hello(self, lease_s: float = 0.2) -> bytes:
+        """A Hello of a run of its own; a short lease, for the next run waits for the end of one that was broken off."""
+        self.runs += 1
+        hello = Hello(run_id=f"run{self.runs}", epoch=1, host="db1", beat_s=0.1, lease_s=lease_s)
+        hello = replace(hello, signer=self.credentials.signer.decode())
+        return codec.coordinator_envelope(hello).SerializeToString()
+
+    def signed(self, task: Task) -> bytes:
+        """A task of the run of the last Hello, as its coordinator would sign it."""
+        to = Addressee(agent="agent/db1", run=f"run{self.runs}", epoch=1)
+        return codec.coordinator_envelope(Signer(self.credentials.signer_key).sign(task, to)).SerializeToString()
+
+    def send(self, *said: bytes, answers: int | None = None) -> tuple[grpc.StatusCode, list[pb.AgentEnvelope]]:
+        """How a stream ends that says these bytes, and what it is answered. It says goodbye last."""
+        goodbye = pb.CoordinatorEnvelope(goodbye=pb.Goodbye()).SerializeToString()
+        over = threading.Event()
+
+        def speak() -> Iterator[bytes]:
+            yield from (*said, goodbye)
+            over.wait(30)  # who hangs up is not answered any more
+
+        call = self.channel.stream_stream(METHOD, None, pb.AgentEnvelope.FromString)(speak(), timeout=30)
+        heard: list[pb.AgentEnvelope] = []
+        try:
+            for answer in call:
+                heard.append(answer)
+        except grpc.RpcError:
+            pass
+        finally:
+            over.set()
+        return call.code(), heard
+
+    def tls(self, alpn: str = "h2") -> ssl.SSLSocket:
+        """A TLS connection of a coordinator, without gRPC."""
+        context = ssl.create_default_context(cadata=self.credentials.ca.decode())
+        folder = self.log.parent / "coordinator"
+        context.load_cert_chain(folder / "coordinator.pem", folder / "coordinator.key")
+        context.set_alpn_protocols([alpn])
+        raw = socket.create_connection(("127.0.0.1", self.port), 20)
+        return context.wrap_socket(raw, server_hostname="127.0.0.1")
+
+    def close(self) -> None:
+        self.channel.close()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(30)
+        finally:
+            self.process.kill()
+            self.process.wait()

@@ -1,0 +1,355 @@
+"""Bad input over RPC against a real agent: it stays up, its memory is bounded, and what is wrong is said. (TLS: test_strangers.)"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+
+import grpc
+import pytest
+from hostile import METHOD, Target, hostile, mutated, nested
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proveout.agent import sane
+from proveout.agent.outbox import ANSWERS_MAX, BEATS_MAX, Outbox
+from proveout.coordinator.live import Meters
+from proveout.coordinator.plausible import objection
+from proveout.coordinator.samples import Gathering
+from proveout.dsl.plan import Capture, Windows, Workload
+from proveout.proto import agent_pb2 as pb
+from proveout.proto import codec
+from proveout.proto import messages as m
+from proveout.proto.events import IterationId
+from proveout.proto.pairing import WireFault
+
+GROWTH_BYTES = 48 << 20
+"""What an agent's memory may grow by under any of this: a few messages of 4 MiB, and Python's own arenas."""
+
+NAN = float("nan")
+KEY = "run/climb/2/1/1.1/load/db1"
+TO_AGENT = sorted(pb.CoordinatorEnvelope.DESCRIPTOR.fields_by_name)
+FROM_AGENT = sorted(pb.AgentEnvelope.DESCRIPTOR.fields_by_name)
+FUZZ = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+# ---- pure: what the codec and the coordinator make of it -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TO_AGENT)
+def test_any_message_to_an_agent_is_read_or_is_a_fault(name: str) -> None:
+    @FUZZ
+    @given(hostile(pb.CoordinatorEnvelope.DESCRIPTOR.fields_by_name[name].message_type))
+    def check(part: object) -> None:
+        envelope = pb.CoordinatorEnvelope()
+        getattr(envelope, name).CopyFrom(part)
+        with contextlib.suppress(WireFault):
+            codec.coordinator_message(envelope)
+
+    check()
+
+
+@pytest.mark.parametrize("name", FROM_AGENT)
+def test_any_message_of_an_agent_is_taken_refused_or_a_fault(name: str) -> None:
+    """Through all that looks into it before it is evidence: codec, plausibility, gathering, what is shown of it."""
+
+    @FUZZ
+    @given(hostile(pb.AgentEnvelope.DESCRIPTOR.fields_by_name[name].message_type))
+    def check(part: object) -> None:
+        envelope = pb.AgentEnvelope()
+        getattr(envelope, name).CopyFrom(part)
+        try:
+            message = codec.agent_message(envelope)
+        except WireFault:
+            return
+        if objection(message) is None and isinstance(message, m.Sample):
+            gathering = Gathering(
+                id=IterationId(stage="s", rung=1, repeat=1, attempt=1), hosts={message.key: "h"}, names={}
+            )
+            meters = Meters(gathering)
+            gathering.add(message)
+            assert list(meters.take(message)) is not None
+            gathering.lost({})
+
+    check()
+
+
+def second(number: int = 1, *, duration_s: float = 1.0, response: m.Histogram | None = None) -> m.Sample:
+    load = m.TransactionLoad(counts=m.TransactionCounts(name="t", ok=1), response=response or m.Histogram())
+    sample = m.LoadSecond(second=number, window="measure", start_ns=0, duration_s=duration_s, transactions=(load,))
+    return m.Sample(key=KEY, sequence=1, sample=sample)
+
+
+def reading(value: float, metric: str = "x") -> m.Sample:
+    sample = m.CaptureSample(capture="c", at_ns=0, readings=(m.Reading(metric=metric, value=value),))
+    return m.Sample(key=KEY, sequence=1, sample=sample)
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (second(2**40), "in its second 1099511627776"),
+        (second(-1), "in its second -1"),
+        (second(duration_s=float("nan")), "lasted nan s"),
+        (second(response=m.Histogram(indices=(2**40,), counts=(1,))), "histogram of transaction 't' is impossible"),
+        (second(response=m.Histogram(indices=(-1,), counts=(1,))), "is impossible"),
+        (second(response=m.Histogram(indices=(1, 2), counts=(1,))), "is impossible"),
+        (second(response=m.Histogram(indices=(1,), counts=(-1,))), "is impossible"),
+        (reading(float("nan")), "the reading 'x' is nan"),
+        (reading(float("-inf")), "is -inf"),
+        (reading(1.0, "x" * 2000), "has 2000 characters"),
+        (m.Sample(key=KEY, sequence=-4, sample=reading(1.0).sample), "the number -4"),
+        (m.TaskProgress(key="short", done=1.0, total=2.0, unit="rows"), "there is no task 'short'"),
+        (m.TaskProgress(key=KEY, done=float("nan"), total=2.0, unit="rows"), "no number"),
+        (m.TaskDone(key=KEY, result=m.CaptureResult(capture="c", samples=-1)), "made -1 samples"),
+    ],
+)
+def test_what_cannot_be_is_said(message: m.AgentMessage, says: str) -> None:
+    found = objection(message)
+    assert found is not None
+    assert says in found
+
+
+def test_what_can_be_is_not_objected_to() -> None:
+    histogram = m.Histogram(indices=(5, 9), counts=(1, 2), sum_ns=23, min_ns=5, max_ns=9)
+    assert objection(second(response=histogram)) is None
+    assert objection(reading(-3.5)) is None, "a reading may be below zero"
+
+
+def test_a_second_far_away_takes_no_memory() -> None:
+    gathering = Gathering(id=IterationId(stage="s", rung=1, repeat=1, attempt=1), hosts={KEY: "db1"}, names={})
+    gathering.add(second(2_600_000))
+    assert len(gathering.reached) <= 3601
+
+
+CAPTURE = m.RunCapture(capture=Capture(name="c", kind="os", every_s=1.0))
+LOAD = m.RunLoad(
+    workload=Workload(name="w", kind="hlr", parameters=()),
+    endpoint=m.Endpoint(system="s", engine="e", dsn="d"),
+    share=m.LoadShare(first=0, count=4, total=4),
+    windows=Windows(ramp_up_s=0, measure_s=1, ramp_down_s=0),
+    workers=1,
+    seed=1,
+    label="l",
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        *(
+            (replace(CAPTURE, capture=replace(CAPTURE.capture, every_s=n)), "a sample every")
+            for n in (0.0, -1.0, NAN, 1e9)
+        ),
+        *((replace(LOAD, windows=replace(LOAD.windows, measure_s=n)), "windows of") for n in (0.0, -1.0, NAN, 3.2e8)),
+        *((replace(LOAD, share=replace(LOAD.share, count=n, total=n)), "terminals 0 to") for n in (0, -1, 10**7)),
+        *((replace(LOAD, share=replace(LOAD.share, rate=n)), "a rate of") for n in (-1.0, NAN, 1e300)),
+        *((replace(LOAD, workers=n), "worker processes") for n in (-1, 10**6)),
+    ],
+)
+def test_what_no_host_can_do_is_refused(spec: m.TaskSpec, says: str) -> None:
+    assert says in (sane.objection(spec) or "")
+
+
+def test_what_a_host_can_do_is_tried() -> None:
+    assert sane.objection(CAPTURE) is None
+    assert sane.objection(LOAD) is None
+
+
+# ---- an outbox that nobody empties -----------------------------------------------------------------------------------
+
+
+async def test_beats_that_nobody_listens_to_are_forgotten() -> None:
+    outbox = Outbox()
+    for number in range(100_000):
+        outbox.put(m.BeatReply(sequence=number, sent_ns=0, received_ns=0, replied_ns=0))
+    outbox.close()
+    left = [await outbox.take() for _ in range(BEATS_MAX)]
+    assert [reply.sequence for reply in left if isinstance(reply, m.BeatReply)] == list(
+        range(100_000 - BEATS_MAX, 100_000)
+    )
+    assert outbox.finished
+
+
+async def test_who_does_not_listen_is_not_heard_until_he_does() -> None:
+    outbox = Outbox()
+    await outbox.room()
+    for number in range(ANSWERS_MAX + 2):
+        outbox.put(m.TaskAccepted(key=str(number)))
+    waiting = asyncio.ensure_future(outbox.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    for _ in range(3):
+        await outbox.take()
+    await asyncio.wait_for(waiting, 10)
+
+
+# ---- a real agent ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    one = Target(tmp_path_factory.mktemp("hostile"))
+    yield one
+    one.close()
+
+
+@pytest.fixture(autouse=True)
+def _serves_on(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each test with an agent: the same process, not much larger, without a traceback, serves a run."""
+    if "target" not in request.fixturenames:
+        yield
+        return
+    target: Target = request.getfixturevalue("target")
+    target.send(target.hello())
+    before = target.rss_bytes
+    yield
+    code, heard = target.send(target.hello())
+    assert code is grpc.StatusCode.OK
+    assert heard[0].HasField("welcome")
+    assert target.process.poll() is None
+    assert target.rss_bytes - before < GROWTH_BYTES
+    assert "Unexpected [" not in target.log.read_text(), "grpc's words for an exception that nobody has thought of"
+
+
+@pytest.mark.parametrize("after_hello", [False, True], ids=["first", "later"])
+def test_messages_by_the_hundred(target: Target, after_hello: bool) -> None:
+    envelopes = st.sampled_from(TO_AGENT).flatmap(
+        lambda name: hostile(pb.CoordinatorEnvelope.DESCRIPTOR.fields_by_name[name].message_type).map(
+            lambda part: pb.CoordinatorEnvelope(**{name: part}).SerializeToString()
+        )
+    )
+
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(envelopes, max_size=4))
+    def check(said: list[bytes]) -> None:
+        code, _ = target.send(*([target.hello()] if after_hello else []), *said)
+        assert code in (grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT), code
+
+    check()
+
+
+def test_bytes_by_the_hundred(target: Target) -> None:
+    valid = codec.coordinator_envelope(
+        m.Task(
+            key="k",
+            spec=m.RunSql(endpoint=m.Endpoint(system="s", engine="e", dsn="d"), statements=("x",)),
+            deadline_s=1,
+        )
+    ).SerializeToString()
+
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.one_of(st.binary(max_size=300), mutated(valid)))
+    def check(said: bytes) -> None:
+        code, _ = target.send(target.hello(), said)
+        assert code in (grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT), code
+
+    check()
+
+
+@pytest.mark.parametrize("depth", [40, 5_000, 100_000])
+def test_lists_in_lists(target: Target, depth: int) -> None:
+    code, _ = target.send(target.hello(), nested(depth))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_flood_of_beats_and_of_one_task(target: Target) -> None:
+    beat = pb.CoordinatorEnvelope(beat=pb.Beat(sequence=1, sent_ns=2)).SerializeToString()
+    hello = target.hello(30.0)
+    spec = m.RunSql(endpoint=m.Endpoint(system="s", engine="e", dsn="d"), statements=())
+    task = target.signed(m.Task(key="k", spec=spec, deadline_s=60))
+    code, heard = target.send(hello, *([beat] * 3000), *([task] * 1000))
+    assert code is grpc.StatusCode.OK
+    assert sum(answer.HasField("task_accepted") for answer in heard) == 1000
+
+
+def test_keys_with_escapes_and_markup(target: Target) -> None:
+    for key in ("\x1b[2J\x1b]0;owned\x07", "<script>alert(1)</script>", "x" * 2000, "../../etc/passwd", "\u202e"):
+        spec = m.RunSql(endpoint=m.Endpoint(system="s", engine="e", dsn="d"), statements=("fault",))
+        hello = target.hello(30.0)
+        _, heard = target.send(hello, target.signed(m.Task(key=key, spec=spec, deadline_s=5)))
+        assert [a.task_accepted.key for a in heard if a.HasField("task_accepted")] == [key]
+    assert "\x1b" not in target.log.read_text()
+    spec = m.RunSql(endpoint=m.Endpoint(system="s", engine="e", dsn="d"), statements=())
+    said = codec.coordinator_envelope(m.Task(key="x" * 100_000, spec=spec, deadline_s=5)).SerializeToString()
+    assert target.send(target.hello(), said)[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_connections_that_do_nothing(target: Target) -> None:
+    before, idle = target.descriptors, []
+    try:
+        idle = [socket.create_connection(("127.0.0.1", target.port), 20) for _ in range(300)]
+        code, _ = target.send(target.hello())
+        assert code is grpc.StatusCode.OK, "it serves while they are there"
+    finally:
+        for one in idle:
+            one.close()
+    assert target.descriptors >= before - 5
+
+
+def test_a_handshake_by_the_byte(target: Target) -> None:
+    """A slow loris: somebody who says a byte of a TLS hello now and then does not keep others waiting."""
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32)
+    slow = [socket.create_connection(("127.0.0.1", target.port), 20) for _ in range(20)]
+    try:
+        for byte in hello:
+            for one in slow:
+                with contextlib.suppress(OSError):
+                    one.send(bytes([byte]))
+        code, _ = target.send(target.hello())
+        assert code is grpc.StatusCode.OK
+    finally:
+        for one in slow:
+            one.close()
+
+
+def test_a_flood_of_pings(target: Target) -> None:
+    frame = struct.pack(">I", 8)[1:] + b"\x06\x00" + bytes(4) + b"pingping"
+    settings_frame = bytes(3) + b"\x04\x00" + bytes(4)
+    with target.tls() as connection:
+        said = 0
+        with contextlib.suppress(OSError):  # it hangs up on us: right
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings_frame)
+            for _ in range(100):
+                connection.sendall(frame * 100)
+                said += 100
+    assert said > 0
+
+
+def test_frames_that_are_none(target: Target) -> None:
+    for data in (
+        b"\xff" * 9000,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x40\x00\x01\xff\xff\xff\xff\xff" + b"x" * 16384,
+    ):
+        with target.tls() as connection, contextlib.suppress(OSError):
+            connection.sendall(data)
+            connection.settimeout(20)
+            while connection.recv(65536):
+                pass
+
+
+def test_two_coordinators_at_once(target: Target) -> None:
+    """Another run is refused while one is served; the first goes on."""
+    goodbye = pb.CoordinatorEnvelope(goodbye=pb.Goodbye()).SerializeToString()
+    first, second_one = target.hello(30.0), target.hello()
+    said: queue.Queue[bytes | None] = queue.Queue()
+    said.put(first)
+    call = target.channel.stream_stream(METHOD, None, pb.AgentEnvelope.FromString)(iter(said.get, None), timeout=60)
+    assert next(call).HasField("welcome")
+    _, heard = target.send(second_one)
+    assert [answer.WhichOneof("message") for answer in heard] == ["refused"]
+    assert heard[0].refused.reason.startswith("the agent is busy with run run")
+    said.put(goodbye)
+    assert [answer.WhichOneof("message") for answer in call][-1] == "log_line"
+    said.put(None)
+
+
+def test_log_is_readable(target: Target) -> None:
+    """The agent's log names what it refused."""
+    target.send(target.hello(), pb.CoordinatorEnvelope().SerializeToString())
+    assert "ended a stream: CoordinatorEnvelope came without its `message`" in target.log.read_text()
