@@ -27,6 +27,10 @@ class NotResumable(ProveoutError):
     exit_code = 2
 
 
+class Finished(NotResumable):
+    """The run has come to its end; its last coordinator may have been killed before it had tidied up."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumable:
     """A run that can go on. `crashed`: its last coordinator did not say goodbye, so its agents may still be leaving."""
@@ -44,7 +48,7 @@ def examine(directory: RunDirectory) -> Resumable:
     if facts.started is None:
         raise NotResumable("the run never began", where=str(directory.path), way_out="Start it with `proveout run`.")
     if facts.ended is not None and facts.ended.status == "finished":
-        raise NotResumable(
+        raise Finished(
             f"the run has finished: {facts.ended.reason}",
             where=directory.name,
             way_out="Start another one with `proveout run`.",

@@ -113,9 +113,11 @@ def test_a_record_that_was_tampered_with_is_refused(tmp_path: Path, source: Path
 
 def test_resume_refuses_on_the_command_line(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory, _ = begun(tmp_path, source, ENDED)
+    (directory.systems / "db").mkdir()
     runs = ["--runs-dir", str(tmp_path / "runs")]
     assert execute(["resume", "latest", *runs]) == 2
     assert "has finished" in capsys.readouterr().err
+    assert not directory.systems.exists(), "what a coordinator that was killed at its very end has left"
     assert execute(["resume", "nonsense", *runs]) == 2
     assert "there is no run nonsense" in capsys.readouterr().err
     with Journal(directory.path):

@@ -8,6 +8,7 @@ no time, and a boundary is a boundary whatever the engine.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -116,7 +117,12 @@ def _left(folder: str) -> list[int]:
 def _wrongs(point: Point, folder: Path, codes: list[int], boundary: str, orphans_s: float) -> list[str]:
     (directory,) = (folder / "runs").iterdir()
     facts = of(stamped.event for stamped in read(directory))
-    wrongs = [] if codes[-1] == 0 else [f"exit codes {codes}: {(folder / 'log').read_text()[-1500:]}"]
+    late = [f"processes were left for {orphans_s:.1f} s"] if orphans_s > ORPHANS_S else []
+    if facts.started is None:  # nobody was told of anything: there is nothing to go on with, and resume says so
+        return late if codes == [-signal.SIGKILL, 2] else [f"exit codes {codes}", *late]
+    at_its_end = codes == [-signal.SIGKILL, 2] and facts.ended is not None and facts.ended.status == "finished"
+    good = codes[-1] == 0 or at_its_end
+    wrongs = late if good else [f"exit codes {codes}: {(folder / 'log').read_text()[-1500:]}", *late]
     if point.at and not boundary.startswith(f"{point.at} "):
         wrongs.append("nobody died")
     if facts.ended is None or facts.open_iteration is not None:
@@ -125,8 +131,6 @@ def _wrongs(point: Point, folder: Path, codes: list[int], boundary: str, orphans
         wrongs.append("no valid iteration")
     if len({str(i.id) for i in facts.iterations}) != len(facts.iterations):
         wrongs.append("an iteration finished twice")
-    if orphans_s > ORPHANS_S:
-        wrongs.append(f"processes were left for {orphans_s:.1f} s")
     if (directory / "systems").exists():
         wrongs.append("data of systems was left")
     return wrongs

@@ -58,7 +58,11 @@ def resume(
         raise typer.Exit(screened.run(["resume", run, *screened.words(None, files, metrics=metrics)]))
     directory = store.find(store.runs_directory(runs_dir, os.environ), run)
     with server.bound(metrics) as listening, Journal(directory.path) as journal:
-        found = resuming.examine(directory)
+        try:
+            found = resuming.examine(directory)
+        except resuming.Finished:
+            directory.tidy()  # killed between its last word and this, a coordinator leaves the databases' files
+            raise
         earlier = {name: Path(path) for name, path in found.command.outputs.items()}
         chosen = dict(zip(sitting.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
         outputs = sitting.check_outputs({name: chosen[name] or earlier.get(name) for name in sitting.OUTPUTS})

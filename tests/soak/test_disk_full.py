@@ -1,0 +1,83 @@
+"""A run whose disk, a tmpfs of 8 MiB, fills up under it: it fails cleanly, what was finished stays, and it goes on when there is room."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kill_points import PLAN
+
+from proveout.coordinator.eventcodec import JournalFault
+from proveout.coordinator.facts import Facts, of
+from proveout.coordinator.journal import read
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("this host does not let the tests mount a tmpfs")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def facts(runs: Path) -> Facts:
+    found = list(runs.glob("*/journal.sqlite"))
+    try:
+        return of(stamped.event for stamped in read(found[0].parent)) if found else Facts()
+    except JournalFault:  # made just now
+        return Facts()
+
+
+def fill(path: Path) -> None:
+    """Take all the room that there is, to the last block."""
+    with path.open("wb", buffering=0) as stream:
+        for size in (1 << 16, 1 << 12):
+            try:
+                while True:
+                    stream.write(bytes(size))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up(small_disk: Path, tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(PLAN.replace("repeat: 1", "repeat: 3"))
+    runs, log = small_disk / "runs", tmp_path / "log"
+    environment = {**os.environ, "PROVEOUT_RUNS_DIR": str(runs)}
+    command = str(Path(sys.executable).with_name("proveout"))
+    with log.open("wb") as out:
+        argv = [command, "run", "small.yaml", "--headless"]
+        run = subprocess.Popen(argv, cwd=tmp_path, env=environment, stdout=out, stderr=out)
+    try:
+        until_s = time.monotonic() + 120
+        while not facts(runs).iterations:
+            assert run.poll() is None and time.monotonic() < until_s, log.read_text()
+            time.sleep(0.02)
+        fill(small_disk / "filler")
+        assert run.wait(120) == 4, log.read_text()
+    finally:
+        run.kill()
+        run.wait()
+    said = log.read_text()
+    assert "Traceback" not in said
+    assert "full" in said or "No space left" in said
+    kept = facts(runs).iterations
+    assert kept, "finished iterations stay readable"
+    (small_disk / "filler").unlink()
+    argv = [command, "resume", "latest", "--headless"]
+    again = subprocess.run(
+        argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert facts(runs).iterations[: len(kept)] == kept
