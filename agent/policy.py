@@ -42,6 +42,9 @@ UNITS_OF_THE_HOST = ("dbus*", "init.*", "proveout-agent*", "ssh.*", "ssh@*", "ss
 OWN_FOLDERS = ("/etc/proveout", "/var/lib/proveout")
 """The agent's certificates, its policy and its journal."""
 
+FILES_BY_THEMSELVES = ("/etc/fstab",)
+"""Files that are listed themselves, as their folder is too wide to be."""
+
 PATHS_OF_THE_HOST = (
     *OWN_FOLDERS,
     "/boot",
@@ -134,7 +137,7 @@ class Policy:
         own = (*OWN_FOLDERS, posixpath.dirname(self.source)) if self.source else OWN_FOLDERS
         if any(is_beneath(path, folder) for folder in own):
             return _never(f"{path} belongs to the agent itself")
-        if self.root_of(path):
+        if self.root_of(path) or (path in FILES_BY_THEMSELVES and path in self.paths):
             return ALLOWED
         return self._denied("paths", f"the path {path}", posixpath.dirname(path))
 

@@ -41,7 +41,7 @@ ORACLE_LIKE = frozenset({"oracle", "timesten"})
 PROPAGATIONS = frozenset({("postgres", "postgres"), ("timesten", "oracle")})
 """Which engine's changes can go on to which."""
 
-_ORACLE_DSN = re.compile(r"[^/@\s]+/.+@\S.*", re.S)
+_ORACLE_DSN = re.compile(r"[^/@\s]+(?: as sys(?:dba|asm|oper))?/.+@\S.*", re.S)
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
 _SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")

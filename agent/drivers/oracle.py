@@ -34,6 +34,7 @@ STATEMENT_CACHE = 60
 ROWS_UNKNOWN = 100
 ATTRIBUTE_MAX = 64  # V$SESSION.MODULE, ACTION and CLIENT_IDENTIFIER from 12.2
 PROGRAM = "proveout"
+_AS = re.compile(r"(\S+) as (sysdba|sysasm|sysoper)", re.I)
 _PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\$(\d+)")
 _CONTROLS = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
 _PARSED_AHEAD = re.compile(r"\s*(?:SELECT|WITH|INSERT|UPDATE|DELETE|MERGE)\b", re.I)
@@ -178,14 +179,24 @@ class OracleDriver:
 def open_connection(dsn: str) -> Any:
     """A thin connection. Raises oracledb.Error."""
     user, password, target = parts(dsn)
+    user, mode = role_of(user)
     return oracledb.connect(
         user=user,
+        mode=mode,
         password=password,
         dsn=target,
         program=PROGRAM,
         stmtcachesize=STATEMENT_CACHE,
         tcp_connect_timeout=CONNECT_S,
     )
+
+
+def role_of(user: str) -> tuple[str, Any]:
+    """(user, mode) of `sys as sysasm`: an ASM instance, or one that is not open, takes administrators only."""
+    found = _AS.fullmatch(user)
+    if found is None:
+        return user, oracledb.AUTH_MODE_DEFAULT
+    return found[1], getattr(oracledb, f"AUTH_MODE_{found[2].upper()}")
 
 
 def parts(dsn: str) -> tuple[str, str, str]:

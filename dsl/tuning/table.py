@@ -9,14 +9,20 @@ from pydantic import ValidationError
 
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Tuning
+from proveout.dsl.tuning.asm_disk_group import AsmDiskGroup
 from proveout.dsl.tuning.block_queue import BlockQueue
 from proveout.dsl.tuning.cpu_governor import CpuGovernor
 from proveout.dsl.tuning.file import File
 from proveout.dsl.tuning.huge_pages import HugePages
 from proveout.dsl.tuning.ini_section import IniSection
 from proveout.dsl.tuning.limits import Limits
+from proveout.dsl.tuning.mount import Mount
+from proveout.dsl.tuning.multipath import Multipath
 from proveout.dsl.tuning.operation import Operation
+from proveout.dsl.tuning.oracle_parameters import OracleParameters
+from proveout.dsl.tuning.oracle_redo import OracleRedo
 from proveout.dsl.tuning.package_present import PackagePresent
+from proveout.dsl.tuning.partition import Partition
 from proveout.dsl.tuning.postgres_settings import PostgresSettings
 from proveout.dsl.tuning.service import Service
 from proveout.dsl.tuning.sql import Sql
@@ -36,9 +42,15 @@ OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
         "thp": Thp,
         "limits": Limits,
         "udev_rules": UdevRules,
+        "multipath": Multipath,
         "block_queue": BlockQueue,
+        "mount": Mount,
+        "partition": Partition,
         "ini_section": IniSection,
         "postgres_settings": PostgresSettings,
+        "oracle_parameters": OracleParameters,
+        "oracle_redo": OracleRedo,
+        "asm_disk_group": AsmDiskGroup,
         "sql": Sql,
     }
 )

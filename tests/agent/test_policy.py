@@ -293,3 +293,10 @@ def test_an_agent_takes_the_policy_it_is_given(tmp_path: Path, monkeypatch: pyte
     assert read_policy(permanent).allows_sysctl("vm.swappiness")
     local = Options(listen="127.0.0.1:0", pki=tmp_path, state_dir=tmp_path, local=True)
     assert read_policy(local) is NOTHING
+
+
+def test_a_file_may_be_listed_by_itself_where_its_folder_is_too_wide() -> None:
+    policy = Policy(source="/etc/proveout/policy.yaml", paths=("/etc/fstab",))
+    assert policy.allows_path("/etc/fstab")
+    assert not policy.allows_path("/etc/fstab2")
+    assert not policy.allows_path("/etc/passwd")

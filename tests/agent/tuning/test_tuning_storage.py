@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tuning_bench import StubTools, host_in, picture, put, tuning
+from tuning_bench import StubTools, StubUnits, host_in, picture, put, tuning
 
 from proveout.agent.policy import Policy, Tool
 from proveout.agent.tuning import undoing
@@ -19,7 +19,9 @@ from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo import UndoJournal
 from proveout.dsl.plan import Tuning
+from proveout.dsl.tuning.facts import UnitFact
 from proveout.dsl.tuning.ini_section import edit
+from proveout.dsl.tuning.vpd import wwid
 
 UDEVADM = Tool(path="/usr/bin/udevadm", arguments=("control", "trigger", "settle", "--*"))
 POLICY = Policy(
@@ -139,3 +141,74 @@ def test_an_edit_changes_one_value_and_no_other_byte(content: str, value: str, c
     old, new = before.split(b"\n"), once.split(b"\n")
     kept = [line for line in old if line in new]
     assert len(old) - len(kept) <= 1
+
+
+class MountingUnits(StubUnits):
+    """Units whose mounts stand in /proc/self/mounts."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(multipathd=UnitFact(active=True, enabled=True))
+        self.units["ttdb.mount"] = UnitFact(active=False, enabled=None)
+        self.mounts = put(root, "/proc/self/mounts", "/dev/sda1 / ext4 rw 0 0\n")
+
+    def act(self, unit: str, verb: str) -> None:
+        super().act(unit, verb)
+        if unit == "ttdb.mount":
+            self.mounts.write_text("/dev/sda1 / ext4 rw 0 0\n" + "/dev/pmem0 /ttdb xfs rw 0 0\n" * (verb == "start"))
+
+
+SYSTEMCTL = Tool(path="/usr/bin/systemctl", arguments=("daemon-reload",))
+MORE = Policy(
+    source=POLICY.source,
+    paths=("/etc/fstab", "/etc/multipath/conf.d"),
+    units=("ttdb.mount", "multipathd.service"),
+    tools=(SYSTEMCTL,),
+)
+NAA = "0083 0014 01030010 6002 1ad0 0000 0001 0000 0000 0000 0000"
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        tuning("mount", at="/ttdb", device="LABEL=ttdb", type="xfs", options=["defaults"]),
+        tuning(
+            "multipath",
+            file="/etc/multipath/conf.d/x.conf",
+            devices=[{"vendor": "FUSIONIO", "prio": "alua"}],
+            numbered=[{"vendor": "FUSIONIO", "prefix": "fcion", "count": 1}],
+        ),
+    ],
+    ids=lambda one: one.operation,
+)
+def test_mounts_and_maps_applied_once_twice_and_reverted_to_the_byte(
+    one: Tuning, root: Path, journal: UndoJournal
+) -> None:
+    put(root, "/etc/fstab", "# by hand\nUUID=1 / ext4 defaults 0 1")
+    (root / "ttdb").mkdir()
+    (root / "etc/multipath/conf.d").mkdir(parents=True)
+    put(root, "/sys/block/sda/device/vendor", "FUSIONIO\n")
+    put(root, "/sys/block/sda/device/model", "ION LUN\n")
+    (root / "sys/block/sda/device/vpd_pg83").write_bytes(bytes.fromhex(NAA))
+    units, tools = MountingUnits(root), StubTools()
+    before, host = picture(root), host_in(root, policy=MORE, units=units, tools=tools)
+    assert applied(host, journal, one) == ["applied"]
+    once = picture(root)
+    assert once != before
+    assert applied(host, journal, one) == ["unchanged"]
+    assert picture(root) == once
+    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert picture(root) == before
+    assert (
+        units.done
+        == {
+            "mount": ["start ttdb.mount", "stop ttdb.mount"],
+            "multipath": ["reload multipathd.service"] * 2,
+        }[one.operation]
+    )
+
+
+@given(page=st.binary(max_size=80))
+@settings(max_examples=200, deadline=None)
+def test_a_page_of_any_bytes_has_a_name_or_none(page: bytes) -> None:
+    name = wwid(b"\x00\x83" + page)
+    assert name is None or (name[0] in "23" and int(name, 16) >= 0)
