@@ -19,15 +19,15 @@ from proveout.coordinator import session as coordinator_session
 WITHIN = 300
 
 
-def struck(seed: int, kind: str, host: str = "") -> Outcome:
+def struck(seed: int, kind: str, host: str = "", for_s: float = 2.0) -> Outcome:
     """A seed with one fault, of a kind that the mutant is weak against: drawn ones get there as well, but later."""
-    return play(seed, faults=(Fault(8.0 + seed % 20, kind, host, 2.0),))
+    return play(seed, faults=(Fault(8.0 + seed % 20, kind, host, for_s),))
 
 
-def first_bad(kind: str = "", within: int = WITHIN) -> tuple[int, str]:
+def first_bad(kind: str = "", host: str = "", for_s: float = 2.0, within: int = WITHIN) -> tuple[int, str]:
     """The first seed that breaks a rule, and which."""
     for seed in range(within):
-        outcome = struck(seed, kind) if kind else play(seed)
+        outcome = struck(seed, kind, host, for_s) if kind else play(seed)
         if outcome.wrongs:
             return seed, " ".join(outcome.wrongs)
     raise AssertionError(f"no rule broke within {within} seeds")
@@ -57,7 +57,7 @@ def test_an_agent_whose_lease_never_ends(monkeypatch: pytest.MonkeyPatch) -> Non
         await asyncio.Event().wait()
 
     monkeypatch.setattr(session.Session, "_watch_lease", watch)
-    assert "after the last word of a coordinator" in first_bad()[1]
+    assert "after the last word of a coordinator" in first_bad("hold", "client1", 20.0)[1]
 
 
 def test_a_coordinator_that_does_not_count_gaps(monkeypatch: pytest.MonkeyPatch) -> None:

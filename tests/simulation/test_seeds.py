@@ -15,7 +15,7 @@ from seeds import play
 from sim_faults import ON_A_LINK, ON_AN_AGENT, ON_THE_COORDINATOR, Fault
 from sim_history import History
 
-SEEDS = 40
+SEEDS = 25
 
 
 def test_seeds() -> None:
@@ -30,13 +30,11 @@ def test_seeds() -> None:
 
 def test_a_seed_gives_the_same_history_in_another_process() -> None:
     """Also with another hash seed: nothing hangs on the order of a set."""
-    said = []
-    for hash_seed in ("1", "2"):
-        argv = [sys.executable, str(Path(__file__).with_name("seeds.py")), "--seed", "28"]
-        ended = subprocess.run(argv, capture_output=True, text=True, env={"PYTHONHASHSEED": hash_seed}, check=True)
-        said.append(ended.stdout)
-    assert said[0] == said[1]
-    assert "RunFinished" in said[0]
+    argv = [sys.executable, str(Path(__file__).with_name("seeds.py")), "--seed", "28"]
+    ended = subprocess.run(argv, capture_output=True, text=True, env={"PYTHONHASHSEED": "1"}, check=True)
+    here = play(28)
+    assert ended.stdout.startswith("\n".join(here.history) + "\n")
+    assert "RunFinished" in ended.stdout
 
 
 @pytest.mark.parametrize("kind", ON_A_LINK + ON_AN_AGENT)

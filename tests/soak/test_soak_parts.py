@@ -10,13 +10,6 @@ from kill_points import Point, die
 
 
 @pytest.mark.slow
-def test_an_agent_that_dies_in_the_middle_of_its_load(tmp_path: Path) -> None:
-    death = die(Point("agents", 90), tmp_path)
-    assert not death.wrongs, death
-    assert death.codes == (0,), "it is lost and dialled again; the run goes on"
-
-
-@pytest.mark.slow
 def test_a_coordinator_that_dies_in_the_middle_of_an_iteration(tmp_path: Path) -> None:
     death = die(Point("coordinator", 19), tmp_path)
     assert not death.wrongs, death

@@ -1,0 +1,104 @@
+"""Tunings of an Oracle system over its own protocol: what is asked is read by the real driver, statements of the plan are run.
+
+Behind the TNS server is PostgreSQL, and the views are tables of this test: that an Oracle Database takes ALTER SYSTEM, the PL/SQL blocks
+and CREATE DISKGROUP, and that its views say these things in these words, is not shown by this; the texts are held by the cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import oracledb
+import psycopg
+import pytest
+from tuning_bench import host_in, tuning
+
+from proveout.agent.drivers.oracle import role_of
+from proveout.agent.tuning import undoing
+from proveout.agent.tuning.databases import Databases
+from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.transaction import Transaction
+from proveout.agent.tuning.undo import UndoJournal
+from proveout.proto.messages import Endpoint
+
+VIEWS = """
+CREATE TABLE "gv$system_parameter" (name varchar(80), inst_id int, value varchar(4000), issys_modifiable varchar(9));
+CREATE TABLE "v$spparameter" (name varchar(80), sid varchar(80), value varchar(255), isspecified varchar(6), ordinal int);
+INSERT INTO "gv$system_parameter" VALUES
+  ('spfile', 1, '+DATA/spfile', 'FALSE'), ('processes', 1, '300', 'FALSE'), ('processes', 2, '300', 'FALSE'),
+  ('open_cursors', 1, '3000', 'IMMEDIATE');
+INSERT INTO "v$spparameter" VALUES
+  ('processes', '*', '300', 'TRUE', 1), ('open_cursors', '*', NULL, 'FALSE', 1);
+"""
+
+
+@pytest.fixture
+def views(tns_database: str) -> Iterator[None]:
+    with psycopg.connect(tns_database, autocommit=True) as connection:
+        connection.execute(VIEWS)
+        yield
+        connection.execute('DROP TABLE "gv$system_parameter", "v$spparameter"')
+
+
+@pytest.fixture
+def host(oracle: str, tmp_path: Path) -> Host:
+    root = tmp_path / "root"
+    root.mkdir()
+    host = host_in(root)
+    host.databases = Databases([Endpoint(system="orcl", engine="oracle", dsn=oracle)])
+    return host
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[UndoJournal]:
+    journal = UndoJournal(tmp_path / "undo")
+    yield journal
+    journal.close()
+
+
+def test_parameters_are_read_by_the_driver_and_compared(views: None, host: Host, journal: UndoJournal) -> None:
+    one = tuning("oracle_parameters", system="orcl", settings={"processes": "3000", "open_cursors": "3000"})
+    (state,) = Transaction(host=host, journal=journal, run="r").plan((one,))
+    assert state.outcome == "would_change"
+    assert state.lines == (
+        "orcl: ALTER SYSTEM SET processes = 3000 SCOPE=SPFILE SID='*'",
+        "  to undo: orcl: ALTER SYSTEM SET processes = 300 SCOPE=SPFILE SID='*'",
+        "processes = 3000 is stored, but the instances run with 300 until they are restarted",
+    )
+
+
+def test_statements_of_the_plan_are_run_verified_and_undone(
+    tns_database: str, host: Host, journal: UndoJournal
+) -> None:
+    one = tuning(
+        "sql",
+        system="orcl",
+        verify={"query": "SELECT COUNT(*) FROM tuned_once", "equals": ["1"]},
+        apply=["INSERT INTO tuned_once VALUES (1)"],
+        revert=["DELETE FROM tuned_once WHERE x = 1"],
+    )
+    with psycopg.connect(tns_database, autocommit=True) as behind:
+        behind.execute("CREATE TABLE tuned_once (x int)")
+        try:
+            transaction = Transaction(host=host, journal=journal, run="r")
+            assert [state.outcome for state in transaction.apply((one,))] == ["applied"]
+            assert [state.outcome for state in transaction.apply((one,))] == ["unchanged"]
+            assert behind.execute("SELECT count(*) FROM tuned_once").fetchone() == (1,)
+            assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+            assert behind.execute("SELECT count(*) FROM tuned_once").fetchone() == (0,)
+        finally:
+            behind.execute("DROP TABLE tuned_once")
+
+
+@pytest.mark.parametrize(
+    ("user", "expected"),
+    [
+        ("hlr", ("hlr", oracledb.AUTH_MODE_DEFAULT)),
+        ("sys as sysasm", ("sys", oracledb.AUTH_MODE_SYSASM)),
+        ("SYS AS SYSDBA", ("SYS", oracledb.AUTH_MODE_SYSDBA)),
+        ("as sysdba", ("as sysdba", oracledb.AUTH_MODE_DEFAULT)),
+    ],
+)
+def test_a_dsn_may_name_an_administrators_role(user: str, expected: tuple[str, int]) -> None:
+    assert role_of(user) == expected
