@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from histories import BASE, FAST, VOID, WARNING, finish, iteration, ladder, plan, verdict
+from verdict_histories import BASE, FAST, VOID, WARNING, finish, iteration, ladder, plan, verdict
 
 from proveout.coordinator import results, stats
 from proveout.coordinator.judging import by_interval, judge, opposite_bounds

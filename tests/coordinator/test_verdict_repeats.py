@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from histories import BASE, VOID, finish, iteration, ladder, plan, verdict
+from verdict_histories import BASE, VOID, finish, iteration, ladder, plan, verdict
 
 from proveout.coordinator import results, stats
 from proveout.coordinator.judging import judge
