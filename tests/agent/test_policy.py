@@ -118,7 +118,7 @@ def test_validators_are_named_by_the_policy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "name"), [*{(what, name) for what, name, _ in DATABASE + STORAGE + CLIENT}], ids=lambda value: value
+    ("what", "name"), sorted({(what, name) for what, name, _ in DATABASE + STORAGE + CLIENT}), ids=lambda value: value
 )
 def test_without_a_policy_nothing_is_allowed(what: str, name: str) -> None:
     decision = ask(NOTHING, what, name)

@@ -221,7 +221,9 @@ def test_what_a_host_without_mariadb_says(tmp_path: Path, monkeypatch: pytest.Mo
     assert (caught.value.code, "apt-get install" in caught.value.way_out) == ("missing", True)
 
 
-@pytest.mark.parametrize("name", [*OWN, *CODE, "datadi", "loose_plugin_load", "PORT", "plugin_load_add_more"])
+@pytest.mark.parametrize(
+    "name", [*sorted(OWN), *sorted(CODE), "datadi", "loose_plugin_load", "PORT", "plugin_load_add_more"]
+)
 def test_what_a_plan_may_not_set(name: str, tmp_path: Path) -> None:
     assert objection(name)
     with pytest.raises(TaskFault):
