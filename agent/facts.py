@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proveout.dsl.plan import Value
-from proveout.proto.messages import FactsRead, ReadFacts
+from proveout.proto.results import FactsRead
+from proveout.proto.tasks import ReadFacts
 
 if TYPE_CHECKING:
     from proveout.agent.tasks import TaskContext

@@ -9,28 +9,28 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from proveout.agent.tasks import Handler, TaskContext
-from proveout.proto import messages
-from proveout.proto.messages import TaskResult
+from proveout.proto import tasks
+from proveout.proto.results import TaskResult
 
 PLACES: Mapping[type, str] = MappingProxyType(
     {
-        messages.StartSystem: "proveout.agent.provision.handlers:start_system",
-        messages.StopSystem: "proveout.agent.provision.handlers:stop_system",
-        messages.InspectSystem: "proveout.agent.provision.handlers:inspect_system",
-        messages.SnapshotSystem: "proveout.agent.provision.handlers:snapshot_system",
-        messages.LinkSystems: "proveout.agent.provision.handlers:link_systems",
-        messages.CompareSystems: "proveout.agent.provision.handlers:compare_systems",
-        messages.ReadFacts: "proveout.agent.facts:read_facts",
-        messages.CheckInvariants: "proveout.agent.load.invariants:check_invariants",
-        messages.RunSql: "proveout.agent.provision.handlers:run_sql",
-        messages.Checkpoint: "proveout.agent.provision.handlers:checkpoint",
-        messages.ApplyTuning: "proveout.agent.tuning.handlers:apply_tuning",
-        messages.VerifyTuning: "proveout.agent.tuning.handlers:verify_tuning",
-        messages.RevertTuning: "proveout.agent.tuning.handlers:revert_tuning",
-        messages.PopulateSystem: "proveout.agent.load.populate:populate",
-        messages.FormPool: "proveout.agent.load.ray_task:form_pool",
-        messages.RunLoad: "proveout.agent.load.task:run_load",
-        messages.RunCapture: "proveout.agent.capture.kinds:capture",
+        tasks.StartSystem: "proveout.agent.provision.handlers:start_system",
+        tasks.StopSystem: "proveout.agent.provision.handlers:stop_system",
+        tasks.InspectSystem: "proveout.agent.provision.handlers:inspect_system",
+        tasks.SnapshotSystem: "proveout.agent.provision.handlers:snapshot_system",
+        tasks.LinkSystems: "proveout.agent.provision.handlers:link_systems",
+        tasks.CompareSystems: "proveout.agent.provision.handlers:compare_systems",
+        tasks.ReadFacts: "proveout.agent.facts:read_facts",
+        tasks.CheckInvariants: "proveout.agent.load.invariants:check_invariants",
+        tasks.RunSql: "proveout.agent.provision.handlers:run_sql",
+        tasks.Checkpoint: "proveout.agent.provision.handlers:checkpoint",
+        tasks.ApplyTuning: "proveout.agent.tuning.handlers:apply_tuning",
+        tasks.VerifyTuning: "proveout.agent.tuning.handlers:verify_tuning",
+        tasks.RevertTuning: "proveout.agent.tuning.handlers:revert_tuning",
+        tasks.PopulateSystem: "proveout.agent.load.populate:populate",
+        tasks.FormPool: "proveout.agent.load.ray_task:form_pool",
+        tasks.RunLoad: "proveout.agent.load.task:run_load",
+        tasks.RunCapture: "proveout.agent.capture.kinds:capture",
     }
 )
 

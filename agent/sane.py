@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from proveout.dsl.plan import Windows
-from proveout.proto.messages import CompareSystems, LoadShare, PopulateSystem, RunCapture, RunLoad, TaskSpec
+from proveout.proto.tasks import CompareSystems, LoadShare, PopulateSystem, RunCapture, RunLoad, TaskSpec
 
 LONGEST_S = 31 * 86_400.0
 SHORTEST_S = 0.001

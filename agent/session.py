@@ -45,14 +45,14 @@ from proveout.proto.messages import (
     Hello,
     LogLine,
     Start,
-    Task,
     TaskAccepted,
     TaskArmed,
     TaskDone,
-    TaskError,
     TaskFailed,
 )
 from proveout.proto.pairing import WireFault
+from proveout.proto.results import TaskError
+from proveout.proto.tasks import Task
 
 TASKS_MAX = 256
 KEY_MAX = 2000

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from proveout.dsl.errors import ProveoutError
-from proveout.proto.messages import CaptureSample, LoadSecond, TaskError, TaskResult
+from proveout.proto.results import CaptureSample, LoadSecond, TaskError, TaskResult
 
 if TYPE_CHECKING:
     from proveout.agent.policy import Policy
 
 
 class TaskFault(ProveoutError):
-    """An expected failure of a task; `code` as in `messages.TaskError`."""
+    """An expected failure of a task; `code` as in `results.TaskError`."""
 
     def __init__(self, code: str, what: str, *, way_out: str = "") -> None:
         self.code = code

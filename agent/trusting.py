@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proveout.proto.messages import Hello, Task
+from proveout.proto.messages import Hello
 from proveout.proto.orders import Addressee, Verifier
+from proveout.proto.tasks import Task
 from proveout.proto.trust import DENIED, Denied, Shown
 
 

@@ -21,19 +21,8 @@ from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.redaction import for_people
 from proveout.agent.tasks import Handler, Resource, TaskFault
 from proveout.dsl.errors import ProveoutError
-from proveout.proto.messages import (
-    AgentMessage,
-    CaptureSample,
-    LoadSecond,
-    LogLine,
-    Sample,
-    TaskArmed,
-    TaskDone,
-    TaskError,
-    TaskFailed,
-    TaskProgress,
-    TaskResult,
-)
+from proveout.proto.messages import AgentMessage, LogLine, Sample, TaskArmed, TaskDone, TaskFailed, TaskProgress
+from proveout.proto.results import CaptureSample, LoadSecond, TaskError, TaskResult
 
 STOP_GRACE_S = 15.0
 

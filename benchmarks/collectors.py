@@ -19,7 +19,9 @@ import psutil
 from proveout.agent.capture import os as capture_os
 from proveout.dsl.plan import Capture
 from proveout.proto import codec
-from proveout.proto.messages import CaptureResult, CaptureSample, RunCapture, Sample
+from proveout.proto.messages import Sample
+from proveout.proto.results import CaptureResult, CaptureSample
+from proveout.proto.tasks import RunCapture
 
 
 class Context:

@@ -18,7 +18,8 @@ from proveout.coordinator.live import Meters
 from proveout.coordinator.samples import Gathering
 from proveout.proto import histogram
 from proveout.proto.events import IterationId
-from proveout.proto.messages import LoadSecond, Sample, TransactionCounts, TransactionLoad
+from proveout.proto.messages import Sample
+from proveout.proto.results import LoadSecond, TransactionCounts, TransactionLoad
 
 KINDS = 7
 PER_SECOND = 2_000

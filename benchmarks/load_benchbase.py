@@ -33,7 +33,7 @@ from load_harness import Context, Figures, run, workload
 from proveout.agent.load.populate import populate
 from proveout.agent.provision.installation import find_installation
 from proveout.dsl.workloads.parameters import HLR_WEIGHTS
-from proveout.proto.messages import Endpoint, PopulateSystem
+from proveout.proto.tasks import Endpoint, PopulateSystem
 
 SUBSCRIBERS = 100_000  # BenchBase's scale factor 1
 NOBODY = 65534

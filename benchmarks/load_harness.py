@@ -17,7 +17,8 @@ from proveout.agent.provision.handlers import start_system
 from proveout.agent.tasks import Resource
 from proveout.dsl.plan import System, Windows, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.messages import CaptureSample, Endpoint, LoadSecond, LoadShare, PopulateSystem, RunLoad, StartSystem
+from proveout.proto.results import CaptureSample, LoadSecond
+from proveout.proto.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad, StartSystem
 
 RAMP_S = 0.5
 T0_S = 0.2

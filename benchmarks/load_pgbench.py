@@ -27,7 +27,7 @@ from load_harness import Figures, postgres, run, workload
 from proveout.agent.provision.installation import find_installation
 from proveout.dsl.workloads import hlr_statements as hlr
 from proveout.dsl.workloads.parameters import HLR_WEIGHTS
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 SUBSCRIBERS = 100_000
 MIXES: Mapping[str, Mapping[str, float]] = {"HLR mix": HLR_WEIGHTS, "one SELECT": {"GetBasicSubscriberData": 1.0}}

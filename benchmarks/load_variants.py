@@ -24,7 +24,7 @@ from psycopg.conninfo import make_conninfo
 
 from proveout.agent.drivers.postgres import PURE_PYTHON
 from proveout.dsl.workloads.parameters import HLR_WEIGHTS
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from load_harness import Context, workload
 
 from proveout.agent.load.task import POOL, run_load
 from proveout.dsl.plan import Windows
-from proveout.proto.messages import Endpoint, LoadResult, LoadShare, RunLoad
+from proveout.proto.results import LoadResult
+from proveout.proto.tasks import Endpoint, LoadShare, RunLoad
 
 WEIGHTS = {"GetBasicSubscriberData": 1.0}
 TERMINALS = 16

@@ -16,7 +16,8 @@ import numpy as np
 
 from proveout.agent.load.gather import Gatherer, pack
 from proveout.proto import codec, histogram
-from proveout.proto.messages import Histogram, LoadSecond, Sample, TransactionCounts, TransactionLoad
+from proveout.proto.messages import Sample
+from proveout.proto.results import Histogram, LoadSecond, TransactionCounts, TransactionLoad
 
 TYPES = 8
 SECONDS = 5

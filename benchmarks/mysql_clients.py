@@ -33,7 +33,7 @@ from proveout.dsl.plan import System
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.hlr_statements import GET_ACCESS, GET_SUBSCRIBER
 from proveout.dsl.workloads.parameters import HLR_WEIGHTS
-from proveout.proto.messages import Endpoint, PopulateSystem
+from proveout.proto.tasks import Endpoint, PopulateSystem
 
 SUBSCRIBERS = 20_000
 STATEMENTS = {"narrow": GET_ACCESS, "wide": GET_SUBSCRIBER}

@@ -26,7 +26,7 @@ from load_harness import Context, postgres, workload
 from proveout.agent.load.task import run_load
 from proveout.dsl.plan import Windows
 from proveout.proto import histogram
-from proveout.proto.messages import Endpoint, LoadShare, RunLoad
+from proveout.proto.tasks import Endpoint, LoadShare, RunLoad
 
 WEIGHTS = {"GetBasicSubscriberData": 1.0}
 RATES = (1_000.0, 10_000.0, 20_000.0, 40_000.0, 60_000.0, 80_000.0)

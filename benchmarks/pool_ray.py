@@ -29,7 +29,7 @@ from proveout.agent.load.task import run_load
 from proveout.coordinator import stats
 from proveout.dsl.plan import Windows, Workload
 from proveout.proto import histogram
-from proveout.proto.messages import Endpoint, LoadPool, LoadShare, RunLoad
+from proveout.proto.tasks import Endpoint, LoadPool, LoadShare, RunLoad
 
 READ_ONLY = {"GetBasicSubscriberData": 35.0, "GetNewDestination": 10.0, "GetAccessData": 35.0}
 

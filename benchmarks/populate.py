@@ -41,7 +41,7 @@ from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.parameters import KINDS, to_values
 from proveout.dsl.workloads.table import build
 from proveout.dsl.workloads.tprocc_parameters import UNITS_PER_WAREHOUSE
-from proveout.proto.messages import Endpoint, PopulateSystem
+from proveout.proto.tasks import Endpoint, PopulateSystem
 
 UNITS = {"hlr": 500_000, "prepaid": 2_000_000, "tprocc": 8 * UNITS_PER_WAREHOUSE, "tptbm": 4_000_000}
 UNITS_AT_ONCE = 2_000

@@ -48,7 +48,8 @@ from proveout.proto.events import (
     Notice,
     Stamped,
 )
-from proveout.proto.messages import CoordinatorMessage, RunLoad, Task
+from proveout.proto.messages import CoordinatorMessage
+from proveout.proto.tasks import RunLoad, Task
 from proveout.tui.model import RunView, reduce
 
 HOSTS = Path(__file__).with_name("scale_agents_hosts.py")

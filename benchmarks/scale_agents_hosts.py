@@ -24,26 +24,20 @@ from typing import Any, Literal
 
 from proveout.agent.daemon import Options, serve
 from proveout.agent.tasks import Handler, TaskContext
-from proveout.proto.messages import (
+from proveout.proto.results import (
     CaptureResult,
     CaptureSample,
     Done,
-    Endpoint,
     FactsRead,
     Histogram,
-    InspectSystem,
     LoadResult,
     LoadSecond,
-    ReadFacts,
     Reading,
-    RunCapture,
-    RunLoad,
-    RunSql,
-    StopSystem,
     SystemStarted,
     TransactionCounts,
     TransactionLoad,
 )
+from proveout.proto.tasks import Endpoint, InspectSystem, ReadFacts, RunCapture, RunLoad, RunSql, StopSystem
 
 METRICS = 50
 SECOND_NS = 1_000_000_000

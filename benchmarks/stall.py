@@ -28,7 +28,8 @@ from proveout.agent.load.task import run_load
 from proveout.agent.provision.installation import find_installation
 from proveout.dsl.plan import Windows
 from proveout.proto import histogram
-from proveout.proto.messages import Endpoint, LoadResult, LoadShare, RunLoad
+from proveout.proto.results import LoadResult
+from proveout.proto.tasks import Endpoint, LoadShare, RunLoad
 
 SUBSCRIBERS = 10_000
 CONNECTIONS = 8

@@ -32,7 +32,7 @@ from proveout.agent.provision.handlers import start_system
 from proveout.dsl.plan import System, Windows, Workload
 from proveout.dsl.workloads.parameters import to_values
 from proveout.dsl.workloads.tprocc_parameters import Tprocc
-from proveout.proto.messages import Endpoint, LoadShare, PopulateSystem, RunLoad, StartSystem
+from proveout.proto.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad, StartSystem
 
 RAMP_S = 2
 SETTINGS = (

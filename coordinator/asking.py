@@ -17,16 +17,9 @@ from proveout.coordinator.pki import Credentials
 from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Plan, Tune, Tuning
-from proveout.proto.messages import (
-    ApplyTuning,
-    Endpoint,
-    Hello,
-    Task,
-    TaskDone,
-    TaskFailed,
-    TuningDone,
-    TuningState,
-)
+from proveout.proto.messages import Hello, TaskDone, TaskFailed
+from proveout.proto.results import TuningDone, TuningState
+from proveout.proto.tasks import ApplyTuning, Endpoint, Task
 
 ANSWER_S = 120.0
 CLOSE_S = 5.0

@@ -12,7 +12,8 @@ from proveout.coordinator.journal import StorageFailed
 from proveout.coordinator.store import storage_failed
 from proveout.proto.audit import FILE, AuditLog
 from proveout.proto.codec import task_digest
-from proveout.proto.messages import Task, Welcome
+from proveout.proto.messages import Welcome
+from proveout.proto.tasks import Task
 
 
 class Record:

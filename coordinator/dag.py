@@ -28,7 +28,7 @@ from proveout.dsl.plan import (
 )
 from proveout.dsl.workloads.parameters import expected_rows
 from proveout.proto.events import IterationId
-from proveout.proto.messages import (
+from proveout.proto.tasks import (
     ApplyTuning,
     CheckInvariants,
     Checkpoint,

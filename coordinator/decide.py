@@ -29,7 +29,7 @@ from proveout.dsl import order
 from proveout.dsl.describe import iterations
 from proveout.dsl.plan import Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, System, Tune
 from proveout.proto.events import StageStarted
-from proveout.proto.messages import CompareSystems, InspectSystem, StartSystem, TaskSpec
+from proveout.proto.tasks import CompareSystems, InspectSystem, StartSystem, TaskSpec
 
 _STEPS_MAX = 100_000
 

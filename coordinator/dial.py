@@ -25,8 +25,9 @@ from proveout.coordinator.pki import Credentials
 from proveout.dsl.errors import ProveoutError
 from proveout.proto import codec
 from proveout.proto.agent_pb2_grpc import AgentStub
-from proveout.proto.messages import AgentMessage, CoordinatorMessage, Hello, Refused, Task, Welcome
+from proveout.proto.messages import AgentMessage, CoordinatorMessage, Hello, Refused, Welcome
 from proveout.proto.orders import Addressee, Signer
+from proveout.proto.tasks import Task
 from proveout.proto.transport import OPTIONS
 from proveout.proto.trust import DENIED, Denied, Shown, client_context
 

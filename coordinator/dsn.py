@@ -17,7 +17,7 @@ from urllib.parse import quote
 from proveout.coordinator.dag import exporter_name
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Plan, Secret, System
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 _REFERENCE = re.compile(r"(?P<open>'?)\$\{\s*secrets\.(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*\}(?P<close>'?)")
 

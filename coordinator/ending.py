@@ -15,7 +15,7 @@ from proveout.coordinator.results import load_results
 from proveout.coordinator.state import Batch, Turn
 from proveout.coordinator.tuning import set_back
 from proveout.proto.events import RunFinished
-from proveout.proto.messages import StopSystem, Task
+from proveout.proto.tasks import StopSystem, Task
 
 _REASONS = {
     0: "every verdict passed",

@@ -20,7 +20,7 @@ from proveout.coordinator.series import Recording, Window
 from proveout.dsl.plan import Capture, Ladder, Plan, Search
 from proveout.proto import histogram
 from proveout.proto.events import IterationFinished, IterationId, Metrics, TransactionSummary, WaitLine
-from proveout.proto.messages import CaptureSample, Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.results import CaptureSample, Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 
 PERCENTILES = {"p50_us": 50.0, "p90_us": 90.0, "p95_us": 95.0, "p99_us": 99.0, "p999_us": 99.9}
 CaptureKey = tuple[str, str]

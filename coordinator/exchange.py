@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from proveout.proto.events import AgentUp, Event, IterationFinished, IterationId, ProbeFinished, SearchFinished
-from proveout.proto.messages import AgentMessage, Cancel, Finish, Task, TaskResult
+from proveout.proto.messages import AgentMessage, Cancel, Finish
+from proveout.proto.results import TaskResult
+from proveout.proto.tasks import Task
 
 # ---- what the judgement answers ----------------------------------------------------------------------------------
 

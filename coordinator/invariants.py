@@ -18,7 +18,7 @@ from proveout.coordinator.state import Turn
 from proveout.coordinator.waves import batch
 from proveout.dsl.plan import Ladder, Plan, Populate, Search
 from proveout.dsl.workloads.parameters import CHECKED_AFTER, OF_OUR_ROWS
-from proveout.proto.messages import CheckInvariants
+from proveout.proto.tasks import CheckInvariants
 
 
 def after_populate(turn: Turn, stage: Populate, system: str, part: str) -> bool:

@@ -14,18 +14,9 @@ from proveout.coordinator.exchange import Forget, Gather, StartLoads, Summarise,
 from proveout.coordinator.state import Cluster, Iterating, Turn
 from proveout.dsl.plan import Ladder, Search, Windows
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, IterationVoided
-from proveout.proto.messages import (
-    AgentMessage,
-    Finish,
-    RunCapture,
-    RunLoad,
-    Sample,
-    Task,
-    TaskArmed,
-    TaskDone,
-    TaskError,
-    TaskFailed,
-)
+from proveout.proto.messages import AgentMessage, Finish, Sample, TaskArmed, TaskDone, TaskFailed
+from proveout.proto.results import TaskError
+from proveout.proto.tasks import RunCapture, RunLoad, Task
 
 _CAPTURE_MARGIN_S = 0.2
 """How long after the measure window captures end. They sample once more when they do, so this brackets the window."""

@@ -12,14 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias, overload
 
-from proveout.proto.messages import (
-    CaptureSample,
-    Histogram,
-    LoadSecond,
-    Reading,
-    TransactionCounts,
-    TransactionLoad,
-)
+from proveout.proto.results import CaptureSample, Histogram, LoadSecond, Reading, TransactionCounts, TransactionLoad
 
 Names: TypeAlias = tuple[tuple[str, str], ...]
 _Times: TypeAlias = "tuple[array[int], array[int], int, int, int]"

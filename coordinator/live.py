@@ -24,7 +24,8 @@ from proveout.proto.events import (
     TransactionsTick,
     WaitsTick,
 )
-from proveout.proto.messages import CaptureSample, Histogram, LoadSecond, Sample, TransactionCounts, TransactionLoad
+from proveout.proto.messages import Sample
+from proveout.proto.results import CaptureSample, Histogram, LoadSecond, TransactionCounts, TransactionLoad
 
 _CPU = ("cpu.user_s_total", "cpu.system_s_total", "cpu.iowait_s_total", "cpu.idle_s_total", "cpu.steal_s_total")
 _IDLE = ("cpu.iowait_s_total", "cpu.idle_s_total")

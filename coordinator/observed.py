@@ -15,7 +15,7 @@ from proveout.coordinator.series import Recording, Window
 from proveout.coordinator.stats import theil_sen
 from proveout.dsl.plan import Scrape
 from proveout.proto.events import Metrics, WaitLine
-from proveout.proto.messages import exported_name
+from proveout.proto.tasks import exported_name
 
 CPU_STATES = ("user", "system", "iowait", "idle", "steal")
 TOP_WAITS = 10

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from proveout.dsl.errors import ProveoutError
-from proveout.proto.messages import ClusterSecrets
+from proveout.proto.tasks import ClusterSecrets
 from proveout.proto.trust import URI
 
 PublicKey = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey

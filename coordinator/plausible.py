@@ -12,18 +12,8 @@ import math
 from collections.abc import Sequence
 
 from proveout.proto import histogram
-from proveout.proto.messages import (
-    AgentMessage,
-    CaptureResult,
-    CaptureSample,
-    Histogram,
-    LoadResult,
-    LoadSecond,
-    Sample,
-    TaskDone,
-    TaskProgress,
-    TransactionLoad,
-)
+from proveout.proto.messages import AgentMessage, Sample, TaskDone, TaskProgress
+from proveout.proto.results import CaptureResult, CaptureSample, Histogram, LoadResult, LoadSecond, TransactionLoad
 
 COUNT_MAX = 2**53
 """Above that a count is no longer exact as a float."""

@@ -10,7 +10,7 @@ from proveout.coordinator import dag
 from proveout.coordinator.state import Cluster, Turn
 from proveout.coordinator.waves import batch
 from proveout.dsl.plan import Host, Ladder, Plan, Search
-from proveout.proto.messages import FormPool
+from proveout.proto.tasks import FormPool
 
 
 def formed_over(stage: Ladder | Search) -> bool:

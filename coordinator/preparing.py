@@ -11,14 +11,7 @@ from proveout.coordinator.invariants import after_populate
 from proveout.coordinator.state import Turn, Waiting
 from proveout.coordinator.waves import batch
 from proveout.dsl.plan import Pause, Populate, Reset, Sql, Stage
-from proveout.proto.messages import (
-    Checkpoint,
-    LinkSystems,
-    PopulateSystem,
-    RunSql,
-    SnapshotSystem,
-    StopSystem,
-)
+from proveout.proto.tasks import Checkpoint, LinkSystems, PopulateSystem, RunSql, SnapshotSystem, StopSystem
 
 
 def part_of(stage: Stage, name: str) -> str:

@@ -16,14 +16,7 @@ from typing import Any
 from proveout.coordinator.live import HostMeter, LoadMeter, WaitsMeter
 from proveout.dsl.errors import ProveoutError
 from proveout.proto.events import Event, IterationFinished, IterationId, IterationStarted, Notice, Stamped
-from proveout.proto.messages import (
-    CaptureSample,
-    Histogram,
-    LoadSecond,
-    Reading,
-    TransactionCounts,
-    TransactionLoad,
-)
+from proveout.proto.results import CaptureSample, Histogram, LoadSecond, Reading, TransactionCounts, TransactionLoad
 
 _SECOND_NS = 1_000_000_000
 _At = tuple[int, Event]

@@ -63,7 +63,8 @@ from proveout.proto.events import (
     StageProgress,
     Stamped,
 )
-from proveout.proto.messages import Endpoint, Hello, LogLine, Sample, Start, Task, TaskProgress
+from proveout.proto.messages import Hello, LogLine, Sample, Start, TaskProgress
+from proveout.proto.tasks import Endpoint, Task
 
 Listener = Callable[[Stamped], None]
 _HURRIED_CLOSE_S = 1.0

@@ -18,14 +18,8 @@ from proveout.coordinator.keeping import Captured, Seconds
 from proveout.dsl.plan import Ladder, Plan, Search
 from proveout.proto import histogram
 from proveout.proto.events import IterationFinished, IterationId, LoadTick
-from proveout.proto.messages import (
-    CaptureResult,
-    LoadResult,
-    LoadSecond,
-    Sample,
-    TaskResult,
-    TransactionLoad,
-)
+from proveout.proto.messages import Sample
+from proveout.proto.results import CaptureResult, LoadResult, LoadSecond, TaskResult, TransactionLoad
 
 JUMP_MAX = 3600
 """Seconds that a load may have skipped and still be shown as it runs. A gap counts, however long it is."""

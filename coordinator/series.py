@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from proveout.proto.messages import CaptureSample
+from proveout.proto.results import CaptureSample
 
 COVERAGE_MIN = 0.5
 """With less than this share of the window covered there is no number at all."""

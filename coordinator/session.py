@@ -33,7 +33,6 @@ from proveout.proto.messages import (
     Goodbye,
     Hello,
     Start,
-    Task,
     TaskAccepted,
     TaskArmed,
     TaskDone,
@@ -41,6 +40,7 @@ from proveout.proto.messages import (
     Welcome,
 )
 from proveout.proto.pairing import WireFault
+from proveout.proto.tasks import Task
 
 BURST = 8
 BURST_EVERY_S = 30.0

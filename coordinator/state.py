@@ -24,7 +24,9 @@ from proveout.proto.events import (
     VerdictForeseen,
     VerdictReached,
 )
-from proveout.proto.messages import Cancel, ClusterSecrets, Endpoint, Task, TaskResult, TaskSpec
+from proveout.proto.messages import Cancel
+from proveout.proto.results import TaskResult
+from proveout.proto.tasks import ClusterSecrets, Endpoint, Task, TaskSpec
 
 # ---- what the scheduler needs to be told at the start ------------------------------------------------------------
 

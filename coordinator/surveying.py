@@ -11,7 +11,7 @@ from typing import Literal
 
 from proveout.coordinator.state import Turn
 from proveout.coordinator.waves import batch
-from proveout.proto.messages import InspectSystem, ReadFacts, TaskSpec
+from proveout.proto.tasks import InspectSystem, ReadFacts, TaskSpec
 
 
 def survey(turn: Turn, when: Literal["start", "end"]) -> bool:

@@ -14,7 +14,7 @@ from proveout.coordinator.conditions import SKIPPED
 from proveout.coordinator.state import Tuned, Turn
 from proveout.coordinator.waves import batch
 from proveout.dsl.plan import Tune, Tuning
-from proveout.proto.messages import ApplyTuning, RevertTuning, TaskSpec, VerifyTuning
+from proveout.proto.tasks import ApplyTuning, RevertTuning, TaskSpec, VerifyTuning
 
 
 def tune(turn: Turn, *, systems: bool) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from proveout.coordinator.results import RunResults
-from proveout.proto.messages import TuningOutcome, TuningState
+from proveout.proto.results import TuningOutcome, TuningState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

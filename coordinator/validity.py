@@ -28,7 +28,7 @@ from proveout.dsl.order import group
 from proveout.dsl.plan import Ladder, Limits, Plan, Ramp, Search
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.proto.events import Metrics, TransactionSummary, ValidityFinding
-from proveout.proto.messages import LoadResult, LoadSecond
+from proveout.proto.results import LoadResult, LoadSecond
 
 COVERAGE_FINE = 0.9
 GAP_PERIODS_MAX = 4.0

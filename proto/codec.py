@@ -18,15 +18,9 @@ from typing import Any, TypeVar, cast
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from proveout.proto import agent_pb2 as pb
-from proveout.proto.messages import (
-    PROTOCOL_VERSION,
-    AgentMessage,
-    CoordinatorMessage,
-    Task,
-    TaskDone,
-    TaskFailed,
-)
+from proveout.proto.messages import PROTOCOL_VERSION, AgentMessage, CoordinatorMessage, TaskDone, TaskFailed
 from proveout.proto.pairing import Members, WireFault, members
+from proveout.proto.tasks import Task
 from proveout.proto.transport import MAX_MESSAGE_BYTES
 
 # ---- the four directions -------------------------------------------------------------------------------------------

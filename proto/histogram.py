@@ -1,6 +1,6 @@
 """Log-linear histograms of nanoseconds: HdrHistogram's bucket layout at 3 significant digits, from 1 ns to 1 h.
 
-Data flow: raw nanoseconds (numpy, at a load worker) -> `bin_ns` -> `messages.Histogram` (sparse, on the wire) -> `merge`
+Data flow: raw nanoseconds (numpy, at a load worker) -> `bin_ns` -> `results.Histogram` (sparse, on the wire) -> `merge`
 over workers, agents and seconds -> `percentile_ns`, `mean_ns`. Percentiles are taken only after the merge. Pure.
 
 Layout (HdrHistogram, Gil Tene, `lowestDiscernibleValue` 1, 3 digits): 2048 = 2^11 sub-buckets hold the values 0 … 2047
@@ -19,7 +19,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from proveout.proto.messages import Histogram
+from proveout.proto.results import Histogram
 
 SUB_BUCKET_BITS = 11
 SUB_BUCKETS = 1 << SUB_BUCKET_BITS

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from proveout.dsl.errors import ProveoutError
 from proveout.proto.codec import task_digest
-from proveout.proto.messages import Task
+from proveout.proto.tasks import Task
 from proveout.proto.trust import Shown
 
 VALID_S = 24 * 3600

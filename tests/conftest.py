@@ -25,7 +25,8 @@ from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.tasks import Resource
 from proveout.coordinator.report import compare_schema, compared, result, result_schema, schemas
 from proveout.dsl.plan import System
-from proveout.proto.messages import CaptureSample, Endpoint, LoadSecond
+from proveout.proto.results import CaptureSample, LoadSecond
+from proveout.proto.tasks import Endpoint
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from proveout.proto.events import TuningSeen
-from proveout.proto.messages import TuningOutcome, TuningState
+from proveout.proto.results import TuningOutcome, TuningState
 
 Key = tuple[str, str]
 ENDS: Mapping[TuningOutcome, str] = {

@@ -9,7 +9,8 @@ import importlib
 from collections.abc import Mapping
 
 from proveout.agent.tasks import Handler, TaskContext, TaskFault
-from proveout.proto.messages import CaptureResult, RunCapture
+from proveout.proto.results import CaptureResult
+from proveout.proto.tasks import RunCapture
 
 KINDS: Mapping[str, str] = {
     "os": "proveout.agent.capture.os",

@@ -30,7 +30,8 @@ from proveout.agent.capture.schedule import POLL_S, Tick, observe
 from proveout.agent.capture.session import Session
 from proveout.agent.provision.propagation import link_name
 from proveout.agent.tasks import TaskContext, TaskFault
-from proveout.proto.messages import CaptureResult, Endpoint, Reading, RunCapture
+from proveout.proto.results import CaptureResult, Reading
+from proveout.proto.tasks import Endpoint, RunCapture
 
 GENERATED = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
 

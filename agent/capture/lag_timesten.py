@@ -33,7 +33,8 @@ from proveout.agent.drivers.oracle_errors import said
 from proveout.agent.drivers.timesten import open_timesten
 from proveout.agent.provision.oracle import connect_fault
 from proveout.agent.tasks import TaskFault
-from proveout.proto.messages import Endpoint, Reading
+from proveout.proto.results import Reading
+from proveout.proto.tasks import Endpoint
 
 COLUMNS = "(id NUMBER(10) NOT NULL PRIMARY KEY, seq NUMBER(19) NOT NULL)"
 DDL = (

@@ -33,7 +33,8 @@ from proveout.agent.capture.proc import Counters
 from proveout.agent.capture.processes import ProcessTree
 from proveout.agent.capture.schedule import Tick, observe
 from proveout.agent.tasks import TaskContext
-from proveout.proto.messages import CaptureResult, Reading, RunCapture
+from proveout.proto.results import CaptureResult, Reading
+from proveout.proto.tasks import RunCapture
 
 
 class HostObserver:

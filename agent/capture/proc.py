@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from proveout.proto.messages import Reading
+from proveout.proto.results import Reading
 
 SECTOR_BYTES = 512
 FILE_BYTES_MAX = 1 << 20

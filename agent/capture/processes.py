@@ -20,7 +20,7 @@ from pathlib import Path
 
 from proveout.agent.capture.proc import TICKS_PER_S
 from proveout.agent.load.parent import WORKER_NAME
-from proveout.proto.messages import Reading
+from proveout.proto.results import Reading
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 SERVER_COMMANDS = frozenset({b"postgres", b"mariadbd", b"mysqld"})

@@ -1,7 +1,7 @@
 """Capture `prometheus`: numbers of an exporter (node_exporter, postgres_exporter …), asked over HTTP each `every_s`.
 
 Flow: GET the url of `endpoints[0]` -> the text's lines of the metrics that are wanted -> those series whose labels have the wanted
-values -> one reading per scrape, `messages.exported_name` (label ""), in the exporter's own unit; several series are taken together
+values -> one reading per scrape, `tasks.exported_name` (label ""), in the exporter's own unit; several series are taken together
 by `take`. Selection is by name and equal labels only; rates and windows are the coordinator's. One connection is kept open.
 
 Errors: at the start, an exporter that cannot be asked, or that has no series for a scrape which is not `optional`, is a TaskFault. Later
@@ -29,7 +29,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from proveout.agent.capture.schedule import Tick, observe
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.dsl.plan import Scrape
-from proveout.proto.messages import CaptureResult, Endpoint, Reading, RunCapture, exported_name
+from proveout.proto.results import CaptureResult, Reading
+from proveout.proto.tasks import Endpoint, RunCapture, exported_name
 
 ANSWER_BYTES_MAX = 32 << 20
 PATIENCE_S = 5.0

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from proveout.agent.tasks import TaskContext
-from proveout.proto.messages import CaptureResult, CaptureSample, Reading, RunCapture
+from proveout.proto.results import CaptureResult, CaptureSample, Reading
+from proveout.proto.tasks import RunCapture
 
 POLL_S = 0.1
 END_S = 5.0

@@ -16,7 +16,7 @@ import psycopg
 
 from proveout.agent.provision.connection import connect_blocking
 from proveout.agent.tasks import TaskFault
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 RETRY_S = 1.0
 RECONNECT_TIMEOUT_S = 2

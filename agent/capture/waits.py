@@ -34,7 +34,8 @@ from typing import Any
 from proveout.agent.capture.schedule import POLL_S, Tick, observe
 from proveout.agent.capture.session import Session
 from proveout.agent.tasks import TaskContext, TaskFault
-from proveout.proto.messages import CaptureResult, Endpoint, Reading, RunCapture
+from proveout.proto.results import CaptureResult, Reading
+from proveout.proto.tasks import Endpoint, RunCapture
 
 SESSIONS = """
 SELECT CASE WHEN state = 'active' THEN coalesce(wait_event_type || ':' || wait_event, 'CPU') ELSE 'idle in transaction' END,

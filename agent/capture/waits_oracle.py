@@ -35,7 +35,8 @@ from proveout.agent.drivers.oracle import open_connection
 from proveout.agent.drivers.oracle_errors import NO_TABLE, Said, said
 from proveout.agent.provision.oracle import connect_fault, statement_fault
 from proveout.agent.tasks import TaskFault
-from proveout.proto.messages import Endpoint, Reading
+from proveout.proto.results import Reading
+from proveout.proto.tasks import Endpoint
 
 DB_CPU, DB_TIME = "DB CPU", "DB time"
 CALL_TIMEOUT_MS = 5_000

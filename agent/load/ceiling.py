@@ -24,7 +24,8 @@ from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import System, Windows, Workload
 from proveout.dsl.workloads.noop import KIND
 from proveout.proto import histogram
-from proveout.proto.messages import CaptureSample, Endpoint, LoadResult, LoadSecond, LoadShare, RunLoad, StartSystem
+from proveout.proto.results import CaptureSample, LoadResult, LoadSecond
+from proveout.proto.tasks import Endpoint, LoadShare, RunLoad, StartSystem
 
 RAMP_S = 0.5
 T0_S = 0.1

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from proveout.agent.load.pacing import Pacing
 from proveout.agent.load.recorder import Incident
 from proveout.dsl.plan import Value, Windows, Workload
-from proveout.proto.messages import Endpoint, LoadShare, RunLoad
+from proveout.proto.tasks import Endpoint, LoadShare, RunLoad
 
 _HEAD = struct.Struct("!II")
 
@@ -129,7 +129,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """An expected failure, as `messages.TaskError`; the worker stays."""
+    """An expected failure, as `results.TaskError`; the worker stays."""
 
     code: str
     message: str

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from proveout.agent.load.merge import FIRST_ERRORS_MAX, SECOND_NS
 from proveout.proto import histogram
-from proveout.proto.messages import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 
 KINDS = ("service", "response", "schedule")
 COUNTS = 4  # ok, logical failures, retried, missed

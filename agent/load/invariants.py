@@ -18,7 +18,8 @@ from proveout.agent.drivers.table import driver
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.dsl.workloads.base import Invariant, Row, Statement
 from proveout.dsl.workloads.table import build
-from proveout.proto.messages import CheckInvariants, InvariantCheck, InvariantsChecked
+from proveout.proto.results import InvariantCheck, InvariantsChecked
+from proveout.proto.tasks import CheckInvariants
 
 
 async def check_invariants(context: TaskContext, spec: CheckInvariants) -> InvariantsChecked:

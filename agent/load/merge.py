@@ -20,7 +20,7 @@ from proveout.agent.load.frames import Chunk, Finished
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.recorder import Incident
 from proveout.proto import histogram
-from proveout.proto.messages import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 
 SECOND_NS = 1_000_000_000
 LATE_NS = 100_000_000  # a thread may write a record down just after the chunk that it belongs to has left

@@ -1,6 +1,6 @@
 """When transactions are due: closed, constant and Poisson arrival and ramps as pure functions of (terminal, total, rate, seed).
 
-Flow: `messages.LoadShare` + `plan.Windows` -> `Pacing` -> `fire_times(terminal)`, an endless iterator of nanoseconds
+Flow: `tasks.LoadShare` + `plan.Windows` -> `Pacing` -> `fire_times(terminal)`, an endless iterator of nanoseconds
 after T0, drawn in batches with numpy so that the hot loop only takes the next one. No clock is read here.
 
 **Closed.** A terminal fires again when its transaction has ended (and its pauses are over, see `pauses`), so only its start
@@ -39,7 +39,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.dsl.plan import Think, Windows
-from proveout.proto.messages import LoadShare
+from proveout.proto.tasks import LoadShare
 
 BATCH_MIN, BATCH_MAX = 16, 1024
 ARRIVALS_PURPOSE = 2_000  # keeps these streams apart from those that draw keys

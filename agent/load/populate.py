@@ -18,7 +18,8 @@ from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.workloads.base import Dialect, Population
 from proveout.dsl.workloads.table import build
-from proveout.proto.messages import Populated, PopulateSystem, TableCount
+from proveout.proto.results import Populated, TableCount
+from proveout.proto.tasks import PopulateSystem
 
 SLICES_PER_WORKER = 4  # enough that workers end together
 SLICE_UNITS_MIN = 2_000

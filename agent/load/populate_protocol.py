@@ -76,7 +76,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The job failed as expected failures do; see `messages.TaskError`. The worker ends after it."""
+    """The job failed as expected failures do; see `results.TaskError`. The worker ends after it."""
 
     code: str
     message: str

@@ -27,20 +27,16 @@ from proveout.proto import agent_pb2, codec
 from proveout.proto.messages import (
     AgentMessage,
     Cancel,
-    LoadPool,
-    LoadResult,
-    LoadSecond,
-    LoadShare,
     LogLine,
-    RunLoad,
     Sample,
     Start,
-    Task,
     TaskArmed,
     TaskDone,
     TaskFailed,
     Welcome,
 )
+from proveout.proto.results import LoadResult, LoadSecond
+from proveout.proto.tasks import LoadPool, LoadShare, RunLoad, Task
 from proveout.proto.wire_frames import frame, read_frame
 
 OWN_POOL = LoadPool()

@@ -33,15 +33,9 @@ from proveout.agent.load.gather import pack
 from proveout.agent.tasks import Resource, TaskFault
 from proveout.agent.work import Work
 from proveout.proto import agent_pb2, codec
-from proveout.proto.messages import (
-    AgentMessage,
-    LoadResult,
-    LoadSecond,
-    RunLoad,
-    Sample,
-    Task,
-    TaskDone,
-)
+from proveout.proto.messages import AgentMessage, Sample, TaskDone
+from proveout.proto.results import LoadResult, LoadSecond
+from proveout.proto.tasks import RunLoad, Task
 
 LEASE_S = 10.0
 READY_S = 60.0

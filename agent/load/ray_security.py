@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from proveout.proto.messages import ClusterSecrets
+from proveout.proto.tasks import ClusterSecrets
 
 VALID_DAYS = 31
 SKEW_H = 24

@@ -25,21 +25,9 @@ from proveout.agent.load.ray_node import RayNode
 from proveout.agent.load.ray_security import Secrets, answers, is_open
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.proto import agent_pb2, codec
-from proveout.proto.messages import (
-    Cancel,
-    FormPool,
-    LoadResult,
-    LogLine,
-    PoolFormed,
-    RunLoad,
-    Sample,
-    Start,
-    Task,
-    TaskArmed,
-    TaskDone,
-    TaskFailed,
-    Welcome,
-)
+from proveout.proto.messages import Cancel, LogLine, Sample, Start, TaskArmed, TaskDone, TaskFailed, Welcome
+from proveout.proto.results import LoadResult, PoolFormed
+from proveout.proto.tasks import FormPool, RunLoad, Task
 from proveout.proto.wire_frames import frame, read_frame
 
 MODULE = "proveout.agent.load.ray_driver"

@@ -23,7 +23,8 @@ from proveout.agent.load.ray_task import run_ray_load
 from proveout.agent.load.terminal import dealt
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.dsl.workloads.table import build
-from proveout.proto.messages import LoadResult, RunLoad
+from proveout.proto.results import LoadResult
+from proveout.proto.tasks import RunLoad
 
 POOL = "pool:load"
 OWN_POOL = frozenset({"timesten"})

@@ -15,7 +15,7 @@ from proveout.agent.drivers.table import driver
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.base import Statement
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 STATEMENT_S = 3600.0
 

@@ -14,7 +14,8 @@ from psycopg import sql
 from proveout.agent.provision.connection import Connection, connected
 from proveout.agent.provision.propagation import POLL_S, Ends, Watch
 from proveout.agent.tasks import TaskContext
-from proveout.proto.messages import Compared, Endpoint, TableDifference
+from proveout.proto.results import Compared, TableDifference
+from proveout.proto.tasks import Endpoint
 
 MAY_SEE_ORIGINS = "SELECT has_table_privilege('pg_replication_origin_status', 'SELECT')::int::bigint"
 APPLIED = """

@@ -14,7 +14,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.tasks import TaskFault
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 

@@ -32,7 +32,7 @@ from proveout.agent.provision.grounds import ENVIRONMENT, USER, Grounds, to_its_
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.mysql_settings import objection
 from proveout.dsl.plan import System
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 DATABASE = "proveout"
 INITIALISE_S = 60.0

@@ -29,7 +29,7 @@ from proveout.agent.provision.connection import connect_blocking
 from proveout.agent.provision.premises import ENVIRONMENT, PREDECESSOR_S, USER, Premises, to_its_end
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 DATABASE = "postgres"
 READY_S = 120.0

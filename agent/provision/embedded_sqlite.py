@@ -16,7 +16,7 @@ import apsw
 from proveout.agent.provision import store
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 FILE_SETTINGS = ("page_size", "auto_vacuum", "encoding")
 FINGERPRINT = ("page_size", "auto_vacuum", "encoding", "journal_mode", "synchronous")

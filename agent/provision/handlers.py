@@ -20,20 +20,17 @@ from proveout.agent.drivers.table import is_built_in
 from proveout.agent.provision import by_driver, store, timesten
 from proveout.agent.tasks import Resource, TaskContext, TaskFault
 from proveout.dsl.plan import System
-from proveout.proto.messages import (
+from proveout.proto.results import Compared, Done, SqlDone, SystemStarted
+from proveout.proto.tasks import (
     Checkpoint,
-    Compared,
     CompareSystems,
-    Done,
     Endpoint,
     InspectSystem,
     LinkSystems,
     RunSql,
     SnapshotSystem,
-    SqlDone,
     StartSystem,
     StopSystem,
-    SystemStarted,
 )
 
 

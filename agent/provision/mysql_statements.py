@@ -15,7 +15,7 @@ import pymysql
 
 from proveout.agent.drivers.mysql_dsn import MalformedDsn, connect, one_line, parse
 from proveout.agent.tasks import TaskFault
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 CONNECT_S = 10.0
 WRITE_OUT_S = 300.0

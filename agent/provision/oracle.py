@@ -18,7 +18,7 @@ from proveout.agent.drivers.oracle import open_connection
 from proveout.agent.drivers.oracle_errors import Said, kind_of, said
 from proveout.agent.drivers.timesten import open_timesten
 from proveout.agent.tasks import TaskFault
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 VERSION = "SELECT version FROM product_component_version WHERE product LIKE 'Oracle%'"
 # What a rate of commits and a cache's size depend on; all others that were changed are told as well.

@@ -30,7 +30,7 @@ from proveout.agent.provision.embedded_postgres import EmbeddedPostgres
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.table import build
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 READY_S = 60.0
 COPY_S = 3600.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proveout.agent.provision.connection import connected
 from proveout.agent.tasks import TaskContext, TaskFault
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 # Always told, changed or not: what durability and memory a number was reached with.
 ALWAYS = ["fsync", "full_page_writes", "max_connections", "shared_buffers", "synchronous_commit", "wal_level"]

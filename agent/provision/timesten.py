@@ -17,7 +17,7 @@ from typing import Any
 
 from proveout.agent.load.parent import die_with_parent
 from proveout.agent.tasks import TaskFault
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 MODULE = "proveout.agent.provision.timesten"
 WORDS_MAX = 400

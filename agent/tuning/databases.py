@@ -13,7 +13,7 @@ from typing import Any
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.tuning.facts import Rows
 from proveout.dsl.tuning.postgres_settings import RELOAD
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 RELOAD_S = 15.0
 LOADED = "SELECT pg_conf_load_time()::text"

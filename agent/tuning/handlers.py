@@ -7,7 +7,8 @@ from typing import cast
 
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.agent.tuning.tuner import RESOURCE, Tuner
-from proveout.proto.messages import ApplyTuning, RevertTuning, TuningDone, TuningState, VerifyTuning
+from proveout.proto.results import TuningDone, TuningState
+from proveout.proto.tasks import ApplyTuning, RevertTuning, VerifyTuning
 
 
 async def apply_tuning(context: TaskContext, spec: ApplyTuning) -> TuningDone:

@@ -19,7 +19,7 @@ from proveout.dsl.plan import Tuning
 from proveout.dsl.tuning.change import Change, UnitAction, diff
 from proveout.dsl.tuning.operation import Operation, Step
 from proveout.dsl.tuning.table import operation_of
-from proveout.proto.messages import TuningOutcome, TuningState
+from proveout.proto.results import TuningOutcome, TuningState
 
 Watch = Callable[[str], None]
 

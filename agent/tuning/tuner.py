@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from proveout.agent.policy import NOTHING, Policy
 from proveout.dsl.plan import Tuning
-from proveout.proto.messages import Endpoint, TuningState
+from proveout.proto.results import TuningState
+from proveout.proto.tasks import Endpoint
 
 if TYPE_CHECKING:
     from proveout.agent.tuning.host import Host

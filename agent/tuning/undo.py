@@ -20,7 +20,7 @@ from proveout.agent.tuning.files import Original
 from proveout.agent.tuning.records import change_of, change_text, original_of, original_text
 from proveout.dsl.plan import Tuning
 from proveout.dsl.tuning.change import Change
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 FILE = "undo.sqlite"
 LOCAL = "local-tuning"

@@ -18,7 +18,7 @@ from proveout.agent.tuning.tools import must
 from proveout.agent.tuning.undo import Entry, UndoJournal
 from proveout.dsl.tuning.change import Command, RemoveFile, SetText, Statement, UnitAction, WriteFile
 from proveout.dsl.tuning.facts import FileFact, UnitFact
-from proveout.proto.messages import TuningOutcome, TuningState
+from proveout.proto.results import TuningOutcome, TuningState
 
 Found: TypeAlias = Literal["before", "made", "other", "unknown"]
 

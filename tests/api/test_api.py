@@ -19,15 +19,8 @@ from proveout.coordinator.report.timeline import SamplesUnreadable
 from proveout.coordinator.results import ladder_metrics
 from proveout.dsl.errors import ProveoutError
 from proveout.proto import events as e
-from proveout.proto.messages import (
-    CaptureSample,
-    Histogram,
-    LoadSecond,
-    Reading,
-    Sample,
-    TransactionCounts,
-    TransactionLoad,
-)
+from proveout.proto.messages import Sample
+from proveout.proto.results import CaptureSample, Histogram, LoadSecond, Reading, TransactionCounts, TransactionLoad
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "python-api.md"
 BEGUN_S = 1_700_000_000.0

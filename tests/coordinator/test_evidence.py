@@ -14,14 +14,7 @@ from proveout.dsl import metrics as vocabulary
 from proveout.dsl.plan import Capture, Closed, Host, Ladder, Open, Plan, System, Windows, Workload
 from proveout.proto.events import IterationId
 from proveout.proto.histogram import bin_ns
-from proveout.proto.messages import (
-    CaptureSample,
-    LoadResult,
-    LoadSecond,
-    Reading,
-    TransactionCounts,
-    TransactionLoad,
-)
+from proveout.proto.results import CaptureSample, LoadResult, LoadSecond, Reading, TransactionCounts, TransactionLoad
 
 S = 1_000_000_000
 MS = 1_000_000

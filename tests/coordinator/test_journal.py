@@ -19,7 +19,7 @@ from proveout.coordinator.eventcodec import JournalFault, decode, encode, plan_d
 from proveout.coordinator.journal import FILE, Journal, RunInUse, StorageFailed, is_driven, read
 from proveout.dsl import plan as p
 from proveout.proto import events as e
-from proveout.proto.messages import InvariantCheck, Populated, TableCount, TableDifference, TuningState
+from proveout.proto.results import InvariantCheck, Populated, TableCount, TableDifference, TuningState
 
 IDENTITY = e.IterationId(stage="s", rung=4, repeat=2, attempt=1)
 FINISHED = e.IterationFinished(

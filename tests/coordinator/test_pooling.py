@@ -12,7 +12,9 @@ from proveout.coordinator.state import Cluster, Setup, State, Turn
 from proveout.coordinator.waves import batch_heard
 from proveout.dsl.plan import Host, Ladder, Plan, Pool, System, Windows, Workload
 from proveout.proto.events import IterationId
-from proveout.proto.messages import ClusterSecrets, Endpoint, FormPool, PoolFormed, Task, TaskDone
+from proveout.proto.messages import TaskDone
+from proveout.proto.results import PoolFormed
+from proveout.proto.tasks import ClusterSecrets, Endpoint, FormPool, Task
 
 SECRETS = ClusterSecrets(token="t", authority="a", authority_key="k")
 LADDER = Ladder(

@@ -10,7 +10,7 @@ from proveout.coordinator import dag
 from proveout.dsl.compiler import compile_plan
 from proveout.dsl.plan import Ladder, Plan
 from proveout.proto.events import IterationId
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 PLAN = """
 proveout: 1

@@ -22,7 +22,8 @@ from proveout.proto.events import (
     TransactionsTick,
     WaitsTick,
 )
-from proveout.proto.messages import CaptureSample, LoadSecond, Reading, Sample, TransactionCounts, TransactionLoad
+from proveout.proto.messages import Sample
+from proveout.proto.results import CaptureSample, LoadSecond, Reading, TransactionCounts, TransactionLoad
 
 IDENTITY = IterationId(stage="base", rung=4, repeat=1, attempt=1)
 STARTED = IterationStarted(id=IDENTITY, rate=None, starts_in_s=0.5, ramp_up_s=1.0, measure_s=2.0, ramp_down_s=1.0)

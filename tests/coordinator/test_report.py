@@ -39,7 +39,7 @@ from proveout.proto.events import (
     VerdictReached,
     WaitLine,
 )
-from proveout.proto.messages import TableDifference
+from proveout.proto.results import TableDifference
 
 HOSTILE = "\x1b[31mred\x1b[0m [bold]x[/bold] <b>|`\u202e\x00"
 VOID = ValidityFinding(check="steady-state", ok=False, evidence=f"TPS moved {HOSTILE}")

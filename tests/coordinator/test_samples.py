@@ -14,7 +14,8 @@ from proveout.coordinator.keeping import Captured, Seconds
 from proveout.coordinator.samples import Gathering, merged_tick
 from proveout.proto import histogram
 from proveout.proto.events import IterationId
-from proveout.proto.messages import CaptureSample, LoadSecond, Reading, Sample, TransactionCounts, TransactionLoad
+from proveout.proto.messages import Sample
+from proveout.proto.results import CaptureSample, LoadSecond, Reading, TransactionCounts, TransactionLoad
 
 IDENTITY = IterationId(stage="base", rung=2, repeat=1, attempt=1)
 

@@ -31,23 +31,9 @@ from proveout.coordinator.simulator import Simulation, finished
 from proveout.coordinator.state import Draining, Iterating, Setup, State, Timing
 from proveout.dsl.plan import Capture, Host, Ladder, Plan, Populate, Sql, System, Windows, Workload
 from proveout.proto import events
-from proveout.proto.messages import (
-    Cancel,
-    Done,
-    Endpoint,
-    FactsRead,
-    Finish,
-    InspectSystem,
-    LoadResult,
-    LogLine,
-    Sample,
-    SystemStarted,
-    Task,
-    TaskArmed,
-    TaskDone,
-    TaskError,
-    TaskFailed,
-)
+from proveout.proto.messages import Cancel, Finish, LogLine, Sample, TaskArmed, TaskDone, TaskFailed
+from proveout.proto.results import Done, FactsRead, LoadResult, SystemStarted, TaskError
+from proveout.proto.tasks import Endpoint, InspectSystem, Task
 
 WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
 LADDER = Ladder(

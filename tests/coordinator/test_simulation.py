@@ -26,7 +26,8 @@ from proveout.dsl.plan import (
 )
 from proveout.dsl.workloads import parameters
 from proveout.proto import events
-from proveout.proto.messages import CheckInvariants, InvariantCheck, InvariantsChecked, RunLoad, Task, TaskResult
+from proveout.proto.results import InvariantCheck, InvariantsChecked, TaskResult
+from proveout.proto.tasks import CheckInvariants, RunLoad, Task
 
 
 def test_a_whole_run_in_order() -> None:

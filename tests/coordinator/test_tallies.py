@@ -21,7 +21,7 @@ from proveout.proto.events import (
     PopulateFinished,
     StageStarted,
 )
-from proveout.proto.messages import Populated
+from proveout.proto.results import Populated
 
 TEXT = """
 proveout: 1

@@ -11,7 +11,8 @@ from proveout.coordinator.facts import Facts
 from proveout.coordinator.simulator import Fault, FaultKind, Simulation, World
 from proveout.dsl.plan import Expression, Host, Ladder, OnLoss, Pause, Plan, Search, Stage, System, Tune, Tuning
 from proveout.proto import events
-from proveout.proto.messages import ApplyTuning, RevertTuning, Task, TaskResult, TuningDone, TuningState
+from proveout.proto.results import TaskResult, TuningDone, TuningState
+from proveout.proto.tasks import ApplyTuning, RevertTuning, Task
 
 SWAP = (("file", None), ("settings", (("vm.swappiness", "10"),)))
 DIRTY = (("file", None), ("settings", (("vm.dirty_ratio", "5"),)))

@@ -12,7 +12,7 @@ from proveout.coordinator.report.terminal import print_summary
 from proveout.coordinator.results import load_results
 from proveout.coordinator.tunings import tuned
 from proveout.proto.events import Event, TuningAct, TuningSeen
-from proveout.proto.messages import TuningOutcome, TuningState
+from proveout.proto.results import TuningOutcome, TuningState
 
 
 def seen(act: TuningAct, *states: tuple[str, TuningOutcome, tuple[str, ...]], host: str = "db1") -> TuningSeen:

@@ -28,14 +28,7 @@ from proveout.dsl.plan import (
 from proveout.dsl.workloads.parameters import TRANSACTIONS
 from proveout.proto.events import IterationFinished, IterationId, ValidityFinding
 from proveout.proto.histogram import bin_ns
-from proveout.proto.messages import (
-    CaptureSample,
-    LoadResult,
-    LoadSecond,
-    Reading,
-    TransactionCounts,
-    TransactionLoad,
-)
+from proveout.proto.results import CaptureSample, LoadResult, LoadSecond, Reading, TransactionCounts, TransactionLoad
 
 S, MS, T0, RAMP_S = 1_000_000_000, 1_000_000, 50_000_000_000, 1
 WINDOWS = Windows(ramp_up_s=RAMP_S, measure_s=10, ramp_down_s=1)

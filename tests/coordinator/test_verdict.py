@@ -24,7 +24,7 @@ from proveout.proto.events import (
     ValidityFinding,
     VerdictReached,
 )
-from proveout.proto.messages import InvariantCheck, Populated, TableCount, TableDifference
+from proveout.proto.results import InvariantCheck, Populated, TableCount, TableDifference
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,8 @@ import psutil
 
 from proveout.coordinator.local import LocalFabric
 from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect
-from proveout.proto.messages import (
-    AgentMessage,
-    Endpoint,
-    Hello,
-    RunSql,
-    Task,
-    TaskAccepted,
-    TaskDone,
-    TaskFailed,
-)
+from proveout.proto.messages import AgentMessage, Hello, TaskAccepted, TaskDone, TaskFailed
+from proveout.proto.tasks import Endpoint, RunSql, Task
 
 FAKE_AGENT = (sys.executable, str(Path(__file__).with_name("fake_agent.py")))
 PATIENCE_S = 30.0

@@ -15,18 +15,8 @@ from typing import Any
 
 from proveout.agent.process import main
 from proveout.agent.tasks import TaskContext, TaskFault
-from proveout.proto.messages import (
-    CaptureResult,
-    CaptureSample,
-    Done,
-    LoadResult,
-    Reading,
-    RunCapture,
-    RunLoad,
-    RunSql,
-    SqlDone,
-    StopSystem,
-)
+from proveout.proto.results import CaptureResult, CaptureSample, Done, LoadResult, Reading, SqlDone
+from proveout.proto.tasks import RunCapture, RunLoad, RunSql, StopSystem
 
 PASSWORD = "hunter2-canary"
 

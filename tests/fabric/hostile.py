@@ -28,8 +28,9 @@ from hypothesis import strategies as st
 from proveout.coordinator.pki import Authority, Credentials
 from proveout.proto import agent_pb2 as pb
 from proveout.proto import codec
-from proveout.proto.messages import Hello, Task
+from proveout.proto.messages import Hello
 from proveout.proto.orders import Addressee, Signer
+from proveout.proto.tasks import Task
 
 METHOD = "/proveout.agent.v1.Agent/Session"
 INT64 = (1 << 63) - 1

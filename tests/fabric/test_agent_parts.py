@@ -21,21 +21,9 @@ from proveout.agent.redaction import for_people, struck
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.agent.work import Work
 from proveout.dsl.errors import ProveoutError
-from proveout.proto.messages import (
-    AgentMessage,
-    BeatReply,
-    CaptureSample,
-    Done,
-    Endpoint,
-    LogLine,
-    Sample,
-    SystemStarted,
-    TaskAccepted,
-    TaskDone,
-    TaskError,
-    TaskFailed,
-    TaskSpec,
-)
+from proveout.proto.messages import AgentMessage, BeatReply, LogLine, Sample, TaskAccepted, TaskDone, TaskFailed
+from proveout.proto.results import CaptureSample, Done, SystemStarted, TaskError
+from proveout.proto.tasks import Endpoint, TaskSpec
 
 S = 10**9
 

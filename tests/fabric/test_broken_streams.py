@@ -14,18 +14,9 @@ from fabric_bench import Bench, Proxy, eventually, is_gone, lines, task
 from proveout.coordinator.dial import StreamEnded, open_stream
 from proveout.coordinator.session import Lost
 from proveout.dsl.plan import Capture
-from proveout.proto.messages import (
-    Cancel,
-    Finish,
-    Hello,
-    RunCapture,
-    Sample,
-    SqlDone,
-    Task,
-    TaskAccepted,
-    TaskDone,
-    TaskFailed,
-)
+from proveout.proto.messages import Cancel, Finish, Hello, Sample, TaskAccepted, TaskDone, TaskFailed
+from proveout.proto.results import SqlDone
+from proveout.proto.tasks import RunCapture, Task
 
 MakeProxy = Callable[[str], Proxy]
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=5.0)

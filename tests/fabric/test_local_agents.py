@@ -15,26 +15,9 @@ from fabric_bench import FAKE_AGENT, Bench, eventually, is_gone, lines, task
 
 from proveout.coordinator.local import LocalAgentError, LocalFabric
 from proveout.dsl.plan import Capture, Windows, Workload
-from proveout.proto.messages import (
-    Cancel,
-    CaptureResult,
-    Checkpoint,
-    Endpoint,
-    Finish,
-    LoadResult,
-    LoadShare,
-    LogLine,
-    RunCapture,
-    RunLoad,
-    Sample,
-    SqlDone,
-    Start,
-    StopSystem,
-    Task,
-    TaskArmed,
-    TaskDone,
-    TaskFailed,
-)
+from proveout.proto.messages import Cancel, Finish, LogLine, Sample, Start, TaskArmed, TaskDone, TaskFailed
+from proveout.proto.results import CaptureResult, LoadResult, SqlDone
+from proveout.proto.tasks import Checkpoint, Endpoint, LoadShare, RunCapture, RunLoad, StopSystem, Task
 
 ENDPOINT = Endpoint(system="s", engine="sqlite", dsn="file")
 

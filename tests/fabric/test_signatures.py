@@ -18,8 +18,9 @@ from proveout.agent.journal import AgentJournal
 from proveout.coordinator.pki import Authority, _cert_pem, _key_pem
 from proveout.proto import codec, orders
 from proveout.proto.agent_pb2_grpc import AgentStub
-from proveout.proto.messages import AgentMessage, Hello, Refused, Task, TaskAccepted, TaskDone, TaskFailed, Welcome
+from proveout.proto.messages import AgentMessage, Hello, Refused, TaskAccepted, TaskDone, TaskFailed, Welcome
 from proveout.proto.orders import Addressee, Signer, Verifier
+from proveout.proto.tasks import Task
 
 TO = Addressee(agent="agent/db1", run="run", epoch=1)
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=5.0)

@@ -20,8 +20,9 @@ from proveout.coordinator.pki import Authority, Credentials, PkiError
 from proveout.proto import agent_pb2 as pb
 from proveout.proto import codec
 from proveout.proto.agent_pb2_grpc import AgentStub
-from proveout.proto.messages import Goodbye, Hello, Task, TaskDone
+from proveout.proto.messages import Goodbye, Hello, TaskDone
 from proveout.proto.orders import Addressee, Signer
+from proveout.proto.tasks import Task
 from proveout.proto.transport import MAX_MESSAGE_BYTES
 
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=5.0)

@@ -18,7 +18,7 @@ from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
 from proveout.dsl.workloads.table import build
-from proveout.proto.messages import Endpoint, InspectSystem, PopulateSystem
+from proveout.proto.tasks import Endpoint, InspectSystem, PopulateSystem
 
 pytestmark = pytest.mark.slow
 

@@ -18,26 +18,17 @@ from proveout.proto.messages import (
     PROTOCOL_VERSION,
     AgentMessage,
     Beat,
-    CaptureSample,
-    Checkpoint,
     CoordinatorMessage,
-    Endpoint,
     Goodbye,
     Hello,
-    Histogram,
-    LoadResult,
-    LoadSecond,
     LogLine,
-    PopulateSystem,
     Sample,
-    StartSystem,
-    Task,
     TaskAccepted,
     TaskDone,
-    TransactionCounts,
-    TransactionLoad,
 )
 from proveout.proto.pairing import VALUE_DEPTH_MAX, WireFault
+from proveout.proto.results import CaptureSample, Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.tasks import Checkpoint, Endpoint, PopulateSystem, StartSystem, Task
 from proveout.proto.transport import MAX_MESSAGE_BYTES
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proveout.proto import histogram as hist
-from proveout.proto.messages import Histogram
+from proveout.proto.results import Histogram
 
 NS = st.integers(min_value=0, max_value=hist.HIGHEST_NS)
 

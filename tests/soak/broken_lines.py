@@ -20,7 +20,9 @@ from test_permanent_agents import Permanent
 from proveout.coordinator.local import LocalFabric
 from proveout.coordinator.session import Lost
 from proveout.dsl.plan import Capture
-from proveout.proto.messages import CaptureResult, Finish, RunCapture, Sample, Task, TaskDone, TaskFailed
+from proveout.proto.messages import Finish, Sample, TaskDone, TaskFailed
+from proveout.proto.results import CaptureResult
+from proveout.proto.tasks import RunCapture, Task
 
 Figure = tuple[str, list[str]]
 

@@ -47,7 +47,7 @@ from proveout.proto.events import (
     VerdictReached,
     WaitsTick,
 )
-from proveout.proto.messages import Populated, TuningState
+from proveout.proto.results import Populated, TuningState
 from proveout.tui.model import NOTICES_MAX, TICKS_MAX, HostView, RunView, reduce
 from proveout.tui.widgets.tables import lease
 from proveout.tui.widgets.top import alert

@@ -13,7 +13,7 @@ from proveout.cli.options import Inventory, Overrides, parse_overrides
 if TYPE_CHECKING:
     from proveout.agent.load.ceiling import Step
     from proveout.dsl.plan import System
-    from proveout.proto.messages import Endpoint
+    from proveout.proto.tasks import Endpoint
 
 EPILOG = """Examples:
 
@@ -101,7 +101,7 @@ def _provisioned(engine: str, connections: int) -> System | Endpoint:
 
 
 def _endpoint(dsn: str, engine: str) -> Endpoint:
-    from proveout.proto.messages import Endpoint
+    from proveout.proto.tasks import Endpoint
 
     scheme = dsn.partition("://")[0] if "://" in dsn else ""
     named = engine or _SCHEMES.get(scheme, "postgres" if re.search(r"\b(host|dbname|service)=", dsn) else "")

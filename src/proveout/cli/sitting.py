@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from proveout.coordinator.run import Listener, Sitting
     from proveout.coordinator.store import Command, RunDirectory
     from proveout.dsl.plan import Plan
-    from proveout.proto.messages import Endpoint
+    from proveout.proto.tasks import Endpoint
 
 PKI_VARIABLE = "PROVEOUT_PKI"
 OUTPUTS = ("junit", "json", "summary", "codequality", "gitlab-metrics")

@@ -17,7 +17,8 @@ from proveout.agent.capture import kinds, proc
 from proveout.agent.capture.processes import ProcessTree, find_root
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import Capture
-from proveout.proto.messages import CaptureResult, CaptureSample, Reading, RunCapture
+from proveout.proto.results import CaptureResult, CaptureSample, Reading
+from proveout.proto.tasks import RunCapture
 
 STAT = """cpu  1000 50 300 90000 400 7 13 25 0 0
 cpu0 500 25 150 45000 200 3 7 12 0 0

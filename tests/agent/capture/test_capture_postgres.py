@@ -22,7 +22,8 @@ from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.provision.propagation import link, link_name
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import Capture, System
-from proveout.proto.messages import CaptureResult, CaptureSample, Endpoint, RunCapture
+from proveout.proto.results import CaptureResult, CaptureSample
+from proveout.proto.tasks import Endpoint, RunCapture
 
 WAITS = Capture(name="waits", kind="waits", every_s=0.5, system="db")
 LAG = Capture(name="lag", kind="lag", every_s=0.25, system="cache")

@@ -29,7 +29,8 @@ from proveout.coordinator.series import Recording, Window
 from proveout.dsl.compiler import compile_plan
 from proveout.dsl.plan import Capture, Scrape, canonical_json
 from proveout.proto import codec
-from proveout.proto.messages import CaptureResult, CaptureSample, Endpoint, Reading, RunCapture, Task
+from proveout.proto.results import CaptureResult, CaptureSample, Reading
+from proveout.proto.tasks import Endpoint, RunCapture, Task
 
 TEXT = r"""# HELP node_load1 1m load average.
 # TYPE node_load1 gauge

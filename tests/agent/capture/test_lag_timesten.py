@@ -23,7 +23,7 @@ from proveout.agent.capture.schedule import Tick
 from proveout.agent.drivers.timesten import HOME
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import Capture
-from proveout.proto.messages import Endpoint, RunCapture
+from proveout.proto.tasks import Endpoint, RunCapture
 
 TABLE = "CREATE TABLE proveout_probe (id int PRIMARY KEY, seq bigint NOT NULL)"
 

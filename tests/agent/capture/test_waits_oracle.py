@@ -17,7 +17,8 @@ from proveout.agent.capture.waits_oracle import Counters, OracleObserver, readin
 from proveout.agent.tasks import TaskFault
 from proveout.coordinator.observed import waits_metrics
 from proveout.coordinator.series import Recording, Window
-from proveout.proto.messages import CaptureSample, Endpoint, Reading
+from proveout.proto.results import CaptureSample, Reading
+from proveout.proto.tasks import Endpoint
 
 STARTED = "2026-01-01 00:00:00"
 # (class, event, seconds) of a baseline and of the same with a cache in front; DB time follows from any line's share

@@ -24,7 +24,7 @@ from proveout.agent.drivers.base import StatementFailure
 from proveout.agent.drivers.postgres import PostgresDriver, PostgresSession
 from proveout.agent.load import ceiling
 from proveout.coordinator.pki import Authority
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 SESSIONS = 2
 PASSWORD = "of-a-test"

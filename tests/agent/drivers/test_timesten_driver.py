@@ -20,7 +20,7 @@ from proveout.agent.load.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
 from proveout.agent.provision.handlers import checkpoint, inspect_system, run_sql
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads.base import Statement
-from proveout.proto.messages import Checkpoint, Endpoint, InspectSystem, RunSql
+from proveout.proto.tasks import Checkpoint, Endpoint, InspectSystem, RunSql
 
 DSN = "hlr/se@cret@cache1/hlrcache:timesten_direct"
 READ = Statement(name="r", text={"oracle": "SELECT a FROM t WHERE b = $1"}, arguments=(int,), rows_max=1)

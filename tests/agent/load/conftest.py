@@ -15,7 +15,8 @@ from proveout.agent.load.populate import populate
 from proveout.agent.tasks import Resource
 from proveout.dsl.plan import Windows, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.messages import CaptureSample, Endpoint, LoadSecond, LoadShare, PopulateSystem, RunLoad
+from proveout.proto.results import CaptureSample, LoadSecond
+from proveout.proto.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
 
 SUBSCRIBERS = 500
 

@@ -21,7 +21,7 @@ from proveout.agent.load.task import run_load
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import Windows, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.messages import ClusterSecrets, Endpoint, FormPool, LoadPool, LoadShare, RunLoad
+from proveout.proto.tasks import ClusterSecrets, Endpoint, FormPool, LoadPool, LoadShare, RunLoad
 
 
 def say(**what: Any) -> None:

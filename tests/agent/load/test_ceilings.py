@@ -15,7 +15,7 @@ from proveout.agent.load.populate import populate
 from proveout.agent.load.task import run_load
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.messages import Endpoint, PopulateSystem
+from proveout.proto.tasks import Endpoint, PopulateSystem
 
 MEASURED = Ceiling(
     engine="sqlite", shared=True, per_s=1234.5, connections=4, cpu_us=10.0, workers=2, measured_unix_s=1.0

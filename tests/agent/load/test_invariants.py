@@ -14,7 +14,8 @@ from proveout.agent.load import invariants
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.base import Body, Dialect, Invariant, Outcome, Statement, TransactionType
-from proveout.proto.messages import CheckInvariants, Endpoint, InvariantCheck
+from proveout.proto.results import InvariantCheck
+from proveout.proto.tasks import CheckInvariants, Endpoint
 
 SCHEMA = "CREATE TABLE accounts (balance BIGINT NOT NULL)"
 ROWS = "INSERT INTO accounts VALUES (10), (20)"

@@ -21,7 +21,7 @@ from psycopg.conninfo import make_conninfo
 from proveout.agent.load.populate import populate
 from proveout.agent.load.task import run_load
 from proveout.dsl.workloads.parameters import division_problem, of_workload, part_of
-from proveout.proto.messages import Endpoint, PopulateSystem
+from proveout.proto.tasks import Endpoint, PopulateSystem
 
 from .conftest import SUBSCRIBERS, LoadContext, Spec, hlr
 

@@ -19,7 +19,8 @@ from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
 from proveout.proto import histogram
-from proveout.proto.messages import Endpoint, LoadResult, PopulateSystem
+from proveout.proto.results import LoadResult
+from proveout.proto.tasks import Endpoint, PopulateSystem
 
 from .conftest import LoadContext, Spec, connections, hlr
 

@@ -15,7 +15,7 @@ from proveout.agent.load.outlet import Outlet
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.recorder import Incident, Recorder
 from proveout.proto import histogram
-from proveout.proto.messages import LoadSecond
+from proveout.proto.results import LoadSecond
 
 S = 1_000_000_000
 NAMES = ("read", "write", "never")

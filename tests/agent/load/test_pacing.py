@@ -14,7 +14,7 @@ from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.load.terminal import dealt
 from proveout.coordinator.dag import shares
 from proveout.dsl.plan import Windows
-from proveout.proto.messages import LoadShare
+from proveout.proto.tasks import LoadShare
 
 MS = 1_000_000
 

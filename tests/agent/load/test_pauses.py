@@ -21,7 +21,8 @@ from proveout.dsl.plan import Think, Workload
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.parameters import Hlr, to_values
 from proveout.dsl.workloads.table import build
-from proveout.proto.messages import Endpoint, LoadResult, PopulateSystem
+from proveout.proto.results import LoadResult
+from proveout.proto.tasks import Endpoint, PopulateSystem
 
 SUBSCRIBERS = 200
 READ = Workload(

@@ -21,20 +21,9 @@ from proveout.dsl.plan import Windows, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
 from proveout.dsl.workloads.table import build
 from proveout.proto import agent_pb2, codec
-from proveout.proto.messages import (
-    AgentMessage,
-    Endpoint,
-    LoadPool,
-    LoadResult,
-    LoadShare,
-    LogLine,
-    RunLoad,
-    Task,
-    TaskArmed,
-    TaskDone,
-    TransactionCounts,
-    TransactionLoad,
-)
+from proveout.proto.messages import AgentMessage, LogLine, TaskArmed, TaskDone
+from proveout.proto.results import LoadResult, TransactionCounts, TransactionLoad
+from proveout.proto.tasks import Endpoint, LoadPool, LoadShare, RunLoad, Task
 
 A = Node(id="a", address="10.0.0.1", cpus=3)
 B = Node(id="b", address="10.0.0.2", cpus=1)

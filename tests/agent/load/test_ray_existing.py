@@ -17,7 +17,7 @@ import pytest
 from proveout.agent.load.ray_task import DRIVER, NODE
 from proveout.agent.load.task import run_load
 from proveout.agent.tasks import TaskFault
-from proveout.proto.messages import LoadPool
+from proveout.proto.tasks import LoadPool
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow

@@ -26,7 +26,8 @@ from proveout.agent.provision.handlers import start_system
 from proveout.coordinator.pki import cluster_secrets
 from proveout.dsl.plan import System, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.messages import PopulateSystem, StartSystem, SystemStarted
+from proveout.proto.results import SystemStarted
+from proveout.proto.tasks import PopulateSystem, StartSystem
 
 pytest.importorskip("ray")
 pytestmark = [

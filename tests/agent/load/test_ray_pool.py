@@ -19,7 +19,8 @@ from proveout.agent.load.ray_security import is_open
 from proveout.agent.load.ray_task import DRIVER, NODE
 from proveout.agent.load.task import run_load
 from proveout.agent.tasks import Resource, TaskFault
-from proveout.proto.messages import LoadPool, LoadResult, RunLoad
+from proveout.proto.results import LoadResult
+from proveout.proto.tasks import LoadPool, RunLoad
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow

@@ -22,7 +22,8 @@ from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import to_values
 from proveout.dsl.workloads.sql_parameters import Custom
-from proveout.proto.messages import Endpoint, LoadResult, PopulateSystem
+from proveout.proto.results import LoadResult
+from proveout.proto.tasks import Endpoint, PopulateSystem
 
 from .conftest import LoadContext, Spec
 

@@ -25,7 +25,8 @@ from proveout.agent.load.task import run_load
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
 from proveout.proto import histogram
-from proveout.proto.messages import Endpoint, LoadResult, PopulateSystem, RunLoad
+from proveout.proto.results import LoadResult
+from proveout.proto.tasks import Endpoint, PopulateSystem, RunLoad
 
 STALL_S = 1.0
 RATE = 60.0

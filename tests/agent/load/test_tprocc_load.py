@@ -16,7 +16,8 @@ from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import to_values
 from proveout.dsl.workloads.tprocc_parameters import Tprocc
-from proveout.proto.messages import CheckInvariants, Endpoint, InvariantCheck, LoadResult, PopulateSystem
+from proveout.proto.results import InvariantCheck, LoadResult
+from proveout.proto.tasks import CheckInvariants, Endpoint, PopulateSystem
 
 from .conftest import LoadContext, Spec
 

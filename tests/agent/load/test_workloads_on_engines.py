@@ -19,7 +19,8 @@ from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import KINDS, to_values
 from proveout.dsl.workloads.tptbm_statements import everywhere
-from proveout.proto.messages import CheckInvariants, Endpoint, InvariantCheck, LoadResult, PopulateSystem
+from proveout.proto.results import InvariantCheck, LoadResult
+from proveout.proto.tasks import CheckInvariants, Endpoint, PopulateSystem
 
 from .conftest import LoadContext, Spec
 

@@ -12,7 +12,7 @@ from proveout.agent.load.task import run_load
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import KINDS, to_values
-from proveout.proto.messages import CheckInvariants, Endpoint, PopulateSystem
+from proveout.proto.tasks import CheckInvariants, Endpoint, PopulateSystem
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from proveout.agent.load.task import run_load
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.parameters import KINDS, to_values
 from proveout.dsl.workloads.table import build
-from proveout.proto.messages import Endpoint, PopulateSystem
+from proveout.proto.tasks import Endpoint, PopulateSystem
 
 from .conftest import LoadContext, Spec
 

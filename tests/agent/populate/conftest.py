@@ -10,7 +10,8 @@ import pytest
 from proveout.agent.tasks import Resource
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.messages import CaptureSample, Endpoint, LoadSecond, PopulateSystem
+from proveout.proto.results import CaptureSample, LoadSecond
+from proveout.proto.tasks import Endpoint, PopulateSystem
 
 
 class Context:

@@ -16,7 +16,7 @@ from proveout.agent.load.populate import judge, populate, slices
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads.hlr_tables import NAMES, PRIMARY_KEYS
 from proveout.dsl.workloads.table import build
-from proveout.proto.messages import Populated, TableCount
+from proveout.proto.results import Populated, TableCount
 
 SUBSCRIBERS = 5_000
 

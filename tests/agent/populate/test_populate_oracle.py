@@ -15,7 +15,7 @@ from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
 from proveout.dsl.workloads.table import build
-from proveout.proto.messages import Checkpoint, Endpoint, InspectSystem, PopulateSystem, RunSql
+from proveout.proto.tasks import Checkpoint, Endpoint, InspectSystem, PopulateSystem, RunSql
 
 SUBSCRIBERS = 300
 TABLES = ("call_forwarding", "special_facility", "access_info", "subscriber")

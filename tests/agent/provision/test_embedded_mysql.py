@@ -18,15 +18,7 @@ from proveout.agent.provision import embedded_mysql, handlers, mysql_statements
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.mysql_settings import CODE, OWN, objection
 from proveout.dsl.plan import System
-from proveout.proto.messages import (
-    Checkpoint,
-    Endpoint,
-    InspectSystem,
-    RunSql,
-    SnapshotSystem,
-    StartSystem,
-    StopSystem,
-)
+from proveout.proto.tasks import Checkpoint, Endpoint, InspectSystem, RunSql, SnapshotSystem, StartSystem, StopSystem
 
 PATIENCE_S = 20.0
 

@@ -11,15 +11,7 @@ import pytest
 from proveout.agent.provision import handlers
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
-from proveout.proto.messages import (
-    Checkpoint,
-    Endpoint,
-    InspectSystem,
-    RunSql,
-    SnapshotSystem,
-    StartSystem,
-    StopSystem,
-)
+from proveout.proto.tasks import Checkpoint, Endpoint, InspectSystem, RunSql, SnapshotSystem, StartSystem, StopSystem
 
 
 def system(*settings: tuple[str, str]) -> System:

@@ -21,9 +21,9 @@ from proveout.agent.provision.propagation import link_name
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System, Workload
 from proveout.dsl.workloads.table import build
-from proveout.proto.messages import (
+from proveout.proto.results import Compared
+from proveout.proto.tasks import (
     Checkpoint,
-    Compared,
     CompareSystems,
     Endpoint,
     InspectSystem,

@@ -15,18 +15,9 @@ from tuning_bench import tuning
 from proveout.coordinator.local import COMMAND, LocalFabric
 from proveout.coordinator.session import AgentSession, Received, SessionEvent, connect
 from proveout.dsl.plan import Tuning
-from proveout.proto.messages import (
-    ApplyTuning,
-    Cancel,
-    Hello,
-    RevertTuning,
-    Task,
-    TaskDone,
-    TaskFailed,
-    TaskSpec,
-    TuningDone,
-    VerifyTuning,
-)
+from proveout.proto.messages import Cancel, Hello, TaskDone, TaskFailed
+from proveout.proto.results import TuningDone
+from proveout.proto.tasks import ApplyTuning, RevertTuning, Task, TaskSpec, VerifyTuning
 
 PATIENCE_S = 60.0
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root")

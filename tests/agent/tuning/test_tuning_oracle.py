@@ -20,7 +20,7 @@ from proveout.agent.tuning.databases import Databases
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo import UndoJournal
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 VIEWS = """
 CREATE TABLE "gv$system_parameter" (name varchar(80), inst_id int, value varchar(4000), issys_modifiable varchar(9));

@@ -24,7 +24,7 @@ from proveout.agent.tuning.undo import UndoJournal
 from proveout.agent.tuning.units import Systemd
 from proveout.dsl.tuning.change import Command, Statement
 from proveout.dsl.tuning.facts import ABSENT, Output, UnitFact
-from proveout.proto.messages import Endpoint
+from proveout.proto.tasks import Endpoint
 
 
 def test_a_file_is_replaced_and_never_written_into(tmp_path: Path) -> None:

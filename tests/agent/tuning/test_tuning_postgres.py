@@ -16,7 +16,8 @@ from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo import UndoJournal
 from proveout.dsl.plan import System, Tuning
-from proveout.proto.messages import Endpoint, TuningState
+from proveout.proto.results import TuningState
+from proveout.proto.tasks import Endpoint
 
 
 @pytest.fixture(scope="module")

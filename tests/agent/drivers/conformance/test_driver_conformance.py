@@ -22,7 +22,8 @@ from proveout.agent.tasks import Resource
 from proveout.dsl.plan import Windows, Workload
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.messages import Endpoint, LoadSecond, LoadShare, PopulateSystem, RunLoad
+from proveout.proto.results import LoadSecond
+from proveout.proto.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
 
 Subject = Any  # conftest's
 PATIENCE_S = 30.0
