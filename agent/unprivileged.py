@@ -8,11 +8,13 @@ Where Python itself lies in a folder that only root can enter (a virtual environ
 CAP_DAC_READ_SEARCH, to read files; without it the process could not import its drivers. Such a worker can still read what
 root can; it cannot write, signal or change anything. Install Python where everybody can read it, and nothing is kept.
 
-Engines that are files of the agent (SQLite, DuckDB) keep the agent's user: the files are its own.
+Engines that are files of the agent (SQLite, DuckDB, and those of another package whose driver says so by `in_files`) keep
+the agent's user: the files are its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -22,7 +24,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from proveout.agent.drivers.table import driver, is_built_in
 from proveout.agent.provision.installation import UID_LAST, choose_account
+from proveout.dsl.errors import ProveoutError
 
 FILE_ENGINES = frozenset({"sqlite", "duckdb"})
 
@@ -56,7 +60,16 @@ def account() -> Account | None:
 def argument(engine: str) -> str:
     """What a worker is told on its command line: `uid,group,reads_all`, or `-` when it keeps the agent's user."""
     it = account()
-    return "-" if it is None or engine in FILE_ENGINES else f"{it.uid},{it.group},{int(it.reads_all)}"
+    return "-" if it is None or is_in_files(engine) else f"{it.uid},{it.group},{int(it.reads_all)}"
+
+
+def is_in_files(engine: str) -> bool:
+    """Whether its databases are files of the agent's user."""
+    if engine in FILE_ENGINES or is_built_in(engine):
+        return engine in FILE_ENGINES
+    with contextlib.suppress(ProveoutError):  # not installed here: whoever needs it will say so
+        return bool(getattr(driver(engine), "in_files", False))
+    return False
 
 
 def environment(engine: str, given: Mapping[str, str]) -> dict[str, str]:

@@ -93,6 +93,7 @@ class SqliteDriver:
     """Opens a database file; `dsn` is its path."""
 
     dialect: Dialect = "sqlite"
+    in_files = True
     waits: Literal["blocking"] = "blocking"
 
     def connect(self, dsn: str) -> SqliteSession:

@@ -70,6 +70,7 @@ def test_a_lab_asks_for_secrets_and_certificates_and_is_not_seen_from_here(
     code, found = doctor(capsys, str(PLANS / "hlr-cache-lab.yaml"))
     assert code == 1
     assert {name for name, one in found.items() if one["state"] == "missing"} == {
+        "secret asm",
         "secret oracle",
         "secret timesten",
         "certificates",
@@ -81,7 +82,7 @@ def test_a_lab_asks_for_secrets_and_certificates_and_is_not_seen_from_here(
     told = capsys.readouterr().out
     assert "✓ secret oracle" in told
     assert "hush" not in told
-    assert "2 missing, 1 worth a look" in told
+    assert "3 missing, 1 worth a look" in told
 
 
 def test_a_plan_that_is_wrong_is_said_as_check_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

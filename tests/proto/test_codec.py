@@ -27,8 +27,8 @@ from proveout.proto.messages import (
     TaskDone,
 )
 from proveout.proto.pairing import VALUE_DEPTH_MAX, WireFault
-from proveout.proto.results import CaptureSample, Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
-from proveout.proto.tasks import Checkpoint, Endpoint, PopulateSystem, StartSystem, Task
+from proveout.proto.results import CaptureSample, Histogram, LoadResult, LoadSecond, SqlDone, TransactionCounts, TransactionLoad
+from proveout.proto.tasks import Checkpoint, Endpoint, PopulateSystem, RunCapture, StartSystem, Task
 from proveout.proto.transport import MAX_MESSAGE_BYTES
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -142,7 +142,7 @@ def test_none_is_not_the_empty_text() -> None:
 
 def task_envelope() -> pb.CoordinatorEnvelope:
     capture = Capture(name="c", kind="os", every_s=1.0)
-    task = Task(key="k", spec=messages.RunCapture(capture=capture), deadline_s=1.0)
+    task = Task(key="k", spec=RunCapture(capture=capture), deadline_s=1.0)
     return codec.coordinator_envelope(task)
 
 
@@ -253,7 +253,7 @@ def test_the_largest_histograms_fit() -> None:
 
 
 def test_outcomes_survive_the_journal() -> None:
-    outcome = TaskDone(key="k", result=messages.SqlDone(counts=(1, 2)))
+    outcome = TaskDone(key="k", result=SqlDone(counts=(1, 2)))
     assert codec.outcome_from_bytes(codec.outcome_bytes(outcome)) == outcome
 
 
