@@ -25,8 +25,9 @@ run: $(VENV)/.run  ## Run the main job (PLAN=… for another plan)
 lab: $(VENV)/.run  ## Run plans/netns-lab.yaml on hosts made of network namespaces, as root (CUT= leaves the cables alone)
 	$(BIN)/python docs/lab/lab.py run $(if $(CUT),--cut $(CUT))
 
+# Much of the tests is waiting for servers; those of a file stay together, for they share servers.
 test: $(VENV)/.dev  ## Run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 check: $(VENV)/.dev  ## Lint, format, types, layers, generated stubs
 	$(BIN)/ruff check .

@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 Row = tuple[str, str, str]
 
 QUICK: dict[str, tuple[str, ...]] = {
-    "load_pgbench": ("--seconds", "2", "--rounds", "3"),
+    "load_pgbench": ("--seconds", "3", "--rounds", "9"),
     "populate": ("--scale", "0.2"),
     "custom_sql": ("--rounds", "3", "--seconds", "1"),
     "pacing": ("--seconds", "2"),

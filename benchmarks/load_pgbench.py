@@ -1,6 +1,6 @@
 """The load engine beside pgbench: the same statements, weights and connections, in one run, A B A B; ratios of medians.
 
-    python benchmarks/load_pgbench.py [--seconds 5] [--rounds 3] [--connections 4 64] [--json FILE]
+    python benchmarks/load_pgbench.py [--seconds 3] [--rounds 9] [--connections 4 64] [--json FILE]
 
 Both run closed, with prepared statements, two processes or threads, against one embedded PostgreSQL with
 synchronous_commit off on this machine. CPU is the client's, user and system: ours with the agent process that merges,
@@ -176,8 +176,8 @@ def text(of: Mapping[str, object]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The load engine beside pgbench: rate and client CPU, as ratios.")
-    parser.add_argument("--seconds", type=int, default=5, help="length of each measurement")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each, taken in turn; the median counts")
+    parser.add_argument("--seconds", type=int, default=3, help="length of each measurement")
+    parser.add_argument("--rounds", type=int, default=9, help="measurements of each, taken in turn; the median counts")
     parser.add_argument("--connections", type=int, nargs="+", default=[4, 64])
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     arguments = parser.parse_args()
