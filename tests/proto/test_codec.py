@@ -27,7 +27,15 @@ from proveout.proto.messages import (
     TaskDone,
 )
 from proveout.proto.pairing import VALUE_DEPTH_MAX, WireFault
-from proveout.proto.results import CaptureSample, Histogram, LoadResult, LoadSecond, SqlDone, TransactionCounts, TransactionLoad
+from proveout.proto.results import (
+    CaptureSample,
+    Histogram,
+    LoadResult,
+    LoadSecond,
+    SqlDone,
+    TransactionCounts,
+    TransactionLoad,
+)
 from proveout.proto.tasks import Checkpoint, Endpoint, PopulateSystem, RunCapture, StartSystem, Task
 from proveout.proto.transport import MAX_MESSAGE_BYTES
 
