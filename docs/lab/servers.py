@@ -7,6 +7,7 @@ role may replicate, subscribe, monitor and checkpoint, and is no superuser.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import subprocess
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 from network import POLL_S, Host, LabError, Network, run, say
 
 from proveout.agent.provision.installation import find_installation, private_copy
@@ -43,10 +45,7 @@ def programs(folder: Path) -> Path:
         return found.programs
     copy = folder / "postgresql"
     (private_copy(found, copy) if not copy.exists() else None)
-    psql = copy / found.programs.relative_to(found.root) / "psql"
-    psql.write_bytes((found.programs / "psql").read_bytes())
-    psql.chmod(0o755)
-    return psql.parent
+    return copy / found.programs.relative_to(found.root)
 
 
 def _as_owner() -> list[str]:
@@ -80,7 +79,9 @@ class Server:
         with (self.folder / "server.log").open("wb") as log:
             subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self._await_ready()
-        run(*self._psql(), told=ROLE.format(password=password))
+        with self._connected() as connection:
+            for statement in ROLE.format(password=password).strip().splitlines():
+                connection.execute(statement.encode())
 
     def _settings(self) -> dict[str, str]:
         usual = {
@@ -94,15 +95,14 @@ class Server:
     def _on_host(self, program: str, *arguments: str) -> list[str]:
         return self.network.command(self.host, *_as_owner(), str(self.programs / program), *arguments)
 
-    def _psql(self) -> list[str]:
-        options = ["--host", str(self.folder), "--username", "postgres", "--quiet", "--set", "ON_ERROR_STOP=1"]
-        return self._on_host("psql", *options, "postgres")
+    def _connected(self) -> psycopg.Connection:
+        """As the owner, through the socket: a file, which this host and root reach."""
+        return psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres", autocommit=True)
 
     def _await_ready(self) -> None:
         until_s = time.monotonic() + READY_S
         while time.monotonic() < until_s:
-            asked = subprocess.run([*self._psql(), "--command", "SELECT 1"], capture_output=True, check=False)
-            if asked.returncode == 0:
+            with contextlib.suppress(psycopg.OperationalError), self._connected():
                 return
             time.sleep(POLL_S)
         raise LabError(f"the server of {self.host.name} did not start:\n{(self.folder / 'server.log').read_text()}")

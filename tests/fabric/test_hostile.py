@@ -23,8 +23,7 @@ from proveout.coordinator.plausible import objection
 from proveout.coordinator.samples import Gathering
 from proveout.dsl.plan import Capture, Windows, Workload
 from proveout.proto import agent_pb2 as pb
-from proveout.proto import codec
-from proveout.proto import messages as m
+from proveout.proto import codec, messages, results, tasks
 from proveout.proto.events import IterationId
 from proveout.proto.pairing import WireFault
 
@@ -67,7 +66,7 @@ def test_any_message_of_an_agent_is_taken_refused_or_a_fault(name: str) -> None:
             message = codec.agent_message(envelope)
         except WireFault:
             return
-        if objection(message) is None and isinstance(message, m.Sample):
+        if objection(message) is None and isinstance(message, messages.Sample):
             gathering = Gathering(
                 id=IterationId(stage="s", rung=1, repeat=1, attempt=1), hosts={message.key: "h"}, names={}
             )
@@ -79,15 +78,19 @@ def test_any_message_of_an_agent_is_taken_refused_or_a_fault(name: str) -> None:
     check()
 
 
-def second(number: int = 1, *, duration_s: float = 1.0, response: m.Histogram | None = None) -> m.Sample:
-    load = m.TransactionLoad(counts=m.TransactionCounts(name="t", ok=1), response=response or m.Histogram())
-    sample = m.LoadSecond(second=number, window="measure", start_ns=0, duration_s=duration_s, transactions=(load,))
-    return m.Sample(key=KEY, sequence=1, sample=sample)
+def second(number: int = 1, *, duration_s: float = 1.0, response: results.Histogram | None = None) -> messages.Sample:
+    load = results.TransactionLoad(
+        counts=results.TransactionCounts(name="t", ok=1), response=response or results.Histogram()
+    )
+    sample = results.LoadSecond(
+        second=number, window="measure", start_ns=0, duration_s=duration_s, transactions=(load,)
+    )
+    return messages.Sample(key=KEY, sequence=1, sample=sample)
 
 
-def reading(value: float, metric: str = "x") -> m.Sample:
-    sample = m.CaptureSample(capture="c", at_ns=0, readings=(m.Reading(metric=metric, value=value),))
-    return m.Sample(key=KEY, sequence=1, sample=sample)
+def reading(value: float, metric: str = "x") -> messages.Sample:
+    sample = results.CaptureSample(capture="c", at_ns=0, readings=(results.Reading(metric=metric, value=value),))
+    return messages.Sample(key=KEY, sequence=1, sample=sample)
 
 
 @pytest.mark.parametrize(
@@ -96,27 +99,30 @@ def reading(value: float, metric: str = "x") -> m.Sample:
         (second(2**40), "in its second 1099511627776"),
         (second(-1), "in its second -1"),
         (second(duration_s=float("nan")), "lasted nan s"),
-        (second(response=m.Histogram(indices=(2**40,), counts=(1,))), "histogram of transaction 't' is impossible"),
-        (second(response=m.Histogram(indices=(-1,), counts=(1,))), "is impossible"),
-        (second(response=m.Histogram(indices=(1, 2), counts=(1,))), "is impossible"),
-        (second(response=m.Histogram(indices=(1,), counts=(-1,))), "is impossible"),
+        (
+            second(response=results.Histogram(indices=(2**40,), counts=(1,))),
+            "histogram of transaction 't' is impossible",
+        ),
+        (second(response=results.Histogram(indices=(-1,), counts=(1,))), "is impossible"),
+        (second(response=results.Histogram(indices=(1, 2), counts=(1,))), "is impossible"),
+        (second(response=results.Histogram(indices=(1,), counts=(-1,))), "is impossible"),
         (reading(float("nan")), "the reading 'x' is nan"),
         (reading(float("-inf")), "is -inf"),
         (reading(1.0, "x" * 2000), "has 2000 characters"),
-        (m.Sample(key=KEY, sequence=-4, sample=reading(1.0).sample), "the number -4"),
-        (m.TaskProgress(key="short", done=1.0, total=2.0, unit="rows"), "there is no task 'short'"),
-        (m.TaskProgress(key=KEY, done=float("nan"), total=2.0, unit="rows"), "no number"),
-        (m.TaskDone(key=KEY, result=m.CaptureResult(capture="c", samples=-1)), "made -1 samples"),
+        (messages.Sample(key=KEY, sequence=-4, sample=reading(1.0).sample), "the number -4"),
+        (messages.TaskProgress(key="short", done=1.0, total=2.0, unit="rows"), "there is no task 'short'"),
+        (messages.TaskProgress(key=KEY, done=float("nan"), total=2.0, unit="rows"), "no number"),
+        (messages.TaskDone(key=KEY, result=results.CaptureResult(capture="c", samples=-1)), "made -1 samples"),
     ],
 )
-def test_what_cannot_be_is_said(message: m.AgentMessage, says: str) -> None:
+def test_what_cannot_be_is_said(message: messages.AgentMessage, says: str) -> None:
     found = objection(message)
     assert found is not None
     assert says in found
 
 
 def test_what_can_be_is_not_objected_to() -> None:
-    histogram = m.Histogram(indices=(5, 9), counts=(1, 2), sum_ns=23, min_ns=5, max_ns=9)
+    histogram = results.Histogram(indices=(5, 9), counts=(1, 2), sum_ns=23, min_ns=5, max_ns=9)
     assert objection(second(response=histogram)) is None
     assert objection(reading(-3.5)) is None, "a reading may be below zero"
 
@@ -127,11 +133,11 @@ def test_a_second_far_away_takes_no_memory() -> None:
     assert len(gathering.reached) <= 3601
 
 
-CAPTURE = m.RunCapture(capture=Capture(name="c", kind="os", every_s=1.0))
-LOAD = m.RunLoad(
+CAPTURE = tasks.RunCapture(capture=Capture(name="c", kind="os", every_s=1.0))
+LOAD = tasks.RunLoad(
     workload=Workload(name="w", kind="hlr", parameters=()),
-    endpoint=m.Endpoint(system="s", engine="e", dsn="d"),
-    share=m.LoadShare(first=0, count=4, total=4),
+    endpoint=tasks.Endpoint(system="s", engine="e", dsn="d"),
+    share=tasks.LoadShare(first=0, count=4, total=4),
     windows=Windows(ramp_up_s=0, measure_s=1, ramp_down_s=0),
     workers=1,
     seed=1,
@@ -152,7 +158,7 @@ LOAD = m.RunLoad(
         *((replace(LOAD, workers=n), "worker processes") for n in (-1, 10**6)),
     ],
 )
-def test_what_no_host_can_do_is_refused(spec: m.TaskSpec, says: str) -> None:
+def test_what_no_host_can_do_is_refused(spec: tasks.TaskSpec, says: str) -> None:
     assert says in (sane.objection(spec) or "")
 
 
@@ -167,10 +173,10 @@ def test_what_a_host_can_do_is_tried() -> None:
 async def test_beats_that_nobody_listens_to_are_forgotten() -> None:
     outbox = Outbox()
     for number in range(100_000):
-        outbox.put(m.BeatReply(sequence=number, sent_ns=0, received_ns=0, replied_ns=0))
+        outbox.put(messages.BeatReply(sequence=number, sent_ns=0, received_ns=0, replied_ns=0))
     outbox.close()
     left = [await outbox.take() for _ in range(BEATS_MAX)]
-    assert [reply.sequence for reply in left if isinstance(reply, m.BeatReply)] == list(
+    assert [reply.sequence for reply in left if isinstance(reply, messages.BeatReply)] == list(
         range(100_000 - BEATS_MAX, 100_000)
     )
     assert outbox.finished
@@ -180,7 +186,7 @@ async def test_who_does_not_listen_is_not_heard_until_he_does() -> None:
     outbox = Outbox()
     await outbox.room()
     for number in range(ANSWERS_MAX + 2):
-        outbox.put(m.TaskAccepted(key=str(number)))
+        outbox.put(messages.TaskAccepted(key=str(number)))
     waiting = asyncio.ensure_future(outbox.room())
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -236,9 +242,9 @@ def test_messages_by_the_hundred(target: Target, after_hello: bool) -> None:
 
 def test_bytes_by_the_hundred(target: Target) -> None:
     valid = codec.coordinator_envelope(
-        m.Task(
+        tasks.Task(
             key="k",
-            spec=m.RunSql(endpoint=m.Endpoint(system="s", engine="e", dsn="d"), statements=("x",)),
+            spec=tasks.RunSql(endpoint=tasks.Endpoint(system="s", engine="e", dsn="d"), statements=("x",)),
             deadline_s=1,
         )
     ).SerializeToString()
@@ -261,8 +267,8 @@ def test_lists_in_lists(target: Target, depth: int) -> None:
 def test_a_flood_of_beats_and_of_one_task(target: Target) -> None:
     beat = pb.CoordinatorEnvelope(beat=pb.Beat(sequence=1, sent_ns=2)).SerializeToString()
     hello = target.hello(30.0)
-    spec = m.RunSql(endpoint=m.Endpoint(system="s", engine="e", dsn="d"), statements=())
-    task = target.signed(m.Task(key="k", spec=spec, deadline_s=60))
+    spec = tasks.RunSql(endpoint=tasks.Endpoint(system="s", engine="e", dsn="d"), statements=())
+    task = target.signed(tasks.Task(key="k", spec=spec, deadline_s=60))
     code, heard = target.send(hello, *([beat] * 3000), *([task] * 1000))
     assert code is grpc.StatusCode.OK
     assert sum(answer.HasField("task_accepted") for answer in heard) == 1000
@@ -270,13 +276,13 @@ def test_a_flood_of_beats_and_of_one_task(target: Target) -> None:
 
 def test_keys_with_escapes_and_markup(target: Target) -> None:
     for key in ("\x1b[2J\x1b]0;owned\x07", "<script>alert(1)</script>", "x" * 2000, "../../etc/passwd", "\u202e"):
-        spec = m.RunSql(endpoint=m.Endpoint(system="s", engine="e", dsn="d"), statements=("fault",))
+        spec = tasks.RunSql(endpoint=tasks.Endpoint(system="s", engine="e", dsn="d"), statements=("fault",))
         hello = target.hello(30.0)
-        _, heard = target.send(hello, target.signed(m.Task(key=key, spec=spec, deadline_s=5)))
+        _, heard = target.send(hello, target.signed(tasks.Task(key=key, spec=spec, deadline_s=5)))
         assert [a.task_accepted.key for a in heard if a.HasField("task_accepted")] == [key]
     assert "\x1b" not in target.log.read_text()
-    spec = m.RunSql(endpoint=m.Endpoint(system="s", engine="e", dsn="d"), statements=())
-    said = codec.coordinator_envelope(m.Task(key="x" * 100_000, spec=spec, deadline_s=5)).SerializeToString()
+    spec = tasks.RunSql(endpoint=tasks.Endpoint(system="s", engine="e", dsn="d"), statements=())
+    said = codec.coordinator_envelope(tasks.Task(key="x" * 100_000, spec=spec, deadline_s=5)).SerializeToString()
     assert target.send(target.hello(), said)[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 

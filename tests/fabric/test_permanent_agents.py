@@ -151,7 +151,8 @@ import asyncio, dataclasses, sys
 from pathlib import Path
 from proveout.coordinator.pki import Credentials
 from proveout.coordinator.session import connect
-from proveout.proto.messages import *
+from proveout.proto.messages import Hello
+from proveout.proto.tasks import Endpoint, RunSql, Task
 
 async def main():
     hello = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=1.0)

@@ -41,8 +41,7 @@ from proveout.coordinator.journal import Journal, StorageFailed, read
 from proveout.coordinator.run import Sitting
 from proveout.coordinator.simulator import finished
 from proveout.coordinator.store import RunDirectory
-from proveout.proto import events
-from proveout.proto import messages as m
+from proveout.proto import events, messages, results, tasks
 from proveout.proto.audit import AuditLog
 from proveout.proto.orders import Addressee, Verifier
 
@@ -130,10 +129,10 @@ class _Trust:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def objection(self, _hello: m.Hello) -> str:
+    def objection(self, _hello: messages.Hello) -> str:
         return ""
 
-    def orders(self, hello: m.Hello) -> Orders:
+    def orders(self, hello: messages.Hello) -> Orders:
         to = Addressee(agent=f"agent/{self._name}", run=hello.run_id, epoch=hello.epoch)
         return Orders(Verifier(hello.signer.encode(), AUTHORITY.pem, frozenset()), to)
 
@@ -158,9 +157,9 @@ class _Numbers:
         self._history = history
 
     def summarise(self, gathering: Any, _plan: Any, rate: Any, loads: Any, captures: Any) -> events.IterationFinished:
-        results = {**loads, **captures}
-        lost = gathering.lost(results)
-        self._history.count(gathering, results, lost)
+        outcomes = {**loads, **captures}
+        lost = gathering.lost(outcomes)
+        self._history.count(gathering, outcomes, lost)
         command = Summarise(id=gathering.id, rate=rate, loads=loads, captures=captures)
         return finished(command, {"tps": float(gathering.id.rung)}, valid=not lost)
 
@@ -272,22 +271,22 @@ class History:
                 host.since_s = now_s  # once is enough
         self.loop.call_later(LOOK_EVERY_S, self._look, context=outside())
 
-    def count(self, gathering: Any, results: Any, lost: Any) -> None:
+    def count(self, gathering: Any, outcomes: Any, lost: Any) -> None:
         """At the end of an iteration: what was received and what is known to be lost is what was produced (promise 12)."""
         for key, host in gathering.hosts.items():
             received = len(gathering.seconds.get(key, ())) + len(gathering.captured.get(key, ()))
             missing = lost.get((gathering.names.get(key, "load"), host), 0)
             produced = self.world.produced.get(key, 0)
-            if key in results and received + missing != produced:
+            if key in outcomes and received + missing != produced:
                 self.world.wrong(f"{key}: {produced} samples made, {received} received, {missing} said to be lost")
-        for key, (host, began_s) in self._starts(gathering, results).items():
-            self._skew(key, host, began_s, gathering, results[key])
+        for key, (host, began_s) in self._starts(gathering, outcomes).items():
+            self._skew(key, host, began_s, gathering, outcomes[key])
 
-    def _starts(self, gathering: Any, results: Any) -> dict[str, tuple[str, float]]:
-        loads = [key for key in results if isinstance(results[key], m.LoadResult)]
+    def _starts(self, gathering: Any, outcomes: Any) -> dict[str, tuple[str, float]]:
+        loads = [key for key in outcomes if isinstance(outcomes[key], results.LoadResult)]
         return {key: (gathering.hosts[key], self.world.began_s[key]) for key in loads}
 
-    def _skew(self, key: str, host: str, began_s: float, gathering: Any, result: m.LoadResult) -> None:
+    def _skew(self, key: str, host: str, began_s: float, gathering: Any, result: results.LoadResult) -> None:
         """A load began when it was to begin, within what its agent says and the bound of the clock (promise 16)."""
         t0_true_s = (gathering.t0_ns - self.coordinator.offset_ns) / 1e9
         late_s = began_s - t0_true_s
@@ -397,11 +396,11 @@ class History:
             self._later(self.chance.uniform(1.0, 20.0), self.loop.spawn, process, self._haunt(name, epoch), "ghost")
 
     async def _haunt(self, name: str, epoch: int) -> None:
-        hello = m.Hello(run_id=self.directory.name, epoch=epoch, host=name, lease_s=LEASE_S)
-        spec = m.RunSql(endpoint=m.Endpoint(system="db", engine="postgres", dsn="x"), statements=("x",))
+        hello = messages.Hello(run_id=self.directory.name, epoch=epoch, host=name, lease_s=LEASE_S)
+        spec = tasks.RunSql(endpoint=tasks.Endpoint(system="db", engine="postgres", dsn="x"), statements=("x",))
         with contextlib.suppress(dial.AgentRefused, dial.AgentUnreachable, dial.StreamEnded):
             stream, _ = await dial.open_stream(name, f"{name}:7443", COORDINATOR, hello, 30.0)
-            await stream.write(m.Task(key=f"run/-/0/0/{epoch}.99/ghost/{name}", spec=spec, deadline_s=60.0))
+            await stream.write(tasks.Task(key=f"run/-/0/0/{epoch}.99/ghost/{name}", spec=spec, deadline_s=60.0))
             await asyncio.sleep(2.0)
             await stream.close()
 

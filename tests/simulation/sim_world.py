@@ -17,7 +17,7 @@ from typing import Any
 from sim_clock import SimLoop, SimTime
 
 from proveout.agent.tasks import Handler, Resource, TaskContext
-from proveout.proto import messages as m
+from proveout.proto import results, tasks
 
 SECOND_NS = 1_000_000_000
 
@@ -114,36 +114,40 @@ def table(world: World) -> dict[type, Handler]:
 
         return handle
 
-    def started(context: TaskContext, spec: m.StartSystem) -> m.SystemStarted:
+    def started(context: TaskContext, spec: tasks.StartSystem) -> results.SystemStarted:
         name = spec.system.name
         context.resources[f"system:{name}"] = Server(world, name, context.host)
-        return m.SystemStarted(
-            endpoint=m.Endpoint(system=name, engine="postgres", dsn="x", provisioned=True), fresh=False
+        return results.SystemStarted(
+            endpoint=tasks.Endpoint(system=name, engine="postgres", dsn="x", provisioned=True), fresh=False
         )
 
     return {
-        m.StartSystem: plain("start", 1.5, started),
-        m.StopSystem: plain("stop", 0.5, lambda c, s: _stop(world, c, s)),
-        m.InspectSystem: plain("inspect", 0.2, lambda _c, s: m.SystemStarted(endpoint=s.endpoint, fresh=False)),
-        m.SnapshotSystem: plain("snapshot", 1.0, lambda _c, _s: m.Done()),
-        m.PopulateSystem: plain("populate", 6.0, lambda _c, _s: m.Populated(tables=(), seconds=1.0)),
-        m.CheckInvariants: plain("invariants", 0.5, lambda _c, _s: m.InvariantsChecked(checks=(), seconds=0.1)),
-        m.ReadFacts: plain("facts", 0.1, lambda _c, _s: m.FactsRead()),
-        m.Checkpoint: plain("checkpoint", 0.5, lambda _c, _s: m.Done()),
-        m.RunSql: plain("sql", 1.0, lambda _c, s: m.SqlDone(counts=tuple(0 for _ in s.statements))),
-        m.RunLoad: _load(world),
-        m.RunCapture: _capture(world),
+        tasks.StartSystem: plain("start", 1.5, started),
+        tasks.StopSystem: plain("stop", 0.5, lambda c, s: _stop(world, c, s)),
+        tasks.InspectSystem: plain(
+            "inspect", 0.2, lambda _c, s: results.SystemStarted(endpoint=s.endpoint, fresh=False)
+        ),
+        tasks.SnapshotSystem: plain("snapshot", 1.0, lambda _c, _s: results.Done()),
+        tasks.PopulateSystem: plain("populate", 6.0, lambda _c, _s: results.Populated(tables=(), seconds=1.0)),
+        tasks.CheckInvariants: plain(
+            "invariants", 0.5, lambda _c, _s: results.InvariantsChecked(checks=(), seconds=0.1)
+        ),
+        tasks.ReadFacts: plain("facts", 0.1, lambda _c, _s: results.FactsRead()),
+        tasks.Checkpoint: plain("checkpoint", 0.5, lambda _c, _s: results.Done()),
+        tasks.RunSql: plain("sql", 1.0, lambda _c, s: results.SqlDone(counts=tuple(0 for _ in s.statements))),
+        tasks.RunLoad: _load(world),
+        tasks.RunCapture: _capture(world),
     }
 
 
-def _stop(world: World, context: TaskContext, spec: m.StopSystem) -> m.Done:
+def _stop(world: World, context: TaskContext, spec: tasks.StopSystem) -> results.Done:
     world.systems.pop(spec.system, None)
     context.resources.pop(f"system:{spec.system}", None)
-    return m.Done()
+    return results.Done()
 
 
 def _load(world: World) -> Handler:
-    async def handle(context: TaskContext, spec: m.RunLoad) -> m.LoadResult:
+    async def handle(context: TaskContext, spec: tasks.RunLoad) -> results.LoadResult:
         async with world.doing(context, "load"):
             await asyncio.sleep(world.chance.uniform(0.0, 0.5))
             context.armed()
@@ -159,9 +163,9 @@ def _load(world: World) -> Handler:
                 window = "measure" if second else "ramp_up"
                 start_ns = t0_ns + second * SECOND_NS
                 context.sample(
-                    m.LoadSecond(second=second, window=window, start_ns=start_ns, duration_s=1.0, transactions=())
+                    results.LoadSecond(second=second, window=window, start_ns=start_ns, duration_s=1.0, transactions=())
                 )
-            return m.LoadResult(
+            return results.LoadResult(
                 transactions=(),
                 ended_in_window=seconds,
                 measure_start_ns=t0_ns,
@@ -176,7 +180,7 @@ def _load(world: World) -> Handler:
 
 
 def _capture(world: World) -> Handler:
-    async def handle(context: TaskContext, spec: m.RunCapture) -> m.CaptureResult:
+    async def handle(context: TaskContext, spec: tasks.RunCapture) -> results.CaptureResult:
         async with world.doing(context, "capture"):
             name, sent = spec.capture.name, 0
             finished = asyncio.ensure_future(context.finished())
@@ -184,10 +188,10 @@ def _capture(world: World) -> Handler:
                 while not finished.done():
                     sent += 1
                     world.produced[context.key] = sent
-                    context.sample(m.CaptureSample(capture=name, at_ns=world.time.monotonic_ns(), readings=()))
+                    context.sample(results.CaptureSample(capture=name, at_ns=world.time.monotonic_ns(), readings=()))
                     await asyncio.wait({finished}, timeout=spec.capture.every_s)
             finally:
                 finished.cancel()
-            return m.CaptureResult(capture=name, samples=sent)
+            return results.CaptureResult(capture=name, samples=sent)
 
     return handle
