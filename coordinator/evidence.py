@@ -45,8 +45,7 @@ def summarise(
 
     `loads`, `seconds`: by client host. `captures`: samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns.
     `t0_ns`: the start on the coordinator's clock. `lost`: samples of captures known to be lost, by (capture name, host); lost seconds of load are counted here.
-    `boots`: the boot id of each host's kernel, where it is known.
-    ValueError without any load.
+    `boots`: the boot id of each host's kernel, where it is known. ValueError without any load.
     """
     if not loads:
         raise ValueError(f"iteration {id} has no load result")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,13 +36,6 @@ def root(tmp_path: Path) -> Path:
     if os.geteuid() == 0:
         os.chown(old, 65534, 65534)
     return root
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Iterator[UndoJournal]:
-    journal = UndoJournal(tmp_path / "undo")
-    yield journal
-    journal.close()
 
 
 def run(host: Host, journal: UndoJournal) -> Transaction:

@@ -50,13 +50,6 @@ def host(oracle: str, tmp_path: Path) -> Host:
     return host
 
 
-@pytest.fixture
-def journal(tmp_path: Path) -> Iterator[UndoJournal]:
-    journal = UndoJournal(tmp_path / "undo")
-    yield journal
-    journal.close()
-
-
 def test_parameters_are_read_by_the_driver_and_compared(views: None, host: Host, journal: UndoJournal) -> None:
     one = tuning("oracle_parameters", system="orcl", settings={"processes": "3000", "open_cursors": "3000"})
     (state,) = Transaction(host=host, journal=journal, run="r").plan((one,))

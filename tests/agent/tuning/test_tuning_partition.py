@@ -57,13 +57,6 @@ def disk(tmp_path: Path) -> Iterator[str]:
         _ran("losetup", "--detach", loop)
 
 
-@pytest.fixture
-def journal(tmp_path: Path) -> Iterator[UndoJournal]:
-    journal = UndoJournal(tmp_path / "undo")
-    yield journal
-    journal.close()
-
-
 def host_of(disk: str, *, destructive: bool = True) -> Host:
     tools = tuple(Tool(path=program, arguments=("*",)) for program in PROGRAMS)
     return Host(policy=Policy(source="/p", tools=tools, devices=(disk,), destructive=destructive))

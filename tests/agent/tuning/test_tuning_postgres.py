@@ -40,13 +40,6 @@ def host(dsn: str, tmp_path: Path) -> Host:
     return host
 
 
-@pytest.fixture
-def journal(tmp_path: Path) -> Iterator[UndoJournal]:
-    journal = UndoJournal(tmp_path / "undo")
-    yield journal
-    journal.close()
-
-
 def asked(dsn: str, question: str) -> str:
     with psycopg.connect(dsn, autocommit=True) as connection:
         row = connection.execute(question).fetchone()  # type: ignore[arg-type]  # questions of this file

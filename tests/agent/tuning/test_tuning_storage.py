@@ -5,7 +5,6 @@ What it does not prove: that udev or the kernel does as the files and attributes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,13 +51,6 @@ def root(tmp_path: Path) -> Path:
     put(root, RULES, "# by hand\n", mode=0o640)
     put(root, "/etc/app/sys.odbc.ini", ODBC, mode=0o600)
     return root
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Iterator[UndoJournal]:
-    journal = UndoJournal(tmp_path / "undo")
-    yield journal
-    journal.close()
 
 
 def applied(host: Host, journal: UndoJournal, *tunings: Tuning) -> list[str]:
