@@ -12,6 +12,7 @@ could not.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -137,9 +138,12 @@ def _last_line(log: Path) -> str:
 async def _end(child: asyncio.subprocess.Process) -> None:
     """Let it leave by itself, then ask, then insist; then whatever it has left behind in its session."""
     if not await _gone(child, LEAVE_S):
-        child.terminate()
+        # It may go just before it is asked to.
+        with contextlib.suppress(ProcessLookupError):
+            child.terminate()
         if not await _gone(child, STOP_S):
-            child.kill()
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
             await child.wait()
     await _end_group(child.pid)
 

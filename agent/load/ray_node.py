@@ -103,7 +103,8 @@ class RayNode:
             async with asyncio.timeout(END_S):
                 await self._guard.wait()
         except TimeoutError:
-            self._guard.kill()
+            with contextlib.suppress(ProcessLookupError):
+                self._guard.kill()
             await self._guard.wait()
         await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
 

@@ -7,6 +7,7 @@ stdin (the dsn holds a password, so it goes through the pipe) -> the answer as J
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
@@ -40,7 +41,8 @@ async def _ask(task: dict[str, Any], endpoint: Endpoint) -> Any:
         told = json.dumps(task | {"endpoint": dataclasses.asdict(endpoint)}).encode()
         out, errors = await process.communicate(told)
     except BaseException:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
         raise
     if process.returncode:

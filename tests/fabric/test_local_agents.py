@@ -288,6 +288,19 @@ async def test_an_agent_that_does_not_start_says_why(tmp_path: Path) -> None:
         await fabric.close()
 
 
+async def test_an_agent_that_goes_just_before_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "proveout.coordinator.local.LEAVE_S", 0.0
+    )  # patience ends before the exit of a process that is gone is seen
+    fabric = LocalFabric([sys.executable, "-c", "print('listening 127.0.0.1:1')"])
+    try:
+        await fabric.start(["db1"], tmp_path)
+        await eventually(lambda: is_gone(fabric.pids[0]), "it has gone by itself")
+    finally:
+        await fabric.close()
+    assert fabric.pids == ()
+
+
 async def test_several_agents_share_the_directory_and_nothing_else(bench: Bench) -> None:
     addresses = await bench.fabric.start(["a", "b", "c"], bench.log_dir)
     assert list(addresses) == ["a", "b", "c"] and len(set(addresses.values())) == 3
