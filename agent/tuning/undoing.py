@@ -29,13 +29,23 @@ def end(host: Host, journal: UndoJournal, *, systems_only: bool = False) -> tupl
 
 
 def revert(host: Host, journal: UndoJournal, *, after: int = 0, systems_only: bool = False) -> tuple[TuningState, ...]:
-    """Undo what is outstanding, the last change first; one state for each tuning and outcome. Never raises for what the host does."""
+    """Undo what is outstanding, the last change first; one state for each tuning and outcome. Never raises for what the host does.
+
+    A path is set back step by step: as long as one step is left, those before it would take what is there for another hand's.
+    """
     done: list[tuple[Entry, TuningOutcome, str]] = []
+    blocked: set[str] = set()
     for entry in journal.outstanding(after=after):
         if systems_only and not entry.system:
             continue
-        outcome, line = _undo(host, entry)
+        path = getattr(entry.change, "path", "")
+        if path in blocked:
+            outcome: TuningOutcome = "residue"
+            line = f"{path} could not be undone, as what was changed there later could not be"
+        else:
+            outcome, line = _undo(host, entry)
         if outcome == "residue":
+            blocked |= {path} - {""}
             journal.leave(entry, line)
         else:
             journal.settle(entry)

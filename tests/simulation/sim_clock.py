@@ -226,6 +226,9 @@ class SimTime:
     def monotonic(self) -> float:
         return self.monotonic_ns() / 1e9
 
+    def time_ns(self) -> int:
+        return round(self.time() * 1e9)
+
     def time(self) -> float:
         process = CURRENT.get()
         return _EPOCH_UNIX_S + self._loop.now_s + (process.wall_s if process is not None else 0.0)

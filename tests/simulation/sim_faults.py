@@ -37,9 +37,9 @@ class Fault:
         return f"{self.at_s:7.2f} s {self.kind} {self.host or 'coordinator'}{lasting}{step}"
 
 
-ON_A_LINK = ("cut", "half_open", "hold", "deaf", "slow", "repeat", "lossy")
+ON_A_LINK = ("cut", "half_open", "hold", "deaf", "slow", "repeat", "lossy", "intrude", "thief")
 ON_AN_AGENT = ("kill", "stop", "fill", "wall")
-ON_A_MACHINE = ("power", "hand", "hang", "fail")
+ON_A_MACHINE = ("power", "hand", "hang", "fail", "rival")
 ON_THE_COORDINATOR = ("kill", "stop", "fill", "wall", "interrupt", "ghost")
 
 _LONGEST_S = {

@@ -47,7 +47,7 @@ from proveout.coordinator.journal import Journal, StorageFailed, read
 from proveout.coordinator.run import Sitting
 from proveout.coordinator.simulator import finished
 from proveout.coordinator.store import RunDirectory
-from proveout.proto import events, results
+from proveout.proto import events, orders, results
 
 END_S = 2400.0
 """By then a sitting has ended, whatever has happened: some sittings of a plan of half a minute, with every loss and retry."""
@@ -109,6 +109,7 @@ class History:
         for part in ("run", "run/samples", "run/logs", *HOSTS):
             (folder / part).mkdir()
         self.directory = RunDirectory(folder / "run")
+        self.world.tuned_by = lambda name: self.hosts[name].tuned_by()
         self.hosts = {name: SimHost(self, name, folder / name) for name in HOSTS}
         self.coordinator = Process("coordinator", alive=False)
         self.journal: RunJournal | None = None
@@ -153,7 +154,12 @@ class History:
         self.sittings += 1
         crashed = self.journal is not None
         self.journal = RunJournal(self.directory.path, clock=self.time.time)
-        self.coordinator = Process("coordinator", offset_ns=-self.sittings * 10**9)
+        wall_s, self.coordinator = (
+            self.coordinator.wall_s,
+            Process("coordinator", offset_ns=-self.sittings * 10**9),
+        )
+        self.coordinator.wall_s = wall_s  # its host's clock stays as it was set
+        orders._counter = orders._Counter()
         sitting = Sitting(
             plan=PLAN, directory=self.directory, version="1", credentials=COORDINATOR, crashed=crashed, lease_s=LEASE_S
         )
@@ -195,7 +201,7 @@ class History:
         now_s = self.loop.now_s
         for one in self.world.running:
             host = self.hosts[one.host]
-            heard_s = max(self.world.heard_s.get(one.host, 0.0), host.since_s)
+            heard_s = max(self.world.heard_s.get(one.host, 0.0), host.since_s, host.machine.hung_until_s)
             if host.process.alive and not host.process.stopped and now_s - heard_s > LEASE_S + 2.0:
                 self.world.wrong(f"{one.key} goes on {now_s - heard_s:.1f} s after the last word of a coordinator")
                 host.since_s = now_s  # once is enough
@@ -248,6 +254,7 @@ class History:
         judge(self, list(read(self.directory.path)))
         self.strikes.disarm()
         for host in self.hosts.values():
+            host.machine.hangs = False
             host.kill()
             host.start()
         self.loop.run_until(lambda: all(host.ready for host in self.hosts.values()), self.loop.now_s + AGAIN_S)
@@ -280,6 +287,8 @@ def _patched(history: History) -> Iterator[None]:
         (agent_session, "time", history.time),
         (agent_journal, "time", history.time),
         (agent_session, "end_children", lambda: None),  # it would end the children of the test process
+        (orders, "time", history.time),
+        (orders, "_counter", orders._counter),
         (tuner, "asyncio", Asyncio(history.threads)),
         (tuning_handlers, "time", history.time),
         (files, "os", SimOs(history.threads, lambda: history.here().disk, lambda path: history.here().wrote(path))),

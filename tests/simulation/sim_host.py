@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim_clock import Process
-from sim_machine import POLICY, Machine, SimTools, outstanding_in, view
+from sim_machine import POLICY, Machine, Outstanding, SimTools, outstanding_in, view
 from sim_wire import AUTHORITY, ServerSide, outside
 from sim_world import table
 
@@ -78,11 +78,18 @@ class SimHost:
         """Whether its disk is."""
         return self.machine.disk.full
 
+    def outstanding(self) -> list[Outstanding]:
+        """What its undo journal holds."""
+        return outstanding_in(self.folder / "tuning" / FILE)
+
+    def tuned_by(self) -> set[str]:
+        """The runs that have tuned it and not set it back. On a full disk an undo journal cannot be told that they have."""
+        return set() if self.machine.was_full else {one.run for one in self.outstanding() if not one.residue}
+
     def unnamed(self) -> str:
         """What is not as it ought to be, and of what the undo journal does not say why; "" when there is nothing."""
-        outstanding = outstanding_in(self.folder / "tuning" / FILE)
         # On a disk that is full nobody can write down why; that it is outstanding stands there already.
-        named = {subject for subject, residue in outstanding if residue or self.machine.was_full}
+        named = {one.subject for one in self.outstanding() if one.residue or self.machine.was_full}
         return "; ".join(
             f"{subject} is {now}, not {wanted}"
             for subject, (now, wanted) in self.machine.strange().items()

@@ -326,16 +326,25 @@ class UndoDatabase:
                 self._machine.promised(subject)
 
 
-def outstanding_in(path: Path) -> list[tuple[str, str]]:
-    """(subject, why it could not be undone so far) of every entry of an undo journal, whoever has it open."""
+@dataclass(frozen=True, slots=True)
+class Outstanding:
+    """An entry of an undo journal: of which run, what it changes, and why it could not be undone so far."""
+
+    run: str
+    subject: str
+    residue: str
+
+
+def outstanding_in(path: Path) -> list[Outstanding]:
+    """What an undo journal holds, whoever has it open."""
     if not path.exists():
         return []
     with contextlib.closing(sqlite3.connect(path)) as database:
         try:
-            rows = database.execute("SELECT change, residue FROM change").fetchall()
+            rows = database.execute("SELECT run, change, residue FROM change").fetchall()
         except sqlite3.OperationalError:  # it was being made when its agent was killed
             return []
-    return [(subject, residue) for text, residue in rows for subject in _subjects(text)]
+    return [Outstanding(run, subject, residue) for run, text, residue in rows for subject in _subjects(text)]
 
 
 def _subjects(text: str) -> tuple[str, ...]:

@@ -59,6 +59,11 @@ LATER = (
     tuning("file", "more", ("db1",), path="/etc/app/more.conf", content="x = 1\n"),
     tuning("file", "another", ("db1",), path="/etc/app/app.conf", content="port = 3\n"),
 )
+RIVALS = (
+    tuning("sysctl", "theirs", HOSTS, settings={"vm.swappiness": "33"}, file="/etc/sysctl.d/95-theirs.conf"),
+    tuning("file", "theirs_too", HOSTS, path="/etc/app/kept.conf", content="theirs\n"),
+)
+"""What another run would have."""
 PLAN = Plan(
     name="p",
     title="t",

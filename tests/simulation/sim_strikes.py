@@ -10,17 +10,23 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from sim_clock import Process
+import grpc
+from sim_clock import CURRENT, Process
 from sim_faults import HOSTS, Fault
 from sim_host import SimHost
-from sim_plan import LEASE_S
+from sim_plan import LEASE_S, RIVALS
 from sim_wire import COORDINATOR, outside
+from sim_world import FORGED
 
 from proveout.coordinator import dial
-from proveout.proto import messages, tasks
+from proveout.proto import agent_pb2 as pb
+from proveout.proto import codec, messages, tasks
+from proveout.proto.orders import Addressee, Signer
 
 if TYPE_CHECKING:
     from sim_history import History, RunJournal
+
+_SPEC = tasks.RunSql(endpoint=tasks.Endpoint(system="db", engine="postgres", dsn="x"), statements=("x",))
 
 
 class Strikes:
@@ -144,6 +150,68 @@ class Strikes:
     def _mend(self, host: SimHost) -> None:
         host.machine.fails -= 1
 
+    # ---- strangers ---------------------------------------------------------------------------------------------------
+
+    def _intrude(self, host: SimHost, _for_s: float) -> None:
+        """Somebody writes tasks into the stream: of before, of another host, changed ones, one whose time is over."""
+        heard = [data for link in self.history.links.values() for data in link.heard]
+        for connection in host.link.connections[-1:]:
+            for data in self.chance.sample(heard, min(3, len(heard))):
+                connection.there.put(data)
+                connection.there.put(_changed(data))
+            connection.there.put(self._expired(host.name))
+
+    def _expired(self, name: str) -> bytes:
+        """Signed for this agent by this coordinator, 25 hours ago; its number is the highest."""
+        to = Addressee(agent=f"agent/{name}", run=self.history.directory.name, epoch=self.history.sittings)
+        key = f"run/-/0/0/{self.history.sittings}.98/{FORGED}/{name}"
+        task = tasks.Task(key=key, spec=_SPEC, deadline_s=60.0)
+        context = outside()
+        context.run(CURRENT.set, Process("long ago", wall_s=-25 * 3600.0))
+        signed = context.run(Signer(COORDINATOR.signer_key).sign, task, to)
+        return codec.coordinator_envelope(signed).SerializeToString()
+
+    def _thief(self, host: SimHost, _for_s: float) -> None:
+        """Somebody who may speak as a coordinator, and sign nothing, sends again what he has heard: while the run goes on, or later."""
+        process = Process(f"thief at {host.name}")
+        self._later(self.chance.uniform(0.0, 45.0), self._steal, process, host)
+
+    def _steal(self, process: Process, host: SimHost) -> None:
+        self.loop.spawn(process, self._stealing(host), process.name)
+
+    async def _stealing(self, host: SimHost) -> None:
+        hello = messages.Hello(
+            run_id=self.history.directory.name, epoch=self.history.sittings, host=host.name, lease_s=LEASE_S
+        )
+        heard = [data for link in self.history.links.values() for data in link.heard]
+        with contextlib.suppress(dial.AgentRefused, dial.AgentUnreachable, grpc.aio.AioRpcError):
+            stream, _ = await dial.open_stream(host.name, f"{host.name}:7443", COORDINATOR, hello, 20.0)
+            for data in self.chance.sample(heard, min(12, len(heard))):
+                await stream._call.write(pb.CoordinatorEnvelope.FromString(data))
+            await asyncio.sleep(1.0)
+            await stream.close()
+
+    def _rival(self, host: SimHost, _for_s: float) -> None:
+        """Another run wants the host, and tunes it when it gets it."""
+        process = Process(f"rival at {host.name}")
+        self._later(self.chance.uniform(0.0, 10.0), self._rivals, process, host)
+
+    def _rivals(self, process: Process, host: SimHost) -> None:
+        self.loop.spawn(process, self._rivalling(host), process.name)
+
+    async def _rivalling(self, host: SimHost) -> None:
+        hello = messages.Hello(run_id="rival", epoch=1, host=host.name, lease_s=LEASE_S)
+        with contextlib.suppress(dial.AgentRefused, dial.AgentUnreachable, dial.StreamEnded):
+            stream, _ = await dial.open_stream(host.name, f"{host.name}:7443", COORDINATOR, hello, 20.0)
+            spec = tasks.ApplyTuning(tunings=RIVALS)
+            key = f"rival/-/0/0/1.{self.chance.randrange(10**9)}/tune/{host.name}"
+            await stream.write(tasks.Task(key=key, spec=spec, deadline_s=60.0))
+            await asyncio.sleep(self.chance.uniform(0.0, 3.0))
+            if self.chance.random() < 0.5:
+                await stream.write(messages.Goodbye(keep_data=False))
+                await asyncio.sleep(1.0)
+            await stream.close()
+
     # ---- on the coordinator ------------------------------------------------------------------------------------------
 
     def _coordinator_kill(self, for_s: float) -> None:
@@ -193,9 +261,19 @@ class Strikes:
 
     async def _haunt(self, name: str, epoch: int) -> None:
         hello = messages.Hello(run_id=self.history.directory.name, epoch=epoch, host=name, lease_s=LEASE_S)
-        spec = tasks.RunSql(endpoint=tasks.Endpoint(system="db", engine="postgres", dsn="x"), statements=("x",))
         with contextlib.suppress(dial.AgentRefused, dial.AgentUnreachable, dial.StreamEnded):
             stream, _ = await dial.open_stream(name, f"{name}:7443", COORDINATOR, hello, 30.0)
-            await stream.write(tasks.Task(key=f"run/-/0/0/{epoch}.99/ghost/{name}", spec=spec, deadline_s=60.0))
+            for number, spec in enumerate((_SPEC, tasks.ApplyTuning(tunings=RIVALS))):
+                await stream.write(
+                    tasks.Task(key=f"run/-/0/0/{epoch}.{number}99/ghost/{name}", spec=spec, deadline_s=60.0)
+                )
             await asyncio.sleep(2.0)
             await stream.close()
+
+
+def _changed(data: bytes) -> bytes:
+    """A task under another key, signed as it was."""
+    envelope = pb.CoordinatorEnvelope.FromString(data)
+    *place, host = envelope.task.key.split("/")
+    envelope.task.key = "/".join((*place, FORGED, host))
+    return envelope.SerializeToString()

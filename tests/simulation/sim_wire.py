@@ -142,6 +142,8 @@ class Link:
     serve: Callable[[ServerSide], Any] | None = None
     process: Process | None = None
     connections: list[Connection] = field(default_factory=list)
+    heard: list[bytes] = field(default_factory=list)
+    """Every task that went over it, for whoever has listened."""
     loop: SimLoop | None = None
     renewed: Callable[[], None] = lambda: None
 
@@ -200,6 +202,8 @@ class Call:
 
     async def write(self, message: Any) -> None:
         data = self._encode(message)
+        if message.WhichOneof("message") == "task":
+            self._link.heard.append(data)
         try:
             await self._connection.there.write(data)
             if self._link.repeat_next > 0 and message.WhichOneof("message") in ("task", "start", "finish", "cancel"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ from proveout.agent.tuning.handlers import apply_tuning, revert_tuning, verify_t
 from proveout.proto import results, tasks
 
 SECOND_NS = 1_000_000_000
+FORGED = "forged"
+"""In the key of every task that no coordinator of the run has given."""
 
 
 @dataclass(eq=False)
@@ -33,6 +35,10 @@ class Running:
     began_s: float
     kind: str
 
+    @property
+    def run(self) -> str:
+        return self.key.partition("/")[0]
+
 
 @dataclass(eq=False)
 class World:
@@ -43,11 +49,12 @@ class World:
     chance: random.Random
     running: list[Running] = field(default_factory=list)
     entered: dict[tuple[str, str], int] = field(default_factory=dict)
-    epoch: dict[str, int] = field(default_factory=dict)
+    epoch: dict[tuple[str, str], int] = field(default_factory=dict)
     heard_s: dict[str, float] = field(default_factory=dict)
     systems: dict[str, str] = field(default_factory=dict)
     produced: dict[str, int] = field(default_factory=dict)
     began_s: dict[str, float] = field(default_factory=dict)
+    tuned_by: Callable[[str], set[str]] = lambda _host: set()
     wrongs: list[str] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
 
@@ -78,12 +85,15 @@ class World:
         self.entered[slot] = self.entered.get(slot, 0) + 1
         if self.entered[slot] > 1:
             self.wrong(f"{new.key} ran {self.entered[slot]} times on {new.host}")
-        if new.epoch < self.epoch.get(new.host, 0):
-            self.wrong(f"{new.key} of epoch {new.epoch} began on {new.host} after epoch {self.epoch[new.host]} did")
-        self.epoch[new.host] = max(new.epoch, self.epoch.get(new.host, 0))
+        if not new.key.endswith(f"/{new.host}") or FORGED in new.key:
+            self.wrong(f"{new.key} was taken by {new.host}, and nobody has given it that")
+        highest = self.epoch.get((new.host, new.run), 0)
+        if new.epoch < highest:
+            self.wrong(f"{new.key} of epoch {new.epoch} began on {new.host} after epoch {highest} did")
+        self.epoch[new.host, new.run] = max(new.epoch, highest)
         for other in self.running:
-            if other.host == new.host and other.epoch != new.epoch:
-                self.wrong(f"{new.key} overlaps with {other.key} of another epoch")
+            if other.host == new.host and (other.epoch, other.run) != (new.epoch, new.run):
+                self.wrong(f"{new.key} overlaps with {other.key} of another epoch or run")
 
     def died(self, host: str) -> None:
         """kill -9 of an agent: its work and its child processes are gone with it."""
@@ -117,7 +127,9 @@ def table(world: World) -> dict[type, Handler]:
 
     def tuning(kind: str, real: Handler) -> Handler:
         async def handle(context: TaskContext, spec: Any) -> Any:
-            async with world.doing(context, kind):
+            async with world.doing(context, kind) as running:
+                if others := world.tuned_by(context.host) - {running.run}:
+                    world.wrong(f"{running.key} tunes {context.host}, which is tuned by {others}")
                 done = await real(context, spec)
                 world.note(
                     f"{context.host} {kind}: {', '.join(f'{state.name} {state.outcome}' for state in done.states)}"

@@ -103,3 +103,29 @@ def test_who_changes_it_while_its_original_is_being_kept_is_not_overwritten(
     assert (root / path).read_text() == text
     assert [state.outcome for state in undone] == ["drifted"]
     assert journal.outstanding() == ()
+
+
+@pytest.mark.parametrize("kept_by", ["file", "text"])
+def test_a_path_that_was_changed_twice_goes_back_both_steps_or_none(
+    kept_by: str, root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step before one that could not be undone must not take that one's value for another hand's, and be forgotten."""
+    before, host = picture(root), host_in(root)
+    twice = (
+        (FILE, tuning("file", "again", path="/etc/app/a.conf", content="newer\n"))
+        if kept_by == "file"
+        else (SYSCTL, tuning("sysctl", "again", settings={"vm.swappiness": "1"}))
+    )
+    for one in twice:
+        Transaction(host=host, journal=journal, run="r").apply([one])
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(host.files), "put", full)
+        patch.setattr(type(host.texts), "write", full)
+        assert {state.outcome for state in undoing.revert(host, journal)} == {"residue"}
+    assert len(journal.outstanding()) == 2
+    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert picture(root) == before

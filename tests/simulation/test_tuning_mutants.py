@@ -1,0 +1,175 @@
+"""The simulation looks where tuning can go wrong: each mutant takes away one thing that undoing rests on, and a rule breaks within some seeds.
+
+Each is struck by the kind of fault that it is weak against; that the real code holds under the same faults is in the same test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from seeds import Outcome, play
+from sim_faults import Fault
+
+from proveout.agent import session
+from proveout.agent.journal import AgentJournal
+from proveout.agent.tuning import files, transaction, tuner, undo, undoing
+
+WITHIN = 12
+Strike = Callable[[int], tuple[Fault, ...]]
+
+
+def quiet(_seed: int) -> tuple[Fault, ...]:
+    return ()
+
+
+def at_a_step(kind: str, host: str = "db1", for_s: float = 1.0) -> Strike:
+    """A fault in the midst of the first tuning, at another step for each seed."""
+    return lambda seed: (Fault(0.0, kind, host, for_s, step=9 + 4 * seed),)
+
+
+def found(strike: Strike, within: int = WITHIN) -> str:
+    """Which rules the first seed breaks that breaks any."""
+    for seed in range(within):
+        if wrongs := play(seed, faults=strike(seed)).wrongs:
+            return " ".join(wrongs)
+    raise AssertionError(f"no rule broke within {within} seeds")
+
+
+def test_changes_before_their_originals_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(self: Any, tuning: Any, changes: Any) -> None:
+        noted = [(change, self.host.original(change)) for change in changes]
+        for change in changes:
+            self.host.make(change)
+        self.journal.intend(self.run, tuning, noted)
+
+    monkeypatch.setattr(transaction.Transaction, "_make", make)
+    assert "no durable entry of the undo journal covers it" in found(quiet)
+
+
+def test_originals_that_are_written_and_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    connected = undo.UndoJournal._connected
+
+    def hasty(self: Any) -> Any:
+        database = connected(self)
+        database.execute("PRAGMA synchronous = OFF")
+        return database
+
+    monkeypatch.setattr(undo.UndoJournal, "_connected", hasty)
+    assert "no durable entry of the undo journal covers it" in found(quiet)
+
+
+def test_undoing_the_first_change_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    outstanding = undo.UndoJournal.outstanding
+    monkeypatch.setattr(undo.UndoJournal, "outstanding", lambda self, **more: outstanding(self, **more)[::-1])
+    assert "/proc/sys/vm/swappiness is 10, not 60" in found(quiet)
+
+
+def test_undoing_over_another_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    compare = undoing.compare
+    strike: Strike = lambda seed: tuple(Fault(12.0 + n, "hand", "db1") for n in range(3))  # noqa: E731
+    assert play(0, faults=strike(0)).wrongs == ()
+    monkeypatch.setattr(undoing, "compare", lambda host, entry: compare(host, entry).replace("other", "made"))
+    assert "by hand" in found(strike) or "700" in found(strike)
+
+
+def test_an_agent_that_does_not_undo_at_the_end_of_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def close(self: Any, *, keep_data: bool) -> None:
+        return None
+
+    strike: Strike = lambda seed: (Fault(8.0 + seed, "hold", "client1", 25.0),)  # noqa: E731
+    assert play(0, faults=strike(0)).wrongs == ()
+    monkeypatch.setattr(tuner.Tuner, "close", close)
+    assert "s after the last word of a coordinator /" in found(strike)
+
+
+def test_entries_that_are_removed_before_their_change_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def revert(host: Any, journal: Any, *, after: int = 0, systems_only: bool = False) -> Any:
+        done = []
+        for entry in journal.outstanding(after=after):
+            journal.settle(entry)
+            done.append((entry, *undoing._undo(host, entry)))
+        return undoing._states(done)
+
+    monkeypatch.setattr(undoing, "revert", revert)
+    assert "no durable entry of the undo journal covers it" in found(quiet)
+
+
+def test_undoing_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(undoing, "kept", lambda *_, **__: ())
+    assert "/etc/app/kept.conf is" in found(quiet)
+
+
+def test_an_agent_that_does_not_recover_when_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def recover(self: Any) -> tuple[()]:
+        return ()
+
+    monkeypatch.setattr(tuner.Tuner, "recover", recover)
+    assert "after another start" in found(at_a_step("kill", for_s=40.0))
+
+
+def test_half_written_files_that_nobody_removes(monkeypatch: pytest.MonkeyPatch) -> None:
+    strike = at_a_step("kill")
+    assert all(play(seed, faults=strike(seed)).wrongs == () for seed in range(4))
+    monkeypatch.setattr(files.Files, "sweep", lambda *_: None)
+    assert ".proveout-" in found(strike)
+
+
+def test_originals_that_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody changes the file while its original is being kept."""
+    strike: Strike = lambda seed: tuple(Fault(0.0, "hand", "db1", step=2 + seed // 3) for _ in range(4))  # noqa: E731
+    monkeypatch.setattr(transaction.Transaction, "_unmoved", lambda *_: None)
+    assert "by hand" in found(strike, 40) or "700" in found(strike, 40)
+
+
+def test_what_a_full_disk_kept_from_the_journal_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    def catch_up(self: Any, database: Any) -> None:
+        real(self, database)
+        self._unwritten.clear()
+
+    real = undo.UndoJournal._catch_up
+    strike: Strike = lambda seed: (Fault(30.0, "fill", "client1", 20.0),)  # noqa: E731
+    assert play(0, faults=strike(0)).wrongs == ()
+    monkeypatch.setattr(undo.UndoJournal, "_catch_up", catch_up)
+    assert "4096" in found(strike) or "kept.conf" in found(strike)
+
+
+# ---- signatures ------------------------------------------------------------------------------------------------------
+
+
+def intruded(seed: int) -> tuple[Fault, ...]:
+    return (Fault(10.0 + seed, "intrude", "client1"),)
+
+
+def test_an_agent_that_takes_what_nobody_has_signed_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert play(0, faults=intruded(0)).wrongs == ()
+    monkeypatch.setattr(session.Session, "_objection", lambda *_: "")
+    assert "nobody has given it that" in found(intruded)
+
+
+def test_an_agent_that_takes_a_number_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may speak as a coordinator sends again what he has heard, when the run is over and its keys are forgotten."""
+    strike: Strike = lambda seed: tuple(Fault(36.0, "thief", "client1") for _ in range(3))  # noqa: E731
+    assert play(0, faults=strike(0)).wrongs == ()
+    monkeypatch.setattr(AgentJournal, "highest_sequence", lambda *_: 0)
+    assert "ran 2 times" in found(strike, 20)
+
+
+def late(seed: int) -> Outcome:
+    """A coordinator whose host's clock jumps, perhaps back, and that is killed after that."""
+    return play(seed, faults=(Fault(9.0, "wall"), Fault(10.0, "kill", for_s=1.0)))
+
+
+def test_numbers_that_outlive_their_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No rule breaks, but where the clock was set back no agent listens to the next coordinator."""
+    assert [late(seed).ends for seed in range(4)] == [("finished",)] * 4
+    execute = AgentJournal.note_epoch
+
+    def note_epoch(self: Any, run: str, epoch: int) -> None:
+        highest = self.highest_sequence(run)
+        execute(self, run, epoch)
+        self._db.execute("INSERT OR REPLACE INTO sequence VALUES (?, ?)", (run, highest))
+
+    monkeypatch.setattr(AgentJournal, "note_epoch", note_epoch)
+    assert "failed" in {end for seed in range(4) for end in late(seed).ends}
