@@ -6,7 +6,7 @@ against `daemon.Servicer` per host over `sim_wire` -> what was seen -> `sim_rule
 Real are: scheduler, loop, sessions, dialling, journals (SQLite files), codec, signatures, the agents' admission, session, lease, outbox,
 work, and all of tuning but the kernel, the units and the programs beneath it. Simulated are: the event loop and its time, processes and
 threads, the network below gRPC, the other handlers and databases, the numbers of an iteration (`sim_world`, `_Numbers`), machines and
-their disks (`sim_machine`, `sim_disk`). TLS is left out.
+their disks (`sim_machine`, `sim_disk`). TLS and audit logs are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unittest import mock
 from sim_clock import CURRENT, Process, SimLoop, SimTime
 from sim_disk import SimOs
 from sim_faults import HOSTS, Fault, draw
-from sim_host import SimHost
+from sim_host import NoAudit, SimHost
 from sim_judgement import SimJudgement
 from sim_machine import Machine, os_of, sqlite_of
 from sim_plan import LEASE_S, PLAN
@@ -40,7 +40,7 @@ from proveout.agent import journal as agent_journal
 from proveout.agent import session as agent_session
 from proveout.agent.tuning import files, tuner, undo
 from proveout.agent.tuning import handlers as tuning_handlers
-from proveout.coordinator import dial, run, samples
+from proveout.coordinator import auditing, dial, run, samples
 from proveout.coordinator import session as coordinator_session
 from proveout.coordinator.exchange import Summarise
 from proveout.coordinator.journal import Journal, StorageFailed, read
@@ -287,6 +287,7 @@ def _patched(history: History) -> Iterator[None]:
         (agent_session, "time", history.time),
         (agent_journal, "time", history.time),
         (agent_session, "end_children", lambda: None),  # it would end the children of the test process
+        (auditing, "AuditLog", NoAudit),
         (orders, "time", history.time),
         (orders, "_counter", orders._counter),
         (tuner, "asyncio", Asyncio(history.threads)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import random
 import sqlite3
@@ -347,6 +348,7 @@ def outstanding_in(path: Path) -> list[Outstanding]:
     return [Outstanding(run, subject, residue) for run, text, residue in rows for subject in _subjects(text)]
 
 
+@functools.cache
 def _subjects(text: str) -> tuple[str, ...]:
     change = change_of(text)
     return tuple(getattr(change, name) for name in ("path", "unit", "system") if hasattr(change, name))

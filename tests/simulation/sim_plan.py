@@ -73,8 +73,8 @@ PLAN = Plan(
     secrets=(),
     workloads=(Workload(name="hlr", kind="hlr", parameters=(("population", 1000), ("seed", 7))),),
     captures=(
-        Capture(name="os", kind="os", every_s=1.0, hosts=HOSTS),
-        Capture(name="waits", kind="waits", every_s=1.0, system="db"),
+        Capture(name="os", kind="os", every_s=2.0, hosts=HOSTS),
+        Capture(name="waits", kind="waits", every_s=2.0, system="db"),
     ),
     tunings=TUNINGS,
     stages=(

@@ -29,7 +29,9 @@ class _Worker:
     """A thread that runs one piece of work at a time, while the loop waits."""
 
     def __init__(self) -> None:
-        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._go, self._back = threading.Lock(), threading.Lock()  # each is released by the other side
+        self._go.acquire()
+        self._back.acquire()
         self._work: Callable[[], None] | None = None
         self.process: Process | None = None
         self.is_short = False
@@ -113,9 +115,11 @@ class Threads:
             return
         if is_dead():
             raise Killed
+        self.stepped(worker.process)
+        if self._loop.skip(seconds):
+            return
         worker.is_short = short
         self._loop.call_later(seconds, self._resume, worker, worker.process)
-        self.stepped(worker.process)
         worker.wait()
         worker.is_short = False
         if is_dead():

@@ -15,7 +15,7 @@ from seeds import play
 from sim_faults import ON_A_LINK, ON_AN_AGENT, ON_THE_COORDINATOR, Fault
 from sim_history import History
 
-SEEDS = 25
+SEEDS = 120
 
 
 def test_seeds() -> None:
