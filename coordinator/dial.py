@@ -65,9 +65,9 @@ class Stream:
         self._signer = signer
         self._to = to
 
-    async def write(self, message: CoordinatorMessage) -> None:
-        """Send; waits for flow control. StreamEnded when there is no stream any more."""
-        signed = self._signer.sign(message, self._to) if isinstance(message, Task) else message
+    async def write(self, message: CoordinatorMessage, digest: str = "") -> None:
+        """Send; waits for flow control. StreamEnded when there is no stream any more. `digest`: of a task, when it is known."""
+        signed = self._signer.sign(message, self._to, digest) if isinstance(message, Task) else message
         try:
             await self._call.write(codec.coordinator_envelope(signed))
         except grpc.aio.AioRpcError as error:
