@@ -224,7 +224,7 @@ class _Loop:
                 async with asyncio.timeout(left_s):  # `wait_for` would make a task for each message
                     return await self._inbox.get()
             except TimeoutError:
-                return Tick(at_s=time.monotonic())
+                return Tick(at_s=max(wake_s, time.monotonic()))  # a loop's clock may be coarser: it is that late now
         return await self._inbox.get()
 
     # ---- what agents say -------------------------------------------------------------------------------------------

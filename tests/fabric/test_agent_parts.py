@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
+import signal
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,16 @@ from proveout.agent.redaction import for_people, struck
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.agent.work import Work
 from proveout.dsl.errors import ProveoutError
-from proveout.proto.messages import AgentMessage, BeatReply, LogLine, Sample, Samples, TaskAccepted, TaskDone, TaskFailed
+from proveout.proto.messages import (
+    AgentMessage,
+    BeatReply,
+    LogLine,
+    Sample,
+    Samples,
+    TaskAccepted,
+    TaskDone,
+    TaskFailed,
+)
 from proveout.proto.results import CaptureSample, Done, SystemStarted, TaskError
 from proveout.proto.tasks import Endpoint, TaskSpec
 
@@ -155,7 +167,9 @@ def test_departures_come_once_in_an_interval_at_a_moment_of_the_host() -> None:
     leaves = Departures(1.0, "db1")
     first = leaves.after(100.0)
     assert 100.0 <= first < 101.0
-    assert leaves.after(first - 0.001) == pytest.approx(first) and leaves.after(first + 0.001) == pytest.approx(first + 1.0)
+    assert leaves.after(first - 0.001) == pytest.approx(first) and leaves.after(first + 0.001) == pytest.approx(
+        first + 1.0
+    )
     moments = sorted(Departures(1.0, f"host{number}").after(0.0) for number in range(1000))
     gaps = [after - before for before, after in itertools.pairwise([0.0, *moments, 1.0])]
     assert max(gaps) < 0.02

@@ -48,9 +48,9 @@ def second() -> pb.AgentEnvelope:
 
 def test_columns_are_sequences_of_the_objects_they_stand_for() -> None:
     readings, loads = Readings.of(READINGS), Loads.from_bytes(Loads.of(LOADS).to_bytes())
-    assert readings == READINGS and READINGS == readings and tuple(readings) == READINGS
+    assert readings == READINGS and tuple(readings) == READINGS
     assert (readings[1], readings[-1], readings[1:3], len(readings)) == (READINGS[1], READINGS[4], READINGS[1:3], 5)
-    assert loads == LOADS and LOADS == loads and (loads[1], loads[-1], loads[:2]) == (LOADS[1], LOADS[2], LOADS[:2])
+    assert loads == LOADS and (loads[1], loads[-1], loads[:2]) == (LOADS[1], LOADS[2], LOADS[:2])
     assert readings != READINGS[:4] and loads != LOADS[1:] and hash(readings) == hash(READINGS)
     with pytest.raises(IndexError):
         readings[5]
