@@ -4,9 +4,10 @@ Flow: the agent asks `account()`: None where it is not root itself; otherwise a 
 one of embedded servers. It starts the worker with `argument(…)` and `environment(…)`; the worker calls `drop(…)` before it reads
 a word of its load: no root, no groups but the embedded servers' (whose sockets it connects to), no new privileges, no capabilities.
 
-Where Python itself lies in a folder that only root can enter (a virtual environment below /root), one capability is kept:
-CAP_DAC_READ_SEARCH, to read files; without it the process could not import its drivers. Such a worker can still read what
-root can; it cannot write, signal or change anything. Install Python where everybody can read it, and nothing is kept.
+Where Python itself lies in a folder that only root can enter (a virtual environment below /root), the process could import
+nothing any more. There `drop` leaves one capability, CAP_DAC_READ_SEARCH, until `seal`: it opens the folders of Python's own
+search path and has every later import go through those descriptors (`/proc/self/fd/N`), which lead past the closed folder and
+nowhere else. Then the capability goes as well. Both are called before a byte is read from outside.
 
 Engines that are files of the agent (SQLite, DuckDB, and those of another package whose driver says so by `in_files`) keep
 the agent's user: the files are its own.
@@ -20,7 +21,7 @@ import functools
 import os
 import pwd
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from proveout.dsl.errors import ProveoutError
 FILE_ENGINES = frozenset({"sqlite", "duckdb"})
 
 PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS = 8, 38
-PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 47, 2
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 CAP_DAC_READ_SEARCH = 2
 CAPABILITY_VERSION_3 = 0x20080522
 HOME = "/nonexistent"
@@ -53,7 +54,7 @@ def account() -> Account | None:
     servers = choose_account()
     if servers is None:
         return None
-    uid = servers.uid + 1 if servers.uid < UID_LAST else servers.uid - 1
+    uid = servers.uid + 1 if servers.uid + 1 < UID_LAST else servers.uid - 1
     return Account(uid=uid, group=servers.gid, reads_all=not all(_everybody_reads(path) for path in _needed()))
 
 
@@ -81,7 +82,7 @@ def environment(engine: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def drop(told: str) -> None:
-    """Give up what `argument` says. OSError when the kernel does not let us: the process must not go on then."""
+    """Give up what `argument` says, but for what `seal` gives up. OSError when the kernel does not let us: the process must not go on then."""
     if told == "-":
         return
     uid, group, reads_all = (int(word) for word in told.split(","))
@@ -94,6 +95,51 @@ def drop(told: str) -> None:
     if reads_all:  # for the programs that it starts itself
         _check(libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, 0, 0))
     _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+def seal(told: str) -> None:
+    """Give up what `drop` has left for reading Python itself. Call it before anything is read that comes from outside."""
+    if told == "-" or not int(told.rpartition(",")[2]):
+        return
+    import_by_descriptors()
+    libc = ctypes.CDLL(None, use_errno=True)
+    _check(libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
+    _set_capabilities(libc, 0)
+
+
+def import_by_descriptors() -> None:
+    """Have imports, and modules that look for files beside themselves, find their folders by descriptors that stay open.
+
+    What is found so needs no way through the folders above. Files must be readable to everybody, as installers leave them.
+    """
+    folders = {path: f"/proc/self/fd/{_opened(path)}" for path in sys.path if Path(path).is_dir()}
+
+    def moved(path: str) -> str:
+        inside = [folder for folder in folders if path == folder or path.startswith(f"{folder}/")]
+        longest = max(inside, key=len, default="")
+        return folders[longest] + path[len(longest) :] if longest else path
+
+    sys.path[:] = [folders.get(path, path) for path in sys.path]
+    for module in list(sys.modules.values()):
+        _move(module, moved)
+    sys.path_importer_cache.clear()
+
+
+def _opened(folder: str) -> int:
+    return os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _move(module: object, moved: Callable[[str], str]) -> None:
+    """A module's own folder and file, and those of its loader, which resources are read by."""
+    folders = getattr(module, "__path__", None)
+    if isinstance(folders, list):
+        folders[:] = [moved(path) for path in folders]
+    spec = getattr(module, "__spec__", None)
+    for owner, name in ((module, "__file__"), (spec, "origin"), (getattr(spec, "loader", None), "path")):
+        path = getattr(owner, name, None)
+        if isinstance(path, str):
+            with contextlib.suppress(AttributeError):  # a loader of another kind, which keeps its path to itself
+                setattr(owner, name, moved(path))
 
 
 def _set_capabilities(libc: ctypes.CDLL, wanted: int) -> None:

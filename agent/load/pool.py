@@ -47,7 +47,7 @@ class WorkerProcess:
         """A new process, ready for a load on such an engine. TaskFault when it does not come up."""
         # -P: the agent's current directory must not shadow modules
         told = unprivileged.argument(engine)
-        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), told)
+        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), told, engine)
         environment = unprivileged.environment(engine, os.environ)
         process = await asyncio.create_subprocess_exec(
             *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=STREAM_LIMIT, env=environment

@@ -37,7 +37,7 @@ class Worker:
     async def start(cls, engine: str, progress: Callable[[int], None]) -> Worker:
         """A new process for such an engine; `progress(rows)` is called as rows go in."""
         # -P: what lies in the agent's current directory must not shadow modules
-        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), unprivileged.argument(engine))
+        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), unprivileged.argument(engine), engine)
         environment = unprivileged.environment(engine, os.environ) | {
             "OPENBLAS_NUM_THREADS": "1"
         }  # numpy's thread pool would only cost its start
