@@ -9,8 +9,9 @@ nothing any more. There `drop` leaves one capability, CAP_DAC_READ_SEARCH, until
 search path and has every later import go through those descriptors (`/proc/self/fd/N`), which lead past the closed folder and
 nowhere else. Then the capability goes as well. Both are called before a byte is read from outside.
 
-Engines that are files of the agent (SQLite, DuckDB, and those of another package whose driver says so by `in_files`) keep
-the agent's user: the files are its own.
+Engines that are files (SQLite, DuckDB, and those of another package whose driver says so by `in_files`): a file that the agent has
+made belongs to that user. Of another file, when the host's policy lists it or the agent is the child of a run, the worker takes
+the owner's user; only where that is root does it stay root.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.drivers.table import driver, is_built_in
+from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.provision.installation import UID_LAST, choose_account
 from proveout.dsl.errors import ProveoutError
+from proveout.proto.tasks import Endpoint
 
 FILE_ENGINES = frozenset({"sqlite", "duckdb"})
 
@@ -58,10 +61,36 @@ def account() -> Account | None:
     return Account(uid=uid, group=servers.gid, reads_all=not all(_everybody_reads(path) for path in _needed()))
 
 
-def argument(engine: str) -> str:
-    """What a worker is told on its command line: `uid,group,reads_all`, or `-` when it keeps the agent's user."""
+def argument(engine: str, dsn: str = "", policy: Policy = NOTHING) -> str:
+    """What a process is told on its command line: `uid,gid,group,hidden`, or `-` when it keeps the agent's user.
+
+    For a file (`dsn`) that the policy lets the agent change, its owner; for all else nobody in particular.
+    """
     it = account()
-    return "-" if it is None or is_in_files(engine) else f"{it.uid},{it.group},{int(it.reads_all)}"
+    if it is None:
+        return "-"
+    owner = _owner(dsn, policy) if dsn and is_in_files(engine) else None
+    if owner is None:
+        return f"{it.uid},{it.uid},{it.group},{int(it.reads_all)}"
+    uid, gid = owner
+    return "-" if uid == 0 else f"{uid},{gid},{gid},{int(it.reads_all)}"
+
+
+def argument_for(endpoint: Endpoint, policy: Policy) -> str:
+    """`argument` for work on one system."""
+    return argument(endpoint.engine, "" if endpoint.provisioned else endpoint.dsn, policy)
+
+
+def _owner(dsn: str, policy: Policy) -> tuple[int, int] | None:
+    """User and group of the database file, or of the folder that it will be made in; None when it is not ours to use as such."""
+    path = Path(dsn).resolve()
+    if not policy.allows_file_of_others(str(path)):
+        return None
+    for place in (path, path.parent):
+        with contextlib.suppress(OSError):
+            status = place.stat()
+            return status.st_uid, status.st_gid
+    return None
 
 
 def is_in_files(engine: str) -> bool:
@@ -73,9 +102,9 @@ def is_in_files(engine: str) -> bool:
     return False
 
 
-def environment(engine: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The worker's environment: the agent's, without its home; a dsn that names no user still means the agent's."""
-    if argument(engine) == "-":
+def environment(told: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that was told so: the agent's, without its home; a dsn that names no user still means the agent's."""
+    if told == "-":
         return dict(given)
     name = pwd.getpwuid(os.geteuid()).pw_name
     return {"PGUSER": name, "USER": name, "LOGNAME": name, **given, "HOME": HOME}
@@ -85,11 +114,11 @@ def drop(told: str) -> None:
     """Give up what `argument` says, but for what `seal` gives up. OSError when the kernel does not let us: the process must not go on then."""
     if told == "-":
         return
-    uid, group, reads_all = (int(word) for word in told.split(","))
+    uid, gid, group, reads_all = (int(word) for word in told.split(","))
     libc = ctypes.CDLL(None, use_errno=True)
     _check(libc.prctl(PR_SET_KEEPCAPS, reads_all, 0, 0, 0))
     os.setgroups([group])
-    os.setresgid(uid, uid, uid)
+    os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     _set_capabilities(libc, 1 << CAP_DAC_READ_SEARCH if reads_all else 0)
     if reads_all:  # for the programs that it starts itself

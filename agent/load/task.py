@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from proveout.agent import unprivileged
 from proveout.agent.load import frames
 from proveout.agent.load.ceilings import known
 from proveout.agent.load.merge import Merger
@@ -50,7 +51,8 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     hands = dealt(spec.share.first, spec.share.count, spec.workers or cores)
     if not hands:
         raise TaskFault("invalid", "the load has no terminals for this agent", way_out="plan fewer client hosts")
-    workers = await pool.acquire(len(hands), spec.endpoint.engine)
+    told = unprivileged.argument_for(spec.endpoint, context.policy)
+    workers = await pool.acquire(len(hands), spec.endpoint.engine, told)
     try:
         result = await _Run(context, spec, workers).run([tuple(hand) for hand in hands])
     except BaseException:
