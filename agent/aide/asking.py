@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from proveout.agent import unprivileged
 from proveout.agent.aide import serve
-from proveout.agent.aide.process import Aide
+from proveout.agent.aide.process import OWN_PROCESS, Aide
 from proveout.agent.tasks import Handler, Resource, TaskContext, TaskFault
 from proveout.proto.results import CaptureResult, SystemStarted, TaskResult
 from proveout.proto.tasks import (
@@ -57,7 +57,7 @@ async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted
 
 def aide_of(context: TaskContext, told: str, engine: str) -> Aide:
     """The session's aide with such privileges; it starts when it is first asked."""
-    name = f"aide:{told}"
+    name = f"aide:{told}:{engine}" if engine in OWN_PROCESS else f"aide:{told}"
     found = context.resources.get(name)
     if isinstance(found, Aide):
         return found
@@ -98,7 +98,8 @@ def _endpoints(spec: Any) -> tuple[Endpoint, ...]:
 def _privileges(context: TaskContext, endpoints: Sequence[Endpoint]) -> tuple[str, str]:
     """What the process must be told, and the engine that decides on it."""
     files = [end for end in endpoints if unprivileged.is_in_files(end.engine) and not end.provisioned]
-    for end in files or endpoints:
+    own = [end for end in endpoints if end.engine in OWN_PROCESS]
+    for end in files or own or endpoints:
         return unprivileged.argument_for(end, context.policy), end.engine
     return unprivileged.argument(""), ""
 

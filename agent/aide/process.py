@@ -35,6 +35,8 @@ CLOSE_S = 25.0
 """Below the time that a session gives a resource to close (`session.CLOSE_S`)."""
 DEADLINE_S = 30 * 86400.0
 LINE_BYTES_MAX = 1 << 16
+OWN_PROCESS = frozenset({"timesten"})
+"""Engines whose client takes a process for itself: python-oracledb is thin or thick, once for all."""
 LAST_WORDS_MAX = 8
 LAST_WORDS_S = 1.0
 
@@ -56,7 +58,12 @@ class Aide:
     `holds(names)` is told which resources the process keeps."""
 
     def __init__(
-        self, told: str, engine: str, *, said: Callable[[str], str], holds: Callable[[Sequence[str]], None]
+        self,
+        told: str,
+        engine: str,
+        *,
+        said: Callable[[str], str] = lambda _: "",
+        holds: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
         self._told, self._engine, self._said, self._holds = told, engine, said, holds
         self._process: _Process | None = None
@@ -97,10 +104,10 @@ class Aide:
                 self._process = await _Process.start(self, host)
             return self._process
 
-    def command(self, host: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    def command(self) -> tuple[tuple[str, ...], dict[str, str]]:
         """Arguments and environment of the process."""
         # -P: the agent's current directory must not shadow modules
-        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), self._told, host)
+        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), self._told, self._engine)
         return argv, unprivileged.environment(self._engine, os.environ)
 
     def heard(self, said: wire.Words) -> str | None:
@@ -133,11 +140,12 @@ class _Process:
 
     @classmethod
     async def start(cls, aide: Aide, host: str) -> _Process:
-        argv, environment = aide.command(host)
+        argv, environment = aide.command()
         started = await asyncio.create_subprocess_exec(
             *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=LINE_BYTES_MAX, env=environment
         )
         process = cls(aide, started)
+        process._send(wire.words("host", host))
         try:
             async with asyncio.timeout(START_S):
                 await process._up

@@ -1,4 +1,4 @@
-"""An aide, `python -m proveout.agent.aide.serve PARENT PRIVILEGES HOST`: tasks of an agent, done as nobody in particular.
+"""An aide, `python -m proveout.agent.aide.serve PARENT PRIVILEGES ENGINE`: tasks of an agent, done as nobody in particular.
 
 Flow: privileges are given up -> stdin (`wire`) -> each task in a `Work` of its own, with the handlers that an agent would run itself
 -> samples, progress, log lines and outcomes on stdout. What handlers keep (a link that must be taken away) stays here, and the agent
@@ -21,6 +21,7 @@ from typing import Any
 from proveout.agent import unprivileged
 from proveout.agent.aide import wire
 from proveout.agent.load.parent import ORPHANED, die_with_parent
+from proveout.agent.provision import timesten
 from proveout.agent.redaction import for_people
 from proveout.agent.tasks import Handler, Resource, TaskFault
 from proveout.agent.work import Work
@@ -54,8 +55,6 @@ CALLS: Mapping[str, str] = MappingProxyType(
     {
         "rows": "proveout.agent.tuning.questions:rows",
         "run": "proveout.agent.tuning.questions:run",
-        "postgres_version": "proveout.agent.provision.statements:version",
-        "mysql_version": "proveout.agent.provision.mysql_statements:version",
     }
 )
 """Functions that block, of an endpoint and words, and that answer what JSON can hold."""
@@ -84,8 +83,8 @@ class Elsewhere:
 class Aide:
     """The tasks under way, and what they have left to be closed."""
 
-    def __init__(self, host: str, write: Callable[[bytes], None]) -> None:
-        self._host, self._write = host, write
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._host, self._write = "", write
         self._works: dict[str, Work] = {}
         self._runs: set[asyncio.Task[None]] = set()
         self._resources: dict[str, Resource] = {}
@@ -97,6 +96,8 @@ class Aide:
             match await wire.heard_by_aide(stdin):
                 case None:
                     os._exit(ORPHANED)
+                case ["host", str(host)]:
+                    self._host = host
                 case Task() as task:
                     self._begin(task)
                 case Finish(key=key) if key in self._works:
@@ -189,26 +190,28 @@ def _handled(place: str) -> Handler:
     return handle
 
 
-async def _serve(host: str, out: int) -> None:
+async def _serve(out: int) -> None:
     loop = asyncio.get_running_loop()
     stdin = asyncio.StreamReader(limit=wire.FRAME_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
     pipe, _ = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(out, "wb"))
     pipe.write(wire.words("holds", []))  # it is up
-    await Aide(host, pipe.write).serve(stdin)
+    await Aide(pipe.write).serve(stdin)
     pipe.close()
 
 
-def main(parent: int, told: str, host: str) -> None:
-    """The process."""
+def main(parent: int, told: str, engine: str) -> None:
+    """The process. `engine`: what its first task is for, which decides whose client this process is."""
     unprivileged.drop(told)
     die_with_parent(parent, NAME)  # after it: the kernel forgets the wish when a process changes its user
     unprivileged.seal(told)
+    if engine == "timesten":
+        timesten.speak_here()
     out = os.dup(1)
     os.dup2(2, 1)  # what a library prints goes to the log, not between the frames
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the coordinator's to answer
-    asyncio.run(_serve(host, out))
+    asyncio.run(_serve(out))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ ends them to the aide, samples, progress, log lines and outcomes from it. Kind 1
 
 | word | to | arguments |
 |---|---|---|
+| `host` | aide | this host's name in the plan |
 | `close` | aide | number, name of a resource, whether its data is kept |
 | `end` | aide | whether data is kept; it closes all and exits |
 | `call` | aide | number, name of a function of `serve.CALLS`, its keyword arguments |

@@ -17,6 +17,7 @@ import pytest
 
 from proveout.agent import unprivileged
 from proveout.agent.aide import asking, wire
+from proveout.agent.aide.blocking import Asker
 from proveout.agent.aide.process import Aide
 from proveout.agent.policy import NOTHING
 from proveout.agent.tasks import TaskFault
@@ -183,6 +184,34 @@ async def test_a_file_of_others_is_not_read_by_the_agents_power(task_context: An
     Path(secret.dsn).write_bytes(b"")
     with pytest.raises(TaskFault, match="unable to open"):
         await asking.ask(task_context, InspectSystem(endpoint=secret))
+
+
+@as_root
+async def test_tuning_asks_databases_by_an_aide_too(database: str) -> None:
+    account = unprivileged.account()
+    assert account is not None
+    asker = Asker()
+    try:
+        assert await asyncio.to_thread(asker.ask, "rows", at(database), "SELECT 1, NULL") == [["1", None]]
+        (aide,) = asker._aides.values()
+        assert aide.pid is not None
+        check(aide.pid, account.uid)
+        with pytest.raises(TaskFault, match="syntax error") as caught:
+            await asyncio.to_thread(asker.ask, "run", at(database), "SELEC")
+        assert caught.value.code == "refused"
+    finally:
+        await asker.end()
+    assert aide.pid is None
+
+
+@as_root
+async def test_timesten_has_an_aide_of_its_own(task_context: Any) -> None:
+    """Its client is not here, which is what this can say of it: the aide itself has looked for it, and starts no Python."""
+    elsewhere = Endpoint(system="tt", engine="timesten", dsn="user/word@localhost/none")
+    with pytest.raises(TaskFault) as caught:
+        await asking.ask(task_context, InspectSystem(endpoint=elsewhere))
+    assert caught.value.code in {"missing", "invalid"}
+    assert [name.rpartition(":")[2] for name in task_context.resources] == ["timesten"]
 
 
 # ---- without ---------------------------------------------------------------------------------------------------------
