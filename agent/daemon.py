@@ -224,8 +224,9 @@ async def _recover(tuner: Tuner, options: Options) -> None:
     for one in (tuner, *others):
         try:
             await one.recover()
-        except TaskFault as fault:  # an agent that lives is tuning with that journal
-            _log.info("left %s alone: %s", one.directory, fault.what)
+        except TaskFault as fault:  # an agent that lives is tuning with that journal, or it cannot be read
+            level = logging.INFO if fault.code == "refused" else logging.ERROR
+            _log.log(level, "left %s alone: %s", one.directory, fault.what)
 
 
 def read_policy(options: Options) -> Policy:

@@ -167,7 +167,9 @@ class Tuner:
     def _tidy(self) -> None:
         """With nothing outstanding, leave nothing behind."""
         journal = self._journal
-        if journal is not None and not self._turn.locked() and not journal.outstanding():
+        if journal is None or self._turn.locked():
+            return
+        if journal.is_written and not journal.outstanding():
             journal.close()
             self._journal = None
 
