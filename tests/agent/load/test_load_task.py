@@ -33,7 +33,7 @@ def ended(result: LoadResult) -> int:
 
 async def until(holds: Callable[[], bool], what: str) -> None:
     """Wait for something that happens elsewhere."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline, what
         await asyncio.sleep(0.02)
