@@ -58,9 +58,21 @@ def account() -> Account | None:
 
 
 def argument(engine: str) -> str:
-    """What a worker is told on its command line: `uid,group,reads_all`, or `-` when it keeps the agent's user."""
+    """What a worker is told on its command line: `uid,gid,group,reads_all`, or `-` when it keeps the agent's user."""
     it = account()
-    return "-" if it is None or is_in_files(engine) else f"{it.uid},{it.group},{int(it.reads_all)}"
+    return "-" if it is None or is_in_files(engine) else f"{it.uid},{it.uid},{it.group},{int(it.reads_all)}"
+
+
+def argument_of(uid: int) -> str:
+    """The same for a process that works for another user of this host, in that user's first group; `-` when it is the agent's own."""
+    it = account()
+    if it is None or uid == os.geteuid():
+        return "-"
+    try:
+        gid = pwd.getpwuid(uid).pw_gid
+    except KeyError:  # as in containers: a number alone
+        gid = uid
+    return f"{uid},{gid},{gid},{int(it.reads_all)}"
 
 
 def is_in_files(engine: str) -> bool:
@@ -74,21 +86,34 @@ def is_in_files(engine: str) -> bool:
 
 def environment(engine: str, given: Mapping[str, str]) -> dict[str, str]:
     """The worker's environment: the agent's, without its home; a dsn that names no user still means the agent's."""
-    if argument(engine) == "-":
+    return environment_of(argument(engine), given)
+
+
+def environment_of(told: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The same, of a process that was told whose it is."""
+    if told == "-":
         return dict(given)
     name = pwd.getpwuid(os.geteuid()).pw_name
     return {"PGUSER": name, "USER": name, "LOGNAME": name, **given, "HOME": HOME}
+
+
+def owned(told: str, *paths: Path) -> None:
+    """Give files of the agent to the user that `told` names. OSError when the kernel does not let us."""
+    if told != "-":
+        uid, gid, *_ = (int(word) for word in told.split(","))
+        for path in paths:
+            os.chown(path, uid, gid, follow_symlinks=False)
 
 
 def drop(told: str) -> None:
     """Give up what `argument` says. OSError when the kernel does not let us: the process must not go on then."""
     if told == "-":
         return
-    uid, group, reads_all = (int(word) for word in told.split(","))
+    uid, gid, group, reads_all = (int(word) for word in told.split(","))
     libc = ctypes.CDLL(None, use_errno=True)
     _check(libc.prctl(PR_SET_KEEPCAPS, reads_all, 0, 0, 0))
     os.setgroups([group])
-    os.setresgid(uid, uid, uid)
+    os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     _set_capabilities(libc, 1 << CAP_DAC_READ_SEARCH if reads_all else 0)
     if reads_all:  # for the programs that it starts itself
