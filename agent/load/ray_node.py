@@ -168,7 +168,7 @@ def _argv(directory: Path, cpus: int, head: str, bound: str) -> list[str]:
             "--port=0",
             f"--ray-client-server-port={_free_port()}",
         ]
-        argv += ["--include-dashboard=false"]
+        argv += ["--include-dashboard=false", "--no-monitor"]
     if bound != LOOPBACK:
         argv.append(f"--node-ip-address={bound}")
     return [
