@@ -72,7 +72,7 @@ class RayNode:
             *(sys.executable, "-P", "-m", MODULE, str(os.getpid()), user),
             stdin=PIPE,
             stdout=PIPE,
-            env=unprivileged.environment_of(user, os.environ),
+            env=unprivileged.environment(user, os.environ),
         )
         node = cls(guard, directory, secrets, address=head, cpus=cpus, bound=bound, user=user)
         try:

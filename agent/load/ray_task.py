@@ -41,8 +41,6 @@ LOAD_DEADLINE_S = 86_400.0
 LINES_MAX = 200
 LINE_MAX = 500
 LAST_WORDS_MAX = 12
-NOT_IN_FILES = "postgres"
-"""An engine for all whose databases are not files of the agent's."""
 RAYS_OWN = "/tmp/ray"  # noqa: S108 -- where Ray itself looks for `auto`
 
 
@@ -66,7 +64,7 @@ class RayDriver:
 
         TaskFault `unreachable` when that fails.
         """
-        own = unprivileged.environment_of(user, os.environ)
+        own = unprivileged.environment(user, os.environ)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", MODULE, str(os.getpid()), user, bound, address),
             stdin=PIPE,
@@ -237,7 +235,7 @@ def _user_of(address: str) -> str:
             word.startswith("--gcs-address=") and word.endswith(f":{port}") for word in words
         ):
             return unprivileged.argument_of(process.info["uids"].effective)
-    return unprivileged.argument(NOT_IN_FILES)
+    return unprivileged.argument("")
 
 
 def _let_in(user: str) -> dict[str, str]:
@@ -265,7 +263,7 @@ def _clusters_here() -> str:
 
 async def _formed(context: TaskContext, spec: RunLoad) -> RayNode:
     node = context.resources.get(NODE)
-    user = unprivileged.argument(spec.endpoint.engine)
+    user = unprivileged.argument_for(spec.endpoint, context.policy)
     if isinstance(node, RayNode) and node.alive and _suits(node, spec.workers, user):
         return node
     await _give_up(context)
@@ -287,7 +285,7 @@ async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
     await _give_up(context)
     cpus = spec.cpus or len(os.sched_getaffinity(0))
     address = await asyncio.to_thread(own_address, spec.address, spec.head or spec.towards)
-    user = unprivileged.argument(NOT_IN_FILES)
+    user = unprivileged.argument("")
     node = await RayNode.start(cpus=cpus, secrets=Secrets(spec.secrets), user=user, head=spec.head, bound=address)
     node.shared = True
     context.resources[NODE] = node
