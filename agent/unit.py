@@ -4,6 +4,8 @@ Flow: the agent's options and the policy that it would take -> `unit(…)` -> te
 Without a policy there is nothing to change, and the agent runs as a user of its own without any capability. With one it is root,
 may write the policy's folders and its own, and is kept from the kernel's settings and from devices unless the policy lists some.
 
+`seccomp` and `pidfd_getfd` are what a Ray node is held to one address with (`load.ray_bind`).
+
 Not set, and why: MemoryDenyWriteExecute (Python's ctypes makes closures that are executable), ProcSubset=pid (the host's counters are
 in /proc), IPAddressDeny (whom a host talks to is the lab's to say: add it in a drop-in), RootDirectory, PrivateNetwork.
 """
@@ -49,7 +51,7 @@ RestrictNamespaces=yes
 RestrictRealtime=yes
 RestrictSUIDSGID=yes
 SystemCallArchitectures=native
-SystemCallFilter=@system-service
+SystemCallFilter=@system-service seccomp pidfd_getfd
 SystemCallErrorNumber=EPERM
 LimitNOFILE=65536
 UMask=0077"""

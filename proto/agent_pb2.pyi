@@ -1098,9 +1098,11 @@ class FormPool(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     CPUS_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
+    TOWARDS_FIELD_NUMBER: _builtins.int
     head: _builtins.str
     address: _builtins.str
     cpus: _builtins.int
+    towards: _builtins.str
     @_builtins.property
     def secrets(self) -> Global___ClusterSecrets: ...
     def __init__(
@@ -1110,10 +1112,11 @@ class FormPool(_message.Message):
         address: _builtins.str = ...,
         cpus: _builtins.int = ...,
         secrets: Global___ClusterSecrets | None = ...,
+        towards: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["secrets", b"secrets"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cpus", b"cpus", "head", b"head", "secrets", b"secrets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cpus", b"cpus", "head", b"head", "secrets", b"secrets", "towards", b"towards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
