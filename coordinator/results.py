@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from proveout.coordinator import stats
 from proveout.coordinator.knee import Knee, NoKnee, find
 from proveout.dsl import expressions, metrics
-from proveout.dsl.plan import Expression, Ladder, Populate, Search, Sql, Stage
+from proveout.dsl.plan import Expression, Ladder, Populate, Search, Sql, Stage, Tool
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -267,7 +267,7 @@ def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: f
     """
     result = load_results(events).stages.get(stage.id)
     match stage:
-        case Ladder():
+        case Ladder() | Tool():
             return ladder_metrics(result.iterations, result.confidence) if result else ladder_metrics(())
         case Search():
             return search_metrics(result) if result else {}
