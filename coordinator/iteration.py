@@ -116,7 +116,7 @@ def progress(turn: Turn) -> None:
         if step.captures.keys() <= step.ready or turn.at_s >= step.until_s:
             _start(turn, step)
     elif step.phase == "running":
-        _finish_captures(turn, step)
+        _finish_captures(turn, step, ended=step.loads.keys() <= step.results.keys())
         _summarise(turn)
 
 
@@ -140,10 +140,16 @@ def _start(turn: Turn, step: Iterating) -> None:
         step=replace(
             step,
             phase="running",
-            finish_s=t0_s + windows.ramp_up_s + windows.measure_s + _CAPTURE_MARGIN_S,
+            finish_s=t0_s + windows.ramp_up_s + windows.measure_s + _margin_s(stage_of(turn, step)),
             until_s=t0_s + windows.total_s + 240.0 + turn.state.setup.timing.answer_grace_s,
         )
     )
+
+
+def _margin_s(stage: Measuring) -> float:
+    """A program of others takes its time to start, and its windows with it: captures wait for its end as long as it may be late."""
+    late_s = stage.limits.start_skew_ms_max / 1e3 if isinstance(stage, Tool) else 0.0
+    return _CAPTURE_MARGIN_S + late_s
 
 
 def stage_of(turn: Turn, step: Iterating) -> Measuring:
@@ -153,8 +159,9 @@ def stage_of(turn: Turn, step: Iterating) -> Measuring:
     return stage
 
 
-def _finish_captures(turn: Turn, step: Iterating) -> None:
-    if step.finish_s is None or turn.at_s < step.finish_s:
+def _finish_captures(turn: Turn, step: Iterating, *, ended: bool) -> None:
+    """Tell the captures to end when the measure window is over: by the clock, or because all loads have ended."""
+    if step.finish_s is None or (turn.at_s < step.finish_s and not ended):
         return
     for key, host in step.captures.items():
         if key in turn.state.tasks:

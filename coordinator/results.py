@@ -82,8 +82,13 @@ class StageResult:
 
     @property
     def kind(self) -> str:
-        """populate, ladder, search, sql, reset or pause."""
+        """populate, ladder, search, sql, reset, pause, tune or tool."""
         return self.started.kind
+
+    @property
+    def climbs(self) -> bool:
+        """Whether it is a ladder: of a load, by threads, or of a tool, by I/O depth."""
+        return self.kind in ("ladder", "tool")
 
     @property
     def rungs(self) -> tuple[RungResult, ...]:

@@ -403,7 +403,14 @@ STAGES: dict[str, type[StageBase]] = {
 }
 
 FigureName: TypeAlias = Literal[
-    "relative-tps-latency", "scaling", "latency-by-transaction", "nopm-art", "host-cpu", "wait-events", "lag"
+    "relative-tps-latency",
+    "scaling",
+    "latency-by-transaction",
+    "nopm-art",
+    "host-cpu",
+    "wait-events",
+    "lag",
+    "iops-by-queue-depth",
 ]
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 
