@@ -49,7 +49,7 @@ async def run_fio(context: TaskContext, spec: RunFio) -> LoadResult:
     """Run one rung of a ladder of fio. Raises TaskFault as `prepare_fio`, and `fault`, `timeout` when fio fails or hangs."""
     program = find()
     if spec.job.devices:
-        await asyncio.to_thread(check_devices, spec.job, context.policy)
+        await asyncio.to_thread(check_devices, spec.job, context.policy, spec.first_slice)
         folder, told = context.work_dir, "-"  # only who may open a device can measure it
     else:
         grounds = await _lay_out(context, program, spec.job, spec.data_root)
@@ -160,17 +160,14 @@ async def _started(context: TaskContext, armed: Program) -> int:
 
 async def _follow(context: TaskContext, armed: Program, spec: RunFio, t0_ns: int) -> LoadResult:
     documents, course, found = Documents(), Course(spec.windows, t0_ns), False
-    total_s = spec.windows.total_s
     async for line in armed.lines():
         document = documents.take(line)
         if document is None:
             continue
         found = True
-        now_ns = time.monotonic_ns()
-        second = course.take(snapshot(document, spec.job), now_ns)
+        second = course.take(snapshot(document, spec.job), time.monotonic_ns())
         if second is not None:
             context.sample(second)
-            context.progress(min((now_ns - t0_ns) / 1e9, total_s), total_s, "s")
     code = await armed.ended()
     if code != 0:
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
