@@ -306,10 +306,11 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
 def _tool(stage: Tool) -> Iterator[str]:
     job = stage.job
     size = f"{format_size(job.size_bytes)} each, {'past' if job.direct else 'through'} the page cache"
-    share = f"{job.read_fraction:.3g} read" if job.reads and job.writes else "read" if job.reads else "write"
-    how = f"{'random' if job.random else 'sequential'} {share} of {format_size(job.block_bytes)}"
+    mixed = f"reads ({job.read_fraction * 100.0:.3g} %) and writes"
+    what = mixed if job.reads and job.writes else "reads" if job.reads else "writes"
+    how = f"{'random' if job.random else 'sequential'} {what} of {format_size(job.block_bytes)}"
     yield f"{how}, {job.jobs} jobs on each host, {size}"
-    yield f"I/O depths {', '.join(map(str, stage.iodepths))}, {stage.repeat} times"
+    yield f"I/O depths {', '.join(map(str, stage.iodepths))}, {_times(stage)}"
     yield _windows(stage)
     where = job.directory or "a folder of the run"
     yield f"on {', '.join(job.devices)}" if job.devices else f"on files in {where}, removed afterwards"
@@ -317,8 +318,8 @@ def _tool(stage: Tool) -> Iterator[str]:
         yield "destroys what is on these devices"
 
 
-def _times(stage: Ladder) -> str:
-    if stage.repeat_min is None:
+def _times(stage: Ladder | Tool) -> str:
+    if isinstance(stage, Tool) or stage.repeat_min is None:
         return f"{stage.repeat} times" if stage.repeat > 1 else "once"
     return f"{stage.repeat_min} to {stage.repeat} times, until the verdicts on it are decided"
 

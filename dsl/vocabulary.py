@@ -113,7 +113,7 @@ def _stage(plan: Plan, stage: Stage) -> Group:
             return Group(what=what, members={"peak": rung, "knee": rung}, rungs=stage.threads, rung=rung)
         case Tool():
             rung = _tool(plan, stage, f"a rung of `{stage.id}`")
-            what = f"the rungs of `{stage.id}`"
+            what = f"the tool `{stage.id}`"
             return Group(what=what, members={"peak": rung, "knee": rung}, rungs=stage.iodepths, rung=rung)
         case Search():
             tree = _group(metrics.SEARCH, NUMBER, f"the search `{stage.id}`")
