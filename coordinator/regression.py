@@ -69,7 +69,7 @@ def check(text: str, plan: Plan) -> Condition:
     fitting = tuple(name for name, checked in tried.items() if not checked.faults)
     if not fitting:
         raise _fault(text, (*tried.values(), once))
-    return Condition(text=text, ladders=fitting)
+    return Condition(text=tried[fitting[0]].text, ladders=fitting)
 
 
 def _with(rung: Group, stages: Group) -> Group:
@@ -96,6 +96,8 @@ def _tripled(shape: Shape) -> Shape:
         absent=shape.absent,
         rungs=shape.rungs,
         rung=rung if isinstance(rung, Group) else None,
+        axes=shape.axes,
+        cells={labels: (name, _tripled(cell)) for labels, (name, cell) in shape.cells.items()},
     )
 
 

@@ -19,6 +19,7 @@ from proveout.dsl.conditions import check_conditions, condition, in_order, left_
 from proveout.dsl.entries import add_captures, add_pools, add_workloads
 from proveout.dsl.expression_check import Expected, check_expression
 from proveout.dsl.includes import read
+from proveout.dsl.matrix import expand
 from proveout.dsl.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
 from proveout.dsl.parameters import Parameters, read_parameters
 from proveout.dsl.plan import Check, Condition, Expression, Ladder, OnLoss, Open, Plan, Search, Stage, Tune, Where
@@ -52,6 +53,7 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
         return None
     _check_head(document, problems)
     parameters = read_parameters(document, overrides, problems)
+    document, places = expand(document, parameters, problems)
     root = substitute(document, parameters, problems)
     scope = Scope(problems=problems, parameters=parameters)
     add_topology(scope, root)
@@ -59,7 +61,7 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
     add_captures(scope, root.get("captures"))
     add_pools(scope, root.get("pools"))
     tunings = compile_tunings(scope, root.get("tuning"), "tuning")
-    drafts = in_order(compile_stages(scope, root.get("stages"), root), problems)
+    drafts = in_order(compile_stages(scope, root.get("stages"), root, places), problems)
     figures = _figures(root, problems)
     draft = dataclasses.replace(_plan(root, scope, drafts, figures), tunings=tunings)
     check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)])
@@ -194,7 +196,9 @@ class _Expressions:
         position = self.drafts.index(draft)
         earlier = [item.stage for item in self.drafts[:position] if item.stage is not None]
         scope = run_scope(self.plan, earlier)
-        absent = {item.id: (f"stage `{item.id}` runs later", "") for item in self.drafts[position + 1 :]}
+        absent = {
+            name: (f"stage `{name}` runs later", "") for item in self.drafts[position + 1 :] for name in _names(item)
+        }
         absent |= {draft.id: ("it is this stage's own result", ""), "propagation": ("it is compared at the end", "")}
         members = {name: shape for name, shape in scope.members.items() if name != "propagation"}
         return Group(what=scope.what, members=members, absent=absent)
@@ -220,7 +224,7 @@ class _Expressions:
 
     def hopeless(self, expression: Expression, scalar: Node) -> bool:
         """Whether the expression, or something that it reads, has a problem already."""
-        broken = [draft.id for draft in self.drafts if draft.stage is None and draft.id]
+        broken = [name for draft in self.drafts if draft.stage is None and draft.id for name in _names(draft)]
         words = [*broken, *(f"params.{name}" for name in self.parameters.broken)]
         faulty = isinstance(scalar, Scalar) and scalar.faulty
         return faulty or any(re.search(rf"\b{re.escape(word)}\b", expression.text) for word in words)
@@ -247,6 +251,11 @@ class _Expressions:
             check = self.check(raw, node, ("check",), scope, "condition")
             found.append(Check(id=entry.id, check=check, severity=entry.severity, title=entry.title, where=node.where))
         return tuple(found)
+
+
+def _names(draft: Draft) -> tuple[str, ...]:
+    """The names that lead to a stage in expressions: its id, and that of its matrix."""
+    return (draft.id,) if draft.cell is None else (draft.id, draft.cell.of)
 
 
 def _place(scalar: Node, expression: Expression, offset: int) -> Where:

@@ -279,7 +279,8 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             detail = [f"{rungs} {what}, {_times(stage)}; {_arrival(stage)}", _windows(stage), *_order(plan, stage)]
             if stage.stop_when is not None:
                 detail.append(f"stops climbing when {stage.stop_when.text}")
-            return f"{stage.workload} on {stage.target}", tuple(detail)
+            of = "" if stage.cell is None else f"{stage.cell.of} with {stage.cell}: "
+            return f"{of}{stage.workload} on {stage.target}", tuple(detail)
         case Search():
             span = f"from {_rate(stage.rate_from)} to {_rate(stage.rate_to)}, within {stage.tolerance_fraction:.3g}"
             detail = [

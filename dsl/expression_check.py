@@ -8,10 +8,11 @@ the scope's shape: what compiles here runs there.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from proveout.dsl.cells import Label, same, written
 from proveout.dsl.expressions import evaluate
 from proveout.dsl.nodes import did_you_mean
 from proveout.dsl.syntax import (
@@ -82,7 +83,7 @@ def check_expression(
     roots = tuple(sorted(checker.roots - {PARAMS}))
     if checker.faults:
         return Checked(faults=tuple(checker.faults), roots=roots, text=text)
-    filled = _fill(text, tree, known)
+    filled = _fill(text, tree, known, checker.cells)
     return Checked(faults=_dry_run(filled, inside), roots=roots, text=filled)
 
 
@@ -113,9 +114,11 @@ def _by_mean(text: str, scope: Names) -> str:
     return text
 
 
-def _fill(text: str, tree: Syntax, parameters: Mapping[str, float | bool]) -> str:
-    """The text with the value of every `params.x` in its place."""
-    cuts: list[tuple[int, int, str]] = []
+def _fill(
+    text: str, tree: Syntax, parameters: Mapping[str, float | bool], cells: Sequence[tuple[int, int, str]]
+) -> str:
+    """The text with the value of every `params.x` in its place, and the stage's id in that of every cell of a matrix."""
+    cuts = list(cells)
 
     def visit(node: Syntax) -> None:
         if isinstance(node, Member) and isinstance(node.of, Name) and node.of.name == PARAMS:
@@ -139,6 +142,7 @@ class _Checker:
     scope: Names
     faults: list[Fault] = field(default_factory=list)
     roots: set[str] = field(default_factory=set)
+    cells: list[tuple[int, int, str]] = field(default_factory=list)
 
     def whole(self, tree: Syntax, expected: Expected) -> None:
         shape = self.shape(tree)
@@ -219,6 +223,8 @@ class _Checker:
         hint = did_you_mean(name, tree.members)
         if tree.rung is not None and name in tree.rung.members:
             hint = f"name the rung: .at({tree.rungs[0]}).{name} or .peak.{name}"
+        elif tree.axes:
+            hint = f"choose a cell: {_way_to_cell(tree)}"
         elif tree.rung is not None:
             hint = f"a ladder has .peak and .at(n), n of {', '.join(map(str, tree.rungs))}"
         self.faults.append(Fault(offset=offset, message=message, hint=hint))
@@ -226,6 +232,8 @@ class _Checker:
     def call(self, node: Call) -> Shape | None:
         if node.function == "at":
             return self.at(node)
+        if node.arguments and self.is_matrix(node.arguments[0]):
+            return self.axis(node)
         if node.function == "ratio":
             return self.ratio(node)
         arity = NUMERIC_FUNCTIONS.get(node.function)
@@ -249,7 +257,8 @@ class _Checker:
         if tree is None:
             return None
         if not isinstance(tree, Names) or tree.rung is None:
-            self.fault(node, f"`{self.source(ladder)}` is not a ladder and has no rungs")
+            hint = f"choose a cell: {_way_to_cell(tree)}" if isinstance(tree, Names) and tree.axes else ""
+            self.fault(node, f"`{self.source(ladder)}` is not a ladder and has no rungs", hint)
             return None
         rung = ungroup(threads)
         if not isinstance(rung, Number):
@@ -261,6 +270,56 @@ class _Checker:
                 f"its rungs are {', '.join(map(str, tree.rungs))}",
             )
         return tree.rung
+
+    # ---- matrices ----
+
+    def is_matrix(self, node: Syntax) -> bool:
+        """Whether labels are being chosen: the expression begins with the name of a matrix and has not come to a cell."""
+        while isinstance(node := ungroup(node), Call) and node.arguments and node.function not in FUNCTIONS:
+            node = node.arguments[0]
+        known = self.scope.members.get(node.name) if isinstance(node, Name) else None
+        return isinstance(known, Names) and bool(known.axes)
+
+    def axis(self, node: Call) -> Shape | None:
+        """`matrix.axis(value)`: what is left of the matrix, or the cell when that was its last axis."""
+        tree = self.shape(node.arguments[0])
+        if not isinstance(tree, Names):
+            return None
+        if node.function not in tree.axes:
+            message = f"{tree.what} has no axis `{node.function}`" + (" to choose by" if tree.axes else " left")
+            self.fault(node, message, did_you_mean(node.function, tree.axes))
+            return None
+        label = _label(node.arguments[1]) if len(node.arguments) == 2 else None
+        values = tree.axes[node.function]
+        if label is None or not any(same(label, value) for value in values):
+            given = ", ".join(map(self.source, node.arguments[1:])) or "nothing"
+            texts = [value for value in values if isinstance(value, str)]
+            hint = did_you_mean(label, texts) if isinstance(label, str) and texts else ""
+            hint = hint or f"its values are {', '.join(map(_quoted, values))}"
+            self.fault(
+                node.arguments[1] if len(node.arguments) > 1 else node,
+                f"the axis `{node.function}` has no value {given}",
+                hint,
+            )
+            return None
+        return self.chosen(node, tree, node.function, label)
+
+    def chosen(self, node: Call, tree: Names, axis: str, label: Label) -> Shape | None:
+        cells = {
+            labels: cell for labels, cell in tree.cells.items() if any(a == axis and same(v, label) for a, v in labels)
+        }
+        rest = {
+            name: tuple(value for value in values if any((name, value) in labels for labels in cells))
+            for name, values in tree.axes.items()
+            if name != axis
+        }
+        if rest:
+            what = f"`{self.source(node)}`"
+            return Names(what=what, members={}, axes=rest, cells=cells)
+        stage, shape = next(iter(cells.values()))
+        self.cells.append((node.start, node.end, stage))
+        self.roots.add(stage)
+        return shape
 
     def ratio(self, node: Call) -> Shape | None:
         if len(node.arguments) != 2:
@@ -323,8 +382,30 @@ def _is_part_of_estimate(node: Syntax) -> bool:
     return isinstance(node, Member) and node.name in ESTIMATE_MEMBERS
 
 
+def _label(node: Syntax) -> Label | None:
+    """The label that an argument is; None for anything but a plain value."""
+    match ungroup(node):
+        case Text(value=text):
+            return text
+        case Number(value=number) | Flag(value=number):
+            return number
+        case Unary(operator="-", operand=Number(value=number)):
+            return -number
+    return None
+
+
+def _quoted(value: Label) -> str:
+    return f'"{value}"' if isinstance(value, str) else written(value)
+
+
+def _way_to_cell(tree: Names) -> str:
+    return "".join(f".{axis}({_quoted(values[0])})" for axis, values in tree.axes.items())
+
+
 def _describe(shape: Shape) -> str:
     match shape:
+        case Names(axes=axes) if axes:
+            return "a matrix of ladders"
         case Estimate():
             return "an estimate over the repeats"
         case Boolean():
@@ -339,6 +420,8 @@ def _way_to_number(shape: Shape) -> str:
     match shape:
         case Estimate():
             return "take its .mean, .median, .lower or .upper"
+        case Names(axes=axes) if axes:
+            return f"choose a cell: {_way_to_cell(shape)}.at(…)"
         case Names(rung=None):
             return did_you_mean("", (f".{name}" for name in shape.members))
         case Names():

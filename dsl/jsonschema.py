@@ -13,6 +13,7 @@ from pydantic import BaseModel, create_model
 from pydantic.json_schema import models_json_schema
 
 from proveout.dsl import schema
+from proveout.dsl.matrix import STEPS
 from proveout.dsl.tuning.table import OPERATIONS
 from proveout.dsl.tunings import TuningEntry
 from proveout.dsl.workloads.parameters import KINDS
@@ -34,6 +35,9 @@ def plan_schema() -> dict[str, Any]:
     document["properties"]["workloads"]["additionalProperties"] = {
         "anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in _workloads()]
     }
+    steps = {"anyOf": [_stage(kind, schema.STAGES[kind].__name__) for kind in STEPS]}
+    for side in ("before", "after"):
+        _array(definitions[schema.LadderEntry.__name__]["properties"][side])["items"] = steps
     tunings = {"anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in _tunings()]}
     document["properties"]["tuning"]["items"] = tunings
     definitions[schema.TuneEntry.__name__]["properties"]["tuning"]["items"] = tunings
@@ -75,6 +79,12 @@ def _tunings() -> list[type[BaseModel]]:
         create_model(f"{name}Tuning", __base__=TuningEntry, __doc__=OPERATIONS[kind].__doc__, **{kind: fields[kind]})
         for kind, name in names.items()
     ]
+
+
+def _array(node: dict[str, Any]) -> dict[str, Any]:
+    """The option of a value that is a list."""
+    found: dict[str, Any] = next(option for option in node["anyOf"] if option.get("type") == "array")
+    return found
 
 
 def _stage(kind: str, model: str) -> dict[str, Any]:

@@ -124,7 +124,8 @@ class Problems:
         if len(self.found) < FOUND_MAX:
             said = message if len(message) <= MESSAGE_MAX else f"{message[:MESSAGE_MAX]}…"
             problem = PlanProblem(message=said, where=where, key=key, hint=hint, source_line=self.line(where))
-            self.found[problem] = None
+            if not any(one.message == said and one.where == where for one in self.found if where in self.places):
+                self.found[problem] = None
             self.places.add(where)
 
     def at(self, where: Where) -> bool:

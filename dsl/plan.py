@@ -16,6 +16,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from proveout.dsl.cells import Cell
+
 Value: TypeAlias = "str | int | float | bool | tuple[Value, ...] | None"
 Order: TypeAlias = Literal["ladder", "shuffled", "interleaved"]
 OnLoss: TypeAlias = Literal["rerun", "continue", "stop"]
@@ -257,7 +259,7 @@ class Ladder:
 
     With `repeat_min` (`repeat: auto(3..10)`) repeats are bought from that number on until every verdict that stands on the
     ladder is decided, `repeat` being the most. `order` is that of the rungs within a repeat, see `dsl.order`: `shuffled` draws
-    it by `seed`; `interleaved` takes turns with the ladder `interleaved_with`, which stands before this one.
+    it by `seed`; `interleaved` takes turns with the ladder `interleaved_with`, which stands before this one. `cell`: of which matrix it is.
     """
 
     id: str
@@ -278,6 +280,7 @@ class Ladder:
     workers: int | None = None
     pool: Pool = field(default_factory=Pool)
     limits: Limits = field(default_factory=Limits)
+    cell: Cell | None = None
     where: Where = NOWHERE
     kind: Literal["ladder"] = "ladder"
 

@@ -250,8 +250,36 @@ class ThinkEntry(Strict):
     constant: Duration | None = Field(None, description="Always this long.")
 
 
+AxisValue: TypeAlias = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean"]})]
+
+
+class MatrixEntry(Strict):
+    """Variants of a stage: a cell for each combination of the axes' values, which stand for `${matrix.axis}` in it."""
+
+    axes: dict[Id, Annotated[list[AxisValue], Field(min_length=1), BeforeValidator(one_or_many), OrOne()]] = Field(
+        min_length=1, max_length=8, description="Each axis with its values; the first one changes slowest."
+    )
+    combine: Literal["product", "zip"] = Field(
+        "product", description="Every value with every other, or the first values together, the second ones, and so on."
+    )
+
+
+MatrixAxes: TypeAlias = dict[Id, Annotated[list[AxisValue], OrOne()]]
+
+
 class LadderEntry(Measured):
     """Run the workload with growing numbers of threads, each repeated."""
+
+    matrix: MatrixEntry | MatrixAxes | None = Field(
+        None, description="Axes with their values: the ladder is run once for each cell, ${matrix.axis} put in."
+    )
+    before: list[Any] | None = Field(
+        None,
+        min_length=1,
+        max_length=20,
+        description="sql, reset and pause stages that run before the ladder, or each cell.",
+    )
+    after: list[Any] | None = Field(None, min_length=1, max_length=20, description="The same after it.")
 
     threads: Rungs | None = Field(None, description="The rungs: threads in total, over all clients.")
     processes: Rungs | None = Field(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from proveout.dsl import schema
+from proveout.dsl.cells import Cell
+from proveout.dsl.matrix import Place
 from proveout.dsl.nodes import Map, Node, Scalar, Seq, did_you_mean
 from proveout.dsl.plan import (
     Arrival,
@@ -51,22 +53,29 @@ class Draft:
     kind: str
     body: Map
     stage: Stage | None
+    cell: Cell | None = None
 
 
-def compile_stages(scope: Scope, section: Node | None, root: Map) -> list[Draft]:
-    """All stages in order, the broken ones without a `stage`; one that is not even a stage has no id either."""
+def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequence[Place]) -> list[Draft]:
+    """All stages in order, the broken ones without a `stage`; one that is not even a stage has no id either.
+
+    `places` are those of the section's entries, from `matrix.expand`.
+    """
     if not isinstance(section, Seq) or not section.items:
         where = section.where if section is not None else root.where
         scope.problems.add(where, "a plan needs a list of stages", key="stages", hint="- ladder: {…}")
         return []
-    bodies = [_body(scope, item, index) for index, item in enumerate(section.items)]
+    bodies = [
+        None if place.broken else _body(scope, item, place.index)
+        for item, place in zip(section.items, places, strict=True)
+    ]
     kinds = Counter(kind for kind, _ in filter(None, bodies))
     drafts: list[Draft] = []
-    for index, body in enumerate(bodies):
+    for place, body in zip(places, bodies, strict=True):
         if body is None:
             drafts.append(Draft(id="", kind="", body=root, stage=None))
         else:
-            drafts.append(_draft(scope, body, f"stages.{index}", kinds, drafts))
+            drafts.append(_draft(scope, body, place, kinds, drafts))
     return drafts
 
 
@@ -88,9 +97,9 @@ def _body(scope: Scope, item: Node, index: int) -> tuple[str, Map] | None:
     return key.text, body
 
 
-def _draft(scope: Scope, item: tuple[str, Map], path: str, kinds: Mapping[str, int], before: list[Draft]) -> Draft:
+def _draft(scope: Scope, item: tuple[str, Map], place: Place, kinds: Mapping[str, int], before: list[Draft]) -> Draft:
     kind, body = item
-    path = f"{path}.{kind}"
+    path = f"stages.{place.index}.{kind}"
     named = body.get("id")
     stage_id = named.text if isinstance(named, Scalar) else kind
     entry = validate(schema.STAGES[kind], body, path, scope.problems)
@@ -102,8 +111,9 @@ def _draft(scope: Scope, item: tuple[str, Map], path: str, kinds: Mapping[str, i
         where = named.where if named is not None else body.where
         scope.problems.add(where, f"another stage has the id `{stage_id}`", key=f"{path}.id")
         entry = None
-    stage = None if entry is None else _Stages(scope=scope, body=body, path=path, id=stage_id).of(entry)
-    return Draft(id=stage_id, kind=kind, body=body, stage=stage)
+    maker = _Stages(scope=scope, body=body, path=path, id=stage_id, cell=place.cell)
+    stage = None if entry is None else maker.of(entry)
+    return Draft(id=stage_id, kind=kind, body=body, stage=stage, cell=place.cell)
 
 
 @dataclass(slots=True)
@@ -114,6 +124,7 @@ class _Stages:
     body: Map
     path: str
     id: str
+    cell: Cell | None = None
 
     def of(self, entry: schema.StageBase) -> Stage | None:  # noqa: PLR0911 - one per kind
         match entry:
@@ -267,6 +278,7 @@ class _Stages:
             workers=max(rungs) if entry.processes is not None else entry.workers,
             pool=pool,
             limits=_limits(entry.limits),
+            cell=self.cell,
             where=self.body.where,
         )
 

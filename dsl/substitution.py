@@ -78,7 +78,9 @@ class _Substitution:
 
     def refuse(self, node: Scalar, key: str, template: str) -> None:
         hint = f"${{params.name}} can stand here; results of stages only in {', '.join(_DEFERRED)}, secrets only in dsn and url"
-        if key.rpartition(".")[2] in ("check", "accept", "stop_when", "when"):
+        if template.removeprefix("${").strip().startswith("matrix."):
+            hint = "it stands for a value of a stage's own `matrix`"
+        elif key.rpartition(".")[2] in ("check", "accept", "stop_when", "when"):
             hint = "this is an expression already: write it without ${ }"
         self.problems.add(node.where, f"`{template}` cannot be used here", key=key, hint=hint)
 

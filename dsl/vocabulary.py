@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from proveout.dsl import metrics
+from proveout.dsl.cells import Label
 from proveout.dsl.expressions import RUNGS
 from proveout.dsl.plan import Capture, Ladder, Measuring, Pause, Plan, Populate, Reset, Search, Sql, Stage, Tool, Tune
 from proveout.dsl.workloads.parameters import transactions
@@ -35,13 +36,18 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Names with what they lead to; `absent` are names that lead nowhere here, with (why, what to do); `rungs` makes it a ladder."""
+    """Names with what they lead to; `absent` are names that lead nowhere here, with (why, what to do); `rungs` makes it a ladder.
+
+    `axes` makes it a matrix: the labels to choose by, and `cells` what all of them together lead to, (stage id, its shape).
+    """
 
     what: str
     members: Mapping[str, Shape]
     absent: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     rungs: tuple[int, ...] = ()
     rung: Group | None = None
+    axes: Mapping[str, tuple[Label, ...]] = field(default_factory=dict)
+    cells: Mapping[tuple[tuple[str, Label], ...], tuple[str, Shape]] = field(default_factory=dict)
 
 
 Shape: TypeAlias = Number | Estimate | Boolean | Group
@@ -64,12 +70,40 @@ def stop_scope(plan: Plan, stage: Ladder) -> Group:
 
 def run_scope(plan: Plan, stages: Iterable[Stage]) -> Group:
     """What a verdict, or a rate, may read: the results of `stages` by id, and the propagations."""
+    stages = tuple(stages)
     members: dict[str, Shape] = {stage.id: _stage(plan, stage) for stage in stages}
+    members |= {name: _matrix(name, cells, members) for name, cells in _matrices(stages).items()}
     ends = [system for system in plan.systems if system.propagates_to]
     if ends:
         compared = {system.name: _group(metrics.PROPAGATION, NUMBER, f"propagation.{system.name}") for system in ends}
         members["propagation"] = Group(what="propagation", members=compared)
     return Group(what="the results", members=members)
+
+
+def _matrices(stages: Iterable[Stage]) -> dict[str, list[Ladder]]:
+    """The cells of each matrix, by the id that the plan gives it."""
+    found: dict[str, list[Ladder]] = {}
+    for stage in stages:
+        if isinstance(stage, Ladder) and stage.cell is not None:
+            found.setdefault(stage.cell.of, []).append(stage)
+    return found
+
+
+def _matrix(name: str, cells: list[Ladder], members: Mapping[str, Shape]) -> Group:
+    """A matrix as expressions see it: a cell is chosen label by label, `solve.mode("lz4").degree(2)`."""
+    axes: dict[str, dict[Label, None]] = {}
+    shapes: dict[tuple[tuple[str, Label], ...], tuple[str, Shape]] = {}
+    for stage in cells:
+        labels = stage.cell.labels if stage.cell is not None else ()
+        shapes[labels] = stage.id, members[stage.id]
+        for axis, value in labels:
+            axes.setdefault(axis, {})[value] = None
+    return Group(
+        what=f"the matrix `{name}`",
+        members={},
+        axes={axis: tuple(values) for axis, values in axes.items()},
+        cells=shapes,
+    )
 
 
 def sample(shape: Shape, path: str = "") -> Any:

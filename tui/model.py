@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from proveout.dsl.cells import of_stage
 from proveout.proto.events import (
     AgentLost,
     AgentsTick,
@@ -79,10 +80,11 @@ class IterationView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageView:
-    """A stage of the plan. `iterations` at most; times are Unix seconds, 0 before it has begun."""
+    """A stage of the plan; `cell` says which one of a matrix. `iterations` at most; times are Unix seconds, 0 before it has begun."""
 
     id: str
     kind: str
+    cell: str = ""
     state: StageState = "waiting"
     iterations: int = 0
     repeats: int = 0
@@ -294,7 +296,14 @@ def _planned(data: Mapping[str, Any]) -> StageView:
     repeats = data.get("repeat", 0)
     rungs = data.get("iodepths" if data.get("kind") == "tool" else "threads", ())
     iterations = len(rungs) * repeats if data.get("kind") in ("ladder", "tool") else 0
-    return StageView(id=str(data.get("id")), kind=str(data.get("kind")), iterations=iterations, repeats=repeats)
+    cell = of_stage(data)
+    return StageView(
+        id=str(data.get("id")),
+        kind=str(data.get("kind")),
+        cell="" if cell is None else f"{cell.of} ({cell})",
+        iterations=iterations,
+        repeats=repeats,
+    )
 
 
 def _host(view: RunView, event: AgentUp | AgentLost | HostTick) -> RunView:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator import stats
-from proveout.coordinator.report.tables import ladders, read
+from proveout.coordinator.report.tables import cell_of, ladders, read
 from proveout.coordinator.results import RungResult, RunResults, StageResult
 from proveout.coordinator.wording import level
 
@@ -65,11 +65,20 @@ def _pairs(results: RunResults) -> Iterator[tuple[StageResult, StageResult]]:
             for base in earlier
             if results.plan_stage(base.id).get("workload") == plan.get("workload")
             and results.plan_stage(base.id).get("target") != plan.get("target")
+            and _neighbours(results, base.id, stage.id)
         ]
         alike = [base for base in others if _arrival(results.plan_stage(base.id)) == _arrival(plan)]
         if others:
             yield (alike or others)[0], stage
         earlier.append(stage)
+
+
+def _neighbours(results: RunResults, one: str, other: str) -> bool:
+    """Whether two ladders can be compared as cells: of one matrix only those that differ in one label, of others all."""
+    left, right = cell_of(results, one), cell_of(results, other)
+    if left is None or right is None or left.of != right.of:
+        return True
+    return sum(a != b for a, b in zip(left.labels, right.labels, strict=True)) == 1
 
 
 def _arrival(plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,16 @@ from typing import Any
 from proveout.coordinator.knee import Knee
 from proveout.coordinator.report.comparison import comparisons
 from proveout.coordinator.report.figure import Figure, Spec, category, chart, quantity, slug, tips
-from proveout.coordinator.report.tables import ladders, load_rows, order_rows, peak, read, transaction_rows
+from proveout.coordinator.report.tables import (
+    cell_of,
+    ladders,
+    load_rows,
+    order_rows,
+    peak,
+    read,
+    titled,
+    transaction_rows,
+)
 from proveout.coordinator.results import RungResult, RunResults, StageResult
 from proveout.coordinator.wording import microseconds, number, percent, safe, threads
 
@@ -23,16 +32,18 @@ _LATENCY_HEADS = ("min", "avg", "p50", "p90", "p95", "p99", "max")
 def label(results: RunResults, stage: StageResult) -> str:
     """A ladder with what it ran on."""
     plan = results.plan_stage(stage.id)
-    return safe(f"{stage.id} on {plan.get('target') or ', '.join(plan.get('clients', '?'))}")
+    where = plan.get("target") or ", ".join(plan.get("clients", "?"))
+    return safe(f"{titled(results, stage.id)} on {where}")
 
 
 def groups(results: RunResults) -> list[list[StageResult]]:
-    """The ladders, each with those that are compared with it."""
+    """The ladders, each with those that are compared with it; the cells of a matrix together."""
     found = {stage.id: stage for stage in ladders(results)}
     base_of = {pair.other: pair.base for pair in comparisons(results)}
     kept: dict[str, list[StageResult]] = {}
     for name, stage in found.items():
-        kept.setdefault(base_of.get(name, name), []).append(stage)
+        cell = cell_of(results, name)
+        kept.setdefault(base_of.get(name, name) if cell is None else f"matrix {cell.of}", []).append(stage)
     return list(kept.values())
 
 
@@ -53,7 +64,7 @@ def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
             name="relative-tps-latency",
             slug=slug("relative-tps-latency", stages[0].id),
             title="Throughput and latency: " + ", ".join(label(results, stage) for stage in stages),
-            caption=f"Bars: transactions a second relative to {safe(stages[0].id)} with {base} ({number(unit)}/s = 1), with the "
+            caption=f"Bars: transactions a second relative to {safe(titled(results, stages[0].id))} with {base} ({number(unit)}/s = 1), with the "
             "confidence interval over the repeats. Lines: response time, mean and 99th percentile, on the right axis.",
             spec=_throughput_chart(values),
             heads=("ladder", "threads", "TPS", "CI ±", "relative", *_LATENCY_HEADS, "repeats"),

@@ -17,6 +17,7 @@ from typing import Any
 from proveout.coordinator.fingerprint import Fingerprint, fingerprints
 from proveout.coordinator.knee import NoKnee
 from proveout.coordinator.plain import to_plain
+from proveout.coordinator.report.tables import cell_of
 from proveout.coordinator.results import RungResult, RunResults, StageResult
 from proveout.coordinator.tunings import tuned
 
@@ -29,7 +30,7 @@ def document(results: RunResults) -> dict[str, Any]:
         "format": FORMAT,
         "run": _run(results),
         "verdicts": to_plain(results.verdicts),
-        "stages": [_stage(stage) for stage in results.stages.values()],
+        "stages": [_stage(results, stage) for stage in results.stages.values()],
         "propagations": to_plain(results.propagations),
         "agents": to_plain(results.agents),
         "systems": to_plain(results.systems),
@@ -68,11 +69,12 @@ def _run(results: RunResults) -> dict[str, Any]:
     return named | about | {"resumed": run.resumed, "plan": to_plain(run.plan)}
 
 
-def _stage(stage: StageResult) -> dict[str, Any]:
-    ended = stage.finished
+def _stage(results: RunResults, stage: StageResult) -> dict[str, Any]:
+    ended, cell = stage.finished, cell_of(results, stage.id)
     return {
         "id": stage.id,
         "kind": stage.kind,
+        "cell": None if cell is None else {"of": cell.of, "labels": dict(cell.labels)},
         "outcome": ended.outcome if ended else "unfinished",
         "seconds": ended.seconds if ended else None,
         "metrics": to_plain(ended.metrics) if ended else {},

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proveout.coordinator.report.tables import read
+from proveout.coordinator.report.tables import cell_of, read
 from proveout.coordinator.results import RunResults
+from proveout.dsl.cells import written
 from proveout.proto.events import IterationFinished
 
 if TYPE_CHECKING:
@@ -28,8 +29,27 @@ COLUMNS = (
 )  # fmt: skip
 
 
+def columns(results: RunResults) -> tuple[str, ...]:
+    """`COLUMNS`, and behind them `matrix` with `matrix.<axis>` for each axis of the run's matrices, where there are any."""
+    return (*COLUMNS, *label_columns(results))
+
+
+def label_columns(results: RunResults) -> tuple[str, ...]:
+    """The columns of labels; () for a run without a matrix."""
+    cells = [cell for name in results.stages if (cell := cell_of(results, name)) is not None]
+    axes = dict.fromkeys(f"matrix.{axis}" for cell in cells for axis, _ in cell.labels)
+    return ("matrix", *axes) if cells else ()
+
+
+def labels(results: RunResults, stage: str) -> dict[str, Any]:
+    """A stage's entries in the columns of labels, as text."""
+    cell = cell_of(results, stage)
+    return {} if cell is None else {"matrix": cell.of} | {f"matrix.{a}": written(v) for a, v in cell.labels}
+
+
 def rows(results: RunResults) -> Iterator[dict[str, Any]]:
-    """The rows, in the order in which the iterations ended; keys are `COLUMNS`."""
+    """The rows, in the order in which the iterations ended; keys are `columns`."""
+    blank = dict.fromkeys(label_columns(results), "")
     for stage in results.stages.values():
         target = str(results.plan_stage(stage.id).get("target", ""))
         for item in stage.iterations:
@@ -45,7 +65,7 @@ def rows(results: RunResults) -> Iterator[dict[str, Any]]:
                 "measure_s": item.measure_s,
             }
             for numbers in _transactions(item):
-                yield about | numbers
+                yield about | numbers | blank | labels(results, stage.id)
 
 
 def _transactions(item: IterationFinished) -> Iterator[dict[str, Any]]:
@@ -71,7 +91,7 @@ def _transactions(item: IterationFinished) -> Iterator[dict[str, Any]]:
 def to_csv(results: RunResults) -> str:
     """RFC 4180 with a head, UTF-8."""
     out = io.StringIO(newline="")
-    writer = csv.DictWriter(out, COLUMNS)
+    writer = csv.DictWriter(out, columns(results))
     writer.writeheader()
     writer.writerows(rows(results))
     return out.getvalue()
@@ -81,9 +101,10 @@ def to_table(results: RunResults) -> pa.Table:
     """The same rows as an Arrow table."""
     import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a report needs to pay
 
-    words, counts = ("run", "stage", "target", "transaction"), ("threads", "repeat", "attempt", *_OUTCOMES)
+    words = ("run", "stage", "target", "transaction", *label_columns(results))
+    counts = ("threads", "repeat", "attempt", *_OUTCOMES)
     kinds = {name: pa.string() for name in words} | {name: pa.int64() for name in counts} | {"valid": pa.bool_()}
-    schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in COLUMNS])
+    schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in columns(results)])
     return pa.Table.from_pylist(list(rows(results)), schema=schema)
 
 

@@ -24,6 +24,7 @@ from proveout.coordinator.report.tables import (
     order_rows,
     peak,
     read,
+    titled,
     transaction_rows,
     validity_notes,
     wait_rows,
@@ -125,7 +126,7 @@ def _bounds(lower: float | None, upper: float | None) -> str:
 def _ladder(results: RunResults, stage: StageResult) -> Iterator[str]:
     top = peak(stage)
     assert top is not None  # noqa: S101 - `ladders` gives only those with one
-    yield f"## {escape(stage.id)} on {escape(str(results.plan_stage(stage.id).get('target', '?')))}"
+    yield f"## {escape(titled(results, stage.id))} on {escape(str(results.plan_stage(stage.id).get('target', '?')))}"
     yield _loads("threads", load_rows(stage), stage.confidence)
     if line := knee_line(stage):
         yield escape(line[0].upper() + line[1:]) + "."

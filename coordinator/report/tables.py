@@ -13,6 +13,7 @@ from proveout.coordinator.knee import RUNGS_MIN, NoKnee
 from proveout.coordinator.results import RungResult, RunResults, StageResult
 from proveout.coordinator.results import peak as results_peak
 from proveout.coordinator.wording import number, percent, threads
+from proveout.dsl.cells import Cell, of_stage
 from proveout.proto.events import IterationFinished, WaitLine
 
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
@@ -88,6 +89,17 @@ def climbing(results: RunResults) -> list[StageResult]:
 def peak(stage: StageResult) -> RungResult | None:
     """The rung with the largest mean throughput, None when nothing valid was measured."""
     return results_peak(stage.rungs)
+
+
+def cell_of(results: RunResults, stage_id: str) -> Cell | None:
+    """Which cell of a matrix a stage is; None when it is none."""
+    return of_stage(results.plan_stage(stage_id))
+
+
+def titled(results: RunResults, stage_id: str) -> str:
+    """What a stage is called where people read: its id, or of a cell the matrix with the labels."""
+    cell = cell_of(results, stage_id)
+    return stage_id if cell is None else f"{cell.of} ({cell})"
 
 
 def load_rows(stage: StageResult) -> list[LoadRow]:

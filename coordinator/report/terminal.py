@@ -31,6 +31,7 @@ from proveout.coordinator.report.tables import (
     order_rows,
     peak,
     read,
+    titled,
     transaction_rows,
     validity_notes,
     wait_rows,
@@ -135,10 +136,10 @@ def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
 def _ladder(results: RunResults, stage: StageResult) -> Iterator[RenderableType]:
     top = peak(stage)
     assert top is not None  # noqa: S101 - `ladders` gives only those with one
-    target = results.plan_stage(stage.id).get("target")
+    target, name = results.plan_stage(stage.id).get("target"), titled(results, stage.id)
     unit, factor = latency_unit([*load_rows(stage), *transaction_rows(top)])
     where = f" on {target}" if target else ""
-    yield _heading(f"{stage.id}{where}: throughput, and response time in {unit}")
+    yield _heading(f"{name}{where}: throughput, and response time in {unit}")
     yield _grid(("thr", "TPS", "±%", "rel", *_latency_heads()), [_rung_cells(row, factor) for row in load_rows(stage)])
     excluded = [row for row in load_rows(stage) if row.excluded]
     for row in excluded:
@@ -153,14 +154,14 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[RenderableType]
     if stage.cut:
         yield _text(f"stopped at {threads(stage.cut.at_rung)}: {stage.cut.evidence}", "yellow")
     if orders := order_rows(stage):
-        yield _heading(f"{stage.id}: new orders and transactions a minute, mean response time")
+        yield _heading(f"{name}: new orders and transactions a minute, mean response time")
         cells = [(row.label, number(row.nopm), number(row.tpm), quantity(row.art_us, "avg_us")) for row in orders]
         yield _grid(("thr", "NOPM", "TPM", "ART"), cells)
-    yield _heading(f"{stage.id}, {threads(top.threads)}, by transaction")
+    yield _heading(f"{name}, {threads(top.threads)}, by transaction")
     yield _grid(
         ("transaction", "TPS", *_latency_heads()), [_transaction_cells(row, factor) for row in transaction_rows(top)]
     )
-    yield from _system(results, stage, top)
+    yield from _system(results, f"{name}, {threads(top.threads)}", top)
 
 
 def _tool(results: RunResults, stage: StageResult) -> Iterator[RenderableType]:
@@ -172,7 +173,7 @@ def _tool(results: RunResults, stage: StageResult) -> Iterator[RenderableType]:
     if nodes := list(node_rows(stage)):
         yield _heading(f"{stage.id}, {rung_name(stage.kind, top.threads)}, by host")
         yield _grid(NODE_HEADS, nodes)
-    yield from _system(results, stage, top)
+    yield from _system(results, f"{stage.id}, {rung_name(stage.kind, top.threads)}", top)
 
 
 def _latency_heads() -> tuple[str, ...]:
@@ -218,10 +219,10 @@ def _transaction_cells(row: LoadRow, factor: float) -> list[str]:
     return [row.label, short(row.tps), *_latencies(row, factor)]
 
 
-def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterator[RenderableType]:
+def _system(results: RunResults, name: str, rung: RungResult) -> Iterator[RenderableType]:
     hosts = host_rows(results, rung)
     if hosts:
-        yield _heading(f"{stage.id}, {rung_name(stage.kind, rung.threads)}, CPU in the measure window")
+        yield _heading(f"{name}, CPU in the measure window")
         rows = [
             (
                 row.label,
@@ -236,17 +237,17 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
         yield _grid(("host", "busy", "user", "system", "iowait", "servers", "load", "all ours, cores"), rows)
     waits = wait_rows(rung.iterations, WAITS_MAX)
     if waits:
-        yield _heading(f"{stage.id}, {rung_name(stage.kind, rung.threads)}, top foreground waits")
+        yield _heading(f"{name}, top foreground waits")
         lines = [(row.event, row.wait_class, seconds(row.seconds), percent(row.db_time_fraction)) for row in waits]
         yield _grid(("event", "class", "waited", "DB time"), lines, left=2)
     if exported := exported_rows(rung):
-        yield _heading(f"{stage.id}, {rung_name(stage.kind, rung.threads)}, exporters in the measure window")
+        yield _heading(f"{name}, exporters in the measure window")
         kept = [(row.label, row.metric, quantity(read(row.estimate, "mean"), row.metric)) for row in exported]
         yield _grid(("number", "", "mean"), kept, left=2)
     lag = rung.tree.get("lag", {})
     if lag:
         bounds = f"{number(lag.get('slope_lower'))} … {number(lag.get('slope_upper'))}"
-        yield _heading(f"{stage.id}, {rung_name(stage.kind, rung.threads)}, replication lag")
+        yield _heading(f"{name}, replication lag")
         yield _text(
             f"mean {quantity(read(lag, 'avg_s'), 'avg_s')}, p99 {quantity(read(lag, 'p99_s'), 'p99_s')}, "
             f"largest {quantity(read(lag, 'max_s'), 'max_s')}; slope {number(read(lag, 'slope'))} s/s "

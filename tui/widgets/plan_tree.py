@@ -44,7 +44,7 @@ def _by_rung(stage: StageView) -> dict[int, list[IterationView]]:
 
 
 def _stage(stage: StageView, now_unix_s: float) -> Text:
-    text = Text(f"{SIGNS[stage.state]} {safe(stage.id)}", style=STYLES[stage.state])
+    text = Text(f"{SIGNS[stage.state]} {safe(stage.cell or stage.id)}", style=STYLES[stage.state])
     if safe(stage.id) != stage.kind:
         text.append(f" {safe(stage.kind)}", style="dim")
     if stage.began_unix_s and stage.state != "waiting":
