@@ -206,7 +206,8 @@ def _host_line(plan: Plan, host: Host) -> HostLine:
     here = [system for system in plan.systems if system.host == host.name and system.provision == "embedded"]
     servers = [name for engine, name in _SERVERS.items() if any(system.engine == engine for system in here)]
     running = f"{' and '.join(servers)} {'run' if len(servers) > 1 else 'runs'} as an unprivileged user"
-    own = privileges_of(plan, host.name)
+    disks = any(isinstance(s, Tool) and s.job.devices and host.name in s.clients for s in plan.stages)
+    own = (*privileges_of(plan, host.name), *(("root: opens block devices",) if disks else ()))
     needed = ", ".join(own) if own else "none"
     privileges = f"{needed}; as root, {running}" if servers else needed
     return HostLine(name=host.name, address=host.address, roles=host.roles, privileges=privileges)
