@@ -14,6 +14,8 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from proveout.agent import unprivileged
+from proveout.agent.aide.process import OWN_PROCESS
 from proveout.agent.load import frames
 from proveout.agent.load.ceilings import known
 from proveout.agent.load.merge import Merger
@@ -27,8 +29,6 @@ from proveout.proto.results import LoadResult
 from proveout.proto.tasks import RunLoad
 
 POOL = "pool:load"
-OWN_POOL = frozenset({"timesten"})
-"""Engines whose client takes a process for itself: python-oracledb is thin or thick, once for all."""
 OVERTIME_S = 5.0
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     """
     if spec.pool.kind == "ray":
         return await run_ray_load(context, spec)
-    name = f"{POOL}:{spec.endpoint.engine}" if spec.endpoint.engine in OWN_POOL else POOL
+    name = f"{POOL}:{spec.endpoint.engine}" if spec.endpoint.engine in OWN_PROCESS else POOL
     pool = context.resources.get(name)
     if not isinstance(pool, Pool):
         pool = context.resources[name] = Pool()
@@ -50,7 +50,8 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     hands = dealt(spec.share.first, spec.share.count, spec.workers or cores)
     if not hands:
         raise TaskFault("invalid", "the load has no terminals for this agent", way_out="plan fewer client hosts")
-    workers = await pool.acquire(len(hands), spec.endpoint.engine)
+    told = unprivileged.argument_for(spec.endpoint, context.policy)
+    workers = await pool.acquire(len(hands), spec.endpoint.engine, told)
     try:
         result = await _Run(context, spec, workers).run([tuple(hand) for hand in hands])
     except BaseException:

@@ -1,4 +1,4 @@
-"""A load worker: one process of a load's pool. `python -m proveout.agent.load.worker PARENT-PID PRIVILEGES`.
+"""A load worker: one process of a load's pool. `python -m proveout.agent.load.worker PARENT-PID PRIVILEGES ENGINE`.
 
 Flow: stdin -> `Arm` (connect, prepare) -> `Armed` -> `Start(t0)` -> the loop of the driver's kind, with a `Chunk` of raw
 times ten times a second -> `Finished` -> the next `Arm`. It serves until its stdin ends, and never outlives its agent.
@@ -8,6 +8,7 @@ terminal's times.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import select
@@ -240,8 +241,12 @@ def arm(load: Load, stdin: int) -> frames.Armed | frames.Fault:
 
 def main() -> None:
     """The process."""
-    unprivileged.drop(sys.argv[2])
-    die_with_parent(int(sys.argv[1]))  # after it: the kernel forgets the wish when a process changes its user
+    parent, told, engine = int(sys.argv[1]), *sys.argv[2:4]
+    unprivileged.drop(told)
+    die_with_parent(parent)  # after it: the kernel forgets the wish when a process changes its user
+    with contextlib.suppress(ProveoutError):  # what cannot be loaded is told when it is needed
+        driver(engine)
+    unprivileged.seal(told)
     out = os.dup(1)
     os.dup2(2, 1)  # what a library prints goes to the log, not between the frames
     serve(0, Outlet(out))

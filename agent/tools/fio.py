@@ -95,9 +95,9 @@ def version() -> str:
 
 
 def _told() -> str:
-    """Who fio runs as: the user of load workers, without the capability that Python may need to read its own files."""
+    """Who fio runs as: the user of load workers, in no group but its own, and without a capability even before it starts."""
     account = unprivileged.account()
-    return "-" if account is None else f"{account.uid},{account.uid},0"
+    return "-" if account is None else f"{account.uid},{account.uid},{account.uid},0"
 
 
 async def _lay_out(context: TaskContext, program: str, job: FioJob, data_root: str) -> Grounds:

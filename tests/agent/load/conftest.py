@@ -12,6 +12,7 @@ import pytest
 
 from proveout.agent.drivers.postgres import PURE_PYTHON
 from proveout.agent.load.populate import populate
+from proveout.agent.policy import Policy
 from proveout.agent.tasks import Resource
 from proveout.dsl.plan import Windows, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
@@ -26,6 +27,7 @@ class LoadContext:
 
     key = "run/ladder/2/1/1/load/client1"
     host = "client1"
+    policy = Policy(own=True)
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir
