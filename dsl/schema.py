@@ -175,6 +175,9 @@ class LimitsEntry(Strict):
     )
     tps_slope: Percentage = Field(0.10, description="Drift of the throughput over the measure window.")
     tps_cv: Percentage = Field(0.30, description="Coefficient of variation of the throughput, second by second.")
+    pause: Duration = Field(
+        10.0, gt=0, description="Longest time that the system or a load process may stand still in the measure window."
+    )
 
 
 def _usual_limits() -> LimitsEntry:
@@ -375,6 +378,7 @@ class ToolLimitsEntry(Strict):
     start_skew: Duration = Field(2.0, description="Latest start of the program after the agreed instant.")
     iops_slope: Percentage = Field(0.10, description="Drift of the IOPS over the measure window.")
     iops_cv: Percentage = Field(0.30, description="Coefficient of variation of the IOPS, second by second.")
+    pause: Duration = Field(10.0, gt=0, description="Longest time that no I/O may end in the measure window.")
 
 
 class ToolTarget(Strict):

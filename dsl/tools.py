@@ -58,6 +58,7 @@ def tool_limits(entry: schema.ToolLimitsEntry) -> Limits:
         start_skew_ms_max=entry.start_skew * 1e3,
         tps_slope_fraction_max=entry.iops_slope,
         tps_cv_max=entry.iops_cv,
+        pause_s_max=entry.pause,
     )
 
 

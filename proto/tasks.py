@@ -188,13 +188,15 @@ class ClusterSecrets:
 class FormPool:
     """Start a Ray node for `cpus` workers (0: the host's cores): the head of a cluster, or one that joins that `head` (`name:port`).
 
-    `address` is what the other hosts know this one by; "" when it does not matter. Answer `PoolFormed`.
+    The node listens at one address of the host: the one that the other hosts know it by, `address`, or when that is "" the one
+    from which it reaches another of them, the `head` or else `towards` (`name:port`). Answer `PoolFormed`.
     """
 
     head: str
     address: str
     cpus: int
     secrets: ClusterSecrets
+    towards: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

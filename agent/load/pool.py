@@ -22,7 +22,8 @@ from proveout.agent.tasks import TaskFault
 
 MODULE = "proveout.agent.load.worker"
 START_S = 60.0
-END_S = 1.2
+END_S = 6.0
+"""Longer than a worker takes to drain, cancel and close (`engine`), for a server keeps on with what a killed one has asked for."""
 LAST_WORDS_MAX = 8
 STREAM_LIMIT = 1 << 20
 
@@ -94,7 +95,7 @@ class WorkerProcess:
         return frame
 
     async def end(self) -> None:
-        """Have it stop its load and end; kill it when it takes longer than a second or so."""
+        """Have it stop its load and end; kill it when it takes longer than `END_S`."""
         self.send(frames.Stop())
         with contextlib.suppress(ConnectionError, RuntimeError):
             self._stdin.close()

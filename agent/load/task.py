@@ -2,7 +2,8 @@
 
 Flow: deal the terminals to worker processes -> each connects and prepares -> `context.armed()` -> `context.started()` ->
 T0 to the workers -> their chunks -> `Merger` -> a `LoadSecond` each second -> `LoadResult`. When anything goes wrong, or
-the task is cancelled, the workers are stopped: they let go of their statements and connections within a second.
+the task is cancelled, the workers are stopped: they let go of their statements and connections within a second or so,
+and are killed when they do not within `pool.END_S`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from proveout.proto.results import LoadResult
 from proveout.proto.tasks import RunLoad
 
 POOL = "pool:load"
-OVERTIME_S = 5.0
+OVERTIME_S = 10.0
 
 T = TypeVar("T")
 

@@ -17,7 +17,17 @@ PROGRAMS = ("/usr/sbin/parted", "/usr/sbin/partprobe", "/usr/sbin/wipefs", "/usr
 
 
 def _ran(*argv: str) -> str:
-    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=180).stdout.strip()
+
+
+def _linked(name: Path, device: str) -> None:
+    """Make the name; another test that ends at the same time may take the folder away in between."""
+    for _ in range(100):
+        name.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            name.symlink_to(device)
+            return
+    raise AssertionError(f"{name.parent} does not stay")
 
 
 @pytest.fixture
@@ -37,9 +47,8 @@ def disk(tmp_path: Path) -> Iterator[str]:
         pytest.skip(f"no loop devices here: {error}")
     folder = Path("/dev/disk/by-id")
     made = [path for path in (folder, folder.parent) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
     name = folder / f"proveout-test-{secrets.token_hex(4)}"
-    name.symlink_to(loop)
+    _linked(name, loop)
     try:
         yield str(name)
     finally:

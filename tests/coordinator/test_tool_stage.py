@@ -11,6 +11,7 @@ import pytest
 from simulated import PLAN, Model, assert_ended, results, simulate
 
 from proveout.coordinator import evidence
+from proveout.coordinator.report import vega
 from proveout.coordinator.report.tool_figures import iops_by_queue_depth
 from proveout.coordinator.report.tool_rows import io_rows, node_rows
 from proveout.coordinator.results import load_results, stage_metrics
@@ -247,6 +248,9 @@ def test_a_rung_has_its_interval_and_a_figure_its_table() -> None:
     assert "IOPS" in figure.title
     assert [value["depth"] for value in figure.spec["data"]["values"]] == [2, 4]
     assert [row[0] for row in figure.rows] == ["2", "4"]
+    picture = vega.svg(figure)
+    assert "I/O depth of each job" in picture
+    assert "p99 response" in picture
 
 
 def test_large_ios_are_drawn_in_megabytes() -> None:

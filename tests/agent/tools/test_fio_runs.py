@@ -34,7 +34,7 @@ from proveout.proto.tasks import PrepareFio, RunFio
 MIB = 1024 * 1024
 JOB = FioJob(random=True, block_bytes=4096, read_fraction=1.0, jobs=2, size_bytes=4 * MIB, direct=False)
 SHORT = Windows(ramp_up_s=0.0, measure_s=0.2, ramp_down_s=0.0)
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not on this host")
 
 

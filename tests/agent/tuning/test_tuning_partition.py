@@ -32,7 +32,7 @@ def partitions(disk: str) -> Tuning:
 def table(disk: str) -> list[str]:
     said = subprocess.run(
         ["/usr/sbin/parted", "--script", "--machine", disk, "unit", "MiB", "print"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     return [line for line in said.stdout.splitlines() if line[:1].isdigit()]
 
@@ -45,12 +45,12 @@ def test_made_at_whole_mib_found_as_they_are_and_taken_away(disk: str, journal: 
     assert table(disk) == ["1:1.00MiB:17.0MiB:16.0MiB::redo:;", "2:17.0MiB:63.0MiB:46.0MiB::data:;"]
     assert [state.outcome for state in transaction.apply((one,))] == ["unchanged"]
     assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
-    assert subprocess.run(["/usr/sbin/blkid", "--probe", disk], timeout=60, check=False).returncode == 2  # empty again
+    assert subprocess.run(["/usr/sbin/blkid", "--probe", disk], timeout=180, check=False).returncode == 2  # empty again
     assert table(disk) == []
 
 
 def test_a_disk_with_anything_on_it_is_refused(disk: str, journal: UndoJournal) -> None:
-    subprocess.run(["mkswap", disk], check=True, capture_output=True, timeout=60)
+    subprocess.run(["mkswap", disk], check=True, capture_output=True, timeout=180)
     before = Path(os.path.realpath(disk)).read_bytes()
     (state,) = Transaction(host=host_of(disk), journal=journal, run="r").apply((partitions(disk),))
     assert state.outcome == "refused"
