@@ -122,6 +122,7 @@ Purpose: TypeAlias = Literal[
     "invariants",
     "compare",
     "pool",
+    "prepare",
     "stop",
     "facts",
     "tune",

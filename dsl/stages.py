@@ -31,11 +31,13 @@ from proveout.dsl.plan import (
     Stage,
     System,
     Think,
+    Tool,
     Tune,
     Where,
     Windows,
 )
 from proveout.dsl.scope import Scope, where_of
+from proveout.dsl.tools import tool_job, tool_limits
 from proveout.dsl.tunings import compile_tunings
 from proveout.dsl.validation import validate
 
@@ -146,6 +148,8 @@ class _Stages:
                 return Pause(id=self.id, duration_s=entry.duration, where=self.body.where)
             case schema.TuneEntry():
                 return self.tune(entry)
+            case schema.ToolEntry():
+                return self.tool(entry)
             case _:  # the table of models and this match name the same kinds; a test holds them together
                 raise TypeError(type(entry).__name__)
 
@@ -199,6 +203,28 @@ class _Stages:
         if len(tunings) < len(entry.tuning):
             return None
         return Tune(id=self.id, tunings=tunings, where=self.body.where)
+
+    def tool(self, entry: schema.ToolEntry) -> Tool | None:
+        clients = self.clients(entry.from_)
+        captures = self.captures(entry.capture)
+        job = tool_job(entry, self.problem)
+        if entry.iodepth != sorted(set(entry.iodepth)):
+            self.problem("the rungs of a ladder go up", "iodepth", hint=f"{sorted(set(entry.iodepth))}")
+        if clients is None or captures is None or job is None:
+            return None
+        return Tool(
+            id=self.id,
+            clients=clients,
+            pattern=entry.pattern,
+            job=job,
+            iodepths=tuple(entry.iodepth),
+            windows=Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure, ramp_down_s=0.0),
+            repeat=entry.repeat,
+            captures=captures,
+            retries=entry.retries,
+            limits=tool_limits(entry.limits),
+            where=self.body.where,
+        )
 
     def populate(self, entry: schema.PopulateEntry) -> Populate | None:
         into = self.all_systems(entry.into, "into")
