@@ -15,11 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-<<<<<<< HEAD
-from proveout.coordinator import collecting, samples, scheduler
-=======
-from proveout.coordinator import membership, samples, scheduler
->>>>>>> main
+from proveout.coordinator import collecting, membership, samples, scheduler
 from proveout.coordinator.auditing import Record
 from proveout.coordinator.dial import AgentUnreachable
 from proveout.coordinator.dsn import secret_variables
