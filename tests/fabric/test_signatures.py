@@ -159,7 +159,7 @@ class Raw:
     async def say(self, message: Hello | Task) -> AgentMessage:
         """The first answer that is about it."""
         await self._call.write(codec.coordinator_envelope(message))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 answer = codec.agent_message(await self._call.read())
                 if isinstance(answer, (Welcome, Refused, TaskDone, TaskFailed)):

@@ -18,6 +18,7 @@ from typing import Any
 
 from proveout.agent.load.ray_task import form_pool
 from proveout.agent.load.task import run_load
+from proveout.agent.policy import Policy
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import Windows, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
@@ -31,6 +32,7 @@ def say(**what: Any) -> None:
 
 class Context:
     key, host = "run/ladder/2/1/1/load/client1", "client1"
+    policy = Policy(own=True)
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir
@@ -80,7 +82,7 @@ async def main() -> None:
             while line := await lines.readline():
                 try:
                     result = await run_load(context, load(json.loads(line)))
-                    say(ended=result.ended_in_window, skew_ns=result.start_skew_ns)
+                    say(due=sum(t.counts.ok + t.counts.logical_failures for t in result.transactions))
                 except TaskFault as fault:
                     say(fault=fault.what, code=fault.code)
         finally:
