@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from proveout.agent.policy import NOTHING, Policy
+from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import Tuning
 from proveout.proto.results import TuningState
 from proveout.proto.tasks import Endpoint
@@ -83,8 +84,6 @@ class Tuner:
         from proveout.agent.tuning.transaction import Stopped, Transaction  # noqa: PLC0415 - see the module's head
 
         self._endpoints |= {one.system: one for one in endpoints}
-        journal = self._opened()
-        host = self._host(scratch)
         self._stop.clear()
 
         def watch(step: str) -> None:
@@ -92,14 +91,12 @@ class Tuner:
                 raise Stopped(step)
 
         def work() -> tuple[TuningState, ...]:
+            journal = self._opened()
             if any(tuning.system for tuning in tunings):
                 journal.remember(endpoints)
-            return Transaction(host=host, journal=journal, run=run, watch=watch).apply(tunings)
+            return Transaction(host=self._host(scratch), journal=journal, run=run, watch=watch).apply(tunings)
 
-        try:
-            return await self._in_turn(work)
-        finally:
-            self._tidy()
+        return await self._in_turn(work)
 
     async def look(self, scratch: Path) -> tuple[TuningState, ...]:
         """Whether what was applied is still in place."""
@@ -107,8 +104,7 @@ class Tuner:
             return ()
         from proveout.agent.tuning import undoing  # noqa: PLC0415 - see the module's head
 
-        journal, host = self._opened(), self._host(scratch)
-        return await self._in_turn(lambda: undoing.look(host, journal))
+        return await self._in_turn(lambda: undoing.look(self._host(scratch), self._opened()))
 
     async def revert(self, *, systems_only: bool = False) -> tuple[TuningState, ...]:
         """Undo everything that is outstanding (or what tunes systems), but for what is kept, which is let go of."""
@@ -116,13 +112,12 @@ class Tuner:
             return ()
         from proveout.agent.tuning import undoing  # noqa: PLC0415 - see the module's head
 
-        journal = self._opened()
-        self._endpoints = {one.system: one for one in journal.endpoints()} | self._endpoints
-        host = self._host(self.directory)
-        try:
-            return await self._in_turn(lambda: undoing.end(host, journal, systems_only=systems_only))
-        finally:
-            self._tidy()
+        def work() -> tuple[TuningState, ...]:
+            journal = self._opened()
+            self._endpoints = {one.system: one for one in journal.endpoints()} | self._endpoints
+            return undoing.end(self._host(self.directory), journal, systems_only=systems_only)
+
+        return await self._in_turn(work)
 
     async def close(self, *, keep_data: bool) -> None:
         """The session is over: undo, and say what could not be."""
@@ -135,7 +130,10 @@ class Tuner:
     # ---- within ----------------------------------------------------------------------------------------------------
 
     async def _in_turn(self, work: Callable[[], _Answer]) -> _Answer:
-        """Run it in a thread, one at a time; a cancellation waits for the thread, which is told to stop."""
+        """Run it in a thread, one at a time; a cancellation waits for the thread, which is told to stop.
+
+        The journal is opened and let go of within the turn: whoever waits for his must not hold one that was closed meanwhile.
+        """
         from proveout.agent.aide.blocking import Asker  # noqa: PLC0415 - see the module's head
 
         async with self._turn:
@@ -151,6 +149,9 @@ class Tuner:
                     await asyncio.wait_for(asyncio.shield(job), STOP_S)
                 raise
             finally:
+                if job.done():
+                    with suppress(TaskFault):  # a journal that cannot be read stays
+                        self._tidy()
                 await asyncio.shield(asker.end())
 
     def _ask(self, question: str, endpoint: Endpoint, statement: str) -> Any:
@@ -167,9 +168,7 @@ class Tuner:
     def _tidy(self) -> None:
         """With nothing outstanding, leave nothing behind."""
         journal = self._journal
-        if journal is None or self._turn.locked():
-            return
-        if journal.is_written and not journal.outstanding():
+        if journal is not None and journal.is_written and not journal.outstanding():
             journal.close()
             self._journal = None
 

@@ -29,7 +29,7 @@ from sim_faults import HOSTS, Fault, draw
 from sim_host import NoAudit, SimHost
 from sim_judgement import SimJudgement
 from sim_machine import Machine, os_of, sqlite_of
-from sim_plan import LEASE_S, PLAN
+from sim_plan import LEASE_S, PLAN, STORING
 from sim_strikes import Strikes
 from sim_threads import Asyncio, Threads
 from sim_wire import COORDINATOR, Link, Network, outside
@@ -52,6 +52,8 @@ from proveout.proto import events, orders, results
 END_S = 2400.0
 """By then a sitting has ended, whatever has happened: some sittings of a plan of half a minute, with every loss and retry."""
 QUIET_S = 60.0
+STORING_EVERY = 10
+"""One of so many histories stores a setting that is not in effect."""
 AGAIN_S = 180.0
 """Within that agents that are started again have undone what is left, although every program may hang once."""
 REVERTED_S = 10.0
@@ -96,6 +98,7 @@ class History:
 
     def __init__(self, seed: int, folder: Path, faults: tuple[Fault, ...] | None = None) -> None:
         self.seed = seed
+        self.plan = STORING if seed % STORING_EVERY == STORING_EVERY - 1 else PLAN
         self.loop = SimLoop()
         self.time = SimTime(self.loop)
         self.chance = random.Random(f"delays {seed}")
@@ -111,6 +114,9 @@ class History:
         self.directory = RunDirectory(folder / "run")
         self.world.tuned_by = lambda name: self.hosts[name].tuned_by()
         self.hosts = {name: SimHost(self, name, folder / name) for name in HOSTS}
+        db1 = self.hosts["db1"].machine
+        db1.serves = lambda: "db" in self.world.systems
+        self.world.settings = db1.settings
         self.coordinator = Process("coordinator", alive=False)
         self.journal: RunJournal | None = None
         self.sittings = 0
@@ -161,7 +167,12 @@ class History:
         self.coordinator.wall_s = wall_s  # its host's clock stays as it was set
         orders._counter = orders._Counter()
         sitting = Sitting(
-            plan=PLAN, directory=self.directory, version="1", credentials=COORDINATOR, crashed=crashed, lease_s=LEASE_S
+            plan=self.plan,
+            directory=self.directory,
+            version="1",
+            credentials=COORDINATOR,
+            crashed=crashed,
+            lease_s=LEASE_S,
         )
         self.world.note(f"sitting {self.sittings} begins, epoch {self.journal.epoch}")
         self.interrupts = asyncio.Queue()

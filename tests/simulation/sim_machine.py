@@ -21,6 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from sim_database import Settings, SimDatabases
 from sim_disk import Data, Disk
 from sim_threads import Killed, Threads, is_dead
 
@@ -67,6 +68,8 @@ class Machine:
         self.owned: dict[str, object] = self.state()
         self.kept: dict[str, object] = {}
         self.booted: dict[str, set[object]] = {}
+        self.settings = Settings()
+        self.serves = lambda: False
         self.journal: UndoDatabase | None = None
         self.descriptors: set[int] = set()
         self.hangs = False
@@ -242,11 +245,12 @@ class SimHostView(Host):
 def view(machine: Machine, host: Host, now_s: Callable[[], float]) -> Host:
     """What `Tuner(prepare=…)` takes."""
     units = SimUnits(machine, now_s)
+    databases = SimDatabases(machine.settings, machine.serves, lambda: machine.threads.pause(0.002), machine.wrote)
     return SimHostView(
         policy=host.policy,
         scratch=host.scratch,
         tools=host.tools,
-        databases=host.databases,
+        databases=databases,
         units=units,
         machine=machine,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sim_faults import HOSTS
 
 from proveout.dsl.plan import (
@@ -54,6 +56,23 @@ TUNINGS = (
     tuning("sysctl", "kept_too", ("client1",), keep=True, settings={"net.core.somaxconn": "4096"}),
     tuning("service", "quiet", ("db1",), unit="tuned.service", state="stopped", enabled=False),
 )
+DATABASE = Tuning(
+    name="memory",
+    operation="postgres_settings",
+    hosts=("db1",),
+    system="db",
+    parameters=to_values(
+        OPERATIONS["postgres_settings"].model_validate({"system": "db", "settings": {"work_mem": "8192"}})
+    ),
+)
+STORED = replace(
+    DATABASE,
+    name="stored",
+    parameters=to_values(
+        OPERATIONS["postgres_settings"].model_validate({"system": "db", "settings": {"max_connections": "200"}})
+    ),
+)
+"""In effect only when the server has been started again, which no step of the plan does."""
 LATER = (
     tuning("sysctl", "again", ("client1",), settings={"vm.swappiness": "1"}),
     tuning("file", "more", ("db1",), path="/etc/app/more.conf", content="x = 1\n"),
@@ -76,7 +95,7 @@ PLAN = Plan(
         Capture(name="os", kind="os", every_s=2.0, hosts=HOSTS),
         Capture(name="waits", kind="waits", every_s=2.0, system="db"),
     ),
-    tunings=TUNINGS,
+    tunings=(*TUNINGS, DATABASE),
     stages=(
         Tune(id="more", tunings=LATER),
         Populate(id="load", workload="hlr", into=("db",), clients=("client1", "client2")),
@@ -94,4 +113,6 @@ PLAN = Plan(
     ),
     verdicts=(Check(id="v", check=Expression(text="true")),),
 )
+STORING = replace(PLAN, tunings=(*PLAN.tunings, STORED))
+"""That plan with a setting that is stored and not in effect: no history of it finishes, unless the server is started anew meanwhile."""
 SLOTS = frozenset((rung, repeat) for rung in (2, 4) for repeat in (1, 2))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sim_clock import SimLoop, SimTime
+from sim_database import Settings
 
 from proveout.agent.tasks import Handler, Resource, TaskContext
 from proveout.agent.tuning.handlers import apply_tuning, revert_tuning, verify_tuning
@@ -54,6 +55,7 @@ class World:
     systems: dict[str, str] = field(default_factory=dict)
     produced: dict[str, int] = field(default_factory=dict)
     began_s: dict[str, float] = field(default_factory=dict)
+    settings: Settings = field(default_factory=Settings)
     tuned_by: Callable[[str], set[str]] = lambda _host: set()
     wrongs: list[str] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
@@ -107,6 +109,7 @@ class Server(Resource):
     def __init__(self, world: World, name: str, host: str) -> None:
         self._world, self._name = world, name
         world.systems[name] = host
+        world.settings.start()
 
     async def close(self, *, keep_data: bool) -> None:
         await asyncio.sleep(self._world.chance.uniform(0.0, 0.5))
@@ -167,9 +170,28 @@ def table(world: World) -> dict[type, Handler]:
     }
 
 
+def _settled(world: World, kind: str, spec: Any, done: results.TuningDone) -> None:
+    """What the server runs with is what was said of it."""
+    outcomes = {state.name: state.outcome for state in done.states}
+    running = {"memory": ("work_mem", "8192"), "stored": ("max_connections", "200")}
+    for name, (setting, value) in running.items():
+        in_effect = world.settings.running[setting] == value
+        if kind == "apply" and outcomes.get(name) in ("applied", "unchanged") and not in_effect:
+            world.wrong(f"{name} is {outcomes[name]}, but the server does not run with it")
+        if (
+            kind == "revert"
+            and outcomes.get(name) == "reverted"
+            and spec.systems_only
+            and setting in world.settings.stored
+        ):
+            world.wrong(f"{name} is reverted, but {setting} is still stored")
+
+
 def _stop(world: World, context: TaskContext, spec: tasks.StopSystem) -> results.Done:
     world.systems.pop(spec.system, None)
     context.resources.pop(f"system:{spec.system}", None)
+    if spec.remove:
+        world.settings.stored.clear()
     return results.Done()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tuning_bench import host_in, picture, put, tuning
 
 from proveout.agent.tuning import undoing
 from proveout.agent.tuning.transaction import Transaction
+from proveout.agent.tuning.tuner import Tuner
 from proveout.agent.tuning.undo import UndoJournal
 
 FILE = tuning("file", path="/etc/app/a.conf", content="new\n")
@@ -129,3 +131,18 @@ def test_a_path_that_was_changed_twice_goes_back_both_steps_or_none(
     assert len(journal.outstanding()) == 2
     assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
     assert picture(root) == before
+
+
+async def test_who_waited_for_his_turn_does_not_lock_the_agent_out(root: Path, tmp_path: Path) -> None:
+    """The first has nothing to undo, so its journal is closed; the second, which waited, makes a change; the third finds it."""
+    before = picture(root)
+    tuner = Tuner(tmp_path / "undo", prepare=lambda _: host_in(root))
+    missing = tuning("sysctl", "missing", settings={"vm.no_such_thing": "1"})
+    first, second = await asyncio.gather(
+        tuner.apply("r", [SYSCTL, missing], (), tmp_path), tuner.apply("r", [FILE], (), tmp_path)
+    )
+    assert first[0].outcome == "refused"
+    assert [state.outcome for state in second] == ["applied"]
+    assert [state.outcome for state in await tuner.revert()] == ["reverted"]
+    assert picture(root) == before
+    assert tuner.is_idle
