@@ -205,6 +205,15 @@ def test_the_result_is_the_last_snapshot_and_says_how_late_fio_was() -> None:
     assert result.seconds_produced == 1
 
 
+def test_a_second_in_which_nothing_ended_is_told() -> None:
+    it = course()
+    it.take(snapshot(document(side(10, {2048: 10}, 1000)), READS), 103 * S)
+    still = it.take(snapshot(document(side(10, {2048: 10}, 2000)), READS), 104 * S)
+    assert still is not None
+    assert (still.transactions[0].counts.ok, still.transactions[0].response.counts) == (0, ())
+    assert it.take(snapshot(document(side(10, {2048: 10}, 2001)), READS), 104 * S) is None
+
+
 def test_half_a_window_is_no_result() -> None:
     it = course()
     it.take(snapshot(document(side(70, {2048: 70}, 1400)), READS), 104 * S)
