@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,9 +19,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "fabric"))
 sys.path.insert(0, str(Path(__file__).parent))
 
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it tells of each connection that breaks
+
 import broken_lines
 import clocks
+import crowds
 import kill_points
+import leaks
+import screens
 import stops
 from kill_points import Point
 
@@ -127,6 +133,10 @@ PARTS: dict[str, tuple[Part, int]] = {
     "tuned-coordinator": (lambda count: _die("coordinator", count, tuned=True), 1000),
     "kills": (lambda count: asyncio.run(broken_lines.kills(count)), 200),
     "cuts": (lambda count: asyncio.run(broken_lines.cuts(count)), 200),
+    "screens": (lambda count: screens.killed(count, lambda done: _progress("screens", done, count)), 100),
+    "leaks": (lambda count: leaks.ladders(count, lambda done: _progress("leaks", done, 28 * count)), 3),
+    "lossy": (lambda count: asyncio.run(crowds.lossy(count)), 20_000),
+    "idle": (crowds.idle, 10_000),
     "retries": (lambda count: asyncio.run(broken_lines.retries(count)), 1000),
 }
 
