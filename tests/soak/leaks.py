@@ -56,18 +56,15 @@ def ladders(repeats: int, progress: Callable[[int], None]) -> tuple[str, list[st
     parts = []
     for who, seen in marks.items():
         size = len(seen) // LADDERS
-        first, last = seen[size // 2 : size], seen[-size // 2 :]
-        rss, files = (
-            [median(m[0] for m in part) for part in (first, last)],
-            [median(m[1] for m in part) for part in (first, last)],
-        )
-        grown = rss[1] / rss[0] - 1.0
-        parts.append(
-            f"{who} {rss[0] / 2**20:.0f} -> {rss[1] / 2**20:.0f} MiB ({grown:+.1%}), {files[0]:g} -> {files[1]:g} descriptors"
-        )
+        last_halves = [seen[number * size + size // 2 : (number + 1) * size] for number in range(LADDERS)]
+        memory = [median(rss for rss, _ in half) for half in last_halves]
+        files = [median(fds for _, fds in half) for half in last_halves]
+        grown = memory[-1] / memory[0] - 1.0
+        steps = ", ".join(f"{rss / 2**20:.0f}" for rss in memory)
+        parts.append(f"{who} {steps} MiB ({grown:+.1%}), {files[0]:g} and {files[-1]:g} descriptors")
         failures += [f"{who}: memory {grown:+.1%}"] if grown > GROWTH_MAX else []
-        failures += [f"{who}: {files[1] - files[0]:+g} descriptors"] if files[0] != files[1] else []
-    return f"{LADDERS} × {len(RUNGS)} × {repeats} iterations: {'; '.join(parts)}", failures
+        failures += [f"{who}: {files[-1] - files[0]:+g} descriptors"] if files[0] != files[-1] else []
+    return f"{LADDERS} × {len(RUNGS)} × {repeats} iterations, after each ladder: {'; '.join(parts)}", failures
 
 
 def _watch(run: LiveRun, progress: Callable[[int], None]) -> Marks:
