@@ -268,6 +268,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             each = "process of one thread" if stage.threads == (1,) else "processes of one thread each"
             what = each if alone else "threads"
             detail = [f"{rungs} {what}, {_times(stage)}; {_arrival(stage)}", _windows(stage), *_order(plan, stage)]
+            detail += _session(stage)
             if stage.stop_when is not None:
                 detail.append(f"stops climbing when {stage.stop_when.text}")
             of = "" if stage.cell is None else f"{stage.cell.of} with {stage.cell}: "
@@ -276,6 +277,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             span = f"from {_rate(stage.rate_from)} to {_rate(stage.rate_to)}, within {stage.tolerance_fraction:.3g}"
             detail = [
                 f"{stage.threads} threads, {stage.distribution} arrival {span}",
+                *_session(stage),
                 f"accept {stage.accept.text}",
                 f"probes of {_seconds(stage.probe.ramp_up_s)} + {_seconds(stage.probe.measure_s)}, at most {stage.probes_max};"
                 f" confirmed by {_seconds(stage.confirm.ramp_up_s)} + {_seconds(stage.confirm.measure_s)}",
@@ -291,6 +293,12 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
         case Tune():
             names = ", ".join(tuning.name for tuning in stage.tunings)
             return f"tune {', '.join(hosts_of(stage.tunings))}: {names}", ()
+
+
+def _session(stage: Ladder | Search) -> tuple[str, ...]:
+    """The settings of the load's connections."""
+    settings = ", ".join(f"{name} = {value}" for name, value in stage.session)
+    return (f"connections with {settings}",) if settings else ()
 
 
 def _times(stage: Ladder) -> str:

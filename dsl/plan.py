@@ -280,6 +280,7 @@ class Ladder:
     workers: int | None = None
     pool: Pool = field(default_factory=Pool)
     limits: Limits = field(default_factory=Limits)
+    session: tuple[tuple[str, str], ...] = ()
     cell: Cell | None = None
     where: Where = NOWHERE
     kind: Literal["ladder"] = "ladder"
@@ -312,6 +313,7 @@ class Search:
     workers: int | None = None
     pool: Pool = field(default_factory=Pool)
     limits: Limits = field(default_factory=Limits)
+    session: tuple[tuple[str, str], ...] = ()
     where: Where = NOWHERE
     kind: Literal["search"] = "search"
 

@@ -94,6 +94,9 @@ class SystemEntry(Strict):
     settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, max_length=200, description="Server settings, name to value."
     )
+    session: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, max_length=50, description="Settings of every load's connections to it, name to value."
+    )
     propagates_to: Name | None = Field(
         None, description="The system that its committed changes are replicated to, asynchronously."
     )
@@ -218,6 +221,11 @@ class Measured(StageBase):
     target: Name = Field(description="The system that gets the load.")
     from_: Selector = Field(["role:client"], alias="from", description="The hosts that make the load.")
     capture: Names | None = Field(None, description="The captures that run beside it.")
+    session: dict[str, str | int | float | bool] = Field(
+        default_factory=dict,
+        max_length=50,
+        description="Settings of the load's connections, before those of the system's `session`.",
+    )
     retries: int = Field(1, ge=0, le=10, description="How often an invalid iteration is run again.")
     workers: int | None = Field(
         None, ge=1, le=1000, description="Load processes per host, by default its cores; of a Ray pool in total."
