@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from proveout.coordinator import machines, validity
-from proveout.coordinator.observed import exported_metrics, lag_metrics, os_metrics, prune, waits_metrics
+from proveout.coordinator.observed import exported_metrics, lag_metrics, os_metrics, prune, sizes_metrics, waits_metrics
 from proveout.coordinator.orders import order_metrics
 from proveout.coordinator.series import Recording, Window
 from proveout.dsl.plan import Capture, Ladder, Plan, Search
 from proveout.proto import histogram
-from proveout.proto.events import IterationFinished, IterationId, Metrics, TransactionSummary, WaitLine
+from proveout.proto.events import IterationFinished, IterationId, Metrics, SizeLine, TransactionSummary, WaitLine
 from proveout.proto.results import CaptureSample, Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 
 PERCENTILES = {"p50_us": 50.0, "p90_us": 90.0, "p95_us": 95.0, "p99_us": 99.0, "p999_us": 99.9}
@@ -58,10 +58,11 @@ def summarise(
     recordings = {key: Recording(samples) for key, samples in captures.items()}
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
     waits_tree, waits = cut.waits()
+    sizes_tree, sizes = cut.sizes()
     metrics = load_tree | prune(
         {"transactions": {item.name: _transaction_metrics(item) for item in summaries}, "waits": waits_tree}
         | cut.hosts()
-        | {"lag": cut.lag(), "prometheus": cut.exporters()}
+        | {"lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}
         | order_metrics(plan.workload(stage.workload).kind, summaries, cut.counters())
     )
     series = per_second(loads, seconds)
@@ -96,6 +97,7 @@ def summarise(
         series=series,
         committed=_summed(load.committed for load in loads.values()),
         unknown=_summed(load.unknown for load in loads.values()),
+        sizes=sizes,
     )
 
 
@@ -338,6 +340,12 @@ class _Cut:
             capture.name: exported_metrics(recording, self._on(host), capture.scrapes)
             for capture, host, recording in self._of("prometheus")
         }
+
+    def sizes(self) -> tuple[Metrics, tuple[SizeLine, ...]]:
+        """The sizes of the target system, or of the first one captured."""
+        for capture, _, recording in self._of("sizes"):
+            return sizes_metrics(recording, capture.system or "")
+        return {}, ()
 
     def lag(self) -> Metrics:
         """Lag of the target system, or of the first one captured."""

@@ -34,6 +34,7 @@ TREES = {
     "Host: `cpu` is the target's host, `hosts.NAME.…` each captured host (capture `os`)": metrics.OS_HOST,
     "Orders (workload `tprocc`)": metrics.ORDERS,
     "Waits: `waits.…` (capture `waits`)": metrics.WAITS,
+    "Sizes: `sizes.…` and `sizes.tables.<name>.…` (capture `sizes`)": metrics.SIZE,
     "Replication lag: `lag.…` (capture `lag`)": metrics.LAG,
     "Exporter: `prometheus.CAPTURE.NAME.…` (capture `prometheus`), a gauge": metrics.EXPORTED_GAUGE,
     "Exporter: `prometheus.CAPTURE.NAME.…` (capture `prometheus`), a counter": metrics.EXPORTED_COUNTER,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from proveout.dsl import order
 from proveout.dsl.conditions import left_out
+from proveout.dsl.entries import SIZES_EVERY_S
 from proveout.dsl.plan import (
     Capture,
     Closed,
@@ -398,5 +399,8 @@ def _add_capture(plan: Plan, capture: Capture, tasks: dict[str, list[str]]) -> N
     what = capture.kind if capture.system is None else f"{capture.kind} of {capture.system}"
     if capture.url:
         what = f"{what} of {capture.url.rpartition('@')[2].removeprefix('http://')}"
+    often = (
+        "when it begins and ends" if capture.kind == "sizes" and capture.every_s >= SIZES_EVERY_S else f"every {every}"
+    )
     for host in hosts:
-        tasks[host].append(f"capture {what}, every {every}")
+        tasks[host].append(f"capture {what}, {often}")

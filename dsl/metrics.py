@@ -112,6 +112,14 @@ LAG: Tree = {
     "max_bytes": "largest, bytes",
 }
 
+SIZE: Tree = {
+    "total_bytes": "table, TOAST or LOBs, and indexes, when the iteration ended",
+    "table_bytes": "without the indexes",
+    "index_bytes": "the indexes alone",
+    "start_bytes": "total when the iteration began",
+    "grown_bytes": "total at the end less that at the start; negative when it shrank",
+}
+
 EXPORTED_GAUGE: Tree = {
     "avg": "mean of the samples in the measure window, in the metric's own unit",
     "min": "smallest",

@@ -135,13 +135,13 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """What is observed: `os` on `hosts`, `waits` and `lag` of `system`, `prometheus` (one host asks `url` for `scrapes`).
+    """What is observed: `os` on `hosts`, `waits`, `lag` and `sizes` of `system`, `prometheus` (one host asks `url` for `scrapes`).
 
     One sample each `every_s` seconds. `url` may hold `${secrets.NAME}`, filled in as late as in a system's dsn.
     """
 
     name: str
-    kind: Literal["os", "waits", "lag", "prometheus"]
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes"]
     every_s: float
     hosts: tuple[str, ...] = ()
     system: str | None = None

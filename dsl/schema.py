@@ -138,12 +138,12 @@ class ScrapeEntry(Strict):
 class CaptureEntry(Strict):
     """What is observed while a load runs."""
 
-    kind: Literal["os", "waits", "lag", "prometheus"]
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes"]
     on: Selector | None = Field(
         None, description="os: `all`, `role:…` or host names. prometheus: the one host whose agent asks."
     )
-    system: Name | None = Field(None, description="waits, lag: the system observed.")
-    every: Every = Field(1.0, description="One sample each.")
+    system: Name | None = Field(None, description="waits, lag, sizes: the system observed.")
+    every: Every = Field(1.0, description="One sample each. sizes: at the start and the end only, unless it says so.")
     url: Text | None = Field(
         None, description="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@."
     )

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 from proveout.dsl import metrics
 from proveout.dsl.cells import Label
 from proveout.dsl.expressions import RUNGS
-from proveout.dsl.plan import Capture, Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, Tune
-from proveout.dsl.workloads.parameters import transactions
+from proveout.dsl.plan import Capture, Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, Tune, Workload
+from proveout.dsl.workloads.parameters import table_names, transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +177,10 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
             members[kind_of_capture] = _group(tree, leaf, kind_of_capture)
         else:
             absent[kind_of_capture] = _no_capture(stage, kind_of_capture)
+    if any(capture.kind == "sizes" for capture in captures):
+        members["sizes"] = _sizes(workload, leaf)
+    else:
+        absent["sizes"] = _no_capture(stage, "sizes")
     exporters = [capture for capture in captures if capture.kind == "prometheus"]
     if exporters:
         found = {capture.name: _exported(capture, leaf) for capture in exporters}
@@ -184,6 +188,16 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
     else:
         absent["prometheus"] = _no_capture(stage, "prometheus")
     return Group(what=what, members=members, absent=absent)
+
+
+def _sizes(workload: Workload, leaf: Number | Estimate) -> Group:
+    """What the captured system takes, and each table that the workload has in the plan."""
+    whole = _group(metrics.SIZE, leaf, "sizes")
+    tables = {name.lower(): _group(metrics.SIZE, leaf, name) for name in table_names(workload)}
+    why = f"the tables of `{workload.kind}` are not named in the plan"
+    named = Group(what="the tables", members=tables)
+    absent = {} if tables else {"tables": (why, "sizes.total_bytes has them all; the report shows each")}
+    return Group(what="sizes", members={**whole.members, **({"tables": named} if tables else {})}, absent=absent)
 
 
 def _exported(capture: Capture, leaf: Number | Estimate) -> Group:
