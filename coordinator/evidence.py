@@ -17,6 +17,7 @@ from proveout.coordinator import machines, validity
 from proveout.coordinator.observed import exported_metrics, lag_metrics, os_metrics, prune, sizes_metrics, waits_metrics
 from proveout.coordinator.orders import order_metrics
 from proveout.coordinator.series import Recording, Window
+from proveout.coordinator.sets import set_metrics
 from proveout.dsl.plan import Capture, Ladder, Plan, Search
 from proveout.proto import histogram
 from proveout.proto.events import IterationFinished, IterationId, Metrics, SizeLine, TransactionSummary, WaitLine
@@ -63,6 +64,7 @@ def summarise(
         {"transactions": {item.name: _transaction_metrics(item) for item in summaries}, "waits": waits_tree}
         | cut.hosts()
         | {"lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}
+        | set_metrics(plan.workload(stage.workload), summaries)
         | order_metrics(plan.workload(stage.workload).kind, summaries, cut.counters())
     )
     series = per_second(loads, seconds)

@@ -33,6 +33,7 @@ TREES = {
     "Per transaction: `transactions.NAME.…`": metrics.TRANSACTION,
     "Host: `cpu` is the target's host, `hosts.NAME.…` each captured host (capture `os`)": metrics.OS_HOST,
     "Orders (workload `tprocc`)": metrics.ORDERS,
+    "Sets of queries: a `kind: sql` workload `in_order`": metrics.SET,
     "Waits: `waits.…` (capture `waits`)": metrics.WAITS,
     "Sizes: `sizes.…` and `sizes.tables.<name>.…` (capture `sizes`)": metrics.SIZE,
     "Replication lag: `lag.…` (capture `lag`)": metrics.LAG,

@@ -94,6 +94,11 @@ ORDERS: Tree = {
     "tpm": "commits and rollbacks per minute, by the database's own counters (TPROC-C with a waits capture of the target)",
 }
 
+SET: Tree = {
+    "solve_s": "time to solve: one pass over a set of queries in order, the sum of their mean response times, s",
+    "geomean_s": "geometric mean of the queries' mean response times, s",
+}
+
 WAITS: Tree = {
     "db_time_s": "time sessions spent in calls (on CPU or waiting), s",
     "cpu_fraction": "share of DB time with no wait event",

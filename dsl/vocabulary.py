@@ -16,7 +16,7 @@ from proveout.dsl import metrics
 from proveout.dsl.cells import Label
 from proveout.dsl.expressions import RUNGS
 from proveout.dsl.plan import Capture, Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, Tune, Workload
-from proveout.dsl.workloads.parameters import table_names, transactions
+from proveout.dsl.workloads.parameters import is_in_order, table_names, transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,12 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
         if not any(capture.kind == "waits" and capture.system == stage.target for capture in captures):
             del members["tpm"]
             absent["tpm"] = (f"stage `{stage.id}` has no capture of kind waits of `{stage.target}`", _ADD)
+    if is_in_order(workload):
+        members |= _group(metrics.SET, leaf, what).members
+    else:
+        absent |= dict.fromkeys(
+            metrics.SET, (f"`{workload.name}` is a mix, not a set of queries", "in_order: true of a kind: sql workload")
+        )
     hosts, missing = _hosts(plan, stage, captures, leaf)
     members |= hosts
     absent |= missing
