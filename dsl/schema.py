@@ -386,7 +386,15 @@ STAGES: dict[str, type[StageBase]] = {
 }
 
 FigureName: TypeAlias = Literal[
-    "relative-tps-latency", "scaling", "latency-by-transaction", "nopm-art", "host-cpu", "wait-events", "lag"
+    "relative-tps-latency",
+    "scaling",
+    "latency-by-transaction",
+    "nopm-art",
+    "time-to-solve",
+    "sizes-compression",
+    "host-cpu",
+    "wait-events",
+    "lag",
 ]
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 
