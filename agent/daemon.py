@@ -15,7 +15,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -224,8 +224,9 @@ async def _recover(tuner: Tuner, options: Options) -> None:
     for one in (tuner, *others):
         try:
             await one.recover()
-        except TaskFault as fault:  # an agent that lives is tuning with that journal
-            _log.info("left %s alone: %s", one.directory, fault.what)
+        except TaskFault as fault:  # an agent that lives is tuning with that journal, or it cannot be read
+            level = logging.INFO if fault.code == "refused" else logging.ERROR
+            _log.log(level, "left %s alone: %s", one.directory, fault.what)
 
 
 def read_policy(options: Options) -> Policy:
@@ -234,11 +235,11 @@ def read_policy(options: Options) -> Policy:
     if path is None and not options.local and HOST_POLICY.exists():
         path = HOST_POLICY
     if path is None:
-        return NOTHING
+        return Policy(own=True) if options.local else NOTHING
     from proveout.agent import policy_file  # noqa: PLC0415 -- an agent without a policy starts without a YAML reader
 
     _log.info("what may be changed on this host is in %s", path)
-    return policy_file.read(path)
+    return replace(policy_file.read(path), own=options.local)
 
 
 def _audit_log(state_dir: Path, policy: Policy) -> AuditLog:

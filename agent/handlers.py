@@ -14,23 +14,23 @@ from proveout.proto.results import TaskResult
 
 PLACES: Mapping[type, str] = MappingProxyType(
     {
-        tasks.StartSystem: "proveout.agent.provision.handlers:start_system",
+        tasks.StartSystem: "proveout.agent.aide.asking:start_system",
         tasks.StopSystem: "proveout.agent.provision.handlers:stop_system",
-        tasks.InspectSystem: "proveout.agent.provision.handlers:inspect_system",
+        tasks.InspectSystem: "proveout.agent.aide.asking:ask",
         tasks.SnapshotSystem: "proveout.agent.provision.handlers:snapshot_system",
-        tasks.LinkSystems: "proveout.agent.provision.handlers:link_systems",
-        tasks.CompareSystems: "proveout.agent.provision.handlers:compare_systems",
+        tasks.LinkSystems: "proveout.agent.aide.asking:ask",
+        tasks.CompareSystems: "proveout.agent.aide.asking:ask",
         tasks.ReadFacts: "proveout.agent.facts:read_facts",
-        tasks.CheckInvariants: "proveout.agent.load.invariants:check_invariants",
-        tasks.RunSql: "proveout.agent.provision.handlers:run_sql",
-        tasks.Checkpoint: "proveout.agent.provision.handlers:checkpoint",
+        tasks.CheckInvariants: "proveout.agent.aide.asking:ask",
+        tasks.RunSql: "proveout.agent.aide.asking:ask",
+        tasks.Checkpoint: "proveout.agent.aide.asking:ask",
         tasks.ApplyTuning: "proveout.agent.tuning.handlers:apply_tuning",
         tasks.VerifyTuning: "proveout.agent.tuning.handlers:verify_tuning",
         tasks.RevertTuning: "proveout.agent.tuning.handlers:revert_tuning",
         tasks.PopulateSystem: "proveout.agent.load.populate:populate",
         tasks.FormPool: "proveout.agent.load.ray_task:form_pool",
         tasks.RunLoad: "proveout.agent.load.task:run_load",
-        tasks.RunCapture: "proveout.agent.capture.kinds:capture",
+        tasks.RunCapture: "proveout.agent.aide.asking:capture",
     }
 )
 

@@ -70,13 +70,25 @@ class AgentJournal:
         return None if row is None else int(row[0])
 
     def note_epoch(self, run: str, epoch: int) -> None:
-        """From now on only `epoch` and higher ones are admitted for `run`; what older ones asked for is forgotten."""
-        self._db.execute(
-            "INSERT INTO epoch VALUES (?, ?, ?) ON CONFLICT (run) DO UPDATE "
-            "SET highest = max(highest, excluded.highest), seen_unix_s = excluded.seen_unix_s",
-            (run, epoch, round(time.time())),
-        )
-        self._db.execute("DELETE FROM task WHERE run = ? AND epoch < ?", (run, epoch))
+        """From now on only `epoch` and higher ones are admitted for `run`; what older ones asked for is forgotten.
+
+        So are their numbers: a signature counts for one epoch, and the clock that numbers come from may have been set back meanwhile.
+        """
+        before = self.highest_epoch(run)
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self._db.execute(
+                "INSERT INTO epoch VALUES (?, ?, ?) ON CONFLICT (run) DO UPDATE "
+                "SET highest = max(highest, excluded.highest), seen_unix_s = excluded.seen_unix_s",
+                (run, epoch, round(time.time())),
+            )
+            if before is not None and before < epoch:
+                self._db.execute("DELETE FROM sequence WHERE run = ?", (run,))
+            self._db.execute("DELETE FROM task WHERE run = ? AND epoch < ?", (run, epoch))
+        except sqlite3.Error:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
 
     def known(self, run: str, epoch: int, key: str) -> Known | None:
         """What became of a key, None when it was never accepted."""

@@ -112,6 +112,8 @@ class Policy:
     tools: tuple[Tool, ...] = ()
     validators: tuple[tuple[str, tuple[str, ...]], ...] = ()
     destructive: bool = False
+    own: bool = False
+    """Whether the agent is the child of a run on this very host: whoever runs the plan is who the agent runs as."""
 
     def allows_sysctl(self, name: str) -> Decision:
         """Whether a kernel setting, `vm.nr_hugepages`, may be written."""
@@ -140,6 +142,10 @@ class Policy:
         if self.root_of(path) or (path in FILES_BY_THEMSELVES and path in self.paths):
             return ALLOWED
         return self._denied("paths", f"the path {path}", posixpath.dirname(path))
+
+    def allows_file_of_others(self, path: str) -> bool:
+        """Whether a database that is a file, and not of the agent's making, may be used as the user whose it is."""
+        return self.own or bool(self.allows_path(path))
 
     def root_of(self, path: str) -> str:
         """The listed folder that `path` lies in, the deepest when there are several; "" when there is none."""

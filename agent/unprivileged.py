@@ -4,12 +4,14 @@ Flow: the agent asks `account()`: None where it is not root itself; otherwise a 
 one of embedded servers. It starts the worker with `argument(…)` and `environment(…)`; the worker calls `drop(…)` before it reads
 a word of its load: no root, no groups but the embedded servers' (whose sockets it connects to), no new privileges, no capabilities.
 
-Where Python itself lies in a folder that only root can enter (a virtual environment below /root), one capability is kept:
-CAP_DAC_READ_SEARCH, to read files; without it the process could not import its drivers. Such a worker can still read what
-root can; it cannot write, signal or change anything. Install Python where everybody can read it, and nothing is kept.
+Where Python itself lies in a folder that only root can enter (a virtual environment below /root), the process could import
+nothing any more. There `drop` leaves one capability, CAP_DAC_READ_SEARCH, until `seal`: it opens the folders of Python's own
+search path and has every later import go through those descriptors (`/proc/self/fd/N`), which lead past the closed folder and
+nowhere else. Then the capability goes as well. Both are called before a byte is read from outside.
 
-Engines that are files of the agent (SQLite, DuckDB, and those of another package whose driver says so by `in_files`) keep
-the agent's user: the files are its own.
+Engines that are files (SQLite, DuckDB, and those of another package whose driver says so by `in_files`): a file that the agent has
+made belongs to that user. Of another file, when the host's policy lists it or the agent is the child of a run, the worker takes
+the owner's user; only where that is root does it stay root.
 """
 
 from __future__ import annotations
@@ -20,18 +22,20 @@ import functools
 import os
 import pwd
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.drivers.table import driver, is_built_in
+from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.provision.installation import UID_LAST, choose_account
 from proveout.dsl.errors import ProveoutError
+from proveout.proto.tasks import Endpoint
 
 FILE_ENGINES = frozenset({"sqlite", "duckdb"})
 
 PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS = 8, 38
-PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 47, 2
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 CAP_DAC_READ_SEARCH = 2
 CAPABILITY_VERSION_3 = 0x20080522
 HOME = "/nonexistent"
@@ -53,14 +57,40 @@ def account() -> Account | None:
     servers = choose_account()
     if servers is None:
         return None
-    uid = servers.uid + 1 if servers.uid < UID_LAST else servers.uid - 1
+    uid = servers.uid + 1 if servers.uid + 1 < UID_LAST else servers.uid - 1
     return Account(uid=uid, group=servers.gid, reads_all=not all(_everybody_reads(path) for path in _needed()))
 
 
-def argument(engine: str) -> str:
-    """What a worker is told on its command line: `uid,group,reads_all`, or `-` when it keeps the agent's user."""
+def argument(engine: str, dsn: str = "", policy: Policy = NOTHING) -> str:
+    """What a process is told on its command line: `uid,gid,group,hidden`, or `-` when it keeps the agent's user.
+
+    For a file (`dsn`) that the policy lets the agent change, its owner; for all else nobody in particular.
+    """
     it = account()
-    return "-" if it is None or is_in_files(engine) else f"{it.uid},{it.group},{int(it.reads_all)}"
+    if it is None:
+        return "-"
+    owner = _owner(dsn, policy) if dsn and is_in_files(engine) else None
+    if owner is None:
+        return f"{it.uid},{it.uid},{it.group},{int(it.reads_all)}"
+    uid, gid = owner
+    return "-" if uid == 0 else f"{uid},{gid},{gid},{int(it.reads_all)}"
+
+
+def argument_for(endpoint: Endpoint, policy: Policy) -> str:
+    """`argument` for work on one system."""
+    return argument(endpoint.engine, "" if endpoint.provisioned else endpoint.dsn, policy)
+
+
+def _owner(dsn: str, policy: Policy) -> tuple[int, int] | None:
+    """User and group of the database file, or of the folder that it will be made in; None when it is not ours to use as such."""
+    path = Path(dsn).resolve()
+    if not policy.allows_file_of_others(str(path)):
+        return None
+    for place in (path, path.parent):
+        with contextlib.suppress(OSError):
+            status = place.stat()
+            return status.st_uid, status.st_gid
+    return None
 
 
 def is_in_files(engine: str) -> bool:
@@ -72,28 +102,73 @@ def is_in_files(engine: str) -> bool:
     return False
 
 
-def environment(engine: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The worker's environment: the agent's, without its home; a dsn that names no user still means the agent's."""
-    if argument(engine) == "-":
+def environment(told: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that was told so: the agent's, without its home; a dsn that names no user still means the agent's."""
+    if told == "-":
         return dict(given)
     name = pwd.getpwuid(os.geteuid()).pw_name
     return {"PGUSER": name, "USER": name, "LOGNAME": name, **given, "HOME": HOME}
 
 
 def drop(told: str) -> None:
-    """Give up what `argument` says. OSError when the kernel does not let us: the process must not go on then."""
+    """Give up what `argument` says, but for what `seal` gives up. OSError when the kernel does not let us: the process must not go on then."""
     if told == "-":
         return
-    uid, group, reads_all = (int(word) for word in told.split(","))
+    uid, gid, group, reads_all = (int(word) for word in told.split(","))
     libc = ctypes.CDLL(None, use_errno=True)
     _check(libc.prctl(PR_SET_KEEPCAPS, reads_all, 0, 0, 0))
     os.setgroups([group])
-    os.setresgid(uid, uid, uid)
+    os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     _set_capabilities(libc, 1 << CAP_DAC_READ_SEARCH if reads_all else 0)
     if reads_all:  # for the programs that it starts itself
         _check(libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, 0, 0))
     _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+def seal(told: str) -> None:
+    """Give up what `drop` has left for reading Python itself. Call it before anything is read that comes from outside."""
+    if told == "-" or not int(told.rpartition(",")[2]):
+        return
+    import_by_descriptors()
+    libc = ctypes.CDLL(None, use_errno=True)
+    _check(libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
+    _set_capabilities(libc, 0)
+
+
+def import_by_descriptors() -> None:
+    """Have imports, and modules that look for files beside themselves, find their folders by descriptors that stay open.
+
+    What is found so needs no way through the folders above. Files must be readable to everybody, as installers leave them.
+    """
+    folders = {path: f"/proc/self/fd/{_opened(path)}" for path in sys.path if Path(path).is_dir()}
+
+    def moved(path: str) -> str:
+        inside = [folder for folder in folders if path == folder or path.startswith(f"{folder}/")]
+        longest = max(inside, key=len, default="")
+        return folders[longest] + path[len(longest) :] if longest else path
+
+    sys.path[:] = [folders.get(path, path) for path in sys.path]
+    for module in list(sys.modules.values()):
+        _move(module, moved)
+    sys.path_importer_cache.clear()
+
+
+def _opened(folder: str) -> int:
+    return os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _move(module: object, moved: Callable[[str], str]) -> None:
+    """A module's own folder and file, and those of its loader, which resources are read by."""
+    folders = getattr(module, "__path__", None)
+    if isinstance(folders, list):
+        folders[:] = [moved(path) for path in folders]
+    spec = getattr(module, "__spec__", None)
+    for owner, name in ((module, "__file__"), (spec, "origin"), (getattr(spec, "loader", None), "path")):
+        path = getattr(owner, name, None)
+        if isinstance(path, str):
+            with contextlib.suppress(AttributeError):  # a loader of another kind, which keeps its path to itself
+                setattr(owner, name, moved(path))
 
 
 def _set_capabilities(libc: ctypes.CDLL, wanted: int) -> None:

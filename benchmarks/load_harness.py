@@ -13,6 +13,7 @@ from pathlib import Path
 
 from proveout.agent.load.populate import populate
 from proveout.agent.load.task import run_load
+from proveout.agent.policy import Policy
 from proveout.agent.provision.handlers import start_system
 from proveout.agent.tasks import Resource
 from proveout.dsl.plan import System, Windows, Workload
@@ -37,6 +38,7 @@ class Context:
     """A task context for handlers that are called directly."""
 
     key = host = "benchmark"
+    policy = Policy(own=True)
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir

@@ -34,6 +34,7 @@ import psycopg
 
 from proveout.agent.load.populate import populate, slices
 from proveout.agent.load.populate_plain import plain_rows
+from proveout.agent.policy import Policy
 from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.provision.installation import find_installation
 from proveout.dsl.plan import System, Workload
@@ -60,6 +61,7 @@ class Context:
     """A task context that notes when the last row went in."""
 
     key = host = "benchmark"
+    policy = Policy(own=True)
 
     def __init__(self) -> None:
         self.rows_in = 0.0

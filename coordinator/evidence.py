@@ -41,12 +41,14 @@ def summarise(
     started_unix_s: float,
     lost: Mapping[CaptureKey, int] | None = None,
     boots: Mapping[str, str] | None = None,
+    silences: Mapping[str, float] | None = None,
 ) -> IterationFinished:
     """The numbers of one iteration, judged.
 
     `loads`, `seconds`: by client host. `captures`: samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns.
     `t0_ns`: the start on the coordinator's clock. `lost`: samples of captures known to be lost, by (capture name, host); lost seconds of load are counted here.
-    `boots`: the boot id of each host's kernel, where it is known. ValueError without any load.
+    `boots`: the boot id of each host's kernel, where it is known. `silences`: the longest time in seconds for which each host's agent did
+    not answer. ValueError without any load.
     """
     if not loads:
         raise ValueError(f"iteration {id} has no load result")
@@ -84,6 +86,7 @@ def summarise(
             t0_ns=t0_ns,
             lost=lost or {},
             boots=boots or {},
+            silences=silences or {},
         )
     )
     return IterationFinished(

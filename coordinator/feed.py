@@ -1,9 +1,10 @@
 """What a run shows while it runs, for anyone on this machine who may read its directory: a Unix socket beside the journal.
 
 Data flow: `run` calls the `Feed` with every event -> live ones go to each connected watcher as a line of JSON
-(`[sequence, unix_s, event]`); what is journalled is read from the journal, which is the truth (`tail`). A new watcher is first
-told the newest of each kind and the load of the iteration under way. A watcher that says `stop` puts a wish on `interrupts`.
-Nobody can hold up the run: nothing is awaited, and a watcher that reads too slowly misses live events.
+(`[sequence, unix_s, event]`); what is journalled is read from the journal, which is the truth (`tail`), and passes here as a
+mark, `[sequence, unix_s, null]`: who reads both knows by it that no live event from before is still on its way. A new watcher
+is first told the newest of each kind and the load of the iteration under way. A watcher that says `stop` puts a wish on
+`interrupts`. Nobody can hold up the run: nothing is awaited, and a watcher that reads too slowly misses live events.
 """
 
 from __future__ import annotations
@@ -48,17 +49,29 @@ class Feed:
         self._served: set[asyncio.Task[object]] = set()
         self._ticks: deque[Stamped] = deque(maxlen=TICKS_KEPT)
         self._newest: dict[tuple[str, ...], Stamped] = {}
+        self._last: Stamped | None = None
 
     def __call__(self, stamped: Stamped) -> None:
-        """Take in one event; a live one goes to whoever watches."""
+        """Take in one event; a live one goes to whoever watches, a mark of any other."""
+        self._last = stamped
+        if self._is_live(stamped):
+            line = _line(stamped)
+            for watcher in self._watchers:
+                _send(watcher, line)
+        else:
+            for watcher in self._watchers:
+                _mark(watcher, stamped)
+
+    def _is_live(self, stamped: Stamped) -> bool:
+        """Whether an event is shown as it happens; what a new watcher is told of such events is kept up to date."""
         match stamped.event:
             case IterationStarted():
                 self._ticks.clear()
                 self._newest = {key: kept for key, kept in self._newest.items() if key[0] not in _OF_ITERATION}
-                return
+                return False
             case StageFinished(stage=stage) | PopulateFinished(stage=stage):
                 self._newest = {key: kept for key, kept in self._newest.items() if key[:2] != ("stage", stage)}
-                return
+                return False
             case LoadTick():
                 self._ticks.append(stamped)
             case TransactionsTick():
@@ -72,11 +85,8 @@ class Feed:
             case StageProgress(stage=stage, host=host):
                 self._newest["stage", stage, host] = stamped
             case _:
-                return
-        if self._watchers:
-            line = _line(stamped)
-            for watcher in self._watchers:
-                _send(watcher, line)
+                return False
+        return True
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One watcher, until it hangs up."""
@@ -86,6 +96,8 @@ class Feed:
         task.add_done_callback(self._served.discard)
         for stamped in (*self._newest.values(), *self._ticks):
             _send(writer, _line(stamped))
+        if self._last is not None:
+            _mark(writer, self._last)
         self._watchers.add(writer)
         try:
             while said := await reader.readline():
@@ -154,6 +166,12 @@ def _listening(directory: Path) -> socket.socket:
 def _send(writer: asyncio.StreamWriter, line: bytes) -> None:
     if not writer.is_closing() and writer.transport.get_write_buffer_size() < BACKLOG_BYTES:
         writer.write(line)
+
+
+def _mark(writer: asyncio.StreamWriter, stamped: Stamped) -> None:
+    """Never left out, however slowly the watcher reads: it waits for marks. They are few, and 40 bytes long."""
+    if not writer.is_closing():
+        writer.write(json.dumps([stamped.sequence, stamped.unix_s, None]).encode() + b"\n")
 
 
 def _line(stamped: Stamped) -> bytes:

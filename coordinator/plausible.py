@@ -53,6 +53,8 @@ def _second(second: LoadSecond) -> str | None:
 def _result(result: LoadResult) -> str | None:
     if not 0 <= result.seconds_produced <= SECOND_MAX or not 0 <= result.samples_lost < COUNT_MAX:
         return f"a load made {result.seconds_produced} seconds"
+    if not 0 <= result.pause_longest_ns <= SECOND_MAX * 1_000_000_000:
+        return f"a load stood still for {result.pause_longest_ns} ns"
     if not 0 <= result.ended_in_window < COUNT_MAX:
         return f"{result.ended_in_window} transactions ended in the window"
     if not (math.isfinite(result.client_cpu_fraction) and math.isfinite(result.client_cpu_s)):

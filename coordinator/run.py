@@ -418,6 +418,8 @@ class _Loop:
             session = self._sessions.get(host)
             if session is not None:
                 session.send(Start(key=key, t0_ns=session.to_agent_ns(t0_ns)))
+        for session in self._sessions.values():
+            session.listen_anew()
         if self._gathering is not None:
             self._gathering.t0_ns = t0_ns
             self._gathering.started_unix_s = time.time() + in_s
@@ -429,6 +431,7 @@ class _Loop:
     async def _summarise(self, command: Summarise) -> None:
         gathering, self._gathering = self._gathering, None
         assert gathering is not None  # noqa: S101  # the scheduler gathers before it summarises
+        gathering.silences = {host: session.silence_longest_s for host, session in self._sessions.items()}
         folder = self._sitting.directory.samples
         finished = await asyncio.to_thread(
             samples.summarise, gathering, self._plan, command.rate, command.loads, command.captures

@@ -108,6 +108,7 @@ class AgentSession:
         self._sequence = 0
         self._replied = asyncio.Event()
         self._replied_s = time.monotonic()
+        self._silence_s = 0.0
         self._measured = asyncio.Event()
         self._closing = False
         self._connected = True
@@ -131,6 +132,15 @@ class AgentSession:
             silent_s=self._silent_s(),
             connected=self._connected,
         )
+
+    @property
+    def silence_longest_s(self) -> float:
+        """The longest time without an answer since `listen_anew()`: the agent, the network or this process stood still."""
+        return max(self._silence_s, self._silent_s())
+
+    def listen_anew(self) -> None:
+        """Forget how long the agent was silent so far."""
+        self._silence_s = 0.0
 
     def to_agent_ns(self, coordinator_ns: int) -> int:
         """An instant of the coordinator's `monotonic_ns` on the agent's."""
@@ -218,7 +228,7 @@ class AgentSession:
     async def _take(self, message: AgentMessage) -> None:
         if isinstance(message, BeatReply):
             self._clock.add(message, time.monotonic_ns())
-            self._replied_s = time.monotonic()
+            self._answered()
             self._replied.set()
         elif self._is_news(message):
             await self._events.put(Received(host=self.host, message=message))
@@ -268,6 +278,10 @@ class AgentSession:
             if silent_s >= self._hello.lease_s:
                 return f"no answer for {silent_s:.1f} s", True
 
+    def _answered(self) -> None:
+        self._silence_s = self.silence_longest_s
+        self._replied_s = time.monotonic()
+
     def _silent_s(self) -> float:
         return time.monotonic() - self._replied_s
 
@@ -298,7 +312,8 @@ class AgentSession:
                     return f"its connection broke ({reason}) and {unreachable.what} any more"
                 await asyncio.sleep(min(REDIAL_EVERY_S, left_s))
                 continue
-            self._stream, self._replied_s = stream, time.monotonic()
+            self._stream = stream
+            self._answered()
             if welcome.session != self.welcome.session:
                 return "its lease ended, or it was started anew: it has stopped all tasks"
             self._say_again()

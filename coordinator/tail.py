@@ -1,7 +1,8 @@
 """A run as it happens, for one who watches: journalled events from the journal, live ones from the run's feed, in order.
 
 Data flow: journal (read-only, polled) and feed (`feed`, when somebody serves it) -> `Tail.batches`. A live event says after which
-journalled one it came; the journal is read up to there first. Ends when the run has ended, or when nobody drives it.
+journalled one it came; the journal is read up to there first. A journalled one is given when the feed has got as far, for live
+events from before it may still be on their way. Ends when the run has ended, or when nobody drives it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Tail:
     def __init__(self, directory: Path, poll_s: float = POLL_S) -> None:
         self._directory, self._poll_s = directory, poll_s
         self._last = 0
+        self._kept: list[Stamped] = []
+        self._heard: int | None = None
         self._live: asyncio.Queue[Stamped] = asyncio.Queue(QUEUE_MAX)
         self._writer: asyncio.StreamWriter | None = None
 
@@ -39,7 +42,7 @@ class Tail:
         try:
             while True:
                 driven = is_driven(self._directory)
-                batch = await self._batch()
+                batch = await self._batch(driven)
                 if batch:
                     yield batch
                 if any(isinstance(stamped.event, RunFinished) for stamped in batch[-3:]) or not driven:
@@ -49,13 +52,16 @@ class Tail:
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
 
-    async def _batch(self) -> list[Stamped]:
+    async def _batch(self, driven: bool) -> list[Stamped]:
         live = [self._live.get_nowait() for _ in range(self._live.qsize())]
-        kept = await asyncio.to_thread(read, self._directory, self._last)
-        if kept:
-            self._last = kept[-1].sequence
+        heard = self._heard if driven else None
+        self._kept += await asyncio.to_thread(read, self._directory, self._last)
+        if self._kept:
+            self._last = self._kept[-1].sequence
+        given = [kept for kept in self._kept if heard is None or kept.sequence <= heard]
+        del self._kept[: len(given)]
         # Sorting keeps the order within each: a live event carries the number of the kept one before it.
-        return sorted([*kept, *live], key=lambda stamped: stamped.sequence)
+        return sorted([*given, *live], key=lambda stamped: stamped.sequence)
 
     async def _listen(self) -> None:
         """Connect, again and again: a resume serves a new feed."""
@@ -66,15 +72,17 @@ class Tail:
                     await self._hear(reader)
                 finally:
                     self._writer.close()
-                    self._writer = None
+                    self._writer = self._heard = None
             await asyncio.sleep(self._poll_s)
 
     async def _hear(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
             sequence, unix_s, body = json.loads(line)
-            if self._live.full():
-                self._live.get_nowait()
-            self._live.put_nowait(Stamped(sequence=sequence, unix_s=unix_s, event=decode(body)))
+            if body is not None:
+                if self._live.full():
+                    self._live.get_nowait()
+                self._live.put_nowait(Stamped(sequence=sequence, unix_s=unix_s, event=decode(body)))
+            self._heard = max(sequence, self._heard or 0)
 
     def now_unix_s(self) -> float:
         """Now."""

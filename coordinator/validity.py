@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from proveout.coordinator import machines
+from proveout.coordinator import machines, pauses
 from proveout.coordinator.dag import makers, shares
 from proveout.coordinator.series import Recording, Window
 from proveout.coordinator.stats import BOUNDED_POINTS_MIN, drift
@@ -58,6 +58,7 @@ class Observed:
     t0_ns: int
     lost: Mapping[tuple[str, str], int]
     boots: Mapping[str, str]
+    silences: Mapping[str, float]
 
     @property
     def threads(self) -> int:
@@ -95,6 +96,7 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         *_start(seen),
         *_errors(seen),
         *_samples(seen),
+        *pauses.judge(seen),
         *_captures(seen),
         *machines.judge(seen),
         *_conformance(seen),

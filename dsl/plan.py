@@ -221,6 +221,7 @@ class Limits:
     schedule_p99_ms_max: float = 5.0
     tps_slope_fraction_max: float = 0.10
     tps_cv_max: float = 0.30
+    pause_s_max: float = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -177,6 +177,9 @@ class LimitsEntry(Strict):
     )
     tps_slope: Percentage = Field(0.10, description="Drift of the throughput over the measure window.")
     tps_cv: Percentage = Field(0.30, description="Coefficient of variation of the throughput, second by second.")
+    pause: Duration = Field(
+        10.0, gt=0, description="Longest time that the system or a load process may stand still in the measure window."
+    )
 
 
 def _usual_limits() -> LimitsEntry:

@@ -408,4 +408,5 @@ def _limits(entry: schema.LimitsEntry) -> Limits:
         schedule_p99_ms_max=entry.schedule_p99 * 1e3,
         tps_slope_fraction_max=entry.tps_slope,
         tps_cv_max=entry.tps_cv,
+        pause_s_max=entry.pause,
     )

@@ -176,7 +176,8 @@ class LoadResult:
     `seconds_produced` counts the `LoadSecond`s sent before this. `ceiling_…_per_s` is what this host was measured to do at most with
     this driver (`proveout ceiling`), with the server on the same machine and on another; None when it was not measured.
     `committed` counts, by name, all transactions that committed, in the ramps and after the end too; `unknown` those that may have:
-    the connection was lost, or closed at the end, before the answer.
+    the connection was lost, or closed at the end, before the answer. `pause_longest_ns`: the longest time in the measure window for
+    which one of the worker processes did not run (stopped, starved, or on a machine that was).
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -193,6 +194,7 @@ class LoadResult:
     ceiling_apart_per_s: float | None = None
     committed: tuple[tuple[str, int], ...] = ()
     unknown: tuple[tuple[str, int], ...] = ()
+    pause_longest_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent.policy import NOTHING
+from proveout.agent.policy import Policy
 from proveout.agent.provision import embedded_mysql, mysql_statements
 from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.tasks import Resource
@@ -155,7 +155,7 @@ class RecordingContext:
 
     def __init__(self, work_dir: Path) -> None:
         self.key, self.host, self.work_dir = "test", "local", work_dir
-        self.policy = NOTHING
+        self.policy = Policy(own=True)
         self.resources: dict[str, Resource] = {}
         self.samples: list[LoadSecond | CaptureSample] = []
         self.logs: list[tuple[str, str]] = []

@@ -27,7 +27,7 @@ from proveout.agent.drivers.mysql_wire import (
 )
 from proveout.dsl.workloads.base import Dialect, Statement
 
-CANCEL_S = 1.0
+CANCEL_S = 2.0
 CANNOT_CONNECT = "2003"
 # 1213 deadlock, 1205 lock wait timeout, 1020 the record has changed since the snapshot (MariaDB), 1412 the table has
 RETRYABLE = frozenset({"1213", "1205", "1020", "1412"})

@@ -31,7 +31,7 @@ from proveout.agent.drivers.postgres_wire import CONNECTION_LOST, WirePrepared, 
 from proveout.dsl.workloads.base import Dialect, Row, Statement
 
 _DEFAULTS: dict[str, Any] = {"connect_timeout": "5", "application_name": "proveout", "gssencmode": "disable"}
-CANCEL_S = 0.3
+CANCEL_S = 2.0
 PURE_PYTHON = "PROVEOUT_PURE_PYTHON"  # set in the environment: leave the compiled hot path aside
 TEXT, BINARY = 0, 1
 RETRYABLE = frozenset({"40001", "40P01"})

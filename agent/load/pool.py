@@ -22,7 +22,8 @@ from proveout.agent.tasks import TaskFault
 
 MODULE = "proveout.agent.load.worker"
 START_S = 60.0
-END_S = 1.2
+END_S = 6.0
+"""Longer than a worker takes to drain, cancel and close (`engine`), for a server keeps on with what a killed one has asked for."""
 LAST_WORDS_MAX = 8
 STREAM_LIMIT = 1 << 20
 
@@ -43,12 +44,15 @@ class WorkerProcess:
         self._listener = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls, engine: str) -> WorkerProcess:
-        """A new process, ready for a load on such an engine. TaskFault when it does not come up."""
+    async def start(cls, engine: str, told: str = "") -> WorkerProcess:
+        """A new process, ready for a load on such an engine. TaskFault when it does not come up.
+
+        `told`: which privileges it keeps, as `unprivileged.argument` says; without, those that the engine takes by itself.
+        """
         # -P: the agent's current directory must not shadow modules
-        told = unprivileged.argument(engine)
-        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), told)
-        environment = unprivileged.environment(engine, os.environ)
+        told = told or unprivileged.argument(engine)
+        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), told, engine)
+        environment = unprivileged.environment(told, os.environ)
         process = await asyncio.create_subprocess_exec(
             *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=STREAM_LIMIT, env=environment
         )
@@ -91,7 +95,7 @@ class WorkerProcess:
         return frame
 
     async def end(self) -> None:
-        """Have it stop its load and end; kill it when it takes longer than a second or so."""
+        """Have it stop its load and end; kill it when it takes longer than `END_S`."""
         self.send(frames.Stop())
         with contextlib.suppress(ConnectionError, RuntimeError):
             self._stdin.close()
@@ -152,9 +156,9 @@ class Pool:
         """All, idle or at work."""
         return (*self._idle, *self._lent)
 
-    async def acquire(self, count: int, engine: str) -> list[WorkerProcess]:
-        """`count` workers for one load on an engine, warm ones first. TaskFault when one cannot be started."""
-        told = unprivileged.argument(engine)
+    async def acquire(self, count: int, engine: str, told: str = "") -> list[WorkerProcess]:
+        """`count` workers for one load on an engine, warm ones first. TaskFault when one cannot be started. `told`: see `start`."""
+        told = told or unprivileged.argument(engine)
         dead = [worker for worker in self._idle if not worker.alive]
         warm = [worker for worker in self._idle if worker.alive and worker.told == told]
         others = [worker for worker in self._idle if worker.alive and worker.told != told]
@@ -164,7 +168,7 @@ class Pool:
         try:
             for worker in dead:
                 await worker.kill()
-            starting = [self._started(new, engine) for _ in range(count - len(taken))]
+            starting = [self._started(new, engine, told) for _ in range(count - len(taken))]
             for failure in await asyncio.gather(*starting, return_exceptions=True):
                 if failure is not None:
                     raise failure
@@ -174,8 +178,8 @@ class Pool:
             raise
         return [*taken, *new]
 
-    async def _started(self, new: list[WorkerProcess], engine: str) -> None:
-        worker = await WorkerProcess.start(engine)
+    async def _started(self, new: list[WorkerProcess], engine: str, told: str) -> None:
+        worker = await WorkerProcess.start(engine, told)
         self._lent.append(worker)
         new.append(worker)
 

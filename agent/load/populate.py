@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from proveout.agent import unprivileged
 from proveout.agent.drivers.table import driver, is_built_in
 from proveout.agent.load.populate_crew import Crew, crew
 from proveout.agent.load.populate_protocol import Count, Execute, Load, Opening, Prepare, Settle, Undo
@@ -36,7 +37,9 @@ async def populate(context: TaskContext, spec: PopulateSystem) -> Populated:
     dialect = _dialect(spec, population)
     progress = _Progress(context, population)
     workers = 1 if dialect == "sqlite" else max(1, spec.workers)
-    async with crew(_opening(spec), workers, progress.add) as loaders:
+    async with crew(
+        _opening(spec), workers, progress.add, unprivileged.argument_for(spec.endpoint, context.policy)
+    ) as loaders:
         await loaders.run([Prepare()])
         try:
             loaded = await _load(loaders, population, dialect, progress)
@@ -146,8 +149,9 @@ async def _count(loaders: Crew, population: Population, loaded: dict[str, int]) 
 
 async def _undo(context: TaskContext, spec: PopulateSystem) -> None:
     """Remove the half-loaded tables; where that cannot be done in time, say so and leave them."""
+    told = unprivileged.argument_for(spec.endpoint, context.policy)
     try:
-        async with asyncio.timeout(UNDO_S), crew(_opening(spec), 1, lambda _: None) as loaders:
+        async with asyncio.timeout(UNDO_S), crew(_opening(spec), 1, lambda _: None, told) as loaders:
             await loaders.run([Undo()])
     except (TaskFault, TimeoutError) as error:
         reason = error.what if isinstance(error, TaskFault) else f"it took longer than {UNDO_S:.0f} s"

@@ -34,11 +34,12 @@ class Worker:
         self._listener = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls, engine: str, progress: Callable[[int], None]) -> Worker:
-        """A new process for such an engine; `progress(rows)` is called as rows go in."""
+    async def start(cls, engine: str, progress: Callable[[int], None], told: str = "") -> Worker:
+        """A new process for such an engine; `progress(rows)` is called as rows go in. `told`: see `pool.WorkerProcess.start`."""
+        told = told or unprivileged.argument(engine)
         # -P: what lies in the agent's current directory must not shadow modules
-        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), unprivileged.argument(engine))
-        environment = unprivileged.environment(engine, os.environ) | {
+        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), told, engine)
+        environment = unprivileged.environment(told, os.environ) | {
             "OPENBLAS_NUM_THREADS": "1"
         }  # numpy's thread pool would only cost its start
         process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment)
@@ -123,12 +124,12 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(opening: Opening, count: int, progress: Callable[[int], None]) -> AsyncIterator[Crew]:
-    """`count` connected workers; they finish with the context, and are killed when anything goes wrong in it."""
+async def crew(opening: Opening, count: int, progress: Callable[[int], None], told: str = "") -> AsyncIterator[Crew]:
+    """`count` connected workers, with the privileges that they are `told`; they finish with the context, and are killed when anything goes wrong in it."""
     members = Crew()
     try:
         for _ in range(count):
-            members.workers.append(await Worker.start(opening.engine, progress))
+            members.workers.append(await Worker.start(opening.engine, progress, told))
         await asyncio.gather(*(worker.ask(opening) for worker in members.workers))
         yield members
         await asyncio.gather(*(worker.end() for worker in members.workers))

@@ -1,4 +1,4 @@
-"""One populate worker process, `python -m proveout.agent.load.populate_worker PARENT PRIVILEGES`: jobs in on stdin, answers out on stdout.
+"""One populate worker process, `python -m proveout.agent.load.populate_worker PARENT PRIVILEGES ENGINE`: jobs in on stdin, answers out on stdout.
 
 It lives no longer than its agent: the kernel kills it when the parent dies (PR_SET_PDEATHSIG), and where that comes too
 late or does not exist, end of file on stdin ends it in the middle of a job. See `populate_protocol` for what is said.
@@ -6,6 +6,7 @@ late or does not exist, end of file on stdin ends it in the middle of a job. See
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import sys
@@ -97,10 +98,13 @@ class Jobs:
         self._queue.put(None)
 
 
-def main(parent: int, told: str) -> int:
+def main(parent: int, told: str, engine: str) -> int:
     """Serve jobs until stdin ends. Exit code 0, or 1 after a `Failed`."""
     unprivileged.drop(told)
     die_with_parent(parent)
+    with contextlib.suppress(ProveoutError):  # what cannot be loaded is told when it is needed
+        driver(engine)
+    unprivileged.seal(told)
     jobs = Jobs()
     try:
         opening = jobs.get()
@@ -175,4 +179,4 @@ def say(answer: Answer) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2]))
+    sys.exit(main(int(sys.argv[1]), *sys.argv[2:4]))

@@ -2,7 +2,8 @@
 
 Flow: deal the terminals to worker processes -> each connects and prepares -> `context.armed()` -> `context.started()` ->
 T0 to the workers -> their chunks -> `Merger` -> a `LoadSecond` each second -> `LoadResult`. When anything goes wrong, or
-the task is cancelled, the workers are stopped: they let go of their statements and connections within a second.
+the task is cancelled, the workers are stopped: they let go of their statements and connections within a second or so,
+and are killed when they do not within `pool.END_S`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from proveout.agent import unprivileged
+from proveout.agent.aide.process import OWN_PROCESS
 from proveout.agent.load import frames
 from proveout.agent.load.ceilings import known
 from proveout.agent.load.merge import Merger
@@ -27,9 +30,7 @@ from proveout.proto.results import LoadResult
 from proveout.proto.tasks import RunLoad
 
 POOL = "pool:load"
-OWN_POOL = frozenset({"timesten"})
-"""Engines whose client takes a process for itself: python-oracledb is thin or thick, once for all."""
-OVERTIME_S = 5.0
+OVERTIME_S = 10.0
 
 T = TypeVar("T")
 
@@ -42,7 +43,7 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     """
     if spec.pool.kind == "ray":
         return await run_ray_load(context, spec)
-    name = f"{POOL}:{spec.endpoint.engine}" if spec.endpoint.engine in OWN_POOL else POOL
+    name = f"{POOL}:{spec.endpoint.engine}" if spec.endpoint.engine in OWN_PROCESS else POOL
     pool = context.resources.get(name)
     if not isinstance(pool, Pool):
         pool = context.resources[name] = Pool()
@@ -50,7 +51,8 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     hands = dealt(spec.share.first, spec.share.count, spec.workers or cores)
     if not hands:
         raise TaskFault("invalid", "the load has no terminals for this agent", way_out="plan fewer client hosts")
-    workers = await pool.acquire(len(hands), spec.endpoint.engine)
+    told = unprivileged.argument_for(spec.endpoint, context.policy)
+    workers = await pool.acquire(len(hands), spec.endpoint.engine, told)
     try:
         result = await _Run(context, spec, workers).run([tuple(hand) for hand in hands])
     except BaseException:

@@ -1,4 +1,4 @@
-"""A load worker: one process of a load's pool. `python -m proveout.agent.load.worker PARENT-PID PRIVILEGES`.
+"""A load worker: one process of a load's pool. `python -m proveout.agent.load.worker PARENT-PID PRIVILEGES ENGINE`.
 
 Flow: stdin -> `Arm` (connect, prepare) -> `Armed` -> `Start(t0)` -> the loop of the driver's kind, with a `Chunk` of raw
 times ten times a second -> `Finished` -> the next `Arm`. It serves until its stdin ends, and never outlives its agent.
@@ -8,6 +8,7 @@ terminal's times.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import select
@@ -41,7 +42,11 @@ CHUNK_NS = 100_000_000
 
 
 class Pulse:
-    """The ticker of a load: packs the records, keeps the CPU of the measure window, heeds the agent."""
+    """The ticker of a load: packs the records, keeps the CPU of the measure window, heeds the agent.
+
+    It is to tick ten times a second. `pause_longest_ns` is the longest time between two ticks in the measure window: a process that
+    is stopped, or gets no CPU, does not tick.
+    """
 
     def __init__(self, recorder: Recorder, outlet: Outlet, timeline: Timeline, stdin: int) -> None:
         self._recorder, self._outlet, self._timeline, self._stdin = recorder, outlet, timeline, stdin
@@ -49,6 +54,8 @@ class Pulse:
         self._heard.register(stdin, select.POLLIN)
         self._edges = (timeline.measure_start_ns, timeline.measure_end_ns, timeline.end_ns)
         self._marks: list[tuple[int, int]] = []
+        self._ticked_ns = timeline.t0_ns
+        self.pause_longest_ns = 0
 
     def control(self) -> int:
         """The agent's pipe."""
@@ -57,6 +64,7 @@ class Pulse:
     def tick(self, now_ns: int) -> int:
         """See `engine.Ticker`."""
         stopped = self._stopped()
+        self._paused(now_ns)
         while len(self._marks) < 2 and now_ns >= self._edges[len(self._marks)]:
             self._marks.append((time.monotonic_ns(), time.process_time_ns()))
         self.pack(now_ns)
@@ -65,6 +73,12 @@ class Pulse:
         since = now_ns - self._timeline.t0_ns
         grid_ns = self._timeline.t0_ns + (since // CHUNK_NS + 1) * CHUNK_NS
         return min(grid_ns, *(edge for edge in self._edges if edge > now_ns))
+
+    def _paused(self, now_ns: int) -> None:
+        """Note how much of the measure window has passed since the last tick."""
+        began_ns = max(self._ticked_ns, self._timeline.measure_start_ns)
+        self._ticked_ns = now_ns
+        self.pause_longest_ns = max(self.pause_longest_ns, min(now_ns, self._timeline.measure_end_ns) - began_ns)
 
     def pack(self, now_ns: int) -> None:
         """Hand over what was recorded so far."""
@@ -150,6 +164,7 @@ class Load:
             start_skew_ns=loop.start_skew_ns,
             samples_lost=outlet.lost,
             first_errors=self._recorder.first_errors,
+            pause_longest_ns=pulse.pause_longest_ns,
         )
 
     def abandon(self) -> None:
@@ -242,8 +257,12 @@ def arm(load: Load, stdin: int) -> frames.Armed | frames.Fault:
 
 def main() -> None:
     """The process."""
-    unprivileged.drop(sys.argv[2])
-    die_with_parent(int(sys.argv[1]))  # after it: the kernel forgets the wish when a process changes its user
+    parent, told, engine = int(sys.argv[1]), *sys.argv[2:4]
+    unprivileged.drop(told)
+    die_with_parent(parent)  # after it: the kernel forgets the wish when a process changes its user
+    with contextlib.suppress(ProveoutError):  # what cannot be loaded is told when it is needed
+        driver(engine)
+    unprivileged.seal(told)
     out = os.dup(1)
     os.dup2(2, 1)  # what a library prints goes to the log, not between the frames
     serve(0, Outlet(out))

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
 
+from proveout.agent import unprivileged
 from proveout.agent.drivers.table import is_built_in
 from proveout.agent.provision import by_driver, store, timesten
 from proveout.agent.tasks import Resource, TaskContext, TaskFault
@@ -65,6 +66,12 @@ class Embedded(Resource, Protocol):
 
 async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:
     """Start a system, initialising its data when there is none; one that runs already is answered as it is."""
+    endpoint, fresh = await started(context, spec)
+    return SystemStarted(endpoint=endpoint, settings=await _settings(endpoint), fresh=fresh)
+
+
+async def started(context: TaskContext, spec: StartSystem) -> tuple[Endpoint, bool]:
+    """`start_system` without asking it for its settings: where it is, and whether its data is new."""
     name = _resource_name(spec.system.name)
     embedded = _existing(context, spec.system.name) or _embedded(context, spec.system, Path(spec.data_root))
     # Registered before it starts, so that whatever ends the session now ends it as well.
@@ -74,7 +81,7 @@ async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted
     except BaseException:
         context.resources.pop(name, None)
         raise
-    return SystemStarted(endpoint=endpoint, settings=await _settings(endpoint), fresh=embedded.fresh)
+    return endpoint, embedded.fresh
 
 
 async def stop_system(context: TaskContext, spec: StopSystem) -> Done:
@@ -110,9 +117,7 @@ def _existing(context: TaskContext, system: str) -> Embedded | None:
 
 def _embedded(context: TaskContext, system: System, data_root: Path) -> Embedded:
     if system.engine == "sqlite":
-        from proveout.agent.provision.embedded_sqlite import EmbeddedSqlite  # noqa: PLC0415 - see the module's head
-
-        return EmbeddedSqlite(system, data_root)
+        return _file_system(context, system, data_root)
     if system.engine not in {"postgres", "mysql"}:
         raise TaskFault(
             "missing", f"engine {system.engine!r} cannot be provisioned by this release", way_out="give it a dsn"
@@ -132,6 +137,16 @@ def _embedded(context: TaskContext, system: System, data_root: Path) -> Embedded
     from proveout.agent.provision.embedded_postgres import EmbeddedPostgres  # noqa: PLC0415 - see the module's head
 
     return EmbeddedPostgres(system, data_root, on_death=on_death)
+
+
+def _file_system(context: TaskContext, system: System, data_root: Path) -> Embedded:
+    if unprivileged.account() is not None:
+        from proveout.agent.aide.files import FileSystem  # noqa: PLC0415 - see the module's head
+
+        return FileSystem(context, system, data_root)
+    from proveout.agent.provision.embedded_sqlite import EmbeddedSqlite  # noqa: PLC0415 - see the module's head
+
+    return EmbeddedSqlite(system, data_root)
 
 
 def _need_psycopg() -> None:

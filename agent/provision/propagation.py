@@ -212,7 +212,7 @@ async def _await_ready(context: TaskContext, ends: Ends, tables: int, limit_s: f
                 "timeout",
                 f"propagation {ends.source.system} -> {ends.sink.system} was not running after {limit_s:.0f} s"
                 f" ({ready} of {tables} tables ready, slot {'active' if active else 'not active'})"
-                + complaint(context, ends.sink.system),
+                + await complaint(context, ends.sink.system),
                 way_out="can the sink's host reach the source? its server log says more",
             )
         await asyncio.sleep(POLL_S)
@@ -243,7 +243,7 @@ class Watch:
             self._progress, self._errors = progress, errors
         if errors < self._errors + ERRORS_MAX:
             return ""
-        return f"{text} fails again and again ({counts})" + complaint(self._context, ends.sink.system)
+        return f"{text} fails again and again ({counts})" + await complaint(self._context, ends.sink.system)
 
     async def _counted(self) -> tuple[int, str]:
         """Errors so far, and what the sink counts in words. Servers before 15 do not count: there it is always 0."""
@@ -253,10 +253,13 @@ class Watch:
         return (int(row[0]), str(row[1])) if row and row[0] is not None else (0, "")
 
 
-def complaint(context: TaskContext, system: str) -> str:
+async def complaint(context: TaskContext, system: str) -> str:
     """What the log of an embedded server on this host says last about replication, as `: …`; else empty."""
-    resource = context.resources.get(f"system:{system}")
-    text = resource.replication_complaint() if isinstance(resource, EmbeddedPostgres) else ""
+    resource: Any = context.resources.get(f"system:{system}")
+    if isinstance(resource, EmbeddedPostgres):
+        text = resource.replication_complaint()
+    else:  # one that this process's agent has (`aide.serve.Elsewhere`), or none
+        text = await resource.replication_said() if hasattr(resource, "replication_said") else ""
     return f": {text}" if text else ""
 
 

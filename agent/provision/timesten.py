@@ -1,5 +1,7 @@
 """Questions and statements to a TimesTen, each in a process of its own: an agent that speaks to Oracle in thin mode cannot.
 
+An aide that is for TimesTen alone speaks to it itself (`speak_here`).
+
 Flow: handler -> `settings` or `run_statements` -> `python -m proveout.agent.provision.timesten`, the task as JSON on its
 stdin (the dsn holds a password, so it goes through the pipe) -> the answer as JSON on its stdout: a result, or a fault.
 """
@@ -12,6 +14,7 @@ import dataclasses
 import json
 import os
 import sys
+import threading
 from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from typing import Any
@@ -20,8 +23,14 @@ from proveout.agent.load.parent import die_with_parent
 from proveout.agent.tasks import TaskFault
 from proveout.proto.tasks import Endpoint
 
+_here = threading.Event()
 MODULE = "proveout.agent.provision.timesten"
 WORDS_MAX = 400
+
+
+def speak_here() -> None:
+    """This process is for TimesTen alone (an aide's): it needs no other."""
+    _here.set()
 
 
 async def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
@@ -35,6 +44,8 @@ async def run_statements(endpoint: Endpoint, statements: Sequence[str]) -> tuple
 
 
 async def _ask(task: dict[str, Any], endpoint: Endpoint) -> Any:
+    if _here.is_set():
+        return await asyncio.to_thread(_done, task | {"endpoint": dataclasses.asdict(endpoint)})
     argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()))
     process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=PIPE)
     try:

@@ -13,6 +13,7 @@ import errno
 import grp
 import os
 import pwd
+import re
 import secrets
 import stat
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ from proveout.agent.tasks import TaskFault
 from proveout.dsl.tuning.facts import ABSENT, FileFact
 
 SIZE_MAX_BYTES = 8 * 1024 * 1024
+_LEFT = re.compile(r"\.proveout-[0-9a-f]{12}$")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -89,6 +91,20 @@ class Files:
                 os.fsync(folder)
         except FileNotFoundError as error:
             raise TaskFault("missing", f"the folder of {path} is not there") from error
+        except OSError as error:
+            raise _fault(path, error) from error
+
+    def sweep(self, path: str) -> None:
+        """Remove what an agent that was killed in the middle of `put` has left beside `path`."""
+        try:
+            with self._folder(path) as (folder, name):
+                left = [one for one in _names(folder) if one.startswith(_scratch(name)) and _LEFT.search(one)]
+                for one in left:
+                    os.unlink(one, dir_fd=folder)
+                if left:
+                    os.fsync(folder)
+        except FileNotFoundError:
+            return
         except OSError as error:
             raise _fault(path, error) from error
 
@@ -164,10 +180,19 @@ def _xattrs(descriptor: int) -> dict[str, bytes]:
         raise
 
 
+def _names(folder: int) -> list[str]:
+    return os.listdir(folder)
+
+
+def _scratch(name: str) -> str:
+    """How the names of new files that take the place of `name` begin."""
+    return f".{name[:200]}.proveout-"
+
+
 def _replace(folder: int, name: str, path: str, wanted: Original) -> None:
     if _kind(folder, name) not in ("file", "absent"):
         raise TaskFault("refused", f"{path} is not a regular file")
-    scratch = f".{name[:200]}.proveout-{secrets.token_hex(6)}"
+    scratch = f"{_scratch(name)}{secrets.token_hex(6)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(scratch, flags, 0o600, dir_fd=folder)
     try:
@@ -185,6 +210,7 @@ def _replace(folder: int, name: str, path: str, wanted: Original) -> None:
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(scratch, dir_fd=folder)
+            os.fsync(folder)
         raise
 
 

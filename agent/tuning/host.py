@@ -154,7 +154,6 @@ class Host:
         """Make a change. TaskFault when it cannot be made."""
         match change:
             case WriteFile():
-                self._validated(change)
                 self.files.write(change.path, change.content, change.mode, change.owner, change.group)
             case RemoveFile(path=path):
                 self.files.put(path, Original(exists=False))
@@ -172,9 +171,9 @@ class Host:
             case _:
                 assert_never(change)
 
-    def _validated(self, change: WriteFile) -> None:
-        """Let the policy's validator look at the new content before it is put in place."""
-        if not change.validator:
+    def validate(self, change: Change) -> None:
+        """Let the policy's validator look at the new content of a file before it is put in place. TaskFault when it does not accept it."""
+        if not isinstance(change, WriteFile) or not change.validator:
             return
         trial = self.scratch / f"trial-{Path(change.path).name}"
         trial.write_bytes(change.content)

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 from proveout.agent.tasks import TaskFault
 from proveout.agent.tuning import undoing
+from proveout.agent.tuning.files import Original
 from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.texts import holds
 from proveout.agent.tuning.undo import UndoJournal
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Tuning
-from proveout.dsl.tuning.change import Change, UnitAction, diff
+from proveout.dsl.tuning.change import Change, RemoveFile, SetText, UnitAction, WriteFile, diff
 from proveout.dsl.tuning.operation import Operation, Step
 from proveout.dsl.tuning.table import operation_of
 from proveout.proto.results import TuningOutcome, TuningState
@@ -126,9 +128,31 @@ class Transaction:
         noted = [(change, self.host.original(change)) for change in changes]
         self.watch(f"{tuning.name}: keep the originals")
         self.journal.intend(self.run, tuning, noted)
-        for change in changes:
+        self._unmoved(noted)
+        for change, original in noted:
             self.watch(f"{tuning.name}: {'; '.join(diff(change)[:1])}")
+            self.host.validate(change)
+            if original is not None:
+                self._unmoved([(change, original)])
             self.host.make(change)
+
+    def _unmoved(self, noted: Sequence[tuple[Change, Original | None]]) -> None:
+        """Whoever has changed something while its original was being kept would be overwritten, and be set back to what was before him.
+
+        Attributes of the kernel are looked at before the first of them is set: setting one may change another.
+        """
+        seen: set[str] = set()
+        for change, original in noted:
+            match change:
+                case WriteFile(path=path) | RemoveFile(path=path):
+                    moved = path not in seen and self.host.files.original(path) != original
+                case SetText(path=path):
+                    moved = path not in seen and not holds(self.host.texts.read(path), change.before)
+                case _:
+                    continue
+            seen.add(path)
+            if moved:
+                raise TaskFault("refused", f"{path} was changed by another hand just now", way_out="run it again")
 
     def _verified(self, tuning: Tuning, operation: Operation, step: Step) -> TuningState:
         """Read everything again: an operation that still finds something to do has not been applied."""

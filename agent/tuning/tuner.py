@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from proveout.agent.policy import NOTHING, Policy
 from proveout.dsl.plan import Tuning
@@ -21,6 +21,7 @@ from proveout.proto.results import TuningState
 from proveout.proto.tasks import Endpoint
 
 if TYPE_CHECKING:
+    from proveout.agent.aide.blocking import Asker
     from proveout.agent.tuning.host import Host
     from proveout.agent.tuning.tools import Processes
     from proveout.agent.tuning.undo import UndoJournal
@@ -47,6 +48,7 @@ class Tuner:
         self._turn = asyncio.Lock()
         self._stop = threading.Event()
         self._tools: Processes | None = None
+        self._asker: Asker | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -134,7 +136,10 @@ class Tuner:
 
     async def _in_turn(self, work: Callable[[], _Answer]) -> _Answer:
         """Run it in a thread, one at a time; a cancellation waits for the thread, which is told to stop."""
+        from proveout.agent.aide.blocking import Asker  # noqa: PLC0415 - see the module's head
+
         async with self._turn:
+            asker = self._asker = Asker()
             job = asyncio.ensure_future(asyncio.to_thread(work))
             try:
                 return await asyncio.shield(job)
@@ -145,6 +150,12 @@ class Tuner:
                 with suppress(BaseException):
                     await asyncio.wait_for(asyncio.shield(job), STOP_S)
                 raise
+            finally:
+                await asyncio.shield(asker.end())
+
+    def _ask(self, question: str, endpoint: Endpoint, statement: str) -> Any:
+        assert self._asker is not None  # noqa: S101 - asked in turns only
+        return self._asker.ask(question, endpoint, statement)
 
     def _opened(self) -> UndoJournal:
         from proveout.agent.tuning.undo import UndoJournal  # noqa: PLC0415 - see the module's head
@@ -156,7 +167,9 @@ class Tuner:
     def _tidy(self) -> None:
         """With nothing outstanding, leave nothing behind."""
         journal = self._journal
-        if journal is not None and not self._turn.locked() and not journal.outstanding():
+        if journal is None or self._turn.locked():
+            return
+        if journal.is_written and not journal.outstanding():
             journal.close()
             self._journal = None
 
@@ -167,7 +180,7 @@ class Tuner:
 
         if self._tools is None:
             self._tools = Processes()
-        databases = Databases(self._endpoints.values())
+        databases = Databases(self._endpoints.values(), self._ask)
         host = Host(policy=self._policy, scratch=scratch, databases=databases, tools=self._tools)
         return self._prepare(host)
 

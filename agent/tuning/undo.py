@@ -2,6 +2,7 @@
 
 Flow: `intend` before the changes of a tuning are made, one durable commit with all their originals -> `outstanding`, the last first, for
 whoever undoes them -> `settle` once a change is undone. A change that is noted here may not have been made yet: undoing looks first.
+What a full disk keeps from being written down of that is remembered as long as the agent lives, and written when there is room again.
 The directory (0700) is made for the first change, held by one agent at a time, and removed when nothing is outstanding.
 """
 
@@ -62,6 +63,8 @@ class UndoJournal:
     directory: Path
     _db: sqlite3.Connection | None = field(default=None, init=False)
     _lock: int = field(default=-1, init=False)
+    _unwritten: dict[int, str | None] = field(default_factory=dict, init=False)
+    """By entry: why it could not be undone, None for one that is settled; what the disk has had no room for yet."""
 
     @property
     def is_there(self) -> bool:
@@ -74,6 +77,7 @@ class UndoJournal:
         rows = [(*about, change_text(change), original_text(original)) for change, original in changes]
         try:
             db = self._open()
+            self._catch_up(db)
             with db:
                 db.execute("BEGIN IMMEDIATE")
                 insert = "INSERT INTO change (run, tuning, operation, keep, system, change, original) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -87,10 +91,12 @@ class UndoJournal:
 
     def remember(self, endpoints: Sequence[Endpoint]) -> None:
         """How to reach the systems that are tuned, for an agent that has to undo it after a crash."""
-        db = self._open()
-        with db:
-            rows = [(one.system, one.engine, one.dsn, one.provisioned) for one in endpoints]
-            db.executemany("INSERT OR REPLACE INTO endpoint VALUES (?, ?, ?, ?)", rows)
+        rows = [(one.system, one.engine, one.dsn, one.provisioned) for one in endpoints]
+        try:
+            with self._open() as db:
+                db.executemany("INSERT OR REPLACE INTO endpoint VALUES (?, ?, ?, ?)", rows)
+        except sqlite3.Error as error:
+            raise self._fault("written", error) from error
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         """What `remember` was told."""
@@ -109,7 +115,7 @@ class UndoJournal:
         return int(self._open().execute("SELECT coalesce(max(id), 0) FROM change").fetchone()[0])
 
     def outstanding(self, *, after: int = 0) -> tuple[Entry, ...]:
-        """Everything that is not undone, the last first."""
+        """Everything that is not undone, the last first. TaskFault `disk_full` when that cannot be read."""
         if not self.is_there:
             return ()
         query = (
@@ -127,10 +133,11 @@ class UndoJournal:
                 system=system,
                 change=change_of(change),
                 original=original_of(original),
-                residue=residue,
+                residue=self._unwritten.get(number) or residue,
                 done=bool(done),
             )
             for number, run, tuning, operation, keep, system, change, original, residue, done in rows
+            if self._unwritten.get(number, "") is not None
         )
 
     def commit(self, *, after: int) -> None:
@@ -139,22 +146,43 @@ class UndoJournal:
             with self._open() as db:
                 db.execute("UPDATE change SET done = 1 WHERE id > ?", (after,))
         except sqlite3.Error as error:
-            raise TaskFault("disk_full", f"the undo journal in {self.directory} cannot be written: {error}") from error
+            raise self._fault("written", error) from error
 
     def settle(self, entry: Entry) -> None:
-        """It is undone (or somebody else's, or kept). A full disk does not stop that: to undo it again does nothing."""
-        with suppress(sqlite3.Error), self._open() as db:
-            db.execute("DELETE FROM change WHERE id = ?", (entry.id,))
+        """It is undone (or somebody else's, or kept). A full disk does not stop that: it is written down when there is room."""
+        self._unwritten[entry.id] = None
+        self._catch_up(self._open())
 
     def leave(self, entry: Entry, reason: str) -> None:
         """It could not be undone; it is tried again when the agent starts, and by the next run."""
-        with suppress(sqlite3.Error), self._open() as db:
-            db.execute("UPDATE change SET residue = ? WHERE id = ?", (reason, entry.id))
+        self._unwritten[entry.id] = reason
+        self._catch_up(self._open())
+
+    def _catch_up(self, db: sqlite3.Connection) -> None:
+        """Write down what there was no room for, as far as there is now."""
+        with suppress(sqlite3.Error):
+            for number, residue in list(self._unwritten.items()):
+                if residue is None:
+                    db.execute("DELETE FROM change WHERE id = ?", (number,))
+                else:
+                    db.execute("UPDATE change SET residue = ? WHERE id = ?", (residue, number))
+                del self._unwritten[number]
+
+    def _fault(self, what: str, error: Exception) -> TaskFault:
+        return TaskFault("disk_full", f"the undo journal in {self.directory} cannot be {what}: {error}")
+
+    @property
+    def is_written(self) -> bool:
+        """Whether all that was settled or left is written down."""
+        if self._unwritten and self._db is not None:
+            self._catch_up(self._db)
+        return not self._unwritten
 
     def close(self) -> None:
         """Close it; with nothing outstanding the directory goes as well."""
         if self._db is None:
             return
+        self._catch_up(self._db)
         empty = self._db.execute("SELECT count(*) FROM change").fetchone()[0] == 0
         self._db.close()
         self._db = None
@@ -171,18 +199,34 @@ class UndoJournal:
         os.close(self._lock)
 
     def _open(self) -> sqlite3.Connection:
+        """TaskFault `refused` when another agent has it, `disk_full` when it cannot be used."""
         if self._db is None:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(self.directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            try:
+                self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._lock = os.open(self.directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise self._fault("used", error) from error
             self._hold()
-            os.close(os.open(self.directory / FILE, os.O_CREAT | os.O_RDWR, 0o600))
-            # Handlers come from threads, one after the other: the agent sees to that.
-            self._db = sqlite3.connect(self.directory / FILE, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute("PRAGMA secure_delete = ON")
-            self._db.executescript(_SCHEMA)
+            try:
+                self._db = self._connected()
+            except (OSError, sqlite3.Error) as error:
+                os.close(self._lock)
+                raise self._fault("used", error) from error
         return self._db
+
+    def _connected(self) -> sqlite3.Connection:
+        os.close(os.open(self.directory / FILE, os.O_CREAT | os.O_RDWR, 0o600))
+        # Handlers come from threads, one after the other: the agent sees to that.
+        db = sqlite3.connect(self.directory / FILE, isolation_level=None, check_same_thread=False)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA secure_delete = ON")
+            db.executescript(_SCHEMA)
+        except sqlite3.Error:
+            db.close()
+            raise
+        return db
 
     def _hold(self) -> None:
         try:

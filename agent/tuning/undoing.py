@@ -140,6 +140,8 @@ def _words(unit: UnitFact) -> set[str]:
 def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR0911 - one per way it can go
     """(outcome, what to tell) of undoing a change."""
     try:
+        if isinstance(entry.change, (WriteFile, RemoveFile)):
+            host.files.sweep(entry.change.path)
         found = compare(host, entry)
         if found == "before":
             return "reverted", ""

@@ -292,7 +292,7 @@ def test_an_agent_takes_the_policy_it_is_given(tmp_path: Path, monkeypatch: pyte
     permanent = Options(listen="127.0.0.1:0", pki=tmp_path, state_dir=tmp_path)
     assert read_policy(permanent).allows_sysctl("vm.swappiness")
     local = Options(listen="127.0.0.1:0", pki=tmp_path, state_dir=tmp_path, local=True)
-    assert read_policy(local) is NOTHING
+    assert read_policy(local) == Policy(own=True), "changes nothing; and whose files it may use is who has started it"
 
 
 def test_a_file_may_be_listed_by_itself_where_its_folder_is_too_wide() -> None:

@@ -61,7 +61,7 @@ def test_systemd_reads_it(name: str, tmp_path: Path) -> None:
     path = tmp_path / "proveout-agent.service"
     path.write_text(unit("/bin/true", ("agent",), pki=PKI, state_dir=STATE, policy=POLICIES[name]))
     done = subprocess.run(
-        [analyse, "verify", "--man=no", str(path)], capture_output=True, text=True, timeout=60, check=False
+        [analyse, "verify", "--man=no", str(path)], capture_output=True, text=True, timeout=180, check=False
     )
     about_it = [line for line in (done.stdout + done.stderr).splitlines() if "proveout-agent" in line]
     assert about_it == []

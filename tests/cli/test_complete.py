@@ -105,6 +105,6 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
     env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
     done = subprocess.run(
-        [bash, "--norc", "-c", script], capture_output=True, text=True, env=env, timeout=60, check=True
+        [bash, "--norc", "-c", script], capture_output=True, text=True, env=env, timeout=180, check=True
     )
     assert done.stdout.split() == ["plans/prepaid.yaml"]

@@ -258,7 +258,7 @@ async def ask(
     where = place.socket.getsockname()
     opening = asyncio.open_unix_connection(where) if isinstance(where, str) else asyncio.open_connection(*where[:2])
     reader, writer = await opening
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         writer.write(request)
         answer = await reader.read()
     writer.close()
@@ -320,12 +320,12 @@ async def test_more_than_a_few_at_once_are_not_heard(monkeypatch: pytest.MonkeyP
         assert place is not None
         async with server.serving(place):
             waiting = [await asyncio.open_connection(*place.socket.getsockname()) for _ in range(2)]
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while await heard(place):  # until both have been accepted
                     pass
             for _, writer in waiting:
                 writer.close()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not (await heard(place)):  # until they are known to be gone
                     pass
 

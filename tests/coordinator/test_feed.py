@@ -24,7 +24,7 @@ from proveout.proto.events import (
 )
 
 POLL_S = 0.02
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 def progress(done: float) -> StageProgress:

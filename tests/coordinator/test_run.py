@@ -204,7 +204,7 @@ def test_killed_then_interrupted_then_resumed_to_the_end(start: Callable[..., Ru
 
 def refused(run: Run) -> str:
     argv = [COMMAND, "resume", "latest", "--runs-dir", str(run.runs)]
-    ended = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=180)
     assert ended.returncode == 2
     return ended.stderr
 
@@ -295,11 +295,15 @@ def test_agents_that_run_already_want_certificates(tmp_path: Path) -> None:
     (tmp_path / "remote.yaml").write_text(REMOTE.replace("PORT", "7443").replace("DSN", "host=h"))
     environment = {name: value for name, value in os.environ.items() if name != "PROVEOUT_PKI"}
     argv = [COMMAND, "run", "remote.yaml", "--headless"]
-    ended = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
     assert ended.returncode == 2
     assert "--pki DIR" in ended.stderr
     argv += ["--pki", str(tmp_path)]
-    ended = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
     assert ended.returncode == 4
     assert "Traceback" not in ended.stderr
     assert not (tmp_path / "runs").exists()

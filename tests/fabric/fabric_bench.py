@@ -18,7 +18,7 @@ from proveout.proto.messages import AgentMessage, Hello, TaskAccepted, TaskDone,
 from proveout.proto.tasks import Endpoint, RunSql, Task
 
 FAKE_AGENT = (sys.executable, str(Path(__file__).with_name("fake_agent.py")))
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 ENDPOINT = Endpoint(system="s", engine="sqlite", dsn="file")
 
 
@@ -151,7 +151,7 @@ class Proxy:
         self._port = int(port)
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
-        self._jobs: set[asyncio.Task[None]] = set()
+        self._jobs: set[asyncio.Task[object]] = set()
         self._flow = asyncio.Event()
         self._flow.set()
         self.deaf = False
@@ -176,18 +176,30 @@ class Proxy:
         if self._server is not None:
             self._server.close()
         self.cut()
-        for job in self._jobs:
+        for job in list(self._jobs):
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, closed on both sides when either ends, or when there is no agent behind it any more."""
         self.connections += 1
-        there, back = await asyncio.open_connection(self._host, self._port)
-        self._writers |= {writer, back}
-        for job in (self._pump(reader, back, False), self._pump(there, writer, True)):
-            running = asyncio.create_task(job)
-            self._jobs.add(running)
-            running.add_done_callback(self._jobs.discard)
+        job = asyncio.current_task()
+        assert job is not None
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+        mine = {writer}
+        self._writers.add(writer)
+        try:
+            there, back = await asyncio.open_connection(self._host, self._port)
+            mine.add(back)
+            self._writers.add(back)
+            await asyncio.gather(self._pump(reader, back, False), self._pump(there, writer, True))
+        except (OSError, asyncio.CancelledError):
+            pass  # the agent is gone, or the test is over
+        finally:
+            self._writers -= mine
+            for end in mine:
+                end.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, from_agent: bool) -> None:
         with contextlib.suppress(OSError):

@@ -150,7 +150,7 @@ class Target:
         with (folder / "log").open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, env={**os.environ, "GRPC_VERBOSITY": "NONE"})
         self.log = folder / "log"
-        until_s = time.monotonic() + 30
+        until_s = time.monotonic() + 90
         while "listens at" not in self.log.read_text():
             assert time.monotonic() < until_s and self.process.poll() is None, self.log.read_text()
             time.sleep(0.02)

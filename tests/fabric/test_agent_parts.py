@@ -101,7 +101,7 @@ async def test_a_nudge_wakes_the_reader() -> None:
     taking = asyncio.create_task(outbox.take())
     await asyncio.sleep(0)
     outbox.nudge()
-    assert await asyncio.wait_for(taking, 10) is None
+    assert await asyncio.wait_for(taking, 60) is None
 
 
 # ---- journal ---------------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ async def call(address: str, method: str, ca: bytes, credentials: Credentials | 
         stream: Any = channel.stream_stream(method, pb.CoordinatorEnvelope.SerializeToString, bytes)
         running = stream()
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await running.write(codec.coordinator_envelope(HELLO))
                 await running.done_writing()
                 while await running.read() is not grpc.aio.EOF:

@@ -122,6 +122,21 @@ def test_the_highest_number_outlives_the_agent_and_the_runs_end(tmp_path: Path) 
     again.close()
 
 
+def test_numbers_begin_anew_with_a_newer_coordinator_whose_clock_was_set_back(tmp_path: Path) -> None:
+    """A signature counts for one epoch only, so no number of an older one can be sent again."""
+    journal = AgentJournal(tmp_path / "journal.sqlite")
+    journal.note_epoch("run", 1)
+    journal.accept("run", 1, "a", "digest", 9)
+    journal.note_epoch("run", 1)
+    assert journal.highest_sequence("run") == 9
+    journal.note_epoch("run", 2)
+    assert journal.highest_sequence("run") == 0
+    journal.accept("run", 2, "a", "digest", 5)
+    journal.note_epoch("run", 1)
+    assert journal.highest_sequence("run") == 5
+    journal.close()
+
+
 # ---- a real agent ----------------------------------------------------------------------------------------------------
 
 
@@ -144,7 +159,7 @@ class Raw:
     async def say(self, message: Hello | Task) -> AgentMessage:
         """The first answer that is about it."""
         await self._call.write(codec.coordinator_envelope(message))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 answer = codec.agent_message(await self._call.read())
                 if isinstance(answer, (Welcome, Refused, TaskDone, TaskFailed)):

@@ -39,7 +39,7 @@ async def status(channel: grpc.aio.Channel, *envelopes: pb.CoordinatorEnvelope) 
     async with channel:
         call: Any = AgentStub(channel).Session()
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # its code says it
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 for envelope in envelopes:
                     await call.write(envelope)
                 await call.done_writing()
@@ -201,7 +201,7 @@ async def test_bytes_of_strangers(served: str, data: bytes) -> None:
         with contextlib.suppress(OSError):  # hanging up on them is right
             writer.write(data)
             writer.write_eof()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 answer = await reader.read(100_000)
         assert not answer.startswith(b"HTTP")
         writer.close()

@@ -251,6 +251,7 @@ def test_the_largest_histograms_fit() -> None:
         client_cpu_s=1.0,
         start_skew_ns=-3,
         seconds_produced=4,
+        pause_longest_ns=7,
     )
     assert through_the_wire(TaskDone(key="k", result=result)).result == result
     second = LoadSecond(second=1, window="measure", start_ns=1, duration_s=1.0, transactions=load)

@@ -20,9 +20,21 @@ def judge(history: History, journal: Sequence[events.Stamped]) -> None:
     for text in history.loop.raised:
         world.wrong(text)
     _nothing_left(history)
+    for host in history.hosts.values():
+        if not host.full and (unnamed := host.unnamed()):
+            world.wrong(f"{host.name}, a minute after the end: {unnamed}")
     _nothing_forgotten(history, journal)
     if history.ends and not any(f.kind == "fill" and not f.host for f in history.faults):
         _complete(history, journal)
+
+
+def set_back(history: History) -> None:
+    """Every agent was started once more, with room on its disk and programs that work: nothing is left, and nothing outstanding."""
+    for host in history.hosts.values():
+        for subject, (now, wanted) in host.machine.strange().items():
+            history.world.wrong(f"{host.name}, after another start: {subject} is {now}, not {wanted}")
+        if (host.folder / "tuning").exists():
+            history.world.wrong(f"{host.name}, after another start: the undo journal is still there")
 
 
 def _nothing_left(history: History) -> None:

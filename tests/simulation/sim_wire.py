@@ -33,6 +33,7 @@ ROOM = 64
 
 AUTHORITY = Authority.create()
 """TLS is not simulated; who signs tasks is real."""
+COORDINATOR = AUTHORITY.issue_coordinator()
 
 
 def outside() -> contextvars.Context:

@@ -17,6 +17,7 @@ from typing import Any
 from sim_clock import SimLoop, SimTime
 
 from proveout.agent.tasks import Handler, Resource, TaskContext
+from proveout.agent.tuning.handlers import apply_tuning, revert_tuning, verify_tuning
 from proveout.proto import results, tasks
 
 SECOND_NS = 1_000_000_000
@@ -114,6 +115,17 @@ def table(world: World) -> dict[type, Handler]:
 
         return handle
 
+    def tuning(kind: str, real: Handler) -> Handler:
+        async def handle(context: TaskContext, spec: Any) -> Any:
+            async with world.doing(context, kind):
+                done = await real(context, spec)
+                world.note(
+                    f"{context.host} {kind}: {', '.join(f'{state.name} {state.outcome}' for state in done.states)}"
+                )
+                return done
+
+        return handle
+
     def started(context: TaskContext, spec: tasks.StartSystem) -> results.SystemStarted:
         name = spec.system.name
         context.resources[f"system:{name}"] = Server(world, name, context.host)
@@ -135,6 +147,9 @@ def table(world: World) -> dict[type, Handler]:
         tasks.ReadFacts: plain("facts", 0.1, lambda _c, _s: results.FactsRead()),
         tasks.Checkpoint: plain("checkpoint", 0.5, lambda _c, _s: results.Done()),
         tasks.RunSql: plain("sql", 1.0, lambda _c, s: results.SqlDone(counts=tuple(0 for _ in s.statements))),
+        tasks.ApplyTuning: tuning("apply", apply_tuning),
+        tasks.VerifyTuning: tuning("look", verify_tuning),
+        tasks.RevertTuning: tuning("revert", revert_tuning),
         tasks.RunLoad: _load(world),
         tasks.RunCapture: _capture(world),
     }

@@ -177,7 +177,7 @@ def test_the_root_is_the_topmost_proveout() -> None:
         parent.stdin.close()
 
 
-async def until(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass in time"

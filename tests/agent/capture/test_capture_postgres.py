@@ -39,7 +39,7 @@ def values(samples: list[CaptureSample], metric: str, label: str = "") -> list[t
     ]
 
 
-async def until(condition: Any, limit_s: float = 20.0) -> None:
+async def until(condition: Any, limit_s: float = 60.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass in time"

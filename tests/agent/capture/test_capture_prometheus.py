@@ -47,7 +47,7 @@ broken{x="1"} NaN
 broken{x="2"} +Inf
 with_exemplar_total{a="# {"} 5 # {trace_id="x"} 0.1 1700000000.0
 """
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def scrape(metric: str, **more: Any) -> Scrape:

@@ -233,7 +233,7 @@ def test_the_label_reaches_the_server(session: OracleSession, tns_database: str)
     assert isinstance(session, Labelled)
     session.label("0123-run", "baseline/4/1/1")
     run(session, READ, 1)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     with psycopg.connect(tns_database) as connection:
         told: set[str] = set()
         while not any("baseline" in name for name in told):

@@ -67,7 +67,7 @@ def connect(request: pytest.FixtureRequest, database: str) -> Iterator[Connect]:
 
 def finish(session: PolledSession) -> None:
     """Wait for the answer."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     poll = select.poll()
     poll.register(session.fileno(), select.POLLIN)
     while not session.receive():
@@ -246,7 +246,7 @@ def test_cancelling_from_another_thread(connect: Connect, database: str) -> None
     session = connect()
     session.send(session.prepare(statement("SELECT pg_sleep(60)", columns=(str,))), ())
     with psycopg.connect(database, autocommit=True) as other:  # a cancel that comes before the statement has no effect
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not other.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'").fetchall():
             assert time.monotonic() < deadline
     threading.Thread(target=session.cancel).start()

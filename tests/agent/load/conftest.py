@@ -12,6 +12,7 @@ import pytest
 
 from proveout.agent.drivers.postgres import PURE_PYTHON
 from proveout.agent.load.populate import populate
+from proveout.agent.policy import Policy
 from proveout.agent.tasks import Resource
 from proveout.dsl.plan import Windows, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
@@ -26,6 +27,7 @@ class LoadContext:
 
     key = "run/ladder/2/1/1/load/client1"
     host = "client1"
+    policy = Policy(own=True)
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir
@@ -35,6 +37,7 @@ class LoadContext:
         self.go = asyncio.Event()
         self.go.set()
         self.first_second = asyncio.Event()
+        self.t0_ns = 0
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
 
@@ -50,7 +53,8 @@ class LoadContext:
 
     async def started(self) -> int:
         await self.go.wait()
-        return time.monotonic_ns() + 50_000_000
+        self.t0_ns = time.monotonic_ns() + 50_000_000
+        return self.t0_ns
 
     async def finished(self) -> None:
         raise AssertionError("a load is not finished")

@@ -18,6 +18,7 @@ from typing import Any
 
 from proveout.agent.load.ray_task import form_pool
 from proveout.agent.load.task import run_load
+from proveout.agent.policy import Policy
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import Windows, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
@@ -31,6 +32,7 @@ def say(**what: Any) -> None:
 
 class Context:
     key, host = "run/ladder/2/1/1/load/client1", "client1"
+    policy = Policy(own=True)
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir

@@ -116,7 +116,7 @@ async def test_every_node_starts_on_its_own_clock_and_the_bound_counts_as_skew()
     running = asyncio.create_task(run.run())
     t0_ns = 50 * 10**9
     run.start_at(t0_ns)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         result = await running
     assert [dict(member.calls)["start"] for member in fleet.crewed] == [t0_ns + 10**9, t0_ns - 2 * 10**9]
     armed = [

@@ -30,7 +30,7 @@ async def cluster() -> AsyncIterator[tuple[Process, str]]:
     process = await asyncio.create_subprocess_exec(sys.executable, script, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
     assert process.stdin is not None and process.stdout is not None
     try:
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(150):
             while line := await process.stdout.readline():
                 word, _, address = line.decode().strip().partition(" ")
                 if word == "address":
@@ -67,13 +67,13 @@ async def test_a_guarded_cluster_takes_a_load_and_the_loss_of_a_node_voids_it(
         assert result.ended_in_window == 100
         assert NODE not in context.resources  # nothing was formed here
 
-        asked = replace(spec(hlr_database, windows=(0.3, 60.0, 0.0), workers=2), pool=pool)
+        asked = replace(spec(hlr_database, windows=(0.3, 90.0, 0.0), workers=2), pool=pool)
         context.first_second.clear()
         running = asyncio.create_task(run_load(context, asked))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             await context.first_second.wait()
         process.stdin.write(b"kill\n")
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(50):
             with pytest.raises(TaskFault, match=r"died|silent") as raised:
                 await running
         assert raised.value.code == "fault"

@@ -1,4 +1,8 @@
-"""Loads on Ray: a cluster formed for the run, the same results as on the local pool, losses, and nothing left behind."""
+"""Loads on Ray: a cluster formed for the run, the same results as on the local pool, losses, and nothing left behind.
+
+A cluster takes seconds of a processor to start: what one test leaves running the next one takes over, as the next load of a run
+does, and those tests stand together. Each of them runs alone, too.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,18 @@ import asyncio
 import contextlib
 import os
 import re
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Protocol
 
 import psutil
 import pytest
+import pytest_asyncio
 
+from proveout.agent.load import ray_node
 from proveout.agent.load.ray_node import RayNode
 from proveout.agent.load.ray_security import is_open
 from proveout.agent.load.ray_task import DRIVER, NODE
@@ -23,7 +31,7 @@ from proveout.proto.results import LoadResult
 from proveout.proto.tasks import LoadPool, RunLoad
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 RAY = LoadPool(kind="ray")
 RAYS = re.compile(r"raylet|gcs_server|ray::|ray_node|ray_driver")
@@ -33,10 +41,6 @@ class Context(Protocol):
     resources: dict[str, Resource]
     first_second: asyncio.Event
     work_dir: Path
-
-
-def sessions() -> set[Path]:
-    return set(Path("/tmp").glob("pvray-*"))
 
 
 def descendants() -> list[tuple[psutil.Process, str]]:
@@ -66,28 +70,49 @@ def actors() -> list[psutil.Process]:
     return [process for process, words in descendants() if "LoadActor" in words]
 
 
-@pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    """Whatever a test does: neither processes nor directories of its clusters are there after it."""
-    before = sessions()
-    yield
-    assert sessions() <= before
+@pytest.fixture(scope="module")
+def directories() -> Iterator[list[Path]]:
+    """Those of the clusters that this module forms: others on this machine have theirs beside them. None is left at its end."""
+    made: list[Path] = []
+
+    def mkdtemp(*, prefix: str, dir: str) -> str:
+        made.append(Path(tempfile.mkdtemp(prefix=prefix, dir=dir)))
+        return str(made[-1])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_node, "tempfile", SimpleNamespace(mkdtemp=mkdtemp))
+        yield made
+    nothing_left(made)
+
+
+def nothing_left(directories: list[Path]) -> None:
+    """Neither processes nor directories of the clusters are there any more."""
+    assert directories
+    assert not [path for path in directories if path.exists()]
     assert not [words for _, words in descendants() if RAYS.search(words)]
 
 
-@pytest.fixture
-async def on_ray(context: Context) -> AsyncIterator[Context]:
-    """The load context, with its resources closed before `nothing_left` looks."""
-    yield context
-    for resource in reversed(list(context.resources.values())):
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def left(directories: list[Path]) -> AsyncIterator[dict[str, Resource]]:
+    """What tests have left running: closed before `directories` looks."""
+    resources: dict[str, Resource] = {}
+    yield resources
+    for resource in reversed(list(resources.values())):
         await resource.close(keep_data=False)
-    context.resources.clear()
+
+
+@pytest.fixture
+def on_ray(context: Context, left: dict[str, Resource]) -> Iterator[Context]:
+    """The load context, with the resources of the test before it."""
+    context.resources = left
+    yield context
+    context.resources = {}
 
 
 async def under_way(context: Context, running: asyncio.Task[LoadResult]) -> None:
     """Wait until the load has told a second; raise its failure when it has none to tell."""
     first = asyncio.create_task(context.first_second.wait())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         await asyncio.wait((first, running), return_when=asyncio.FIRST_COMPLETED)
     if not first.done():
         first.cancel()
@@ -124,37 +149,52 @@ async def test_an_open_load_is_the_same_on_ray_as_on_processes(
     assert oct(node.directory.stat().st_mode & 0o777) == "0o700"
 
 
-async def test_an_actor_that_is_killed_voids_the_load_and_the_next_one_runs(
-    on_ray: Context, hlr_database: str, spec: object
+async def test_more_workers_than_the_cluster_has_cpus_is_refused_before_it_runs(
+    on_ray: Context, hlr_database: str, spec: object, directories: list[Path]
 ) -> None:
-    asked: RunLoad = spec(hlr_database, windows=(0.3, 30.0, 0.0))  # type: ignore[operator]
+    asked: RunLoad = spec(hlr_database, terminals=64)  # type: ignore[operator]
+    await run_load(on_ray, replace(asked, pool=RAY, workers=1))  # type: ignore[arg-type]
+    with pytest.raises(TaskFault, match="wants 64 Ray workers") as raised:
+        await run_load(on_ray, replace(asked, pool=RAY, workers=64))  # type: ignore[arg-type]
+    assert raised.value.code == "refused"
+    nothing_left(directories)
+
+
+async def test_an_actor_that_is_killed_voids_the_load_and_the_next_one_runs(
+    on_ray: Context, hlr_database: str, spec: object, directories: list[Path]
+) -> None:
+    asked: RunLoad = spec(hlr_database, windows=(0.3, 90.0, 0.0))  # type: ignore[operator]
     running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
     await under_way(on_ray, running)
     found = actors()
     assert len(found) == 2
     found[0].kill()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         with pytest.raises(TaskFault, match="died") as raised:
             await running
     assert raised.value.code == "fault"
     assert DRIVER not in on_ray.resources and NODE not in on_ray.resources
+    nothing_left(directories)
     again = await run_load(on_ray, replace(spec(hlr_database), pool=RAY))  # type: ignore[arg-type, operator]
     assert again.ended_in_window > 0
 
 
 async def test_an_actor_that_is_silent_is_lost_within_the_lease(
-    on_ray: Context, hlr_database: str, spec: object
+    on_ray: Context, hlr_database: str, spec: object, directories: list[Path]
 ) -> None:
-    asked: RunLoad = spec(hlr_database, windows=(0.3, 60.0, 0.0))  # type: ignore[operator]
+    asked: RunLoad = spec(hlr_database, windows=(0.3, 90.0, 0.0))  # type: ignore[operator]
     running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
     await under_way(on_ray, running)
     actors()[0].suspend()
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(50):  # the load itself would end after that
         with pytest.raises(TaskFault, match="was silent for 10 s"):
             await running
+    nothing_left(directories)
 
 
-async def test_a_cancelled_load_leaves_nothing(on_ray: Context, hlr_database: str, spec: object) -> None:
+async def test_a_cancelled_load_leaves_nothing(
+    on_ray: Context, hlr_database: str, spec: object, directories: list[Path]
+) -> None:
     asked: RunLoad = spec(hlr_database, windows=(0.3, 30.0, 0.0))  # type: ignore[operator]
     running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
     await under_way(on_ray, running)
@@ -162,16 +202,7 @@ async def test_a_cancelled_load_leaves_nothing(on_ray: Context, hlr_database: st
     with pytest.raises(asyncio.CancelledError):
         await running
     assert on_ray.resources.keys().isdisjoint({DRIVER, NODE})
-
-
-async def test_more_workers_than_the_cluster_has_cpus_is_refused_before_it_runs(
-    on_ray: Context, hlr_database: str, spec: object
-) -> None:
-    asked: RunLoad = spec(hlr_database, terminals=64)  # type: ignore[operator]
-    await run_load(on_ray, replace(asked, pool=RAY, workers=1))  # type: ignore[arg-type]
-    with pytest.raises(TaskFault, match="wants 64 Ray workers") as raised:
-        await run_load(on_ray, replace(asked, pool=RAY, workers=64))  # type: ignore[arg-type]
-    assert raised.value.code == "refused"
+    nothing_left(directories)
 
 
 async def test_no_cluster_at_the_address_is_unreachable(on_ray: Context, hlr_database: str, spec: object) -> None:

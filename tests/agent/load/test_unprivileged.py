@@ -1,4 +1,4 @@
-"""What a worker of a root agent is left with, as the kernel tells it."""
+"""What a worker of a root agent is left with, as the kernel tells it: nothing, and whose files it uses."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ import pytest
 from proveout.agent import unprivileged
 from proveout.agent.load.pool import Pool, WorkerProcess
 from proveout.agent.load.populate_crew import Worker
+from proveout.agent.policy import NOTHING, Policy
+from proveout.proto.tasks import Endpoint
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to give up")
 
@@ -28,8 +32,7 @@ def check(pid: int) -> None:
     assert account is not None
     assert found["Uid"] == found["Gid"] == [str(account.uid)] * 4
     assert found["Groups"] == [str(account.group)]
-    kept = f"{1 << unprivileged.CAP_DAC_READ_SEARCH if account.reads_all else 0:016x}"
-    assert [found[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")] == [[kept]] * 4
+    assert [found[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")] == [["0" * 16]] * 4
     assert found["NoNewPrivs"] == ["1"]
 
 
@@ -41,24 +44,53 @@ async def test_workers_of_a_root_agent_are_nobody() -> None:
     assert b"HOME=/nonexistent" in environment
     await worker.end()
     loader = await Worker.start("postgres", lambda _: None)
-    async with asyncio.timeout(30):
-        while status(loader.pid)["Uid"][0] == "0":  # noqa: ASYNC110 -- it is starting, and says nothing when it has
+    async with asyncio.timeout(90):  # the kernel is asked for no new privileges before the last capability goes
+        while status(loader.pid)["NoNewPrivs"] == ["0"] or status(loader.pid)["CapEff"] != ["0" * 16]:  # noqa: ASYNC110 -- it is starting, and says nothing when it has
             await asyncio.sleep(0.01)
     check(loader.pid)
     await loader.end()
 
 
+@pytest.fixture
+def files() -> Iterator[Path]:
+    """A folder that everybody gets into, which pytest's own are not."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @as_root
-async def test_a_worker_for_files_of_the_agent_keeps_its_user_and_is_not_lent_for_others() -> None:
+def test_a_file_is_used_as_its_owner_where_the_policy_lets_us(files: Path) -> None:
+    """Root's own only then as root; what the policy does not list, and what the agent has made, as nobody in particular."""
+    file, nobody = files / "data.sqlite", unprivileged.argument("postgres")
+    listed, local = Policy(source="/etc/lab/policy.yaml", paths=(str(files),)), Policy(own=True)
+    assert unprivileged.argument("sqlite") == unprivileged.argument("sqlite", str(file), NOTHING) == nobody
+    assert unprivileged.argument("sqlite", str(file), listed) == "-", "it will be made in a folder of root's"
+    file.touch()
+    os.chown(file, 61234, 61235)
+    for policy in (listed, local):
+        assert unprivileged.argument("sqlite", str(file), policy).split(",")[:3] == ["61234", "61235", "61235"]
+    elsewhere = Policy(source="/etc/lab/policy.yaml", paths=("/etc/udev/rules.d",))
+    assert unprivileged.argument("sqlite", str(file), elsewhere) == nobody
+    (files / "link").symlink_to(file)
+    assert unprivileged.argument("sqlite", str(files / "link"), listed).startswith("61234,")
+    made = Endpoint(system="s", engine="sqlite", dsn=str(file), provisioned=True)
+    assert unprivileged.argument_for(made, local) == nobody
+    assert unprivileged.argument("postgres", "host=db", local) == nobody
+
+
+@as_root
+async def test_a_worker_with_other_privileges_is_not_lent() -> None:
     pool = Pool()
-    (file,) = await pool.acquire(1, "sqlite")
-    assert status(file.pid)["Uid"] == ["0"] * 4
-    pool.release([file])
+    (owner,) = await pool.acquire(1, "sqlite", "61234,61235,61235,1")
+    assert status(owner.pid)["Uid"] == ["61234"] * 4
+    assert status(owner.pid)["Gid"] == ["61235"] * 4
+    pool.release([owner])
     (other,) = await pool.acquire(1, "postgres")
-    assert other is not file
+    assert other is not owner
     check(other.pid)
-    (again,) = await pool.acquire(1, "sqlite")
-    assert again is file
+    (again,) = await pool.acquire(1, "sqlite", "61234,61235,61235,1")
+    assert again is owner
     await pool.close(keep_data=False)
 
 
@@ -79,7 +111,7 @@ for attempt in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.kill({os.
     sys.exit("this was allowed")
 print(subprocess.run(["/bin/cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     account = unprivileged.account()
     assert account is not None
@@ -90,7 +122,7 @@ print(subprocess.run(["/bin/cat", "/proc/self/status"], capture_output=True, tex
 def test_who_is_not_root_gives_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unprivileged, "account", lambda: None)
     assert unprivileged.argument("postgres") == "-"
-    assert unprivileged.environment("postgres", {"HOME": "/home/me"}) == {"HOME": "/home/me"}
+    assert unprivileged.environment("-", {"HOME": "/home/me"}) == {"HOME": "/home/me"}
     unprivileged.drop("-")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from proveout.agent.policy import Policy
 from proveout.agent.tasks import Resource
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
@@ -19,6 +20,7 @@ class Context:
 
     key = "run/load/-/-/1/populate/db1"
     host = "db1"
+    policy = Policy(own=True)
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir

@@ -20,7 +20,7 @@ from proveout.dsl.mysql_settings import CODE, OWN, objection
 from proveout.dsl.plan import System
 from proveout.proto.tasks import Checkpoint, Endpoint, InspectSystem, RunSql, SnapshotSystem, StartSystem, StopSystem
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def system(*settings: tuple[str, str]) -> System:

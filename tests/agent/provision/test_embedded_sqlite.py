@@ -8,10 +8,17 @@ from typing import Any
 import apsw
 import pytest
 
+from proveout.agent import unprivileged
 from proveout.agent.provision import handlers
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
 from proveout.proto.tasks import Checkpoint, Endpoint, InspectSystem, RunSql, SnapshotSystem, StartSystem, StopSystem
+
+
+@pytest.fixture(autouse=True)
+def _made_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an agent without privileges, and in the aide of one that has some: the file is made by this very process."""
+    monkeypatch.setattr(unprivileged, "account", lambda: None)
 
 
 def system(*settings: tuple[str, str]) -> System:

@@ -24,7 +24,7 @@ from proveout.agent.provision.guarded import Guarded
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 SYSTEM = System(name="db", engine="postgres", host="h", provision="embedded")
 
 AGENT = """
@@ -247,7 +247,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next() -> None:
     try:
         with pytest.raises(TaskFault) as caught:
             guarded.ask(
-                "run", timeout_s=0.05, limit_s=5.0, argv=["/bin/sleep", "0.3"], environment={}, identity="agent"
+                "run", timeout_s=0.05, limit_s=60.0, argv=["/bin/sleep", "0.3"], environment={}, identity="agent"
             )
         assert caught.value.code == "timeout"
         assert guarded.ask("reach", path="/") == {"id": 2, "reachable": True}
@@ -261,7 +261,7 @@ def test_a_program_that_does_not_end_is_killed_and_one_that_fails_is_quoted() ->
         with pytest.raises(TaskFault, match="did not end"):
             guarded.run(["/bin/sleep", "60"], {}, limit_s=0.1, identity="agent")
         with pytest.raises(TaskFault, match=r"exit code 1.*cannot stat"):
-            guarded.run(["/bin/cp", "/no/such/file", "/no/where"], {"LC_ALL": "C"}, limit_s=5.0, identity="agent")
+            guarded.run(["/bin/cp", "/no/such/file", "/no/where"], {"LC_ALL": "C"}, limit_s=60.0, identity="agent")
         with pytest.raises(TaskFault, match="unknown request dance"):
             guarded.ask("dance")
     finally:

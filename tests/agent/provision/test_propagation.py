@@ -94,7 +94,7 @@ async def linked(task_context: Any, pair: tuple[Endpoint, Endpoint]) -> AsyncIte
     yield pair
 
 
-async def until(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass in time"

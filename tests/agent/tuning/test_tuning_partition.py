@@ -25,7 +25,7 @@ PROGRAMS = ("/usr/sbin/parted", "/usr/sbin/partprobe", "/usr/sbin/wipefs", "/usr
 
 
 def _ran(*argv: str) -> str:
-    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=180).stdout.strip()
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def partitions(disk: str) -> Tuning:
 def table(disk: str) -> list[str]:
     said = subprocess.run(
         ["/usr/sbin/parted", "--script", "--machine", disk, "unit", "MiB", "print"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     return [line for line in said.stdout.splitlines() if line[:1].isdigit()]
 
@@ -83,7 +83,7 @@ def test_made_at_whole_mib_found_as_they_are_and_taken_away(disk: str, journal: 
     assert table(disk) == ["1:1.00MiB:17.0MiB:16.0MiB::redo:;", "2:17.0MiB:63.0MiB:46.0MiB::data:;"]
     assert [state.outcome for state in transaction.apply((one,))] == ["unchanged"]
     assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
-    assert subprocess.run(["/usr/sbin/blkid", "--probe", disk], timeout=60, check=False).returncode == 2  # empty again
+    assert subprocess.run(["/usr/sbin/blkid", "--probe", disk], timeout=180, check=False).returncode == 2  # empty again
     assert table(disk) == []
 
 

@@ -34,7 +34,7 @@ from proveout.agent.provision import embedded_mysql, embedded_postgres
 from proveout.dsl.plan import System
 from proveout.dsl.workloads.base import Statement
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 TNS_SERVER = Path(__file__).parents[3] / "wire" / "tns_server.py"
 
 

@@ -18,6 +18,7 @@ from proveout.agent.drivers.table import driver
 from proveout.agent.load.populate import populate
 from proveout.agent.load.task import run_load
 from proveout.agent.load.transaction import COMMIT, ROLLBACK
+from proveout.agent.policy import Policy
 from proveout.agent.tasks import Resource
 from proveout.dsl.plan import Windows, Workload
 from proveout.dsl.workloads.conformance import Seen, conform
@@ -294,6 +295,7 @@ class Context:
 
     key = "run/ladder/1/1/1/load/client1"
     host = "client1"
+    policy = Policy(own=True)
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir

@@ -1,0 +1,105 @@
+"""What a kill in mid-write, a full disk and a hand that is quicker leave behind: nothing, and nothing of theirs is overwritten."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tuning_bench import host_in, picture, put, tuning
+
+from proveout.agent.tuning import undoing
+from proveout.agent.tuning.transaction import Transaction
+from proveout.agent.tuning.undo import UndoJournal
+
+FILE = tuning("file", path="/etc/app/a.conf", content="new\n")
+KEPT = tuning("file", "kept", keep=True, path="/etc/app/a.conf", content="new\n")
+SYSCTL = tuning("sysctl", settings={"vm.swappiness": "10"})
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    put(root, "/etc/app/a.conf", "old\n")
+    put(root, "/proc/sys/vm/swappiness", "60\n")
+    return root
+
+
+def test_the_new_file_of_an_agent_that_was_killed_is_removed(root: Path, journal: UndoJournal) -> None:
+    put(root, "/etc/app/.a.conf.mine", "somebody else's")
+    put(root, "/etc/app/.a.conf.proveout-old", "somebody else's too")
+    before = picture(root)
+    host = host_in(root)
+    Transaction(host=host, journal=journal, run="r").apply([FILE])
+    put(root, "/etc/app/.a.conf.proveout-0123456789ab", "ne", mode=0o600)
+    assert [state.outcome for state in undoing.revert(host, journal)] == ["reverted"]
+    assert picture(root) == before
+
+
+def forbid(journal: UndoJournal, *, action: int | None) -> None:
+    """A disk without room, as far as SQLite sees it: statements of a kind fail."""
+
+    def judge(kind: int, *_: object) -> int:
+        return sqlite3.SQLITE_DENY if kind == action else sqlite3.SQLITE_OK
+
+    journal._open().set_authorizer(judge)
+
+
+def test_what_is_kept_stays_when_the_journal_cannot_say_so(root: Path, journal: UndoJournal) -> None:
+    host = host_in(root)
+    Transaction(host=host, journal=journal, run="r").apply([KEPT])
+    forbid(journal, action=sqlite3.SQLITE_DELETE)
+    assert [state.outcome for state in undoing.end(host, journal)] == ["kept"]
+    assert (root / "etc/app/a.conf").read_text() == "new\n"
+    assert journal.outstanding() == ()
+    assert not journal.is_written
+    forbid(journal, action=None)
+    assert journal.is_written
+
+
+def test_what_was_undone_on_a_full_disk_is_not_undone_again_over_what_a_later_run_keeps(
+    root: Path, journal: UndoJournal
+) -> None:
+    host = host_in(root)
+    Transaction(host=host, journal=journal, run="r1").apply([FILE])
+    forbid(journal, action=sqlite3.SQLITE_DELETE)
+    assert [state.outcome for state in undoing.end(host, journal)] == ["reverted"]
+    forbid(journal, action=None)
+    Transaction(host=host, journal=journal, run="r2").apply([KEPT])
+    assert [state.outcome for state in undoing.end(host, journal)] == ["kept"]
+    assert (root / "etc/app/a.conf").read_text() == "new\n"
+
+
+def test_why_something_is_left_is_remembered_until_there_is_room_to_write_it(root: Path, journal: UndoJournal) -> None:
+    host = host_in(root)
+    Transaction(host=host, journal=journal, run="r").apply([FILE])
+    (entry,) = journal.outstanding()
+    forbid(journal, action=sqlite3.SQLITE_UPDATE)
+    journal.leave(entry, "no space left")
+    assert [one.residue for one in journal.outstanding()] == ["no space left"]
+    forbid(journal, action=None)
+    assert journal.is_written
+    assert journal._open().execute("SELECT residue FROM change").fetchall() == [("no space left",)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "path", "text"),
+    [(FILE, "etc/app/a.conf", "by hand\n"), (SYSCTL, "proc/sys/vm/swappiness", "33\n")],
+    ids=["file", "sysctl"],
+)
+def test_who_changes_it_while_its_original_is_being_kept_is_not_overwritten(
+    wanted: object, path: str, text: str, root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intend = UndoJournal.intend
+
+    def slow(self: UndoJournal, *arguments: object) -> None:
+        intend(self, *arguments)  # type: ignore[arg-type]
+        (root / path).write_text(text)
+
+    monkeypatch.setattr(UndoJournal, "intend", slow)
+    failed, *undone = Transaction(host=host_in(root), journal=journal, run="r").apply([wanted])  # type: ignore[list-item]
+    assert failed.outcome == "failed"
+    assert f"/{path} was changed by another hand just now" in failed.lines[0]
+    assert (root / path).read_text() == text
+    assert [state.outcome for state in undone] == ["drifted"]
+    assert journal.outstanding() == ()

@@ -1,0 +1,163 @@
+"""A simulated host: the real agent in a process that can be killed, on a machine whose power can fail.
+
+Data flow: `SimHost.start` -> the real recovery of an agent that starts -> `daemon.Servicer` behind the host's link, with the handlers of
+`sim_world` and the real ones of tuning -> `sim_machine`. A host whose agent was killed is started again on the state that the last one left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sim_clock import Process
+from sim_machine import POLICY, Machine, SimTools, outstanding_in, view
+from sim_wire import AUTHORITY, ServerSide, outside
+from sim_world import table
+
+from proveout.agent import daemon
+from proveout.agent.admission import Admission, Place
+from proveout.agent.journal import AgentJournal
+from proveout.agent.trusting import Orders
+from proveout.agent.tuning.tuner import FILE, RESOURCE, Tuner
+from proveout.proto import messages
+from proveout.proto.audit import AuditLog
+from proveout.proto.orders import Addressee, Verifier
+
+if TYPE_CHECKING:
+    from sim_history import History
+
+
+class _Full(sqlite3.OperationalError):
+    def __init__(self) -> None:
+        super().__init__("database or disk is full")
+
+
+class _Disk:
+    """A database whose disk can be full: it reads, and does not write."""
+
+    def __init__(self, database: sqlite3.Connection, host: SimHost) -> None:
+        self._database, self._host = database, host
+
+    def execute(self, query: str, *arguments: Any) -> sqlite3.Cursor:
+        if self._host.full and query.lstrip().upper().startswith(("INSERT", "UPDATE", "DELETE")):
+            raise _Full
+        return self._database.execute(query, *arguments)
+
+    def close(self) -> None:
+        self._database.close()
+
+
+class SimHost:
+    """A host with an agent that is started again when it is killed."""
+
+    def __init__(self, history: History, name: str, folder: Path) -> None:
+        self.history, self.name, self.folder = history, name, folder
+        self.link = history.links[name]
+        self.offset_ns = round(history.chance.choice((0.5e9, -0.5e9, 0.0, 3.6e12)) * history.chance.random())
+        self.drift_ppm = history.chance.uniform(-80.0, 80.0)
+        self.wall_s = 0.0
+        self.process = Process(name, alive=False)
+        self.since_s = 0.0
+        self.ready = False
+        self.checked_s = 0.0
+        self._journal: AgentJournal | None = None
+        chance = random.Random(f"{name} {history.seed}")
+        world = history.world
+        self.machine = Machine(
+            history.threads,
+            chance,
+            lambda text: world.wrong(f"{name}: {text}"),
+            lambda text: world.note(f"{name}: {text}"),
+        )
+
+    @property
+    def full(self) -> bool:
+        """Whether its disk is."""
+        return self.machine.disk.full
+
+    def unnamed(self) -> str:
+        """What is not as it ought to be, and of what the undo journal does not say why; "" when there is nothing."""
+        outstanding = outstanding_in(self.folder / "tuning" / FILE)
+        # On a disk that is full nobody can write down why; that it is outstanding stands there already.
+        named = {subject for subject, residue in outstanding if residue or self.machine.was_full}
+        return "; ".join(
+            f"{subject} is {now}, not {wanted}"
+            for subject, (now, wanted) in self.machine.strange().items()
+            if subject not in named
+        )
+
+    def start(self) -> None:
+        """Start the agent on the state that the last one left."""
+        if self.process.alive:
+            return
+        self.process = Process(self.name, offset_ns=self.offset_ns, drift_ppm=self.drift_ppm, wall_s=self.wall_s)
+        self.since_s = self.history.loop.now_s
+        starting = self.history.loop.spawn(self.process, self._serve(), f"agent of {self.name}")
+        starting.add_done_callback(self._started, context=outside())
+
+    def _started(self, starting: asyncio.Task[None]) -> None:
+        if not starting.cancelled() and (error := starting.exception()) is not None:
+            self.history.loop.raised.append(f"the agent of {self.name} could not start: {error!r}")
+
+    async def _serve(self) -> None:
+        world, loop = self.history.world, self.history.loop
+        self._journal = AgentJournal(self.folder / "journal.sqlite")
+        self._journal._db = _Disk(self._journal._db, self)  # type: ignore[assignment]
+        options = daemon.Options(listen="", pki=self.folder, state_dir=self.folder, name=self.name)
+        tuner = Tuner(options.undo, POLICY, prepare=lambda host: view(self.machine, host, lambda: loop.now_s))
+        tuner._tools = SimTools(self.machine, lambda: loop.now_s)  # type: ignore[assignment]
+        await daemon._recover(tuner, options)
+        place = Place(
+            name=self.name,
+            state_dir=self.folder,
+            table=table(world),
+            trust=_Trust(self.name),  # type: ignore[arg-type]
+            audit=AuditLog(self.folder / "audit.log"),
+            policy=POLICY,
+            standing={RESOURCE: tuner},
+        )
+        servicer = daemon.Servicer(Admission(place, self._journal), self.name)
+
+        async def serve(side: ServerSide) -> None:
+            await servicer.Session(None, side)
+
+        self.link.serve, self.link.process = serve, self.process
+        self.since_s = loop.now_s
+        self.ready = True
+
+    def kill(self) -> None:
+        """kill -9."""
+        if not self.process.alive:
+            return
+        self.wall_s = self.process.wall_s
+        self.process.alive = self.ready = False
+        self.history.threads.kill(self.process)
+        self.machine.die()
+        self.link.serve = self.link.process = None
+        self.history.world.died(self.name)
+        self.link.cut()
+        if self._journal is not None:
+            self._journal.close()
+
+    def close(self) -> None:
+        """The history is over."""
+        self.machine.die()
+        if self._journal is not None:
+            self._journal.close()
+
+
+class _Trust:
+    """An agent's `Trust`, from memory; the checks themselves are the real ones."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def objection(self, _hello: messages.Hello) -> str:
+        return ""
+
+    def orders(self, hello: messages.Hello) -> Orders:
+        to = Addressee(agent=f"agent/{self._name}", run=hello.run_id, epoch=hello.epoch)
+        return Orders(Verifier(hello.signer.encode(), AUTHORITY.pem, frozenset()), to)

@@ -1,0 +1,201 @@
+"""Faults as they strike a history: each kind of `sim_faults` is a method here.
+
+Data flow: `Strikes.arm(faults)` -> at its instant, or at its step of a tuning, a fault strikes hosts, links or the coordinator of the
+`History` -> it heals by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from sim_clock import Process
+from sim_faults import HOSTS, Fault
+from sim_host import SimHost
+from sim_plan import LEASE_S
+from sim_wire import COORDINATOR, outside
+
+from proveout.coordinator import dial
+from proveout.proto import messages, tasks
+
+if TYPE_CHECKING:
+    from sim_history import History, RunJournal
+
+
+class Strikes:
+    """What can be done to a history."""
+
+    def __init__(self, history: History) -> None:
+        self.history, self.loop, self.world, self.chance = history, history.loop, history.world, history.chance
+        self._armed: list[tuple[Fault, int]] = []
+        history.threads.stepped = self._stepped
+
+    def arm(self, faults: tuple[Fault, ...]) -> None:
+        """Have them strike when it is their time."""
+        for fault in faults:
+            self.loop.call_at(fault.at_s, self._due, fault, context=outside())
+
+    def disarm(self) -> None:
+        """What still waits for its step never strikes."""
+        self._armed.clear()
+
+    def _due(self, fault: Fault) -> None:
+        if fault.step:
+            self._armed.append((fault, fault.step))
+        else:
+            self._strike(fault)
+
+    def _stepped(self, process: Process) -> None:
+        """A thread of an agent is about to take a step of a tuning; what strikes there strikes before that step is over."""
+        left: list[tuple[Fault, int]] = []
+        for fault, before in self._armed:
+            steps = before - (fault.host in ("", process.name))
+            if steps:
+                left.append((fault, steps))
+            else:
+                self.loop.call_soon(self._strike, fault, context=outside())
+        self._armed = left
+
+    def _strike(self, fault: Fault) -> None:
+        self.world.note(f"FAULT {fault}")
+        if fault.host:
+            getattr(self, f"_{fault.kind}")(self.history.hosts[fault.host], fault.for_s)
+        else:
+            getattr(self, f"_coordinator_{fault.kind}")(fault.for_s)
+
+    def _later(self, for_s: float, what: Any, *arguments: Any) -> None:
+        self.history.healed_s = max(self.history.healed_s, self.loop.now_s + for_s)
+        self.loop.call_later(for_s, what, *arguments, context=outside())
+
+    # ---- on a host and its link --------------------------------------------------------------------------------------
+
+    def _cut(self, host: SimHost, _for_s: float) -> None:
+        host.link.cut()
+
+    def _half_open(self, host: SimHost, for_s: float) -> None:
+        host.link.cut(half_open_s=for_s)
+
+    def _hold(self, host: SimHost, for_s: float) -> None:
+        host.link.held_until_s = max(host.link.held_until_s, self.loop.now_s + for_s)
+
+    def _deaf(self, host: SimHost, for_s: float) -> None:
+        """What the agent says is lost for a while; then the connection breaks."""
+        for connection in host.link.connections:
+            connection.back.deaf = True
+        self._later(for_s, host.link.cut)
+
+    def _slow(self, host: SimHost, for_s: float) -> None:
+        host.link.slow_s, host.link.slow_until_s = self.chance.uniform(0.05, 2.0), self.loop.now_s + for_s
+
+    def _repeat(self, host: SimHost, _for_s: float) -> None:
+        host.link.repeat_next += 5
+
+    def _lossy(self, host: SimHost, for_s: float) -> None:
+        """The connection breaks again and again."""
+        for _ in range(self.chance.randint(2, 12)):
+            self._later(self.chance.uniform(0.0, for_s), host.link.cut)
+
+    def _kill(self, host: SimHost, for_s: float) -> None:
+        if host.process.alive:
+            host.kill()
+            self._later(for_s, host.start)
+
+    def _stop(self, host: SimHost, for_s: float) -> None:
+        process = host.process
+        if process.alive and not process.stopped:
+            process.stopped = True
+            self._later(for_s, self._continue, host, process)
+
+    def _continue(self, host: SimHost, process: Process) -> None:
+        host.since_s = max(host.since_s, self.loop.now_s - LEASE_S)  # it may not have had the time to see its lease end
+        self.loop.proceed(process)
+
+    def _fill(self, host: SimHost, for_s: float) -> None:
+        host.machine.disk.full = host.machine.was_full = True
+        self._later(for_s, setattr, host.machine.disk, "full", False)
+
+    def _wall(self, host: SimHost, _for_s: float) -> None:
+        host.process.wall_s += self.chance.choice((3600.0, -3600.0))
+
+    def _power(self, host: SimHost, for_s: float) -> None:
+        """The power of the whole host fails."""
+        if host.process.alive:
+            host.kill()
+            host.machine.lose_power()
+            self._later(for_s, host.start)
+
+    def _hand(self, host: SimHost, _for_s: float) -> None:
+        """Its owner changes something; not within the milliseconds in which the agent looks at it and replaces it."""
+        if self.history.threads.busy(host.process):
+            self.loop.call_later(0.001, self._hand, host, 0.0, context=outside())
+        else:
+            host.machine.hand()
+
+    def _hang(self, host: SimHost, _for_s: float) -> None:
+        """The next program that is started there hangs."""
+        host.machine.hangs = True
+
+    def _fail(self, host: SimHost, for_s: float) -> None:
+        """Programs fail for a while."""
+        host.machine.fails += 1
+        self._later(for_s, self._mend, host)
+
+    def _mend(self, host: SimHost) -> None:
+        host.machine.fails -= 1
+
+    # ---- on the coordinator ------------------------------------------------------------------------------------------
+
+    def _coordinator_kill(self, for_s: float) -> None:
+        history = self.history
+        if (
+            not history.coordinator.alive
+            or history.sitting is None
+            or history.sitting.done()
+            or history.journal is None
+        ):
+            return
+        history.coordinator.alive = False
+        history.journal.close()
+        for link in history.links.values():
+            link.cut(half_open_s=self.chance.choice((0.0, 0.2)))
+        history.resume_due = True
+        self._later(for_s, history.begin)
+
+    def _coordinator_stop(self, for_s: float) -> None:
+        process = self.history.coordinator
+        if process.alive and not process.stopped:
+            process.stopped = True
+            self._later(for_s, self.loop.proceed, process)
+
+    def _coordinator_fill(self, for_s: float) -> None:
+        if self.history.journal is not None:
+            self.history.full = self.history.journal.full = True
+            self._later(for_s, self._coordinator_room, self.history.journal)
+
+    def _coordinator_room(self, journal: RunJournal) -> None:
+        self.history.full = journal.full = False
+
+    def _coordinator_wall(self, _for_s: float) -> None:
+        self.history.coordinator.wall_s += self.chance.choice((3600.0, -3600.0))
+
+    def _coordinator_interrupt(self, _for_s: float) -> None:
+        if self.history.interrupts is not None and self.history.coordinator.alive:
+            self.history.interrupts.put_nowait(None)
+
+    def _coordinator_ghost(self, _for_s: float) -> None:
+        """An older coordinator of this run is still somewhere, and gives every agent a task."""
+        epoch = self.history.sittings  # the one before the next sitting's; fenced off once that has been there
+        self._coordinator_kill(0.5)
+        for name in HOSTS:
+            process = Process(f"ghost of {name}")
+            self._later(self.chance.uniform(1.0, 20.0), self.loop.spawn, process, self._haunt(name, epoch), "ghost")
+
+    async def _haunt(self, name: str, epoch: int) -> None:
+        hello = messages.Hello(run_id=self.history.directory.name, epoch=epoch, host=name, lease_s=LEASE_S)
+        spec = tasks.RunSql(endpoint=tasks.Endpoint(system="db", engine="postgres", dsn="x"), statements=("x",))
+        with contextlib.suppress(dial.AgentRefused, dial.AgentUnreachable, dial.StreamEnded):
+            stream, _ = await dial.open_stream(name, f"{name}:7443", COORDINATOR, hello, 30.0)
+            await stream.write(tasks.Task(key=f"run/-/0/0/{epoch}.99/ghost/{name}", spec=spec, deadline_s=60.0))
+            await asyncio.sleep(2.0)
+            await stream.close()

@@ -1,0 +1,169 @@
+"""Threads of simulated processes: code that blocks, one baton, and time that is a number.
+
+Data flow: the real agent hands blocking work to a thread -> `Threads.run` -> a thread of its own that runs only while the loop waits for it
+-> wherever that work touches the host it calls `Threads.pause(seconds)`: the baton goes back to the loop, and returns when that time has
+passed. So whatever strikes between two steps of a transaction strikes there in a replay as well.
+
+A thread whose process is killed never gets the baton back for what it had in mind: `pause` raises `Killed` in it, and `is_dead` tells what
+stands for its host to do nothing more for it, whatever its `finally` clauses ask for. One whose process is stopped waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sim_clock import CURRENT, Process, SimLoop
+
+T = TypeVar("T")
+
+
+class Killed(BaseException):
+    """The process is gone; nobody may catch this and go on."""
+
+
+class _Worker:
+    """A thread that runs one piece of work at a time, while the loop waits."""
+
+    def __init__(self) -> None:
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._work: Callable[[], None] | None = None
+        self.process: Process | None = None
+        self.is_short = False
+        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._thread.start()
+
+    def _live(self) -> None:
+        _LOCAL.worker = self
+        while True:
+            self._go.acquire()
+            if self._work is None:
+                return
+            self._work()
+            self.process = None
+            self._back.release()
+
+    def step(self) -> None:
+        """Of the loop: let it go on until it pauses or has done."""
+        self._go.release()
+        self._back.acquire()
+
+    def wait(self) -> None:
+        """Of the thread: let the loop go on until it is this one's turn again."""
+        self._back.release()
+        self._go.acquire()
+
+    def begin(self, process: Process, work: Callable[[], None]) -> None:
+        self.process, self._work = process, work
+        self.step()
+
+    def end(self) -> None:
+        self._work = None
+        self._go.release()
+        self._thread.join()
+
+
+class _Local(threading.local):
+    worker: _Worker | None = None
+
+
+_LOCAL = _Local()
+
+
+class Threads:
+    """All threads of a history."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+        self._workers: list[_Worker] = []
+        self.stepped: Callable[[Process], None] = lambda _process: None
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """In place of `asyncio.to_thread`."""
+        process = CURRENT.get()
+        assert process is not None
+        done: asyncio.Future[T] = self._loop.create_future()
+        context = contextvars.copy_context()
+
+        def outcome() -> None:
+            try:
+                result = context.run(work)
+            except Killed:
+                return
+            except BaseException as error:
+                if not done.done():
+                    done.set_exception(error)
+            else:
+                if not done.done():
+                    done.set_result(result)
+
+        self._free().begin(process, outcome)
+        return await done
+
+    def pause(self, seconds: float, *, short: bool = False) -> None:
+        """Of a thread: `seconds` go by. Killed when its process is killed meanwhile. Elsewhere nothing happens.
+
+        `short`: within what takes a host a moment, like writing a file: another hand does not come in between.
+        """
+        worker = _LOCAL.worker
+        if worker is None or worker.process is None:
+            return
+        if is_dead():
+            raise Killed
+        worker.is_short = short
+        self._loop.call_later(seconds, self._resume, worker, worker.process)
+        self.stepped(worker.process)
+        worker.wait()
+        worker.is_short = False
+        if is_dead():
+            raise Killed
+
+    def _resume(self, worker: _Worker, process: Process) -> None:
+        if worker.process is process:
+            worker.step()
+
+    def busy(self, process: Process) -> bool:
+        """Whether a thread of the process is in the middle of something short."""
+        return any(worker.process is process and worker.is_short for worker in self._workers)
+
+    def kill(self, process: Process) -> None:
+        """The process was killed: its threads end where they are."""
+        for worker in self._workers:
+            while worker.process is process:
+                worker.step()
+
+    def close(self) -> None:
+        """The history is over."""
+        for worker in self._workers:
+            process = worker.process
+            if process is not None:
+                process.alive = False
+                self.kill(process)
+            worker.end()
+        self._workers.clear()
+
+    def _free(self) -> _Worker:
+        for worker in self._workers:
+            if worker.process is None:
+                return worker
+        self._workers.append(_Worker())
+        return self._workers[-1]
+
+
+def is_dead() -> bool:
+    """Whether whoever asks is a thread of a process that was killed."""
+    process = CURRENT.get()
+    return _LOCAL.worker is not None and process is not None and not process.alive
+
+
+class Asyncio:
+    """In place of the module `asyncio` where a tuner uses it: threads are those of the history."""
+
+    def __init__(self, threads: Threads) -> None:
+        self.to_thread = threads.run
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
