@@ -23,11 +23,12 @@ from proveout.coordinator.preparing import (
 )
 from proveout.coordinator.state import Dialling, Turn
 from proveout.coordinator.surveying import survey
+from proveout.coordinator.tooling import tool_part
 from proveout.coordinator.tuning import look_again, tune, tune_part
 from proveout.coordinator.waves import batch
 from proveout.dsl import order
 from proveout.dsl.describe import iterations
-from proveout.dsl.plan import Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, System, Tune
+from proveout.dsl.plan import Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, System, Tool, Tune
 from proveout.proto.events import StageStarted
 from proveout.proto.tasks import CompareSystems, InspectSystem, StartSystem, TaskSpec
 
@@ -161,6 +162,8 @@ def _stage(turn: Turn, stage: Stage) -> None:
             busy = ladder_part(turn, stage)
         case Search():
             busy = search_part(turn, stage)
+        case Tool():
+            busy = tool_part(turn, stage)
     if not busy:
         finish_stage(turn, stage, "ok")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from proveout.coordinator import samples, scheduler
+from proveout.coordinator import membership, samples, scheduler
 from proveout.coordinator.auditing import Record
 from proveout.coordinator.dial import AgentUnreachable
 from proveout.coordinator.dsn import secret_variables
@@ -140,7 +140,9 @@ class _Loop:
 
     async def run(self, interrupts: asyncio.Queue[None]) -> RunFinished:
         """Until the scheduler says that it is over."""
-        beside = [asyncio.create_task(job) for job in (self._watch(interrupts), self._show_agents())]
+        beside = [
+            asyncio.create_task(job) for job in (self._watch(interrupts), self._show_agents(), self._stay_a_member())
+        ]
         try:
             state = await self._begin()
             while not state.over:
@@ -168,6 +170,17 @@ class _Loop:
             standing = tuple(session.standing for session in self._sessions.values())
             if standing:
                 self._tell(self._journal.live(AgentsTick(lease_s=lease_s, beat_s=beat_s, agents=standing)))
+
+    async def _stay_a_member(self) -> None:
+        """Keep the coordinator's certificates in force, or say that they end."""
+        credentials = self._sitting.credentials
+        if credentials is None or credentials.directory is None:
+            return
+
+        def tell(level: Literal["info", "warning"], text: str) -> None:
+            self._emit(Notice(level=level, host="", text=text))
+
+        await membership.keep(credentials.directory, sum(self._sitting.estimates_s.values()), tell)
 
     async def _begin(self) -> State:
         earlier = [stamped.event for stamped in read(self._sitting.directory.path)]
@@ -399,7 +412,7 @@ class _Loop:
             addresses = await self._fabric.start([host], self._sitting.directory.logs)
             return addresses[host], self._fabric.credentials
         assert self._sitting.credentials is not None  # noqa: S101  # the verb has read them
-        return known.address, self._sitting.credentials
+        return known.address, self._sitting.credentials.current()
 
     def _part(self, host: str, *, keep_data: bool) -> None:
         session = self._sessions.pop(host, None)

@@ -117,6 +117,7 @@ Purpose: TypeAlias = Literal[
     "invariants",
     "compare",
     "pool",
+    "prepare",
     "stop",
     "facts",
     "tune",

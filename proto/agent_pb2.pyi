@@ -826,16 +826,20 @@ class ReadFacts(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DIRECTORIES_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def directories(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
         directories: _abc.Iterable[Global___NamedText] | None = ...,
+        tools: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["directories", b"directories"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directories", b"directories", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1100,9 +1104,11 @@ class FormPool(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     CPUS_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
+    TOWARDS_FIELD_NUMBER: _builtins.int
     head: _builtins.str
     address: _builtins.str
     cpus: _builtins.int
+    towards: _builtins.str
     @_builtins.property
     def secrets(self) -> Global___ClusterSecrets: ...
     def __init__(
@@ -1112,10 +1118,11 @@ class FormPool(_message.Message):
         address: _builtins.str = ...,
         cpus: _builtins.int = ...,
         secrets: Global___ClusterSecrets | None = ...,
+        towards: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["secrets", b"secrets"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cpus", b"cpus", "head", b"head", "secrets", b"secrets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cpus", b"cpus", "head", b"head", "secrets", b"secrets", "towards", b"towards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1215,6 +1222,109 @@ class RunLoad(_message.Message):
 Global___RunLoad: _TypeAlias = RunLoad  # noqa: Y015
 
 @_typing.final
+class FioJob(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANDOM_FIELD_NUMBER: _builtins.int
+    BLOCK_BYTES_FIELD_NUMBER: _builtins.int
+    READ_FRACTION_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    DIRECT_FIELD_NUMBER: _builtins.int
+    DIRECTORY_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    DESTRUCTIVE_FIELD_NUMBER: _builtins.int
+    random: _builtins.bool
+    block_bytes: _builtins.int
+    read_fraction: _builtins.float
+    jobs: _builtins.int
+    size_bytes: _builtins.int
+    direct: _builtins.bool
+    directory: _builtins.str
+    destructive: _builtins.bool
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        random: _builtins.bool = ...,
+        block_bytes: _builtins.int = ...,
+        read_fraction: _builtins.float = ...,
+        jobs: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        direct: _builtins.bool = ...,
+        directory: _builtins.str = ...,
+        devices: _abc.Iterable[_builtins.str] | None = ...,
+        destructive: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_bytes", b"block_bytes", "destructive", b"destructive", "devices", b"devices", "direct", b"direct", "directory", b"directory", "jobs", b"jobs", "random", b"random", "read_fraction", b"read_fraction", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FioJob: _TypeAlias = FioJob  # noqa: Y015
+
+@_typing.final
+class PrepareFio(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    DATA_ROOT_FIELD_NUMBER: _builtins.int
+    data_root: _builtins.str
+    @_builtins.property
+    def job(self) -> Global___FioJob: ...
+    def __init__(
+        self,
+        *,
+        job: Global___FioJob | None = ...,
+        data_root: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_root", b"data_root", "job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrepareFio: _TypeAlias = PrepareFio  # noqa: Y015
+
+@_typing.final
+class RunFio(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    IODEPTH_FIELD_NUMBER: _builtins.int
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    DATA_ROOT_FIELD_NUMBER: _builtins.int
+    FIRST_SLICE_FIELD_NUMBER: _builtins.int
+    iodepth: _builtins.int
+    label: _builtins.str
+    data_root: _builtins.str
+    first_slice: _builtins.int
+    @_builtins.property
+    def job(self) -> Global___FioJob: ...
+    @_builtins.property
+    def windows(self) -> Global___Windows: ...
+    def __init__(
+        self,
+        *,
+        job: Global___FioJob | None = ...,
+        iodepth: _builtins.int = ...,
+        windows: Global___Windows | None = ...,
+        label: _builtins.str = ...,
+        data_root: _builtins.str = ...,
+        first_slice: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "windows", b"windows"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_root", b"data_root", "first_slice", b"first_slice", "iodepth", b"iodepth", "job", b"job", "label", b"label", "windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunFio: _TypeAlias = RunFio  # noqa: Y015
+
+@_typing.final
 class RunCapture(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1264,6 +1374,8 @@ class Task(_message.Message):
     APPLY_TUNING_FIELD_NUMBER: _builtins.int
     VERIFY_TUNING_FIELD_NUMBER: _builtins.int
     REVERT_TUNING_FIELD_NUMBER: _builtins.int
+    PREPARE_FIO_FIELD_NUMBER: _builtins.int
+    RUN_FIO_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     deadline_s: _builtins.float
     sequence: _builtins.int
@@ -1303,6 +1415,10 @@ class Task(_message.Message):
     def verify_tuning(self) -> Global___VerifyTuning: ...
     @_builtins.property
     def revert_tuning(self) -> Global___RevertTuning: ...
+    @_builtins.property
+    def prepare_fio(self) -> Global___PrepareFio: ...
+    @_builtins.property
+    def run_fio(self) -> Global___RunFio: ...
     def __init__(
         self,
         *,
@@ -1328,12 +1444,14 @@ class Task(_message.Message):
         apply_tuning: Global___ApplyTuning | None = ...,
         verify_tuning: Global___VerifyTuning | None = ...,
         revert_tuning: Global___RevertTuning | None = ...,
+        prepare_fio: Global___PrepareFio | None = ...,
+        run_fio: Global___RunFio | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "expires_unix_s", b"expires_unix_s", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "sequence", b"sequence", "signature", b"signature", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "expires_unix_s", b"expires_unix_s", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "sequence", b"sequence", "signature", b"signature", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts", "form_pool", "apply_tuning", "verify_tuning", "revert_tuning"]  # noqa: Y015
+    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts", "form_pool", "apply_tuning", "verify_tuning", "revert_tuning", "prepare_fio", "run_fio"]  # noqa: Y015
     _WhichOneofArgType_spec: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_spec) -> _WhichOneofReturnType_spec | None: ...
 
