@@ -92,7 +92,8 @@ def _agents(turn: Turn) -> bool:
     if not missing:
         return False
     turn.commands.append(Dial(hosts=missing))
-    until_s = turn.at_s + turn.state.setup.timing.dial_s
+    timing = turn.state.setup.timing
+    until_s = turn.at_s + max(timing.dial_s, timing.dial_per_host_s * len(missing))
     turn.set(step=Dialling(waiting=frozenset(missing), until_s=until_s))
     return True
 

@@ -122,7 +122,8 @@ def progress(turn: Turn) -> None:
 
 def _start(turn: Turn, step: Iterating) -> None:
     windows = step.windows
-    in_s = turn.state.setup.timing.start_margin_s
+    timing = turn.state.setup.timing
+    in_s = max(timing.start_margin_s, timing.start_per_load_s * len(step.loads))
     turn.emit(
         IterationStarted(
             id=step.id,
