@@ -166,7 +166,7 @@ class Machine:
             self.threads.pause(min(left_s, 0.25))
             left_s -= 0.25
         if self.interrupted:
-            self.hung_until_s = 0.0
+            self.hung_until_s = min(self.hung_until_s, now_s + TIMEOUT_S - left_s)
             raise TaskFault("fault", f"{name} failed with exit code -9: it said nothing")
         if self.hung_until_s > now_s:
             raise TaskFault("timeout", f"{name} did not end within {TIMEOUT_S:g} s")
