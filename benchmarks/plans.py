@@ -73,8 +73,8 @@ class Ran:
 
 
 @contextmanager
-def oracle_wire(folder: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """The TNS server of the tests on a port of its own: options and environment of a run against it."""
+def tns_server() -> Iterator[str]:
+    """The dsn of the tests' TNS server, on a port of its own, with a PostgreSQL behind it; its password is `hlr`."""
     argv = [sys.executable, str(TNS_SERVER)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin is not None and server.stdout is not None
@@ -82,11 +82,18 @@ def oracle_wire(folder: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
             line = server.stdout.readline()
             if not line.startswith("dsn "):
                 sys.exit("the TNS server did not come up; its words are above")
-            inventory = folder / "inventory.yaml"
-            inventory.write_text(INVENTORY.format(address=line.partition("//")[2].strip()))
-            yield ["-i", str(inventory)], {"PROVEOUT_ORACLE_PASSWORD": "hlr"}
+            yield line.removeprefix("dsn ").strip()
         finally:
             server.stdin.close()
+
+
+@contextmanager
+def oracle_wire(folder: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Options and environment of a run against a TNS server."""
+    with tns_server() as dsn:
+        inventory = folder / "inventory.yaml"
+        inventory.write_text(INVENTORY.format(address=dsn.partition("//")[2]))
+        yield ["-i", str(inventory)], {"PROVEOUT_ORACLE_PASSWORD": "hlr"}
 
 
 def run(name: str, parameters: list[str], runs_dir: Path, limit_s: float) -> Ran:
