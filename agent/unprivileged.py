@@ -161,7 +161,7 @@ def import_by_descriptors() -> None:
 
     What is found so needs no way through the folders above. Files must be readable to everybody, as installers leave them.
     """
-    folders = {path: f"/proc/self/fd/{_opened(path)}" for path in sys.path if Path(path).is_dir()}
+    folders = {path: f"/proc/self/fd/{_opened(path)}" for path in sys.path if path and Path(path).is_dir()}
 
     def moved(path: str) -> str:
         inside = [folder for folder in folders if path == folder or path.startswith(f"{folder}/")]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from proveout.dsl.plan import Tool
 from proveout.proto.events import ValidityFinding
 
 if TYPE_CHECKING:
@@ -51,11 +52,10 @@ def _system(seen: Observed, limit_s: float) -> Iterator[ValidityFinding]:
     ran = all(load.pause_longest_ns / 1e9 < seconds / 2 for load in seen.loads.values())
     if seconds < min(TOLD_S, limit_s) or expected < EXPECTED_MIN or not ran:
         return
-    text = (
-        f"no transaction ended for {seconds} s, from second {began + 1} of the measure window on (limit {limit_s:g} s)"
-    )
+    where, what = (seen.stage.id, "I/O") if isinstance(seen.stage, Tool) else (seen.stage.target, "transaction")
+    text = f"no {what} ended for {seconds} s, from second {began + 1} of the measure window on (limit {limit_s:g} s)"
     voids = seconds >= limit_s and not seen.is_probe
-    yield ValidityFinding(check=f"pause:{seen.stage.target}", ok=False, evidence=text, voids=voids)
+    yield ValidityFinding(check=f"pause:{where}", ok=False, evidence=text, voids=voids)
 
 
 def longest_silence(per_second: Sequence[float]) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from proveout.coordinator import evidence
 from proveout.coordinator.keeping import Captured, Seconds
-from proveout.dsl.plan import Ladder, Plan, Search
+from proveout.dsl.plan import Ladder, Plan, Search, Tool
 from proveout.proto import histogram
 from proveout.proto.events import IterationFinished, IterationId, LoadTick
 from proveout.proto.messages import Sample
@@ -120,7 +120,7 @@ def summarise(
 ) -> IterationFinished:
     """The iteration's numbers. Pure, and not quick: run it off the loop."""
     stage = plan.stage(gathering.id.stage)
-    assert isinstance(stage, (Ladder, Search))  # noqa: S101  # only these have iterations
+    assert isinstance(stage, (Ladder, Search, Tool))  # noqa: S101  # only these have iterations
     hosts = gathering.hosts
     return evidence.summarise(
         id=gathering.id,

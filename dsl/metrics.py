@@ -66,6 +66,32 @@ LOAD: Tree = {
     },
 }
 
+_IO: Tree = {
+    "iops": "I/Os that ended in the measure window, per second of its real length",
+    "mb_per_s": "what they moved, 10^6 bytes per second",
+    "response": LATENCY,
+}
+
+NODE: Tree = {**_IO, "errors": "I/Os that failed, count"}
+
+TOOL: Tree = {
+    "iops": "I/Os that ended in the measure window, per second of its real length, all hosts",
+    "tps": "the same as iops: ladders of tools and of loads can be read alike",
+    "mb_per_s": "what they moved, 10^6 bytes per second, all hosts",
+    "iodepth": "I/Os that each job keeps under way",
+    "measure_s": "real length of the measure window, s",
+    "response": LATENCY,
+    "read": _IO,
+    "write": _IO,
+    "errors": {"count": "I/Os that failed", "fraction": "over all"},
+    "client": {
+        "cpu_fraction": "CPU of one job, of one core: the mean of a host's jobs, the busiest host",
+        "cpu_s": "CPU of all jobs, s",
+        "cpu_us": "CPU per I/O, µs",
+        "start_skew_ms": "latest start of the program after T0, ms",
+    },
+}
+
 OS_HOST: Tree = {
     "cpu": CPU,
     "ours": {
@@ -94,6 +120,11 @@ ORDERS: Tree = {
     "tpm": "commits and rollbacks per minute, by the database's own counters (TPROC-C with a waits capture of the target)",
 }
 
+SET: Tree = {
+    "solve_s": "time to solve: one pass over a set of queries in order, the sum of their mean response times, s",
+    "geomean_s": "geometric mean of the queries' mean response times, s",
+}
+
 WAITS: Tree = {
     "db_time_s": "time sessions spent in calls (on CPU or waiting), s",
     "cpu_fraction": "share of DB time with no wait event",
@@ -110,6 +141,14 @@ LAG: Tree = {
     "slope_upper": "upper 95 % confidence bound of the slope",
     "avg_bytes": "mean log volume not yet applied, bytes",
     "max_bytes": "largest, bytes",
+}
+
+SIZE: Tree = {
+    "total_bytes": "table, TOAST or LOBs, and indexes, when the iteration ended",
+    "table_bytes": "without the indexes",
+    "index_bytes": "the indexes alone",
+    "start_bytes": "total when the iteration began",
+    "grown_bytes": "total at the end less that at the start; negative when it shrank",
 }
 
 EXPORTED_GAUGE: Tree = {

@@ -19,6 +19,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from proveout.dsl.matrix_entry import MatrixAxes, MatrixEntry
 from proveout.dsl.typed import (
     NAME_PATTERN,
     Duration,
@@ -35,6 +36,7 @@ from proveout.dsl.typed import (
     Roles,
     Rungs,
     Selector,
+    Size,
     Statements,
     Text,
     Threads,
@@ -94,6 +96,9 @@ class SystemEntry(Strict):
     settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, max_length=200, description="Server settings, name to value."
     )
+    session: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, max_length=50, description="Settings of every load's connections to it, name to value."
+    )
     propagates_to: Name | None = Field(
         None, description="The system that its committed changes are replicated to, asynchronously."
     )
@@ -135,12 +140,12 @@ class ScrapeEntry(Strict):
 class CaptureEntry(Strict):
     """What is observed while a load runs."""
 
-    kind: Literal["os", "waits", "lag", "prometheus"]
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes"]
     on: Selector | None = Field(
         None, description="os: `all`, `role:…` or host names. prometheus: the one host whose agent asks."
     )
-    system: Name | None = Field(None, description="waits, lag: the system observed.")
-    every: Every = Field(1.0, description="One sample each.")
+    system: Name | None = Field(None, description="waits, lag, sizes: the system observed.")
+    every: Every = Field(1.0, description="One sample each. sizes: at the start and the end only, unless it says so.")
     url: Text | None = Field(
         None, description="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@."
     )
@@ -221,6 +226,11 @@ class Measured(StageBase):
     target: Name = Field(description="The system that gets the load.")
     from_: Selector = Field(["role:client"], alias="from", description="The hosts that make the load.")
     capture: Names | None = Field(None, description="The captures that run beside it.")
+    session: dict[str, str | int | float | bool] = Field(
+        default_factory=dict,
+        max_length=50,
+        description="Settings of the load's connections, before those of the system's `session`.",
+    )
     retries: int = Field(1, ge=0, le=10, description="How often an invalid iteration is run again.")
     workers: int | None = Field(
         None, ge=1, le=1000, description="Load processes per host, by default its cores; of a Ray pool in total."
@@ -250,23 +260,6 @@ class ThinkEntry(Strict):
 
     exponential: Duration | None = Field(None, description="Drawn with this mean; none is over ten times that.")
     constant: Duration | None = Field(None, description="Always this long.")
-
-
-AxisValue: TypeAlias = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean"]})]
-
-
-class MatrixEntry(Strict):
-    """Variants of a stage: a cell for each combination of the axes' values, which stand for `${matrix.axis}` in it."""
-
-    axes: dict[Id, Annotated[list[AxisValue], Field(min_length=1), BeforeValidator(one_or_many), OrOne()]] = Field(
-        min_length=1, max_length=8, description="Each axis with its values; the first one changes slowest."
-    )
-    combine: Literal["product", "zip"] = Field(
-        "product", description="Every value with every other, or the first values together, the second ones, and so on."
-    )
-
-
-MatrixAxes: TypeAlias = dict[Id, Annotated[list[AxisValue], OrOne()]]
 
 
 class LadderEntry(Measured):
@@ -370,6 +363,58 @@ class TuneEntry(StageBase):
     tuning: list[Any] = Field(min_length=1, max_length=500, description="As the plan's own `tuning`.")
 
 
+class ToolLimitsEntry(Strict):
+    """What an iteration of a tool may show and still be valid."""
+
+    errors: Percentage = Field(0.0, description="I/Os that failed, over all.")
+    start_skew: Duration = Field(2.0, description="Latest start of the program after the agreed instant.")
+    iops_slope: Percentage = Field(0.10, description="Drift of the IOPS over the measure window.")
+    iops_cv: Percentage = Field(0.30, description="Coefficient of variation of the IOPS, second by second.")
+    pause: Duration = Field(10.0, gt=0, description="Longest time that no I/O may end in the measure window.")
+
+
+class ToolTarget(Strict):
+    """What a tool works on: one of the two. Without, files in a folder that the agent makes and removes."""
+
+    directory: Text | None = Field(
+        None,
+        description="A folder on each host, which its agent's policy must list; files are made below it and removed.",
+    )
+    devices: list[Text] | None = Field(
+        None,
+        min_length=1,
+        max_length=256,
+        description="Block devices by /dev/disk/by-id; jobs are dealt to them in turn, each to a slice of its own.",
+    )
+
+
+class ToolEntry(StageBase):
+    """Run an outside program, fio, on hosts with growing I/O depths, each repeated."""
+
+    run: Literal["fio"] = Field(description="The program.")
+    from_: Selector = Field(alias="from", description="The hosts that it runs on, at the same time.")
+    pattern: Literal["random-read-4k", "mixed-8k-70-30", "sequential-read-1m", "sequential-write-1m"] = Field(
+        description="What it does: one of the four Iometer patterns; `random`, `block` and `read` override parts of it."
+    )
+    random: bool | None = Field(None, description="Random addresses, or one after the other; by the pattern.")
+    block: Size | None = Field(None, description="Bytes of an I/O; by the pattern.")
+    read: Percentage | None = Field(None, description="Share of reads, the rest being writes; by the pattern.")
+    iodepth: Rungs = Field([2, 4, 8, 16], description="The rungs: I/Os that each job keeps under way.")
+    jobs: int = Field(8, ge=1, le=256, description="Jobs on each host at once.")
+    size: Size = Field(description="What each job works on: a file so large, or as much of a device.")
+    target: ToolTarget | None = Field(None, description="Where the files are made, or the devices.")
+    direct: bool = Field(True, description="Past the page cache (O_DIRECT).")
+    destructive: bool = Field(False, description="Agree to the loss of what the devices hold, where it writes to them.")
+    ramp_up: Ramp = Field(10.0, description="Load before the measure window.")
+    measure: Duration = Field(description="The window that counts.")
+    repeat: int = Field(3, ge=1, le=100, description="How often each rung is run.")
+    capture: Names | None = Field(None, description="The captures that run beside it.")
+    retries: int = Field(1, ge=0, le=10, description="How often an invalid iteration is run again.")
+    limits: ToolLimitsEntry = Field(
+        default_factory=lambda: ToolLimitsEntry.model_validate({}), description="What an iteration may show."
+    )
+
+
 STAGES: dict[str, type[StageBase]] = {
     "populate": PopulateEntry,
     "ladder": LadderEntry,
@@ -378,10 +423,20 @@ STAGES: dict[str, type[StageBase]] = {
     "reset": ResetEntry,
     "pause": PauseEntry,
     "tune": TuneEntry,
+    "tool": ToolEntry,
 }
 
 FigureName: TypeAlias = Literal[
-    "relative-tps-latency", "scaling", "latency-by-transaction", "nopm-art", "host-cpu", "wait-events", "lag"
+    "relative-tps-latency",
+    "scaling",
+    "latency-by-transaction",
+    "nopm-art",
+    "time-to-solve",
+    "sizes-compression",
+    "host-cpu",
+    "wait-events",
+    "lag",
+    "iops-by-queue-depth",
 ]
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from proveout.dsl import schema
+from proveout.dsl import schema, session_settings
 from proveout.dsl.cells import Cell
 from proveout.dsl.matrix import Place
 from proveout.dsl.nodes import Map, Node, Scalar, Seq, did_you_mean
@@ -31,11 +31,14 @@ from proveout.dsl.plan import (
     Stage,
     System,
     Think,
+    Tool,
     Tune,
     Where,
     Windows,
 )
 from proveout.dsl.scope import Scope, where_of
+from proveout.dsl.tools import tool_job, tool_limits
+from proveout.dsl.topology import setting_text
 from proveout.dsl.tunings import compile_tunings
 from proveout.dsl.validation import validate
 
@@ -146,6 +149,8 @@ class _Stages:
                 return Pause(id=self.id, duration_s=entry.duration, where=self.body.where)
             case schema.TuneEntry():
                 return self.tune(entry)
+            case schema.ToolEntry():
+                return self.tool(entry)
             case _:  # the table of models and this match name the same kinds; a test holds them together
                 raise TypeError(type(entry).__name__)
 
@@ -199,6 +204,28 @@ class _Stages:
         if len(tunings) < len(entry.tuning):
             return None
         return Tune(id=self.id, tunings=tunings, where=self.body.where)
+
+    def tool(self, entry: schema.ToolEntry) -> Tool | None:
+        clients = self.clients(entry.from_)
+        captures = self.captures(entry.capture)
+        job = tool_job(entry, self.problem)
+        if entry.iodepth != sorted(set(entry.iodepth)):
+            self.problem("the rungs of a ladder go up", "iodepth", hint=f"{sorted(set(entry.iodepth))}")
+        if clients is None or captures is None or job is None:
+            return None
+        return Tool(
+            id=self.id,
+            clients=clients,
+            pattern=entry.pattern,
+            job=job,
+            iodepths=tuple(entry.iodepth),
+            windows=Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure, ramp_down_s=0.0),
+            repeat=entry.repeat,
+            captures=captures,
+            retries=entry.retries,
+            limits=tool_limits(entry.limits),
+            where=self.body.where,
+        )
 
     def populate(self, entry: schema.PopulateEntry) -> Populate | None:
         into = self.all_systems(entry.into, "into")
@@ -254,6 +281,7 @@ class _Stages:
             workers=max(rungs) if entry.processes is not None else entry.workers,
             pool=pool,
             limits=_limits(entry.limits),
+            session=self.session(entry, target),
             cell=self.cell,
             where=self.body.where,
         )
@@ -316,6 +344,7 @@ class _Stages:
             workers=entry.workers,
             pool=pool,
             limits=_limits(entry.limits),
+            session=self.session(entry, target),
             where=self.body.where,
         )
 
@@ -329,6 +358,15 @@ class _Stages:
         if target is not None and clients is not None:
             self.reachable(target, clients, "from")
         return target, clients, captures
+
+    def session(self, entry: schema.Measured, target: System) -> tuple[tuple[str, str], ...]:
+        """Settings of the load's connections: the system's, and over them the stage's own."""
+        for name, value in entry.session.items():
+            objection = session_settings.objection(target.engine, name, setting_text(value))
+            if objection:
+                self.problem(objection, "session", name)
+        own = {name: setting_text(value) for name, value in entry.session.items()}
+        return tuple(sorted({**self.scope.sessions.get(target.name, {}), **own}.items()))
 
     def pool(self, entry: schema.Measured, clients: tuple[str, ...] | None) -> Pool | None:
         """The pool of a stage that measures. Ray runs code for whoever is let in, so never beside a database or storage."""

@@ -15,8 +15,22 @@ from typing import Any, TypeAlias
 from proveout.dsl import metrics
 from proveout.dsl.cells import Label
 from proveout.dsl.expressions import RUNGS
-from proveout.dsl.plan import Capture, Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, Tune
-from proveout.dsl.workloads.parameters import transactions
+from proveout.dsl.plan import (
+    Capture,
+    Ladder,
+    Measuring,
+    Pause,
+    Plan,
+    Populate,
+    Reset,
+    Search,
+    Sql,
+    Stage,
+    Tool,
+    Tune,
+    Workload,
+)
+from proveout.dsl.workloads.parameters import is_in_order, table_names, transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +159,10 @@ def _stage(plan: Plan, stage: Stage) -> Group:
             rung = _measured(plan, stage, ESTIMATE, f"a rung of `{stage.id}`")
             what = f"the ladder `{stage.id}`"
             return Group(what=what, members={"peak": rung, "knee": rung}, rungs=stage.threads, rung=rung)
+        case Tool():
+            rung = _tool(plan, stage, f"a rung of `{stage.id}`")
+            what = f"the tool `{stage.id}`"
+            return Group(what=what, members={"peak": rung, "knee": rung}, rungs=stage.iodepths, rung=rung)
         case Search():
             tree = _group(metrics.SEARCH, NUMBER, f"the search `{stage.id}`")
             return Group(what=tree.what, members={**tree.members, "confirm": iteration(plan, stage)})
@@ -169,6 +187,12 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
         if not any(capture.kind == "waits" and capture.system == stage.target for capture in captures):
             del members["tpm"]
             absent["tpm"] = (f"stage `{stage.id}` has no capture of kind waits of `{stage.target}`", _ADD)
+    if is_in_order(workload):
+        members |= _group(metrics.SET, leaf, what).members
+    else:
+        absent |= dict.fromkeys(
+            metrics.SET, (f"`{workload.name}` is a mix, not a set of queries", "in_order: true of a kind: sql workload")
+        )
     hosts, missing = _hosts(plan, stage, captures, leaf)
     members |= hosts
     absent |= missing
@@ -177,13 +201,48 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
             members[kind_of_capture] = _group(tree, leaf, kind_of_capture)
         else:
             absent[kind_of_capture] = _no_capture(stage, kind_of_capture)
-    exporters = [capture for capture in captures if capture.kind == "prometheus"]
-    if exporters:
-        found = {capture.name: _exported(capture, leaf) for capture in exporters}
-        members["prometheus"] = Group(what="the captured exporters", members=found)
+    if any(capture.kind == "sizes" for capture in captures):
+        members["sizes"] = _sizes(workload, leaf)
     else:
-        absent["prometheus"] = _no_capture(stage, "prometheus")
-    return Group(what=what, members=members, absent=absent)
+        absent["sizes"] = _no_capture(stage, "sizes")
+    exported, unasked = _exporters(stage, captures, leaf)
+    return Group(what=what, members=members | exported, absent=absent | unasked)
+
+
+def _tool(plan: Plan, stage: Tool, what: str) -> Group:
+    """The tree of a rung of a tool: as of a load, with hosts in the place of systems and transactions."""
+    members: dict[str, Shape] = dict(_group(metrics.TOOL, ESTIMATE, what).members)
+    absent: dict[str, tuple[str, str]] = {}
+    for name, there in (("read", stage.job.reads), ("write", stage.job.writes)):
+        if not there:
+            del members[name]
+            absent[name] = (f"stage `{stage.id}` does nothing of that kind", "another pattern, or `read:`")
+    nodes = {host: _group(metrics.NODE, ESTIMATE, f"nodes.{host}") for host in stage.clients}
+    members["nodes"] = Group(what=f"the hosts of `{stage.id}`", members=nodes)
+    captures = [plan.capture(name) for name in stage.captures]
+    hosts, missing = _hosts(plan, stage, captures, ESTIMATE)
+    exported, unasked = _exporters(stage, captures, ESTIMATE)
+    return Group(what=what, members=members | hosts | exported, absent=absent | missing | unasked)
+
+
+def _exporters(
+    stage: Measuring, captures: list[Capture], leaf: Number | Estimate
+) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
+    exporters = [capture for capture in captures if capture.kind == "prometheus"]
+    if not exporters:
+        return {}, {"prometheus": _no_capture(stage, "prometheus")}
+    found = {capture.name: _exported(capture, leaf) for capture in exporters}
+    return {"prometheus": Group(what="the captured exporters", members=found)}, {}
+
+
+def _sizes(workload: Workload, leaf: Number | Estimate) -> Group:
+    """What the captured system takes, and each table that the workload has in the plan."""
+    whole = _group(metrics.SIZE, leaf, "sizes")
+    tables = {name.lower(): _group(metrics.SIZE, leaf, name) for name in table_names(workload)}
+    why = f"the tables of `{workload.kind}` are not named in the plan"
+    named = Group(what="the tables", members=tables)
+    absent = {} if tables else {"tables": (why, "sizes.total_bytes has them all; the report shows each")}
+    return Group(what="sizes", members={**whole.members, **({"tables": named} if tables else {})}, absent=absent)
 
 
 def _exported(capture: Capture, leaf: Number | Estimate) -> Group:
@@ -194,11 +253,11 @@ def _exported(capture: Capture, leaf: Number | Estimate) -> Group:
 
 
 def _hosts(
-    plan: Plan, stage: Ladder | Search, captures: list[Capture], leaf: Number | Estimate
+    plan: Plan, stage: Measuring, captures: list[Capture], leaf: Number | Estimate
 ) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
     """`hosts.<name>` for each host whose operating system is captured, and `cpu` for the target system's; what is absent."""
     captured = {host for capture in captures if capture.kind == "os" for host in capture.hosts}
-    target = plan.system(stage.target).host
+    target = plan.target_host(stage)
     if not captured:
         missing = _no_capture(stage, "os")
         return {}, {"hosts": missing, "cpu": missing}
@@ -215,7 +274,7 @@ def _hosts(
 _ADD = "add one to the `capture:` of the stage"
 
 
-def _no_capture(stage: Ladder | Search, kind: str) -> tuple[str, str]:
+def _no_capture(stage: Measuring, kind: str) -> tuple[str, str]:
     return f"stage `{stage.id}` has no capture of kind {kind}", _ADD
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from proveout.dsl.plan import Capture, Scrape, System, Tuning, Windows, Workload
+from proveout.dsl.plan import Capture, FioJob, Scrape, System, Tuning, Windows, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +98,13 @@ class CompareSystems:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFacts:
-    """Tell what this machine is and how it is set; answer `FactsRead`. `directories`: (system, where its data lies)."""
+    """Tell what this machine is and how it is set; answer `FactsRead`.
+
+    `directories`: (system, where its data lies). `tools`: outside programs whose versions are asked for.
+    """
 
     directories: tuple[tuple[str, str], ...] = ()
+    tools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +212,8 @@ class LoadPool:
 class RunLoad:
     """Arm a load: connect and prepare, report `armed`, wait for `Start(t0_ns)`, run the windows, answer `LoadResult`.
 
-    `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there.
+    `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there. `session`: settings, (name, value),
+    of every connection.
     """
 
     workload: Workload
@@ -219,6 +224,33 @@ class RunLoad:
     seed: int
     label: str
     pool: LoadPool = field(default_factory=LoadPool)
+    session: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareFio:
+    """Make the files that `job` works on, as large as they must be, or look whether its devices may be used; answer `Done`.
+
+    `data_root`: a directory on that host for the files of a job that names none; "" is one of the agent's own.
+    """
+
+    job: FioJob
+    data_root: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFio:
+    """Arm fio, report `armed`, wait for `Start(t0_ns)`, run it through ramp-up and measure window, answer `LoadResult`.
+
+    Its transactions are `read` and `write`. Slices of devices are counted over all hosts: this one's begin with `first_slice`.
+    """
+
+    job: FioJob
+    iodepth: int
+    windows: Windows
+    label: str
+    data_root: str = ""
+    first_slice: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +284,8 @@ TaskSpec: TypeAlias = (
     | RevertTuning
     | FormPool
     | RunLoad
+    | PrepareFio
+    | RunFio
     | RunCapture
 )
 

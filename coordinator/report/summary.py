@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from proveout.coordinator.fingerprint import fingerprints, outline
 from proveout.coordinator.report.comparison import Comparison, comparisons
 from proveout.coordinator.report.result import timestamp
+from proveout.coordinator.report.solving import size_rows, solve_rows
+from proveout.coordinator.report.solving_figures import SIZE_HEADS, SOLVE_HEADS, named, size_table, solve_table
 from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
@@ -29,10 +31,21 @@ from proveout.coordinator.report.tables import (
     validity_notes,
     wait_rows,
 )
+from proveout.coordinator.report.tool_rows import HEADS, NODE_HEADS, io_rows, node_rows, title, tools
 from proveout.coordinator.results import RungResult, RunResults, StageResult
 from proveout.coordinator.tunings import rows as tuning_rows
 from proveout.coordinator.tunings import tuned
-from proveout.coordinator.wording import interval, microseconds, number, percent, quantity, safe, seconds, threads
+from proveout.coordinator.wording import (
+    interval,
+    microseconds,
+    number,
+    percent,
+    quantity,
+    rung_name,
+    safe,
+    seconds,
+    threads,
+)
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~])")
 _OUTCOMES = {"PASS": "✅ PASS", "FAIL": "❌ FAIL", "INCONCLUSIVE": "❔ INCONCLUSIVE"}
@@ -50,6 +63,9 @@ def to_markdown(results: RunResults, *, run_dir: str = "") -> str:
         blocks += _comparison(comparison)
     for stage in ladders(results):
         blocks += _ladder(results, stage)
+    for stage in tools(results):
+        blocks += _tool(results, stage)
+    blocks += list(_solving(results))
     blocks += [*_searches(results), *_propagations(results), *_notes(results)]
     blocks += [*_tuning(results), *_environment(results)]
     if run_dir:
@@ -110,6 +126,16 @@ def _bounds(lower: float | None, upper: float | None) -> str:
     return f"{number(lower)} … {number(upper)}" if lower is not None and upper is not None else "-"
 
 
+def _solving(results: RunResults) -> Iterator[str]:
+    """Sets of queries and sizes, the modes of a matrix beside each other."""
+    for of, solved in solve_rows(results).items():
+        yield f"## Time to solve{escape(named(of))}"
+        yield _table(SOLVE_HEADS, [[escape(cell) for cell in row] for row in solve_table(solved)])
+    for of, sized in size_rows(results).items():
+        yield f"## Sizes{escape(named(of))}"
+        yield _table(SIZE_HEADS, [[escape(cell) for cell in row] for row in size_table(sized)])
+
+
 def _ladder(results: RunResults, stage: StageResult) -> Iterator[str]:
     top = peak(stage)
     assert top is not None  # noqa: S101 - `ladders` gives only those with one
@@ -127,6 +153,17 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[str]:
         yield f"{reached}."
     if stage.cut:
         yield f"Stopped at {threads(stage.cut.at_rung)}: {escape(stage.cut.evidence)}"
+
+
+def _tool(results: RunResults, stage: StageResult) -> Iterator[str]:
+    top = peak(stage)
+    assert top is not None  # noqa: S101 - `tools` gives only those with one
+    yield f"## {escape(title(results, stage))}"
+    yield _table(HEADS, [tuple(map(escape, row.cells())) for row in io_rows(stage)])
+    if nodes := [tuple(map(escape, row)) for row in node_rows(stage)]:
+        yield f"By host, {rung_name(stage.kind, top.threads)}:"
+        yield _table(NODE_HEADS, nodes)
+    yield from _system(results, top)
 
 
 def _loads(first: str, rows: Sequence[LoadRow], confidence: float) -> str:
