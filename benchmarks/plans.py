@@ -65,11 +65,12 @@ class Ran:
     exit_code: int | None
     seconds: float
     verdicts: dict[str, int]
+    judged: bool = False
     note: str = ""
 
     def meets(self, limit_s: float) -> bool:
         """Whether it ended with a judgement in time, or was left out for want of a program."""
-        return self.exit_code is None or (self.exit_code in JUDGED and self.seconds <= limit_s)
+        return self.exit_code is None or (self.judged and self.seconds <= limit_s)
 
 
 @contextmanager
@@ -99,7 +100,7 @@ def oracle_wire(folder: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
 def run(name: str, parameters: list[str], runs_dir: Path, limit_s: float) -> Ran:
     """One plan, with what it needs beside it."""
     if name == "hlr-mysql" and not (shutil.which("mariadbd") or Path("/usr/sbin/mariadbd").exists()):
-        return Ran(name, None, 0.0, {}, "not run: mariadbd is not installed")
+        return Ran(name, None, 0.0, {}, note="not run: mariadbd is not installed")
     with tempfile.TemporaryDirectory(prefix="proveout-bench-") as folder:
         if name != "hlr-oracle-wire":
             return _run(name, parameters, {}, runs_dir, Path(folder), limit_s)
@@ -122,9 +123,10 @@ def _run(
             process.terminate()
             code = process.wait()
     took_s = time.monotonic() - began
-    if code not in JUDGED:
+    judged = code in JUDGED and figures.exists()  # a program that breaks off has exit code 1 as well
+    if not judged:
         print("\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:]))
-    return Ran(name, code, took_s, outcomes(figures))
+    return Ran(name, code, took_s, outcomes(figures), judged)
 
 
 def outcomes(figures: Path) -> dict[str, int]:
@@ -151,7 +153,7 @@ def main() -> None:
             one = run(name, parameters, options.runs_dir or Path(folder), options.limit)
             ran.append(one)
             code = "-" if one.exit_code is None else str(one.exit_code)
-            how = one.note or JUDGED.get(one.exit_code or 0, "no judgement")
+            how = one.note or (JUDGED[one.exit_code or 0] if one.judged else "no judgement")
             late = "" if one.meets(options.limit) else "   MISSED"
             counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(one.verdicts.items()))
             print(f"{name:24}{code:>6}  {how:14}{one.seconds:9.1f}  {counts}{late}", flush=True)
