@@ -135,13 +135,13 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """What is observed: `os` on `hosts`, `waits` and `lag` of `system`, `prometheus` (one host asks `url` for `scrapes`).
+    """What is observed: `os` on `hosts`, `waits`, `lag` and `sizes` of `system`, `prometheus` (one host asks `url` for `scrapes`).
 
     One sample each `every_s` seconds. `url` may hold `${secrets.NAME}`, filled in as late as in a system's dsn.
     """
 
     name: str
-    kind: Literal["os", "waits", "lag", "prometheus"]
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes"]
     every_s: float
     hosts: tuple[str, ...] = ()
     system: str | None = None
@@ -281,6 +281,7 @@ class Ladder:
     workers: int | None = None
     pool: Pool = field(default_factory=Pool)
     limits: Limits = field(default_factory=Limits)
+    session: tuple[tuple[str, str], ...] = ()
     cell: Cell | None = None
     where: Where = NOWHERE
     kind: Literal["ladder"] = "ladder"
@@ -313,6 +314,7 @@ class Search:
     workers: int | None = None
     pool: Pool = field(default_factory=Pool)
     limits: Limits = field(default_factory=Limits)
+    session: tuple[tuple[str, str], ...] = ()
     where: Where = NOWHERE
     kind: Literal["search"] = "search"
 

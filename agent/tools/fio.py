@@ -103,6 +103,8 @@ def _told() -> str:
 async def _lay_out(context: TaskContext, program: str, job: FioJob, data_root: str) -> Grounds:
     """The folder with the job's files in it, as large as they must be; made once, and kept for the stages after."""
     grounds = await _grounds(context, job, data_root)
+    if grounds.has(job.jobs, job.size_bytes):
+        return grounds
     needed = job.jobs * job.size_bytes
     used, free = await asyncio.to_thread(lambda: (grounds.used_bytes(), grounds.free_bytes()))
     if needed > used and needed - used + RESERVE_BYTES > free:
@@ -122,6 +124,7 @@ async def _lay_out(context: TaskContext, program: str, job: FioJob, data_root: s
         await asyncio.shield(making.kill())
     if code != 0:
         raise _failed(f"fio could not make its files (exit code {code})", making.words or "; ".join(words))
+    grounds.made.add((job.jobs, job.size_bytes))
     return grounds
 
 
