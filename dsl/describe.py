@@ -1,6 +1,6 @@
 """Plan -> timetable: what would run, where, with which privileges, and for how long (`proveout explain`). Touches nothing.
 
-Data flow: `Plan` -> `timetable` -> `Timetable` (frozen, serialisable with `plan.to_data`) -> `render` (text for people). The
+Data flow: `Plan` -> `timetable` -> `Timetable` (frozen, serialisable with `canonical.to_data`) -> `render` (text for people). The
 estimates are also what a run shows as remaining time; they are rough where the work depends on the machine (populate)
 or on results (search, `stop_when`).
 """

@@ -18,7 +18,7 @@ Metrics: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """A run begins (or is resumed: `resumed` counts how often). `plan` is `plan.to_data(…, positions=True)`."""
+    """A run begins (or is resumed: `resumed` counts how often). `plan` is `canonical.to_data(…, positions=True)`."""
 
     run_id: str
     epoch: int

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from proveout.dsl.plan import Capture, FioJob, Scrape, System, Tuning, Windows, Workload
+from proveout.dsl.fio_job import FioJob
+from proveout.dsl.plan import Capture, Scrape, System, Tuning, Windows, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,13 +200,17 @@ class Server:
 
     def _initialise(self) -> None:
         """An empty data directory, as the server's user, beside the place that it takes when it is whole."""
-        partial = self.data.with_name("data.new")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(mode=0o700)
-        self._at.hand_over(partial)
-        argv = [str(self._programs.initialise), "--no-defaults", f"--datadir={partial}", "--cross-bootstrap"]
+        # A MariaDB that starts removes all temporary tables in its tmpdir: in /tmp those of another server, which then fails
+        partial, scratch = self.data.with_name("data.new"), self.data.with_name("data.tmp")
+        for folder in (partial, scratch):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(mode=0o700)
+            self._at.hand_over(folder)
+        argv = [str(self._programs.initialise), "--no-defaults", f"--datadir={partial}", f"--tmpdir={scratch}"]
+        argv.append("--cross-bootstrap")
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
         self._at.guard.run([*argv, *options], ENVIRONMENT, limit_s=INITIALISE_S, identity="server")
+        shutil.rmtree(scratch, ignore_errors=True)
         partial.rename(self.data)
 
     def _configure(self) -> Path:

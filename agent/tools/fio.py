@@ -20,7 +20,7 @@ from proveout.agent.tools.fio_devices import check_devices
 from proveout.agent.tools.fio_output import Course, Documents, garbled, snapshot
 from proveout.agent.tools.grounds import PREFIX, Grounds
 from proveout.agent.tools.program import Program
-from proveout.dsl.plan import FioJob
+from proveout.dsl.fio_job import FioJob
 from proveout.proto.results import Done, LoadResult
 from proveout.proto.tasks import PrepareFio, RunFio
 

@@ -20,7 +20,8 @@ from typing import Any, Literal
 import numpy as np
 
 from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import FioJob, Windows
+from proveout.dsl.fio_job import FioJob
+from proveout.dsl.plan import Windows
 from proveout.proto import histogram
 from proveout.proto.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +16,7 @@ from proveout.coordinator.compare import compare
 from proveout.coordinator.eventcodec import plan_data
 from proveout.coordinator.observed import sizes_metrics
 from proveout.coordinator.report import result as report
-from proveout.coordinator.report import result_schema, summary, vega
+from proveout.coordinator.report import result_schema, rows, summary, vega
 from proveout.coordinator.report.solving import size_rows, solve_rows
 from proveout.coordinator.report.solving_figures import sizes_compression, time_to_solve
 from proveout.coordinator.results import RunResults, ladder_metrics, load_results
@@ -208,6 +210,24 @@ def test_markdown_and_json_have_the_same_numbers(plan: Plan) -> None:
     document = report.document(found)
     jsonschema.validate(document, result_schema.document())
     assert document["stages"][0]["iterations"][0]["sizes"][0]["end_bytes"] == 25.0 * MB
+
+
+def test_csv_has_the_times_in_the_row_of_all_and_sizes_have_a_file_of_their_own(plan: Plan) -> None:
+    found = run(plan, TIMES)
+    read = list(csv.DictReader(io.StringIO(rows.to_csv(found))))
+    assert [(row["matrix.mode"], row["matrix.degree"], row["solve_s"]) for row in read if row["repeat"] == "2"] == [
+        (mode, str(degree), str(time)) for (mode, degree), time in TIMES.items()
+    ]
+    assert rows.to_table(found).column("geomean_s").to_pylist() == [float(row["geomean_s"]) for row in read]
+    sizes = list(csv.DictReader(io.StringIO(rows.sizes_to_csv(found))))
+    assert len(sizes) == 4 * 3 * 4
+    last = sizes[-1]
+    assert (last["matrix.mode"], last["table"], last["part"], float(last["end_bytes"])) == (
+        "pglz",
+        "sale",
+        "index",
+        2.0 * MB,
+    )
 
 
 def test_more_time_to_solve_is_worse_in_a_comparison_of_runs(plan: Plan) -> None:

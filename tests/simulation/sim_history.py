@@ -173,6 +173,7 @@ class History:
             credentials=COORDINATOR,
             crashed=crashed,
             lease_s=LEASE_S,
+            gather_hosts=len(HOSTS) + self.seed % 2,  # with every other seed the samples of a host go together
         )
         self.world.note(f"sitting {self.sittings} begins, epoch {self.journal.epoch}")
         self.interrupts = asyncio.Queue()

@@ -15,7 +15,8 @@ from proveout.agent.tools.fio_argv import lay_out_argv, run_argv
 from proveout.agent.tools.fio_devices import check_devices
 from proveout.agent.tools.fio_output import Course, Documents, snapshot
 from proveout.agent.tools.grounds import PREFIX, Grounds
-from proveout.dsl.plan import FioJob, Windows
+from proveout.dsl.fio_job import FioJob
+from proveout.dsl.plan import Windows
 from proveout.proto import histogram
 from proveout.proto.tasks import RunFio
 

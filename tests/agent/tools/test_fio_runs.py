@@ -26,7 +26,8 @@ from proveout.agent.tasks import TaskFault
 from proveout.agent.tools import fio
 from proveout.agent.tools.fio_devices import check_devices
 from proveout.agent.tools.grounds import Grounds
-from proveout.dsl.plan import FioJob, Windows
+from proveout.dsl.fio_job import FioJob
+from proveout.dsl.plan import Windows
 from proveout.proto import histogram
 from proveout.proto.results import LoadResult, LoadSecond
 from proveout.proto.tasks import PrepareFio, RunFio
