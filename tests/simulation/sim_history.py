@@ -37,6 +37,7 @@ from sim_world import World
 
 from proveout.agent import daemon
 from proveout.agent import journal as agent_journal
+from proveout.agent import outbox as agent_outbox
 from proveout.agent import session as agent_session
 from proveout.agent.tuning import files, tuner, undo
 from proveout.agent.tuning import handlers as tuning_handlers
@@ -297,6 +298,7 @@ def _patched(history: History) -> Iterator[None]:
         (run, "time", history.time),
         (coordinator_session, "time", history.time),
         (agent_session, "time", history.time),
+        (agent_outbox, "time", history.time),
         (agent_journal, "time", history.time),
         (agent_session, "end_children", lambda: None),  # it would end the children of the test process
         (auditing, "AuditLog", NoAudit),
