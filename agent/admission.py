@@ -97,6 +97,8 @@ class Admission:
             return f"this is the agent of host {self._place.name}, not of {hello.host}"
         if not (math.isfinite(hello.lease_s) and 0 < hello.beat_s < hello.lease_s <= LEASE_MAX_S):
             return f"a beat of {hello.beat_s} s with a lease of {hello.lease_s} s is not possible"
+        if not 0.0 <= hello.gather_s <= hello.lease_s:
+            return f"samples that wait for {hello.gather_s} s are not possible"
         if not hello.run_id or hello.epoch < 1:
             return "the run has no name or no epoch"
         return self._place.trust.objection(hello) or None

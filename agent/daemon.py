@@ -36,10 +36,11 @@ from proveout.agent.trusting import Trust
 from proveout.agent.tuning import tuner as tuning
 from proveout.agent.tuning.tuner import Tuner
 from proveout.dsl.errors import ProveoutError
+from proveout.proto import agent_pb2 as pb
 from proveout.proto import codec
 from proveout.proto.agent_pb2_grpc import AgentServicer, add_AgentServicer_to_server
 from proveout.proto.audit import FILE, AuditLog
-from proveout.proto.messages import PROTOCOL_VERSION, Hello, Refused, Welcome
+from proveout.proto.messages import PROTOCOL_VERSION, AgentMessage, Hello, Refused, Samples, Welcome
 from proveout.proto.pairing import WireFault
 from proveout.proto.transport import OPTIONS
 from proveout.proto.trust import DENIED, Denied
@@ -168,12 +169,20 @@ async def _listen(context: Any, session: Session, attachment: Attachment) -> Wir
 async def _speak(context: Any, session: Session, attachment: Attachment) -> None:
     """Say what there is to say until the stream is detached or the session is over."""
     async for message in session.speak(attachment):
-        try:
-            envelope = codec.agent_envelope(message)
-        except WireFault as fault:  # outcomes were checked when they were noted; this is a sample or a log line
-            _log.error("could not send a message: %s", fault.what)
-            continue
-        await context.write(envelope)
+        for envelope in _envelopes(message):
+            await context.write(envelope)
+
+
+def _envelopes(message: AgentMessage) -> Iterator[pb.AgentEnvelope]:
+    """A message as it goes over the wire: samples one by one when they are too large for one message."""
+    try:
+        yield codec.agent_envelope(message)
+    except WireFault as fault:  # outcomes were checked when they were noted; this is a sample or a log line
+        if isinstance(message, Samples):
+            for sample in message.samples:
+                yield from _envelopes(sample)
+            return
+        _log.error("could not send a message: %s", fault.what)
 
 
 async def serve(

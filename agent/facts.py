@@ -100,11 +100,15 @@ def facts() -> tuple[tuple[str, Value], ...]:
 
 async def read_facts(context: TaskContext, spec: ReadFacts) -> FactsRead:
     """The handler of `ReadFacts`: the facts of the machine, its drivers' versions, and where systems keep their data."""
-    return FactsRead(facts=await asyncio.to_thread(_all_facts, spec.directories))
+    return FactsRead(facts=await asyncio.to_thread(_all_facts, spec.directories, spec.tools))
 
 
-def _all_facts(directories: tuple[tuple[str, str], ...]) -> tuple[tuple[str, Value], ...]:
+def _all_facts(directories: tuple[tuple[str, str], ...], tools: tuple[str, ...]) -> tuple[tuple[str, Value], ...]:
     found = dict(facts()) | dict(_drivers())
+    if "fio" in tools:
+        from proveout.agent.tools.fio import version  # noqa: PLC0415 - only where it is asked for
+
+        found |= {"tool.fio": version() or "not installed"}
     for system, directory in directories:
         found |= dict(storage(system, directory))
     return tuple(sorted(found.items()))

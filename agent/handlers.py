@@ -30,6 +30,8 @@ PLACES: Mapping[type, str] = MappingProxyType(
         tasks.PopulateSystem: "proveout.agent.load.populate:populate",
         tasks.FormPool: "proveout.agent.load.ray_task:form_pool",
         tasks.RunLoad: "proveout.agent.load.task:run_load",
+        tasks.PrepareFio: "proveout.agent.tools.fio:prepare_fio",
+        tasks.RunFio: "proveout.agent.tools.fio:run_fio",
         tasks.RunCapture: "proveout.agent.aide.asking:capture",
     }
 )

@@ -26,7 +26,7 @@ from proveout.agent import sane
 from proveout.agent.children import end_children
 from proveout.agent.journal import AgentJournal
 from proveout.agent.lease import Lease
-from proveout.agent.outbox import Outbox
+from proveout.agent.outbox import Departures, Outbox
 from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.redaction import for_people
 from proveout.agent.tasks import Handler, Resource
@@ -97,7 +97,7 @@ class Session:
         self.ended = asyncio.Event()
         self._journal = journal
         self._table = table
-        self._outbox = Outbox()
+        self._outbox = Outbox(departures=Departures(hello.gather_s, hello.host))
         self._works: dict[str, Work] = {}
         self._runs: dict[str, asyncio.Task[None]] = {}
         self._lease = Lease(hello.lease_s, time.monotonic_ns())
@@ -176,6 +176,7 @@ class Session:
         match message:
             case Start():
                 work.start_at(message.t0_ns)
+                self._outbox.quiet_before(message.t0_ns / 1e9)
             case Finish():
                 work.finish()
             case Cancel():
@@ -206,7 +207,7 @@ class Session:
         handler = self._table.get(type(task.spec))
         if not (math.isfinite(task.deadline_s) and 0 < task.deadline_s <= DEADLINE_MAX_S):
             return self._refuse(task.key, "invalid", f"{task.deadline_s} s is no deadline")
-        if reason := self._objection(task):
+        if reason := self._objection(task, digest):
             _log.warning("refused task %s: %s", task.key, reason)
             self._note("task refused", key=task.key, kind=type(task.spec).__name__, reason=reason)
             return self._refuse(task.key, "refused", f"the task is not taken: {reason}")
@@ -230,9 +231,9 @@ class Session:
         self._runs[task.key] = asyncio.create_task(self._run(work, handler, task), name=task.key)
         return None
 
-    def _objection(self, task: Task) -> str:
+    def _objection(self, task: Task, digest: str) -> str:
         """What is wrong with a new task's signature, "" when nothing is; a number that was passed is a task of before."""
-        if reason := self.orders.objection(task):
+        if reason := self.orders.objection(task, digest):
             return reason
         highest = self._journal.highest_sequence(self.hello.run_id)
         return "" if task.sequence > highest else "it is older than another one that was taken: somebody sends it again"

@@ -20,9 +20,9 @@ class Orders:
     def __init__(self, verifier: Verifier, to: Addressee) -> None:
         self._verifier, self._to = verifier, to
 
-    def objection(self, task: Task) -> str:
-        """Why it is not taken, "" when nothing is wrong with its signature."""
-        return self._verifier.objection(task, self._to)
+    def objection(self, task: Task, digest: str = "") -> str:
+        """Why it is not taken, "" when nothing is wrong with its signature. `digest`: its `task_digest`, when it is known."""
+        return self._verifier.objection(task, self._to, digest)
 
 
 class Trust:

@@ -3,6 +3,11 @@
 Flow: the agent's options and the policy that it would take -> `unit(…)` -> text for /etc/systemd/system/proveout-agent.service.
 Without a policy there is nothing to change, and the agent runs as a user of its own without any capability. With one it is root,
 may write the policy's folders and its own, and is kept from the kernel's settings and from devices unless the policy lists some.
+
+`seccomp` and `pidfd_getfd` are what a Ray node is held to one address with (`load.ray_bind`).
+
+Not set, and why: MemoryDenyWriteExecute (Python's ctypes makes closures that are executable), ProcSubset=pid (the host's counters are
+in /proc), IPAddressDeny (whom a host talks to is the lab's to say: add it in a drop-in), RootDirectory, PrivateNetwork.
 """
 
 from __future__ import annotations
@@ -11,32 +16,53 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from proveout.agent.policy import Policy
+from proveout.agent.policy import Policy, is_beneath
 
 USER = "proveout"
 STATE = "/var/lib/proveout"
 CAPABILITIES = (
-    "CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_IPC_LOCK CAP_KILL CAP_NET_ADMIN CAP_SETGID CAP_SETPCAP "
-    "CAP_SETUID CAP_SYS_ADMIN CAP_SYS_NICE CAP_SYS_PTRACE CAP_SYS_RESOURCE"
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_DAC_READ_SEARCH",
+    "CAP_FOWNER",
+    "CAP_KILL",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
 )
-"""What changing a host, running servers and load as other users, and reading all processes' counters takes."""
+"""What it takes to write files of others, and to run servers, load and aides as other users."""
+
+KERNEL_CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_SYS_RESOURCE")
+"""What some settings of the kernel, and a new partition table, take beside."""
 
 ALWAYS = """NoNewPrivileges=yes
 ProtectSystem=strict
 PrivateTmp=yes
+PrivateMounts=yes
 ProtectClock=yes
 ProtectControlGroups=yes
 ProtectHostname=yes
 ProtectKernelLogs=yes
 ProtectKernelModules=yes
 LockPersonality=yes
+KeyringMode=private
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
 RestrictNamespaces=yes
 RestrictRealtime=yes
 RestrictSUIDSGID=yes
 SystemCallArchitectures=native
+SystemCallFilter=@system-service seccomp pidfd_getfd
+SystemCallErrorNumber=EPERM
 LimitNOFILE=65536
 UMask=0077"""
+
+DISKS = (
+    "DevicePolicy=closed",
+    "DeviceAllow=block-* rw",
+    "DeviceAllow=char-sg rw",
+    "DeviceAllow=/dev/mapper/control rw",
+)
+"""What partitions, multipath and tests of devices open; no memory, no consoles, no input."""
 
 HEAD = """# {file}: systemctl daemon-reload; systemctl enable --now proveout-agent
 [Unit]
@@ -67,14 +93,28 @@ def unit(program: str, arguments: Sequence[str], *, pki: Path, state_dir: Path, 
 
 def _privileged(pki: Path, state_dir: Path, policy: Policy) -> list[str]:
     yes_no = {True: "yes", False: "no"}
+    has_disks = bool(policy.devices) or policy.destructive
     return [
         f"# What {policy.source} lists decides on these; print the unit anew when it changes.",
         f"ReadWritePaths={' '.join(_quoted(str(path)) for path in (pki, state_dir, *policy.paths))}",
-        f"ProtectKernelTunables={yes_no[not policy.sysctl]}",
-        f"PrivateDevices={yes_no[not policy.devices and not policy.destructive]}",
-        f"CapabilityBoundingSet={CAPABILITIES}",
+        f"ProtectKernelTunables={yes_no[not _sets_the_kernel(policy)]}",
+        f"PrivateDevices={yes_no[not has_disks]}",
+        *(DISKS if has_disks else ()),
+        f"CapabilityBoundingSet={' '.join(_capabilities(policy))}",
         *([f"StateDirectory={state_dir.name}"] if str(state_dir) == STATE else []),
     ]
+
+
+def _sets_the_kernel(policy: Policy) -> bool:
+    """Whether anything that is listed is written below /proc/sys or /sys; udevadm writes there to have rules applied."""
+    beneath = any(is_beneath(path, place) for path in policy.paths for place in ("/proc", "/sys"))
+    return bool(policy.sysctl) or beneath or any(Path(tool.path).name == "udevadm" for tool in policy.tools)
+
+
+def _capabilities(policy: Policy) -> tuple[str, ...]:
+    network = any(glob.startswith(("net.", "net*", "*", "?", "[")) for glob in policy.sysctl)
+    kernel = _sets_the_kernel(policy) or bool(policy.devices) or policy.destructive or bool(policy.tools)
+    return (*CAPABILITIES, *(("CAP_NET_ADMIN",) if network else ()), *(KERNEL_CAPABILITIES if kernel else ()))
 
 
 def _plain(pki: Path, state_dir: Path) -> list[str]:
@@ -86,6 +126,11 @@ def _plain(pki: Path, state_dir: Path) -> list[str]:
         f"ReadWritePaths={' '.join(_quoted(str(path)) for path in (pki, state_dir))}",
         "ProtectKernelTunables=yes",
         "PrivateDevices=yes",
+        "DevicePolicy=closed",
+        "PrivateUsers=yes",
+        "ProtectProc=invisible",
+        "RemoveIPC=yes",
+        "SystemCallFilter=~@privileged",
         "CapabilityBoundingSet=",
         *([f"StateDirectory={state_dir.name}", "StateDirectoryMode=0700"] if str(state_dir) == STATE else []),
     ]

@@ -93,6 +93,18 @@ def _owner(dsn: str, policy: Policy) -> tuple[int, int] | None:
     return None
 
 
+def argument_of(uid: int) -> str:
+    """The same for a process that works for another user of this host, in that user's first group; `-` when it is the agent's own."""
+    it = account()
+    if it is None or uid == os.geteuid():
+        return "-"
+    try:
+        gid = pwd.getpwuid(uid).pw_gid
+    except KeyError:  # as in containers: a number alone
+        gid = uid
+    return f"{uid},{gid},{gid},{int(it.reads_all)}"
+
+
 def is_in_files(engine: str) -> bool:
     """Whether its databases are files of the agent's user."""
     if engine in FILE_ENGINES or is_built_in(engine):
@@ -108,6 +120,14 @@ def environment(told: str, given: Mapping[str, str]) -> dict[str, str]:
         return dict(given)
     name = pwd.getpwuid(os.geteuid()).pw_name
     return {"PGUSER": name, "USER": name, "LOGNAME": name, **given, "HOME": HOME}
+
+
+def owned(told: str, *paths: Path) -> None:
+    """Give files of the agent to the user that `told` names. OSError when the kernel does not let us."""
+    if told != "-":
+        uid, gid, *_ = (int(word) for word in told.split(","))
+        for path in paths:
+            os.chown(path, uid, gid, follow_symlinks=False)
 
 
 def drop(told: str) -> None:
@@ -141,7 +161,7 @@ def import_by_descriptors() -> None:
 
     What is found so needs no way through the folders above. Files must be readable to everybody, as installers leave them.
     """
-    folders = {path: f"/proc/self/fd/{_opened(path)}" for path in sys.path if Path(path).is_dir()}
+    folders = {path: f"/proc/self/fd/{_opened(path)}" for path in sys.path if path and Path(path).is_dir()}
 
     def moved(path: str) -> str:
         inside = [folder for folder in folders if path == folder or path.startswith(f"{folder}/")]

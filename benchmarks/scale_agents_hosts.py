@@ -1,29 +1,49 @@
-"""Many agents in one process, for `scale_agents.py`: real daemons on loopback with mutual TLS, whose tasks touch nothing.
+"""Many agents in one process, for `scale_agents.py`: real sessions, whose tasks touch nothing.
 
-Data flow: `scale_agents.py` starts it with a folder of certificates -> one `agent.daemon.serve` per host, all in one event loop, each with
-a journal and a state directory of its own -> `{"addresses": …}` as one line of JSON on standard output -> the run -> at SIGTERM
+Data flow: `scale_agents.py` starts it with a folder of certificates -> one gRPC server for the process, with a port for each agent, which
+gives each session to the agent that its Hello names -> `{"addresses": …}` as one line of JSON on standard output -> the run -> at SIGTERM
 one more line: per host when its load was given to it, when it was to start on the coordinator's clock and when it did. All clocks are
 the same `monotonic_ns` here, which is what makes the skew measurable, and which no coordinator knows.
 
-A capture sends 50 made-up readings a second, a load one `LoadSecond` a second; what a task on a real host would cost there
-is left out: a thousand hosts have a thousand machines for it.
+As on a real host: a TLS connection and a stream for each agent, the guard, admission and fencing, signatures, leases, the clock's
+exchanges, the journal and the audit log of each agent (files in memory), the outbox and when samples leave it.
+
+Simulated: agents share a server, an event loop and a certificate. A capture sends 50 made-up readings a second, a load one made-up
+`LoadSecond` a second; what a task would cost on its host is left out, as a thousand hosts have a thousand machines for it. Loads start by
+one timer of the process (`Starter`), where a host's own worker processes would look at the clock: when a load begins shows whether
+its `Start` was there in time and whether this process was awake, not how fast a thousand coroutines can be woken one after the other.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import heapq
 import json
 import logging
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from array import array
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from proveout.agent.daemon import Options, serve
+import grpc
+import grpc.aio
+
+from proveout.agent.admission import Admission, Place
+from proveout.agent.daemon import SERVER_OPTIONS, STOP_S, Servicer
+from proveout.agent.guard import Guard, server_credentials
+from proveout.agent.journal import AgentJournal
+from proveout.agent.session import Session
 from proveout.agent.tasks import Handler, TaskContext
+from proveout.agent.trusting import Trust
+from proveout.coordinator.collecting import seldom
+from proveout.proto.agent_pb2_grpc import add_AgentServicer_to_server
+from proveout.proto.audit import FILE, AuditLog
+from proveout.proto.columns import Loads, Readings
+from proveout.proto.messages import Hello, Refused
 from proveout.proto.results import (
     CaptureResult,
     CaptureSample,
@@ -32,12 +52,12 @@ from proveout.proto.results import (
     Histogram,
     LoadResult,
     LoadSecond,
-    Reading,
     SystemStarted,
     TransactionCounts,
     TransactionLoad,
 )
 from proveout.proto.tasks import Endpoint, InspectSystem, ReadFacts, RunCapture, RunLoad, RunSql, StopSystem
+from proveout.proto.trust import DENIED, Denied
 
 METRICS = 50
 SECOND_NS = 1_000_000_000
@@ -46,25 +66,74 @@ MIX = {f"type{number}": 12 for number in range(8)}
 _told: dict[str, dict[str, int]] = {}
 
 
-async def _until(at_ns: int) -> None:
-    while (left_ns := at_ns - time.monotonic_ns()) > 0:  # noqa: ASYNC110 -- the clock, nobody signals it
-        await asyncio.sleep(left_ns / 1e9)
+NAMES = tuple((f"metric{number}", "") for number in range(METRICS))
+
+
+class Starter:
+    """Notes when each of many moments has come, by one timer for the earliest of them."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[int, int, asyncio.Future[int]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def at(self, when_ns: int) -> asyncio.Future[int]:
+        """Resolved with the `monotonic_ns` at which this process has seen that the moment has come."""
+        loop = asyncio.get_running_loop()
+        seen: asyncio.Future[int] = loop.create_future()
+        heapq.heappush(self._due, (when_ns, id(seen), seen))
+        self._arm(loop)
+        return seen
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(self._due[0][0] / 1e9, self._look, loop) if self._due else None
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._due and self._due[0][0] <= (now_ns := time.monotonic_ns()):
+            _, _, seen = heapq.heappop(self._due)
+            if not seen.done():
+                seen.set_result(now_ns)
+        self._arm(loop)
+
+
+_starter = Starter()
+
+
+def _each_second(first_ns: int, count: int | None, send: Callable[[int], None]) -> Callable[[], None]:
+    """Call `send(0)`, `send(1)` … from a moment on, a second apart; what ends it."""
+    loop = asyncio.get_running_loop()
+    timer: list[asyncio.TimerHandle] = []
+
+    def tick(number: int) -> None:
+        send(number)
+        if count is None or number + 1 < count:
+            timer[:] = [loop.call_at((first_ns + (number + 1) * SECOND_NS) / 1e9, tick, number + 1)]
+
+    timer.append(loop.call_at(first_ns / 1e9, tick, 0))
+
+    def end() -> None:
+        timer[0].cancel()
+
+    return end
 
 
 async def run_capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """50 readings a second until it is finished."""
-    finished = asyncio.ensure_future(context.finished())
-    start_ns, sent = time.monotonic_ns(), 0
-    while not finished.done():
-        readings = tuple(Reading(metric=f"metric{number}", value=float(sent + number)) for number in range(METRICS))
-        context.sample(CaptureSample(capture=spec.capture.name, at_ns=time.monotonic_ns(), readings=readings))
+    sent = 0
+
+    def send(number: int) -> None:
+        nonlocal sent
         sent += 1
-        left_s = (start_ns + sent * SECOND_NS - time.monotonic_ns()) / 1e9
-        try:
-            await asyncio.wait({finished}, timeout=max(0.0, left_s))
-        except asyncio.CancelledError:
-            finished.cancel()
-            raise
+        readings = Readings(NAMES, array("d", range(number, number + METRICS)))
+        context.sample(CaptureSample(capture=spec.capture.name, at_ns=time.monotonic_ns(), readings=readings))
+
+    end = _each_second(time.monotonic_ns(), None, send)
+    try:
+        await context.finished()
+        send(sent)
+    finally:
+        end()
     return CaptureResult(capture=spec.capture.name, samples=sent)
 
 
@@ -73,19 +142,25 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     given_ns = time.monotonic_ns()
     context.armed()
     t0_ns = await context.started()
-    await _until(t0_ns)
-    began_ns = time.monotonic_ns()
-    first = _told.get(context.host, {"given_ns": given_ns})[
-        "given_ns"
-    ]  # an iteration that is run again was given before
-    _told[context.host] = {"given_ns": first, "t0_ns": t0_ns, "began_ns": began_ns}
-    windows, load = spec.windows, _transactions()
-    count = int(windows.total_s)
-    for second in range(count):
+    began_ns = await _starter.at(t0_ns)
+    # An iteration that is run again was given before.
+    first_ns = _told.get(context.host, {}).get("given_ns", given_ns)
+    _told[context.host] = {"given_ns": first_ns, "t0_ns": t0_ns, "began_ns": began_ns}
+    windows, count = spec.windows, int(spec.windows.total_s)
+    over = asyncio.Event()
+
+    def send(second: int) -> None:
         start_ns = t0_ns + second * SECOND_NS
-        await _until(start_ns + SECOND_NS)
         window: Literal["ramp_up", "measure"] = "ramp_up" if second < windows.ramp_up_s else "measure"
-        context.sample(LoadSecond(second=second, window=window, start_ns=start_ns, duration_s=1.0, transactions=load))
+        context.sample(LoadSecond(second=second, window=window, start_ns=start_ns, duration_s=1.0, transactions=_LOAD))
+        if second == count - 1:
+            over.set()
+
+    end = _each_second(t0_ns + SECOND_NS, count, send)
+    try:
+        await over.wait()
+    finally:
+        end()
     measure_ns = t0_ns + int(windows.ramp_up_s * 1e9)
     return LoadResult(
         transactions=_transactions(int(windows.measure_s)),
@@ -110,6 +185,9 @@ def _transactions(seconds: int = 1) -> tuple[TransactionLoad, ...]:
         counts = TransactionCounts(name=name, ok=count * seconds)
         loads.append(TransactionLoad(counts=counts, response=times, service=times))
     return tuple(loads)
+
+
+_LOAD = Loads.of(_transactions())
 
 
 async def inspect(_context: TaskContext, spec: InspectSystem) -> SystemStarted:
@@ -138,33 +216,47 @@ TABLE: Mapping[type, Handler] = {
 }
 
 
+class Gate(Admission):
+    """The gates of many agents behind one server: a Hello is for the agent of the host that it names."""
+
+    def __init__(self, gates: Mapping[str, Admission]) -> None:
+        self._gates = gates
+
+    def head(self) -> str:
+        """No agent's in particular: the audit logs are there, and nobody holds them against each other here."""
+        return ""
+
+    async def admit(self, hello: Hello) -> Session | Refused:
+        """As that agent decides."""
+        gate = self._gates.get(hello.host)
+        return Refused(reason=f"there is no host {hello.host}") if gate is None else await gate.admit(hello)
+
+
+def _admission(name: str, trust: Trust, state_dir: Path) -> Admission:
+    state_dir.mkdir(mode=0o700, parents=True)
+    place = Place(name=name, state_dir=state_dir, table=TABLE, trust=trust, audit=AuditLog(state_dir / FILE))
+    return Admission(place, AgentJournal(state_dir / "journal.sqlite"))
+
+
 async def _serve(names: list[str], pki: Path, state: Path) -> None:
+    trust = Trust(pki)
+    gates = {name: _admission(name, trust, state / name) for name in names}
+    server = grpc.aio.server(interceptors=[Guard(denied=Denied(pki / DENIED))], options=SERVER_OPTIONS)
+    add_AgentServicer_to_server(Servicer(Gate(gates), ""), server)
+    ports = {name: server.add_secure_port("127.0.0.1:0", server_credentials(pki)) for name in names}
+    await server.start()
     stop = asyncio.Event()
-    addresses: dict[str, str] = {}
-    agents = [
-        asyncio.create_task(
-            serve(
-                Options(listen="127.0.0.1:0", pki=pki, state_dir=state / name, name=name),
-                lambda address, name=name: addresses.__setitem__(name, address),  # type: ignore[misc]
-                TABLE,
-            )
-        )
-        for name in names
-    ]
-    while len(addresses) < len(names):
-        await asyncio.sleep(0.05)
-        for agent in agents:
-            if agent.done():
-                agent.result()
-    # Each agent has asked for the signal; there is one handler in a process, and it ends them all.
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    print(json.dumps({"addresses": addresses}), flush=True)
-    await stop.wait()
+    print(json.dumps({"addresses": {name: f"127.0.0.1:{port}" for name, port in ports.items()}}), flush=True)
+    with seldom():
+        await stop.wait()
     print(json.dumps({"told": _told}), flush=True)
-    for agent in agents:
-        agent.cancel()
-    await asyncio.gather(*agents, return_exceptions=True)
+    for gate in gates.values():
+        if gate.session is not None:
+            gate.session.end("cancelled", "the benchmark is over", keep_data=False)
+            await gate.session.ended.wait()
+    await server.stop(STOP_S)
 
 
 def main() -> None:

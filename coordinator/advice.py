@@ -23,6 +23,7 @@ WAYS_OUT = {
     "start-skew": "synchronise the hosts' clocks and take other load off them",
     "clock": "synchronise the hosts' clocks",
     "samples": "take load off the client hosts, or use fewer `threads` on each",
+    "pause": "find out what stood still: the server, the load's processes or their machine (`pause:…` says which)",
     "mix": "look for whatever else works on the tables, and for statements that hang",
     "logical-failures": "bring the data back before the stage (`reset`), and keep others from its tables",
 }

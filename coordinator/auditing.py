@@ -40,9 +40,11 @@ class Record:
         """A session with an agent was opened."""
         self._note("agent", host=host, address=address, machine=welcome.machine_id, head=welcome.audit)
 
-    def task(self, host: str, task: Task) -> None:
-        """A task goes to an agent."""
-        self._note("task", host=host, key=task.key, kind=type(task.spec).__name__, digest=task_digest(task))
+    def task(self, host: str, task: Task) -> str:
+        """A task goes to an agent; its digest."""
+        digest = task_digest(task)
+        self._note("task", host=host, key=task.key, kind=type(task.spec).__name__, digest=digest)
+        return digest
 
     def ended(self, status: str, exit_code: int) -> None:
         """The run is over."""

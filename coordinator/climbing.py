@@ -17,7 +17,7 @@ from proveout.coordinator.state import Turn
 from proveout.coordinator.stats import confidence_after
 from proveout.coordinator.wording import percent
 from proveout.dsl import order
-from proveout.dsl.plan import Expression, Ladder, Open, Ramp, Search, Stage
+from proveout.dsl.plan import Expression, Ladder, Measuring, Open, Ramp, Search, Stage, Tool
 from proveout.proto.events import IterationFinished, IterationId, LadderCut, StageFinished
 
 
@@ -63,7 +63,7 @@ def ladder_part(turn: Turn, stage: Ladder) -> bool:
             continue
         if _enough(turn, members, slot.repeat - 1):
             break
-        if _begin(turn, slot.ladder, (slot.rung, slot.repeat), rates[slot.ladder.id], "measure"):
+        if begin(turn, slot.ladder, (slot.rung, slot.repeat), rates[slot.ladder.id], "measure"):
             return True
     if after_stage(turn, stage):
         return True
@@ -108,20 +108,20 @@ def _tell_repeats(turn: Turn, ladders: tuple[Ladder, ...]) -> None:
     turn.notice("warning" if left else "info", f"{said} (intervals at {level}, for {ladders[0].looks} looks)")
 
 
-def _begin(turn: Turn, stage: Ladder | Search, slot: tuple[int, int], rate: float | None, phase: str) -> bool:
+def begin(turn: Turn, stage: Measuring, slot: tuple[int, int], rate: float | None, phase: str) -> bool:
     """Begin the next attempt of a rung in a repeat, unless one was valid or the retries are used up."""
     rung, repeat = slot
     finished, attempt = turn.state.facts.tries(stage.id, rung, repeat)
     if settled(stage, finished):
         return False
-    if pool_part(turn, stage):
+    if not isinstance(stage, Tool) and pool_part(turn, stage):
         return True
     identity = IterationId(stage=stage.id, rung=rung, repeat=repeat, attempt=attempt)
     iteration.begin(turn, stage, identity, rate, iteration.windows_of(stage, phase))
     return True
 
 
-def settled(stage: Ladder | Search, finished: tuple[IterationFinished, ...]) -> bool:
+def settled(stage: Measuring, finished: tuple[IterationFinished, ...]) -> bool:
     """Whether a rung in a repeat needs no further attempt."""
     return any(i.valid for i in finished) or len(finished) > stage.retries
 
@@ -154,7 +154,7 @@ def search_part(turn: Turn, stage: Search) -> bool:
         turn.emit(report)
     if isinstance(replayed.next, ProbeDue):
         due = replayed.next
-        return _begin(turn, stage, (stage.threads, due.number), due.rate, due.phase)
+        return begin(turn, stage, (stage.threads, due.number), due.rate, due.phase)
     turn.emit(replayed.next)
     return after_stage(turn, stage)
 

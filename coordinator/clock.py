@@ -54,10 +54,14 @@ class Exchange:
 
 
 class ClockFilter:
-    """The newest `KEPT` exchanges with one agent, and the best estimate that they give."""
+    """The newest `KEPT` exchanges with one agent, and the best estimate that they give.
+
+    All bounds grow alike, so the tightest one stays the tightest until a better exchange comes, or it is the oldest and goes.
+    """
 
     def __init__(self) -> None:
         self._exchanges: deque[Exchange] = deque(maxlen=KEPT)
+        self._best: Exchange | None = None
 
     def add(self, reply: BeatReply, returned_ns: int) -> None:
         """Take a reply that came in at `returned_ns`; one that cannot be true (time running backwards) is dropped."""
@@ -68,12 +72,19 @@ class ClockFilter:
             returned_ns=returned_ns,
         )
         if exchange.round_trip_ns >= 0 and reply.replied_ns >= reply.received_ns:
+            gone = self._exchanges[0] if len(self._exchanges) == KEPT else None
             self._exchanges.append(exchange)
+            if self._best is not None and self._best is not gone:
+                self._best = min(self._best, exchange, key=lambda one: one.bound_ns(returned_ns))
+            else:
+                self._best = min(self._exchanges, key=lambda one: one.bound_ns(returned_ns))
 
     def __len__(self) -> int:
         return len(self._exchanges)
 
     def estimate(self, now_ns: int) -> ClockEstimate:
         """The estimate with the tightest bound at `now_ns`; ValueError when there was no exchange yet."""
-        best = min(self._exchanges, key=lambda exchange: exchange.bound_ns(now_ns))
+        best = self._best
+        if best is None:
+            raise ValueError("no exchange yet")
         return ClockEstimate(offset_ns=best.offset_ns, uncertainty_ns=best.bound_ns(now_ns))

@@ -55,7 +55,7 @@ class Row:
             return "unknown"
         if lower <= 0.0 <= upper:
             return "none"  # which is not to say that nothing has changed
-        if self.metric not in ("tps", "nopm", "tpm", "rate") and not self.metric.endswith("_us"):
+        if self.metric not in ("tps", "nopm", "tpm", "rate", "iops", "mb_per_s") and not self.metric.endswith("_us"):
             return "changed"
         return "better" if (lower > 0.0) != self.metric.endswith("_us") else "worse"
 
@@ -128,14 +128,14 @@ def _trees(results: RunResults) -> Metrics:
     open_ladders = {
         name: ladder_metrics(stage.iterations, stage.confidence)
         for name, stage in results.stages.items()
-        if stage.kind == "ladder" and stage.finished is None
+        if stage.climbs and stage.finished is None
     }
     return environment(results) | open_ladders
 
 
 def _shared_rungs(reference: RunResults, other: RunResults) -> Iterator[tuple[RungResult, RungResult]]:
     for name, stage in reference.stages.items():
-        if stage.kind == "ladder" and name in other.stages:
+        if stage.climbs and name in other.stages:
             after = {rung.threads: rung for rung in other.stages[name].rungs if rung.tree}
             yield from ((rung, after[rung.threads]) for rung in stage.rungs if rung.tree and rung.threads in after)
 
@@ -199,7 +199,7 @@ def _changed(name: str, left: Any, right: Any, confidence: float) -> Metrics:
 def _stage(stages: tuple[StageResult, StageResult], tree: Metrics, ids: tuple[str, str]) -> StagePair:
     base, other = stages
     left, right = ({rung.threads: rung for rung in stage.rungs if rung.tree} for stage in (base, other))
-    ladder = base.kind == "ladder"
+    ladder = base.climbs
     pairs = [
         RungPair(
             threads=threads,
@@ -216,7 +216,9 @@ def _stage(stages: tuple[StageResult, StageResult], tree: Metrics, ids: tuple[st
 
 def _rows(tree: Mapping[str, Any]) -> Iterator[Row]:
     """Throughput, response times and errors of a rung, then throughput and mean response of each transaction."""
-    paths = [("tps",), ("nopm",), ("tpm",), *(("response", name) for name in LATENCIES), ("errors", "fraction")]
+    iops = leaf(tree, ("iops",)) is not None
+    paths: list[tuple[str, ...]] = [("iops",), ("mb_per_s",)] if iops else [("tps",)]
+    paths += [("nopm",), ("tpm",), *(("response", name) for name in LATENCIES), ("errors", "fraction")]
     for name in tree.get("transactions", {}):
         paths += [("transactions", name, "tps"), ("transactions", name, "response", "avg_us")]
         paths += [("transactions", name, "response", "p99_us")]

@@ -23,6 +23,7 @@ from proveout.dsl.plan import (
     Search,
     System,
     Think,
+    Tool,
     Windows,
     Workload,
 )
@@ -40,9 +41,11 @@ from proveout.proto.tasks import (
     LoadPool,
     LoadShare,
     PopulateSystem,
+    PrepareFio,
     ReadFacts,
     RevertTuning,
     RunCapture,
+    RunFio,
     RunLoad,
     RunSql,
     SnapshotSystem,
@@ -57,6 +60,7 @@ Distribution: TypeAlias = Literal["constant", "poisson"]
 DRAIN_TIMEOUT_S = 120.0
 _HOUR_S = 3600.0
 _ROWS_PER_S_MIN = 2_000.0
+_FILE_BYTES_PER_S_MIN = 20e6
 
 
 def propagations(plan: Plan) -> tuple[tuple[System, System], ...]:
@@ -120,7 +124,7 @@ def makers(stage: Ladder | Search, without: Collection[str] = ()) -> tuple[str, 
 def dispensable(plan: Plan, host: str, without: Collection[str], finished: Container[str]) -> bool:
     """Whether a run can go on without a host: no system is on it, and every stage that is left keeps a client."""
     gone = {*without, host}
-    left = [s for s in plan.stages if isinstance(s, Populate | Ladder | Search) and s.id not in finished]
+    left = [s for s in plan.stages if isinstance(s, Populate | Ladder | Search | Tool) and s.id not in finished]
     return all(s.host != host for s in plan.systems) and all(present(s.clients, gone) for s in left)
 
 
@@ -273,11 +277,15 @@ def what(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind o
             return "pool"
         case RunLoad():
             return "load"
+        case PrepareFio():
+            return "fio-files"
+        case RunFio():
+            return "fio"
         case RunCapture(capture=capture):
             return f"capture:{capture.name}"
 
 
-def deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911  # one arm per kind of task
+def deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911, PLR0912  # one arm per kind of task
     """How long an agent may take for a task, seconds. Generous: a dead agent is noticed by its lease, not by this."""
     match spec:
         case InspectSystem() | ReadFacts():
@@ -296,8 +304,10 @@ def deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911  # one arm per kind of
             return drain_s + 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
         case CheckInvariants(workload=workload):
             return 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
-        case RunLoad(windows=windows):
+        case RunLoad(windows=windows) | RunFio(windows=windows):
             return windows.total_s + 240.0
+        case PrepareFio(job=job):
+            return 300.0 + job.jobs * job.size_bytes / _FILE_BYTES_PER_S_MIN
         case RunCapture():
             return 8 * 24 * _HOUR_S
         case SnapshotSystem() | Checkpoint():

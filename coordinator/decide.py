@@ -23,11 +23,12 @@ from proveout.coordinator.preparing import (
 )
 from proveout.coordinator.state import Dialling, Turn
 from proveout.coordinator.surveying import survey
+from proveout.coordinator.tooling import tool_part
 from proveout.coordinator.tuning import look_again, tune, tune_part
 from proveout.coordinator.waves import batch
 from proveout.dsl import order
 from proveout.dsl.describe import iterations
-from proveout.dsl.plan import Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, System, Tune
+from proveout.dsl.plan import Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, System, Tool, Tune
 from proveout.proto.events import StageStarted
 from proveout.proto.tasks import CompareSystems, InspectSystem, StartSystem, TaskSpec
 
@@ -91,7 +92,8 @@ def _agents(turn: Turn) -> bool:
     if not missing:
         return False
     turn.commands.append(Dial(hosts=missing))
-    until_s = turn.at_s + turn.state.setup.timing.dial_s
+    timing = turn.state.setup.timing
+    until_s = turn.at_s + max(timing.dial_s, timing.dial_per_host_s * len(missing))
     turn.set(step=Dialling(waiting=frozenset(missing), until_s=until_s))
     return True
 
@@ -161,6 +163,8 @@ def _stage(turn: Turn, stage: Stage) -> None:
             busy = ladder_part(turn, stage)
         case Search():
             busy = search_part(turn, stage)
+        case Tool():
+            busy = tool_part(turn, stage)
     if not busy:
         finish_stage(turn, stage, "ok")
 

@@ -10,6 +10,7 @@ not revoked. The channel then trusts that very certificate and no other, so what
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 import ssl
 from collections.abc import Callable
@@ -65,9 +66,9 @@ class Stream:
         self._signer = signer
         self._to = to
 
-    async def write(self, message: CoordinatorMessage) -> None:
-        """Send; waits for flow control. StreamEnded when there is no stream any more."""
-        signed = self._signer.sign(message, self._to) if isinstance(message, Task) else message
+    async def write(self, message: CoordinatorMessage, digest: str = "") -> None:
+        """Send; waits for flow control. StreamEnded when there is no stream any more. `digest`: of a task, when it is known."""
+        signed = self._signer.sign(message, self._to, digest) if isinstance(message, Task) else message
         try:
             await self._call.write(codec.coordinator_envelope(signed))
         except grpc.aio.AioRpcError as error:
@@ -111,8 +112,7 @@ async def open_stream(
 async def _probe(where: str, address: str, credentials: Credentials) -> bytes:
     """Open and close a connection: the errors of the kernel and of OpenSSL say more than a failed channel. Its certificate."""
     name, _, port = address.rpartition(":")
-    context = client_context(credentials.ca, credentials.certificate, credentials.key)
-    context.set_alpn_protocols(["h2"])
+    context = _probe_context(credentials.ca, credentials.certificate, credentials.key)
     try:
         _, writer = await asyncio.open_connection(name.strip("[]"), int(port), ssl=context)
     except ssl.SSLCertVerificationError as error:
@@ -140,6 +140,14 @@ async def _probe(where: str, address: str, credentials: Credentials) -> bytes:
         return _accepted(where, writer.get_extra_info("ssl_object").getpeercert(binary_form=True), credentials)
     finally:
         writer.close()
+
+
+@functools.lru_cache(8)
+def _probe_context(ca: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
+    """Made once for all agents that are dialled with these: to read the files takes longer than to shake hands."""
+    context = client_context(ca, certificate, key)
+    context.set_alpn_protocols(["h2"])
+    return context
 
 
 def _accepted(where: str, der: bytes, credentials: Credentials) -> bytes:

@@ -17,19 +17,20 @@ from proveout.coordinator import machines, validity
 from proveout.coordinator.observed import exported_metrics, lag_metrics, os_metrics, prune, waits_metrics
 from proveout.coordinator.orders import order_metrics
 from proveout.coordinator.series import Recording, Window
-from proveout.dsl.plan import Capture, Ladder, Plan, Search
+from proveout.coordinator.sums import latency_us, length_s, merge_loads, share
+from proveout.coordinator.tool_evidence import tool_metrics
+from proveout.dsl.plan import Capture, Ladder, Measuring, Plan, Search, Tool
 from proveout.proto import histogram
 from proveout.proto.events import IterationFinished, IterationId, Metrics, TransactionSummary, WaitLine
-from proveout.proto.results import CaptureSample, Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.results import CaptureSample, LoadResult, LoadSecond, TransactionLoad
 
-PERCENTILES = {"p50_us": 50.0, "p90_us": 90.0, "p95_us": 95.0, "p99_us": 99.0, "p999_us": 99.9}
 CaptureKey = tuple[str, str]
 
 
 def summarise(
     *,
     id: IterationId,
-    stage: Ladder | Search,
+    stage: Measuring,
     plan: Plan,
     rate: float | None,
     loads: Mapping[str, LoadResult],
@@ -40,30 +41,30 @@ def summarise(
     started_unix_s: float,
     lost: Mapping[CaptureKey, int] | None = None,
     boots: Mapping[str, str] | None = None,
+    silences: Mapping[str, float] | None = None,
 ) -> IterationFinished:
     """The numbers of one iteration, judged.
 
     `loads`, `seconds`: by client host. `captures`: samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns.
     `t0_ns`: the start on the coordinator's clock. `lost`: samples of captures known to be lost, by (capture name, host); lost seconds of load are counted here.
-    `boots`: the boot id of each host's kernel, where it is known. ValueError without any load.
+    `boots`: the boot id of each host's kernel, where it is known. `silences`: the longest time in seconds for which each host's agent did
+    not answer. ValueError without any load.
     """
     if not loads:
         raise ValueError(f"iteration {id} has no load result")
     window = measure_window(loads, clocks)
     merged = merge_loads(load.transactions for load in loads.values())
     ended = ended_by_type(loads, seconds)
-    ceiling = _ceiling(loads, shared=machines.shared(plan, stage, boots or {}))
-    load_tree = _load_metrics(merged, loads, threads=id.rung, rate=rate, ceiling=ceiling)
+    load_tree = _stage_metrics(id, plan, rate, loads, boots or {})
     summaries = tuple(_summary(item, ended[item.counts.name], loads) for item in merged)
     recordings = {key: Recording(samples) for key, samples in captures.items()}
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
     waits_tree, waits = cut.waits()
-    metrics = load_tree | prune(
-        {"transactions": {item.name: _transaction_metrics(item) for item in summaries}, "waits": waits_tree}
-        | cut.hosts()
-        | {"lag": cut.lag(), "prometheus": cut.exporters()}
-        | order_metrics(plan.workload(stage.workload).kind, summaries, cut.counters())
-    )
+    metrics = load_tree | prune(cut.hosts() | {"waits": waits_tree, "lag": cut.lag(), "prometheus": cut.exporters()})
+    if not isinstance(stage, Tool):
+        transactions = {item.name: _transaction_metrics(item) for item in summaries}
+        orders = order_metrics(plan.workload(stage.workload).kind, summaries, cut.counters(stage.target))
+        metrics |= prune({"transactions": transactions} | orders)
     series = per_second(loads, seconds)
     findings = validity.judge(
         validity.Observed(
@@ -81,6 +82,7 @@ def summarise(
             t0_ns=t0_ns,
             lost=lost or {},
             boots=boots or {},
+            silences=silences or {},
         )
     )
     return IterationFinished(
@@ -97,6 +99,23 @@ def summarise(
         committed=_summed(load.committed for load in loads.values()),
         unknown=_summed(load.unknown for load in loads.values()),
     )
+
+
+def _stage_metrics(
+    id: IterationId,
+    plan: Plan,
+    rate: float | None,
+    loads: Mapping[str, LoadResult],
+    boots: Mapping[str, str],
+) -> Metrics:
+    """The numbers of the load itself, or of the tool."""
+    stage = plan.stage(id.stage)
+    if isinstance(stage, Tool):
+        return prune(tool_metrics(stage, id.rung, loads))
+    assert isinstance(stage, Ladder | Search)  # noqa: S101  # only these make load
+    merged = merge_loads(load.transactions for load in loads.values())
+    ceiling = _ceiling(loads, shared=machines.shared(plan, stage, boots))
+    return _load_metrics(merged, loads, threads=id.rung, rate=rate, ceiling=ceiling)
 
 
 def _summed(parts: Iterable[Iterable[tuple[str, int]]]) -> dict[str, int]:
@@ -119,38 +138,6 @@ def measure_window(loads: Mapping[str, LoadResult], clocks: Mapping[str, tuple[i
     return shared if shared.seconds > 0.0 else windows[0]
 
 
-def merge_loads(loads: Iterable[Sequence[TransactionLoad]]) -> tuple[TransactionLoad, ...]:
-    """The same transaction types of several agents (or seconds) in one, in order of first appearance."""
-    by_name: dict[str, list[TransactionLoad]] = {}
-    for transactions in loads:
-        for item in transactions:
-            by_name.setdefault(item.counts.name, []).append(item)
-    return tuple(
-        TransactionLoad(
-            counts=_merge_counts([item.counts for item in items]),
-            response=histogram.merge(item.response for item in items),
-            service=histogram.merge(item.service for item in items),
-            schedule=histogram.merge(item.schedule for item in items),
-        )
-        for items in by_name.values()
-    )
-
-
-def _merge_counts(counts: Sequence[TransactionCounts]) -> TransactionCounts:
-    errors: dict[str, int] = {}
-    for item in counts:
-        for code, count in item.errors:
-            errors[code] = errors.get(code, 0) + count
-    return TransactionCounts(
-        name=counts[0].name,
-        ok=sum(item.ok for item in counts),
-        logical_failures=sum(item.logical_failures for item in counts),
-        retried=sum(item.retried for item in counts),
-        missed=sum(item.missed for item in counts),
-        errors=tuple(sorted(errors.items())),
-    )
-
-
 def ended_by_type(loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]) -> dict[str, int]:
     """Transactions that ended in the measure window, by type, all agents.
 
@@ -168,27 +155,9 @@ def ended_by_type(loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequenc
     return ended
 
 
-def _length_s(load: LoadResult) -> float:
-    return (load.measure_end_ns - load.measure_start_ns) / 1e9
-
-
 def _per_second(count: int, loads: Mapping[str, LoadResult]) -> float | None:
-    length = sum(_length_s(load) for load in loads.values()) / len(loads)
+    length = sum(length_s(load) for load in loads.values()) / len(loads)
     return count / length if length > 0.0 else None
-
-
-def latency_us(values: Histogram) -> dict[str, float]:
-    """A merged histogram as `metrics.LATENCY`, µs; {} when nothing was recorded."""
-    mean = histogram.mean_ns(values)
-    if mean is None:
-        return {}
-    found = histogram.percentiles_ns(values, tuple(PERCENTILES.values()))
-    percentiles = {name: ns / 1e3 for name, ns in zip(PERCENTILES, found, strict=True)}
-    return {"min_us": values.min_ns / 1e3, "avg_us": mean / 1e3} | percentiles | {"max_us": values.max_ns / 1e3}
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
 
 
 def _ceiling(loads: Mapping[str, LoadResult], *, shared: bool) -> float | None:
@@ -211,19 +180,19 @@ def _load_metrics(
     missed = sum(item.counts.missed for item in merged)
     ended = sum(load.ended_in_window for load in loads.values())
     cpu_s = sum(load.client_cpu_s for load in loads.values())
-    rates = [load.ended_in_window / _length_s(load) for load in loads.values() if _length_s(load) > 0.0]
+    rates = [load.ended_in_window / length_s(load) for load in loads.values() if length_s(load) > 0.0]
     return prune(
         {
             "tps": sum(rates) if rates else None,
             "threads": threads,
             "rate": rate or 0.0,
-            "measure_s": sum(_length_s(load) for load in loads.values()) / len(loads),
+            "measure_s": sum(length_s(load) for load in loads.values()) / len(loads),
             "response": latency_us(histogram.merge(item.response for item in merged)),
             "service": latency_us(histogram.merge(item.service for item in merged)),
             "schedule": latency_us(histogram.merge(item.schedule for item in merged)),
-            "errors": {"count": errors, "fraction": _share(errors, ok + logical + errors)},
-            "logical": {"count": logical, "fraction": _share(logical, ok + logical)},
-            "missed": {"count": missed, "fraction": _share(missed, ok + logical + errors + missed)},
+            "errors": {"count": errors, "fraction": share(errors, ok + logical + errors)},
+            "logical": {"count": logical, "fraction": share(logical, ok + logical)},
+            "missed": {"count": missed, "fraction": share(missed, ok + logical + errors + missed)},
             "retried": {"count": sum(item.counts.retried for item in merged)},
             "client": {
                 "cpu_fraction": max(load.client_cpu_fraction for load in loads.values()),
@@ -256,7 +225,7 @@ def _transaction_metrics(item: TransactionSummary) -> Metrics:
         "tps": item.tps,
         "ok": item.ok,
         "errors": sum(item.errors.values()),
-        "logical_fraction": _share(item.logical_failures, item.ok + item.logical_failures),
+        "logical_fraction": share(item.logical_failures, item.ok + item.logical_failures),
         "response": item.response,
         "service": item.service,
     }
@@ -296,7 +265,7 @@ class _Cut:
     """The captures of an iteration, each read in the measure window on its host's own clock."""
 
     plan: Plan
-    stage: Ladder | Search
+    stage: Measuring
     recordings: Mapping[CaptureKey, Recording]
     window: Window
     clocks: Mapping[str, tuple[int, int]]
@@ -308,7 +277,8 @@ class _Cut:
             for (name, host), recording in self.recordings.items()
             if self.plan.capture(name).kind == kind
         ]
-        return sorted(found, key=lambda item: item[0].system != self.stage.target)
+        target = "" if isinstance(self.stage, Tool) else self.stage.target
+        return sorted(found, key=lambda item: item[0].system != target)
 
     def _on(self, host: str) -> Window:
         return self.window.shifted(self.clocks.get(host, (0, 0))[0])
@@ -316,7 +286,7 @@ class _Cut:
     def hosts(self) -> Metrics:
         """`hosts.<name>` of each captured host, and `cpu`: that of the target system's host."""
         trees = {host: os_metrics(recording, self._on(host)) for _, host, recording in self._of("os")}
-        target = self.plan.system(self.stage.target).host
+        target = self.plan.target_host(self.stage)
         return {"hosts": trees, "cpu": trees.get(target, {}).get("cpu", {})}
 
     def waits(self) -> tuple[Metrics, tuple[WaitLine, ...]]:
@@ -325,10 +295,10 @@ class _Cut:
             return waits_metrics(recording, self._on(host))
         return {}, ()
 
-    def counters(self) -> tuple[Recording, Window] | None:
+    def counters(self, target: str) -> tuple[Recording, Window] | None:
         """What was captured of the target system's own counters."""
         for capture, host, recording in self._of("waits"):
-            if capture.system == self.stage.target:
+            if capture.system == target:
                 return recording, self._on(host)
         return None
 

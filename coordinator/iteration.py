@@ -7,16 +7,18 @@ as long as there are tries left, run again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from proveout.coordinator import dag
+from proveout.coordinator import dag, tooling
 from proveout.coordinator.exchange import Forget, Gather, StartLoads, Summarise, Tell
+from proveout.coordinator.preparing import forget_parts
 from proveout.coordinator.state import Cluster, Iterating, Turn
-from proveout.dsl.plan import Ladder, Search, Windows
+from proveout.dsl.plan import Ladder, Measuring, Search, Tool, Windows
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.messages import AgentMessage, Finish, Sample, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.results import TaskError
-from proveout.proto.tasks import RunCapture, RunLoad, Task
+from proveout.proto.tasks import RunCapture, RunFio, RunLoad, Task
 
 _CAPTURE_MARGIN_S = 0.2
 """How long after the measure window captures end. They sample once more when they do, so this brackets the window."""
@@ -24,31 +26,34 @@ _SUSPICIOUS = frozenset({"load", "errors"})
 _FINAL_CODES = frozenset({"missing", "invalid", "refused", "disk_full"})
 
 
-def windows_of(stage: Ladder | Search, phase: str) -> Windows:
+def windows_of(stage: Measuring, phase: str) -> Windows:
     """The windows of an iteration; a search confirms with longer ones than it probes with."""
-    if isinstance(stage, Ladder):
+    if not isinstance(stage, Search):
         return stage.windows
     return stage.confirm if phase == "confirm" else stage.probe
 
 
-def begin(turn: Turn, stage: Ladder | Search, iteration: IterationId, rate: float | None, windows: Windows) -> None:
+def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | None, windows: Windows) -> None:
     """Send the loads (to be armed) and the captures (to run at once)."""
     state = turn.state
-    endpoint = state.endpoints[stage.target]
     slot = (stage.id, iteration.rung, iteration.repeat, f"{state.setup.epoch}.{iteration.attempt}")
-    loads = dag.loads(
-        state.plan,
-        stage,
-        iteration=iteration,
-        rate=rate,
-        windows=windows,
-        endpoint=endpoint,
-        cores=state.facts.cores,
-        without=state.facts.without,
-    )
+    loads: Sequence[tuple[str, RunLoad | RunFio]]
+    if isinstance(stage, Tool):
+        loads = tooling.runs(turn, stage, iteration)
+    else:
+        loads = dag.loads(
+            state.plan,
+            stage,
+            iteration=iteration,
+            rate=rate,
+            windows=windows,
+            endpoint=state.endpoints[stage.target],
+            cores=state.facts.cores,
+            without=state.facts.without,
+        )
     endpoints = {**state.setup.external, **state.endpoints}
     captures = dag.captures(state.plan, stage.captures, endpoints, state.facts.without)
-    specs: list[tuple[str, RunLoad | RunCapture]] = [*captures, *loads]
+    specs: list[tuple[str, RunLoad | RunFio | RunCapture]] = [*captures, *loads]
     assigned = [(dag.key(state.setup.run_id, slot, dag.what(spec), host), host, spec) for host, spec in specs]
     hosts = {key: host for key, host, _ in assigned}
     names = {key: spec.capture.name for key, _, spec in assigned if isinstance(spec, RunCapture)}
@@ -69,9 +74,9 @@ def begin(turn: Turn, stage: Ladder | Search, iteration: IterationId, rate: floa
     )
 
 
-def _deadline_s(spec: RunLoad | RunCapture, windows: Windows) -> float:
+def _deadline_s(spec: RunLoad | RunFio | RunCapture, windows: Windows) -> float:
     # A capture must outlive the arming, the load and its own finish, and not linger when the coordinator forgets it.
-    return dag.deadline_s(spec) if isinstance(spec, RunLoad) else windows.total_s + 600.0
+    return windows.total_s + 600.0 if isinstance(spec, RunCapture) else dag.deadline_s(spec)
 
 
 def heard(turn: Turn, step: Iterating, message: AgentMessage) -> None:
@@ -111,13 +116,14 @@ def progress(turn: Turn) -> None:
         if step.captures.keys() <= step.ready or turn.at_s >= step.until_s:
             _start(turn, step)
     elif step.phase == "running":
-        _finish_captures(turn, step)
+        _finish_captures(turn, step, ended=step.loads.keys() <= step.results.keys())
         _summarise(turn)
 
 
 def _start(turn: Turn, step: Iterating) -> None:
     windows = step.windows
-    in_s = turn.state.setup.timing.start_margin_s
+    timing = turn.state.setup.timing
+    in_s = max(timing.start_margin_s, timing.start_per_load_s * len(step.loads))
     turn.emit(
         IterationStarted(
             id=step.id,
@@ -135,21 +141,28 @@ def _start(turn: Turn, step: Iterating) -> None:
         step=replace(
             step,
             phase="running",
-            finish_s=t0_s + windows.ramp_up_s + windows.measure_s + _CAPTURE_MARGIN_S,
+            finish_s=t0_s + windows.ramp_up_s + windows.measure_s + _margin_s(stage_of(turn, step)),
             until_s=t0_s + windows.total_s + 240.0 + turn.state.setup.timing.answer_grace_s,
         )
     )
 
 
-def stage_of(turn: Turn, step: Iterating) -> Ladder | Search:
+def _margin_s(stage: Measuring) -> float:
+    """A program of others takes its time to start, and its windows with it: captures wait for its end as long as it may be late."""
+    late_s = stage.limits.start_skew_ms_max / 1e3 if isinstance(stage, Tool) else 0.0
+    return _CAPTURE_MARGIN_S + late_s
+
+
+def stage_of(turn: Turn, step: Iterating) -> Measuring:
     """The stage that an iteration belongs to."""
     stage = turn.state.plan.stage(step.id.stage)
-    assert isinstance(stage, (Ladder, Search))  # noqa: S101  # only these have iterations
+    assert isinstance(stage, (Ladder, Search, Tool))  # noqa: S101  # only these have iterations
     return stage
 
 
-def _finish_captures(turn: Turn, step: Iterating) -> None:
-    if step.finish_s is None or turn.at_s < step.finish_s:
+def _finish_captures(turn: Turn, step: Iterating, *, ended: bool) -> None:
+    """Tell the captures to end when the measure window is over: by the clock, or because all loads have ended."""
+    if step.finish_s is None or (turn.at_s < step.finish_s and not ended):
         return
     for key, host in step.captures.items():
         if key in turn.state.tasks:
@@ -205,7 +218,11 @@ def suspect(turn: Turn, step: Iterating, finished: IterationFinished) -> None:
 def recheck(turn: Turn, step: Iterating) -> None:
     """Have the provisioned systems under the iteration started again: a task that is answered at once when they run."""
     plan = turn.state.plan
-    target = stage_of(turn, step).target
+    stage = stage_of(turn, step)
+    if isinstance(stage, Tool):
+        forget_parts(turn, stage)
+        return
+    target = stage.target
     names = {target, plan.system(target).propagates_to, *(s.name for s in plan.systems if s.propagates_to == target)}
     lost = {name for name in names if name and plan.system(name).provision}
     turn.set(

@@ -1,6 +1,6 @@
 """Samples of the iteration under way, kept small: a thousand hosts say fifty numbers each a second, and a window may last hours.
 
-Data flow: `CaptureSample`s and `LoadSecond`s as they come in -> `Captured`, `Seconds`: sequences that hold arrays of numbers -> the
+Data flow: `CaptureSample`s and `LoadSecond`s as they come in, in columns -> `Captured`, `Seconds`: arrays of numbers, and bytes -> the
 same samples again for whoever iterates. As objects they would take eight times the memory, and Python's garbage collector
 would walk through all of them again and again while the agents' beats wait.
 """
@@ -9,97 +9,91 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TypeAlias, overload
+from typing import Literal, TypeVar, overload
 
-from proveout.proto.results import CaptureSample, Histogram, LoadSecond, Reading, TransactionCounts, TransactionLoad
+from proveout.proto.columns import Loads, Names, Readings
+from proveout.proto.results import CaptureSample, LoadSecond
 
-Names: TypeAlias = tuple[tuple[str, str], ...]
-_Times: TypeAlias = "tuple[array[int], array[int], int, int, int]"
-_Second: TypeAlias = tuple[LoadSecond, tuple[tuple[TransactionCounts, _Times, _Times, _Times], ...]]
+_T = TypeVar("_T")
+_Window = Literal["ramp_up", "measure", "ramp_down"]
 
 
-class Captured(Sequence[CaptureSample]):
-    """Samples of one capture on one host. Metrics and labels that come again are kept once; values become floats."""
+class _Kept(Sequence[_T]):
+    """A sequence whose items are made anew each time that somebody asks."""
+
+    def _item(self, index: int) -> _T:
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, index: int) -> _T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[_T]: ...
+    def __getitem__(self, index: int | slice) -> _T | list[_T]:
+        chosen = range(len(self))[index]
+        return self._item(chosen) if isinstance(chosen, int) else [self._item(one) for one in chosen]
+
+    def __iter__(self) -> Iterator[_T]:
+        return map(self._item, range(len(self)))
+
+
+class Captured(_Kept[CaptureSample]):
+    """Samples of one capture on one host. Metrics and labels that come again are kept once; values become floats.
+
+    The values of all samples stand one after the other; `_ends[i]` is where those of sample i end.
+    """
 
     def __init__(self) -> None:
         self._names: dict[Names, Names] = {}
-        self._kept: list[tuple[str, int, Names, array[float]]] = []
+        self._named: list[Names] = []
+        self._captures: list[str] = []
+        self._at_ns = array("q")
+        self._ends = array("q")
+        self._values = array("d")
 
     def append(self, sample: CaptureSample) -> None:
         """Keep one more."""
-        names = tuple((reading.metric, reading.label) for reading in sample.readings)
-        names = self._names.setdefault(names, names)
-        values = array("d", [reading.value for reading in sample.readings])
-        self._kept.append((sample.capture, sample.at_ns, names, values))
+        readings = Readings.of(sample.readings)
+        self._named.append(self._names.setdefault(readings.names, readings.names))
+        self._captures.append(sample.capture)
+        self._at_ns.append(sample.at_ns)
+        self._values.extend(readings.values)
+        self._ends.append(len(self._values))
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._at_ns)
 
-    def __iter__(self) -> Iterator[CaptureSample]:
-        return map(_sample, self._kept)
-
-    @overload
-    def __getitem__(self, index: int) -> CaptureSample: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[CaptureSample]: ...
-    def __getitem__(self, index: int | slice) -> CaptureSample | list[CaptureSample]:
-        if isinstance(index, slice):
-            return list(map(_sample, self._kept[index]))
-        return _sample(self._kept[index])
+    def _item(self, index: int) -> CaptureSample:
+        values = self._values[self._ends[index - 1] if index else 0 : self._ends[index]]
+        readings = Readings(self._named[index], values)
+        return CaptureSample(capture=self._captures[index], at_ns=self._at_ns[index], readings=readings)
 
 
-def _sample(kept: tuple[str, int, Names, array[float]]) -> CaptureSample:
-    capture, at_ns, names, values = kept
-    readings = tuple(
-        Reading(metric=metric, label=label, value=value) for (metric, label), value in zip(names, values, strict=True)
-    )
-    return CaptureSample(capture=capture, at_ns=at_ns, readings=readings)
-
-
-class Seconds(Sequence[LoadSecond]):
-    """Seconds of one load, their histograms as arrays."""
+class Seconds(_Kept[LoadSecond]):
+    """Seconds of one load, what is in them as the bytes that came over the wire."""
 
     def __init__(self) -> None:
-        self._kept: list[_Second] = []
+        self._numbers = array("q")
+        self._windows: list[_Window] = []
+        self._start_ns = array("q")
+        self._durations_s = array("d")
+        self._loads: list[bytes] = []
 
     def append(self, second: LoadSecond) -> None:
         """Keep one more."""
-        loads = tuple(
-            (load.counts, _pack(load.response), _pack(load.service), _pack(load.schedule))
-            for load in second.transactions
-        )
-        self._kept.append((replace(second, transactions=()), loads))
+        self._numbers.append(second.second)
+        self._windows.append(second.window)
+        self._start_ns.append(second.start_ns)
+        self._durations_s.append(second.duration_s)
+        self._loads.append(Loads.of(second.transactions).to_bytes())
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._numbers)
 
-    def __iter__(self) -> Iterator[LoadSecond]:
-        return map(_second, self._kept)
-
-    @overload
-    def __getitem__(self, index: int) -> LoadSecond: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[LoadSecond]: ...
-    def __getitem__(self, index: int | slice) -> LoadSecond | list[LoadSecond]:
-        if isinstance(index, slice):
-            return list(map(_second, self._kept[index]))
-        return _second(self._kept[index])
-
-
-def _pack(times: Histogram) -> _Times:
-    return array("q", times.indices), array("q", times.counts), times.sum_ns, times.min_ns, times.max_ns
-
-
-def _unpack(kept: _Times) -> Histogram:
-    indices, counts, sum_ns, min_ns, max_ns = kept
-    return Histogram(indices=tuple(indices), counts=tuple(counts), sum_ns=sum_ns, min_ns=min_ns, max_ns=max_ns)
-
-
-def _second(kept: _Second) -> LoadSecond:
-    about, loads = kept
-    transactions = tuple(
-        TransactionLoad(counts=counts, response=_unpack(response), service=_unpack(service), schedule=_unpack(schedule))
-        for counts, response, service, schedule in loads
-    )
-    return replace(about, transactions=transactions)
+    def _item(self, index: int) -> LoadSecond:
+        return LoadSecond(
+            second=self._numbers[index],
+            window=self._windows[index],
+            start_ns=self._start_ns[index],
+            duration_s=self._durations_s[index],
+            transactions=Loads.from_bytes(self._loads[index]),
+        )

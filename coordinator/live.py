@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
+from proveout.coordinator.adding import added
 from proveout.coordinator.observed import top_waits
 from proveout.coordinator.samples import Gathering, merged_tick
 from proveout.proto import histogram
+from proveout.proto.columns import Loads, Names, Readings
 from proveout.proto.events import (
     Event,
     HostTick,
@@ -25,7 +28,7 @@ from proveout.proto.events import (
     WaitsTick,
 )
 from proveout.proto.messages import Sample
-from proveout.proto.results import CaptureSample, Histogram, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.results import CaptureSample, Histogram, LoadSecond, TransactionLoad
 
 _CPU = ("cpu.user_s_total", "cpu.system_s_total", "cpu.iowait_s_total", "cpu.idle_s_total", "cpu.steal_s_total")
 _IDLE = ("cpu.iowait_s_total", "cpu.idle_s_total")
@@ -125,27 +128,11 @@ class LoadMeter:
 
 def _added(parts: Sequence[LoadSecond]) -> LoadSecond:
     """A second of all agents as that of one: histograms are merged once, whatever is then made of them."""
-    by_name: dict[str, list[TransactionLoad]] = {}
-    for part in parts:
-        for item in part.transactions:
-            by_name.setdefault(item.counts.name, []).append(item)
     return replace(
         parts[0],
         duration_s=max(part.duration_s for part in parts),
-        transactions=tuple(_of_all(name, items) for name, items in by_name.items()),
+        transactions=added(Loads.of(part.transactions) for part in parts),
     )
-
-
-def _of_all(name: str, items: Sequence[TransactionLoad]) -> TransactionLoad:
-    if len(items) == 1:
-        return items[0]
-    counts = TransactionCounts(
-        name=name,
-        ok=sum(item.counts.ok for item in items),
-        logical_failures=sum(item.counts.logical_failures for item in items),
-        errors=tuple(error for item in items for error in item.counts.errors),
-    )
-    return TransactionLoad(counts=counts, response=histogram.merge(item.response for item in items))
 
 
 # ---- captures ----------------------------------------------------------------------------------------------------
@@ -193,29 +180,39 @@ class HostMeter:
     def __init__(self, host: str) -> None:
         self._host = host
         self._at_ns = 0
+        self._names: Names = ()
+        self._shown: tuple[_Shown, ...] = ()
         self._before: dict[str, float] | None = None
 
     def tick(self, sample: CaptureSample) -> HostTick | None:
         """What to show after `sample`; None for the first one, which has nothing to be compared with."""
-        earlier, now = self._before, _named(sample)
+        columns = Readings.of(sample.readings)
+        if columns.names is not self._names:
+            self._names, self._shown = columns.names, tuple(map(_shown, columns.names))
+        earlier, now = self._before, {name: value for (name, _), value in zip(self._shown, columns.values, strict=True)}
         seconds = (sample.at_ns - self._at_ns) / 1e9
         self._before, self._at_ns = now, sample.at_ns
         if earlier is None or seconds <= 0.0:
             return None
         readings: dict[str, float] = {}
-        for name, value in now.items():
-            metric, bracket, label = name.partition("[")
-            if not metric.endswith("_total"):
-                readings[name] = value
+        for name, rate in self._shown:
+            if not rate:
+                readings[name] = now[name]
             elif name in earlier:
-                rate = metric.removesuffix("_total") + "_per_s" + bracket + label
-                readings[rate] = (value - earlier[name]) / seconds
+                readings[rate] = (now[name] - earlier[name]) / seconds
         readings.update(_busy(earlier, now))
         return HostTick(host=self._host, capture=sample.capture, readings=readings)
 
 
-def _named(sample: CaptureSample) -> dict[str, float]:
-    return {f"{r.metric}[{r.label}]" if r.label else r.metric: float(r.value) for r in sample.readings}
+_Shown: TypeAlias = tuple[str, str]
+"""A reading's name for people, and that of its rate when it is a counter."""
+
+
+def _shown(name: tuple[str, str]) -> _Shown:
+    metric, label = name
+    bracket = f"[{label}]" if label else ""
+    rate = f"{metric.removesuffix('_total')}_per_s{bracket}" if metric.endswith("_total") else ""
+    return metric + bracket, rate
 
 
 def _busy(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:

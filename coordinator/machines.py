@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from proveout.coordinator.wording import percent
-from proveout.dsl.plan import Host, Ladder, Plan, Search
+from proveout.dsl.plan import Host, Measuring, Plan
 from proveout.proto.events import ValidityFinding
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ def judge(seen: Observed) -> Iterator[ValidityFinding]:
         yield _warning("other-load", True, "not judged: no os capture")
 
 
-def shared(plan: Plan, stage: Ladder | Search, boots: Mapping[str, str]) -> bool:
+def shared(plan: Plan, stage: Measuring, boots: Mapping[str, str]) -> bool:
     """Whether a client of the stage runs on the machine of its target. `boots`: the boot id of each host, where it is known."""
-    target = plan.host(plan.system(stage.target).host)
+    target = plan.host(plan.target_host(stage))
     return any(_same(plan.host(client), target, boots) for client in stage.clients)
 
 

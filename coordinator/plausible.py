@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain
+from operator import le
 
 from proveout.proto import histogram
-from proveout.proto.messages import AgentMessage, Sample, TaskDone, TaskProgress
+from proveout.proto.columns import Loads, Readings
+from proveout.proto.messages import AgentMessage, Sample, Samples, TaskDone, TaskProgress
 from proveout.proto.results import CaptureResult, CaptureSample, Histogram, LoadResult, LoadSecond, TransactionLoad
 
 COUNT_MAX = 2**53
@@ -30,6 +33,8 @@ def objection(message: AgentMessage) -> str | None:  # noqa: PLR0911  # one arm 
             if not 0 < sequence < COUNT_MAX:
                 return f"a sample has the number {sequence}"
             return _second(sample) if isinstance(sample, LoadSecond) else _captured(sample)
+        case Samples(samples=samples):
+            return next((said for said in map(objection, samples) if said is not None), None)
         case TaskProgress(key=key, done=done, total=total):
             if not (math.isfinite(done) and math.isfinite(total)):
                 return "a task's progress is no number"
@@ -47,17 +52,39 @@ def _second(second: LoadSecond) -> str | None:
         return f"a load is in its second {second.second}"
     if not 0.0 <= second.duration_s <= SECOND_MAX:
         return f"a second lasted {second.duration_s} s"
-    return _loads(second.transactions)
+    loads = Loads.of(second.transactions)
+    return None if _sound(loads) else _loads(loads)
 
 
 def _result(result: LoadResult) -> str | None:
     if not 0 <= result.seconds_produced <= SECOND_MAX or not 0 <= result.samples_lost < COUNT_MAX:
         return f"a load made {result.seconds_produced} seconds"
+    if not 0 <= result.pause_longest_ns <= SECOND_MAX * 1_000_000_000:
+        return f"a load stood still for {result.pause_longest_ns} ns"
     if not 0 <= result.ended_in_window < COUNT_MAX:
         return f"{result.ended_in_window} transactions ended in the window"
     if not (math.isfinite(result.client_cpu_fraction) and math.isfinite(result.client_cpu_s)):
         return "a load's CPU time is no number"
     return _loads(result.transactions)
+
+
+def _sound(loads: Loads) -> bool:
+    """Whether nothing at all is impossible, of all types and histograms at once: what a thousand agents say each second mostly is."""
+    wire = loads.wire
+    numbers = (*wire.ok, *wire.logical_failures, *wire.retried, *wire.missed, *wire.sum_ns, *wire.min_ns)
+    return (
+        len(loads) <= TRANSACTIONS_MAX
+        and not wire.errors
+        and all(len(name) <= NAME_MAX for name in loads.names)
+        and min(numbers, default=0) >= 0
+        and max(numbers, default=0) < COUNT_MAX
+        and list(wire.indexed) == list(wire.counted)
+        and min(loads.indices, default=0) >= 0
+        and max(loads.indices, default=0) < histogram.LENGTH
+        and min(loads.counts, default=0) >= 0
+        and sum(loads.counts) < COUNT_MAX
+        and all(map(le, wire.min_ns, wire.max_ns))
+    )
 
 
 def _loads(loads: Sequence[TransactionLoad]) -> str | None:
@@ -84,7 +111,14 @@ def _possible(held: Histogram) -> bool:
 
 
 def _captured(sample: CaptureSample) -> str | None:
-    for reading in sample.readings:
+    readings = Readings.of(sample.readings)
+    # A sum of what is finite is finite, or else it is looked at one by one.
+    if (
+        math.isfinite(sum(readings.values))
+        and max(map(len, chain.from_iterable(readings.names)), default=0) <= NAME_MAX
+    ):
+        return None
+    for reading in readings:
         if not math.isfinite(reading.value):
             return f"the reading {reading.metric[:100]!r} is {reading.value}"
         if len(reading.metric) > NAME_MAX or len(reading.label) > NAME_MAX:

@@ -12,6 +12,8 @@ from proveout.coordinator.waves import batch
 from proveout.dsl.plan import Host, Ladder, Plan, Search
 from proveout.proto.tasks import FormPool
 
+LOOPBACK = "127.0.0.1"
+
 
 def formed_over(stage: Ladder | Search) -> bool:
     """Whether the stage's Ray pool spans more than one client host of the plan."""
@@ -36,14 +38,16 @@ def pool_part(turn: Turn, stage: Ladder | Search) -> bool:
     if not missing:
         return False
     workers = stage.pool.workers or stage.workers or 0
+    hosts = [state.plan.host(client) for client in clients]
     tasks = [
         (
             host,
             FormPool(
                 head=cluster.address,
-                address=_address(state.plan.host(host)),
+                address=_address(state.plan.host(host), hosts),
                 cpus=-(-workers // len(clients)),
                 secrets=secrets,
+                towards=next((other.address for other in hosts if not other.is_local), ""),
             ),
         )
         for host in (missing if cluster.address else missing[:1])
@@ -53,6 +57,8 @@ def pool_part(turn: Turn, stage: Ladder | Search) -> bool:
     return True
 
 
-def _address(host: Host) -> str:
-    """What other hosts know it by; "" when its agent is a child of this coordinator, and Ray finds one itself."""
+def _address(host: Host, hosts: list[Host]) -> str:
+    """What the others know it by; "" when its agent is a child of this coordinator, unless they all are, on this one machine."""
+    if all(other.is_local for other in hosts):
+        return LOOPBACK
     return "" if host.is_local else host.address.rpartition(":")[0].strip("[]")

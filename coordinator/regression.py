@@ -18,7 +18,7 @@ from typing import Any
 
 from proveout.coordinator import judging
 from proveout.coordinator.compare import BASE, CHANGE, OTHER, ComparedRuns, StagePair
-from proveout.coordinator.wording import threads
+from proveout.coordinator.wording import rung_name
 from proveout.dsl.expression_check import Checked, check_expression
 from proveout.dsl.plan import Plan
 from proveout.dsl.syntax import ExpressionFault
@@ -130,9 +130,9 @@ def _judged(condition: Condition, compared: ComparedRuns) -> Iterator[tuple[Outc
 
 def _at_rungs(text: str, tree: Mapping[str, Any], stage: StagePair, other: str) -> Iterator[tuple[Outcome, str]]:
     for rung in stage.rungs:
-        yield _one(text, {**tree, **rung.tree}, f"{other}, {stage.id} at {threads(rung.threads)}")
+        yield _one(text, {**tree, **rung.tree}, f"{other}, {stage.id} at {rung_name(stage.kind, rung.threads)}")
     for count, lacking in stage.missing:
-        yield "INCONCLUSIVE", f"{lacking} has no valid iteration of {stage.id} at {threads(count)}"
+        yield "INCONCLUSIVE", f"{lacking} has no valid iteration of {stage.id} at {rung_name(stage.kind, count)}"
 
 
 def _one(text: str, tree: Mapping[str, Any], where: str) -> tuple[Outcome, str]:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from proveout.coordinator import stats
 from proveout.coordinator.knee import Knee, NoKnee, find
 from proveout.dsl import expressions, metrics
-from proveout.dsl.plan import Expression, Ladder, Populate, Search, Sql, Stage
+from proveout.dsl.plan import Expression, Ladder, Populate, Search, Sql, Stage, Tool
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -82,8 +82,13 @@ class StageResult:
 
     @property
     def kind(self) -> str:
-        """populate, ladder, search, sql, reset or pause."""
+        """populate, ladder, search, sql, reset, pause, tune or tool."""
         return self.started.kind
+
+    @property
+    def climbs(self) -> bool:
+        """Whether it is a ladder: of a load, by threads, or of a tool, by I/O depth."""
+        return self.kind in ("ladder", "tool")
 
     @property
     def rungs(self) -> tuple[RungResult, ...]:
@@ -267,7 +272,7 @@ def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: f
     """
     result = load_results(events).stages.get(stage.id)
     match stage:
-        case Ladder():
+        case Ladder() | Tool():
             return ladder_metrics(result.iterations, result.confidence) if result else ladder_metrics(())
         case Search():
             return search_metrics(result) if result else {}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from proveout.coordinator import samples, scheduler
+from proveout.coordinator import collecting, membership, samples, scheduler
 from proveout.coordinator.auditing import Record
 from proveout.coordinator.dial import AgentUnreachable
 from proveout.coordinator.dsn import secret_variables
@@ -72,6 +72,9 @@ NOTICES_MAX = 1000
 """Warnings and errors of one agent that a sitting keeps."""
 _BACK_S = 20.0
 _LOOK_AGAIN_S = 0.5
+_GATHER_HOSTS = 50
+_GATHER_S = 1.0
+"""From that many hosts on the samples of a host go together once in that time, and of all hosts at different moments."""
 _DIALS_AT_ONCE = 64
 """A clock is measured while it is dialled, and a thousand TLS handshakes at once would make every exchange wait for all others."""
 
@@ -105,10 +108,11 @@ async def run(
     The run's verdict is in the journal and in the answer. Raises nothing for what may be expected to go wrong.
     """
     loop = _Loop(sitting, journal, listeners)
-    try:
-        return await loop.run(interrupts or asyncio.Queue())
-    finally:
-        await loop.close()
+    with collecting.seldom():
+        try:
+            return await loop.run(interrupts or asyncio.Queue())
+        finally:
+            await loop.close()
 
 
 class _Loop:
@@ -140,7 +144,9 @@ class _Loop:
 
     async def run(self, interrupts: asyncio.Queue[None]) -> RunFinished:
         """Until the scheduler says that it is over."""
-        beside = [asyncio.create_task(job) for job in (self._watch(interrupts), self._show_agents())]
+        beside = [
+            asyncio.create_task(job) for job in (self._watch(interrupts), self._show_agents(), self._stay_a_member())
+        ]
         try:
             state = await self._begin()
             while not state.over:
@@ -168,6 +174,17 @@ class _Loop:
             standing = tuple(session.standing for session in self._sessions.values())
             if standing:
                 self._tell(self._journal.live(AgentsTick(lease_s=lease_s, beat_s=beat_s, agents=standing)))
+
+    async def _stay_a_member(self) -> None:
+        """Keep the coordinator's certificates in force, or say that they end."""
+        credentials = self._sitting.credentials
+        if credentials is None or credentials.directory is None:
+            return
+
+        def tell(level: Literal["info", "warning"], text: str) -> None:
+            self._emit(Notice(level=level, host="", text=text))
+
+        await membership.keep(credentials.directory, sum(self._sitting.estimates_s.values()), tell)
 
     async def _begin(self) -> State:
         earlier = [stamped.event for stamped in read(self._sitting.directory.path)]
@@ -217,9 +234,10 @@ class _Loop:
             if left_s <= 0.0:
                 return Tick(at_s=time.monotonic())
             try:
-                return await asyncio.wait_for(self._inbox.get(), left_s)
+                async with asyncio.timeout(left_s):  # `wait_for` would make a task for each message
+                    return await self._inbox.get()
             except TimeoutError:
-                return Tick(at_s=time.monotonic())
+                return Tick(at_s=max(wake_s, time.monotonic()))  # a loop's clock may be coarser: it is that late now
         return await self._inbox.get()
 
     # ---- what agents say -------------------------------------------------------------------------------------------
@@ -286,9 +304,8 @@ class _Loop:
                     self._dials = {self._spawn(self._dial(host)) for host in hosts}
                 case Tell(host=host, message=message):
                     if host in self._sessions:
-                        if isinstance(message, Task):
-                            self._record.task(host, message)
-                        self._sessions[host].send(message)
+                        digest = self._record.task(host, message) if isinstance(message, Task) else ""
+                        self._sessions[host].send(message, digest)
                 case Part(hosts=hosts, keep_data=keep):
                     for host in hosts:
                         self._part(host, keep_data=keep)
@@ -355,6 +372,7 @@ class _Loop:
             lease_s=self._sitting.lease_s,
             version=self._sitting.version,
             audit=self._record.head(),
+            gather_s=_GATHER_S if len(self._plan.hosts) >= _GATHER_HOSTS else 0.0,
         )
         try:
             session = await self._connect(host, hello)
@@ -399,7 +417,7 @@ class _Loop:
             addresses = await self._fabric.start([host], self._sitting.directory.logs)
             return addresses[host], self._fabric.credentials
         assert self._sitting.credentials is not None  # noqa: S101  # the verb has read them
-        return known.address, self._sitting.credentials
+        return known.address, self._sitting.credentials.current()
 
     def _part(self, host: str, *, keep_data: bool) -> None:
         session = self._sessions.pop(host, None)
@@ -418,6 +436,8 @@ class _Loop:
             session = self._sessions.get(host)
             if session is not None:
                 session.send(Start(key=key, t0_ns=session.to_agent_ns(t0_ns)))
+        for session in self._sessions.values():
+            session.listen_anew()
         if self._gathering is not None:
             self._gathering.t0_ns = t0_ns
             self._gathering.started_unix_s = time.time() + in_s
@@ -429,6 +449,7 @@ class _Loop:
     async def _summarise(self, command: Summarise) -> None:
         gathering, self._gathering = self._gathering, None
         assert gathering is not None  # noqa: S101  # the scheduler gathers before it summarises
+        gathering.silences = {host: session.silence_longest_s for host, session in self._sessions.items()}
         folder = self._sitting.directory.samples
         finished = await asyncio.to_thread(
             samples.summarise, gathering, self._plan, command.rate, command.loads, command.captures

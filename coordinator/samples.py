@@ -15,7 +15,7 @@ from typing import Any
 
 from proveout.coordinator import evidence
 from proveout.coordinator.keeping import Captured, Seconds
-from proveout.dsl.plan import Ladder, Plan, Search
+from proveout.dsl.plan import Ladder, Plan, Search, Tool
 from proveout.proto import histogram
 from proveout.proto.events import IterationFinished, IterationId, LoadTick
 from proveout.proto.messages import Sample
@@ -30,7 +30,7 @@ ROWS_AT_ONCE = 65_536
 class Gathering:
     """What has come in of one iteration. `hosts` maps task keys to hosts, `names` capture keys to captures' names.
 
-    For the ticks: `last` second of each load, how many loads have `reached` a second, and the seconds not given out (`untold`).
+    `silences`: the longest time in seconds for which each host's agent did not answer. For the ticks: `last` second of each load, how many loads have `reached` a second, and the seconds not given out (`untold`).
     """
 
     id: IterationId
@@ -38,6 +38,7 @@ class Gathering:
     names: Mapping[str, str]
     clocks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     boots: Mapping[str, str] = field(default_factory=dict)
+    silences: Mapping[str, float] = field(default_factory=dict)
     t0_ns: int = 0
     started_unix_s: float = 0.0
     seconds: dict[str, Seconds] = field(default_factory=dict)
@@ -119,7 +120,7 @@ def summarise(
 ) -> IterationFinished:
     """The iteration's numbers. Pure, and not quick: run it off the loop."""
     stage = plan.stage(gathering.id.stage)
-    assert isinstance(stage, (Ladder, Search))  # noqa: S101  # only these have iterations
+    assert isinstance(stage, (Ladder, Search, Tool))  # noqa: S101  # only these have iterations
     hosts = gathering.hosts
     return evidence.summarise(
         id=gathering.id,
@@ -134,6 +135,7 @@ def summarise(
         started_unix_s=gathering.started_unix_s,
         lost=gathering.lost({**loads, **captures}),
         boots=gathering.boots,
+        silences=gathering.silences,
     )
 
 

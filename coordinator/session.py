@@ -32,6 +32,7 @@ from proveout.proto.messages import (
     Finish,
     Goodbye,
     Hello,
+    Samples,
     Start,
     TaskAccepted,
     TaskArmed,
@@ -104,10 +105,12 @@ class AgentSession:
         self._outgoing: deque[CoordinatorMessage] = deque()
         self._wake = asyncio.Event()
         self._open: dict[str, list[CoordinatorMessage]] = {}
+        self._digests: dict[str, str] = {}
         self._said: set[tuple[str, type]] = set()
         self._sequence = 0
         self._replied = asyncio.Event()
         self._replied_s = time.monotonic()
+        self._silence_s = 0.0
         self._measured = asyncio.Event()
         self._closing = False
         self._connected = True
@@ -132,14 +135,27 @@ class AgentSession:
             connected=self._connected,
         )
 
+    @property
+    def silence_longest_s(self) -> float:
+        """The longest time without an answer since `listen_anew()`: the agent, the network or this process stood still."""
+        return max(self._silence_s, self._silent_s())
+
+    def listen_anew(self) -> None:
+        """Forget how long the agent was silent so far."""
+        self._silence_s = 0.0
+
     def to_agent_ns(self, coordinator_ns: int) -> int:
         """An instant of the coordinator's `monotonic_ns` on the agent's."""
         return coordinator_ns + self.clock.offset_ns
 
-    def send(self, message: CoordinatorMessage) -> None:
-        """Queue a Task, Start, Finish or Cancel; never blocks. After `Lost` it is dropped: nobody is there."""
+    def send(self, message: CoordinatorMessage, digest: str = "") -> None:
+        """Queue a Task, Start, Finish or Cancel; never blocks. After `Lost` it is dropped: nobody is there.
+
+        `digest` is that of the task (`codec.task_digest`), when it is known already.
+        """
         if isinstance(message, Task):
             self._open[message.key] = [message]
+            self._digests[message.key] = digest
         elif isinstance(message, (Start, Finish, Cancel)) and message.key in self._open:
             self._open[message.key].append(message)
         self._queue(message)
@@ -213,21 +229,25 @@ class AgentSession:
                 return fault.what, True
             if impossible := objection(message):
                 return f"it said what cannot be: {impossible}", True
-            await self._take(message)
+            self._take(message)
 
-    async def _take(self, message: AgentMessage) -> None:
+    def _take(self, message: AgentMessage) -> None:
         if isinstance(message, BeatReply):
             self._clock.add(message, time.monotonic_ns())
-            self._replied_s = time.monotonic()
+            self._answered()
             self._replied.set()
+        elif isinstance(message, Samples):
+            for sample in message.samples:
+                self._events.put_nowait(Received(host=self.host, message=sample))
         elif self._is_news(message):
-            await self._events.put(Received(host=self.host, message=message))
+            self._events.put_nowait(Received(host=self.host, message=message))
 
     def _is_news(self, message: AgentMessage) -> bool:
         """False for what was said already: after a redial an agent repeats what it knows of the open tasks."""
         match message:
             case TaskDone(key=key) | TaskFailed(key=key):
                 self._said -= {(key, TaskAccepted), (key, TaskArmed)}
+                self._digests.pop(key, None)
                 return self._open.pop(key, None) is not None
             case TaskAccepted(key=key) | TaskArmed(key=key):
                 news = key in self._open and (key, type(message)) not in self._said
@@ -244,8 +264,9 @@ class AgentSession:
                 message = self._outgoing.popleft()
                 if isinstance(message, Beat):
                     message = dataclasses.replace(message, sent_ns=time.monotonic_ns())
+                digest = self._digests.get(message.key, "") if isinstance(message, Task) else ""
                 try:
-                    await self._stream.write(message)
+                    await self._stream.write(message, digest)
                 except StreamEnded as ended:
                     return str(ended), False
             self._wake.clear()
@@ -267,6 +288,10 @@ class AgentSession:
             silent_s = self._silent_s()
             if silent_s >= self._hello.lease_s:
                 return f"no answer for {silent_s:.1f} s", True
+
+    def _answered(self) -> None:
+        self._silence_s = self.silence_longest_s
+        self._replied_s = time.monotonic()
 
     def _silent_s(self) -> float:
         return time.monotonic() - self._replied_s
@@ -298,7 +323,8 @@ class AgentSession:
                     return f"its connection broke ({reason}) and {unreachable.what} any more"
                 await asyncio.sleep(min(REDIAL_EVERY_S, left_s))
                 continue
-            self._stream, self._replied_s = stream, time.monotonic()
+            self._stream = stream
+            self._answered()
             if welcome.session != self.welcome.session:
                 return "its lease ended, or it was started anew: it has stopped all tasks"
             self._say_again()

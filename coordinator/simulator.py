@@ -67,6 +67,7 @@ from proveout.proto.tasks import (
     ReadFacts,
     RevertTuning,
     RunCapture,
+    RunFio,
     RunLoad,
     RunSql,
     SnapshotSystem,
@@ -241,14 +242,14 @@ class Simulation:
         if task.key in world.keys:
             world.wrongs.append(f"{task.key} was given twice")
         others = [t for t in world.running.values() if not isinstance(t.spec, RunCapture)]
-        if isinstance(task.spec, RunLoad) and any(not isinstance(t.spec, RunLoad) for t in others):
+        if isinstance(task.spec, RunLoad | RunFio) and any(type(t.spec) is not type(task.spec) for t in others):
             world.wrongs.append(f"{task.key} overlaps {[t.key for t in others]}")
         world.keys.append(task.key)
         world.running[task.key] = task
         world.hosts[host].add(task.key)
         self._say(host, 0.001, TaskAccepted(key=task.key))
         match task.spec:
-            case RunLoad():
+            case RunLoad() | RunFio():
                 self._say(host, 0.05, TaskArmed(key=task.key))
             case RunCapture(capture=capture):
                 sample = CaptureSample(capture=capture.name, at_ns=0, readings=())
@@ -258,7 +259,7 @@ class Simulation:
 
     def _start(self, host: str, key: str, in_s: float) -> None:
         task = self.world.running.get(key)
-        if task is not None and isinstance(task.spec, RunLoad):
+        if task is not None and isinstance(task.spec, RunLoad | RunFio):
             self._say(host, in_s + task.spec.windows.total_s, TaskDone(key=key, result=_LOAD))
 
     def _finish(self, host: str, key: str, spec: object) -> Input | None:

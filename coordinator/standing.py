@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from proveout.coordinator.knee import NoKnee
 from proveout.coordinator.results import RunResults, StageResult, confirmation, peak
+from proveout.coordinator.wording import rung_name
 from proveout.dsl.syntax import Call, ExpressionFault, Member, Name, Number, Syntax, children, parse, ungroup
 from proveout.proto.events import IterationFinished
 
@@ -117,8 +118,8 @@ def _missing(result: StageResult, rung: Rung) -> Iterator[str]:
         yield f"stage {result.id} was left out"
     elif result.finished is not None and result.finished.outcome == "failed":
         yield f"stage {result.id} was not run to its end"
-    elif result.kind == "ladder" and rung is not None and not any(item.threads == rung for item in result.rungs):
-        yield f"{result.id} has no iteration with {rung} threads"
+    elif result.climbs and rung is not None and not any(item.threads == rung for item in result.rungs):
+        yield f"{result.id} has no iteration with {rung_name(result.kind, rung)}"
     if result.search is not None and result.search.rate is None:
         yield f"{result.id} found no rate: {result.search.reason}"
 

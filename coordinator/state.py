@@ -33,12 +33,17 @@ from proveout.proto.tasks import ClusterSecrets, Endpoint, Task, TaskSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Bounds on every wait, seconds. Tasks have deadlines of their own (`dag.deadline_s`); these come on top."""
+    """Bounds on every wait, seconds. Tasks have deadlines of their own (`dag.deadline_s`); these come on top.
+
+    A start is so far ahead that every agent hears of it before. Of waits that have a second bound for each host or load the longer one counts.
+    """
 
     dial_s: float = 60.0
+    dial_per_host_s: float = 0.1
     arm_s: float = 120.0
     capture_patience_s: float = 3.0
     start_margin_s: float = 0.3
+    start_per_load_s: float = 0.001
     answer_grace_s: float = 15.0
     drain_s: float = 15.0
     summarise_s: float = 300.0
@@ -117,6 +122,7 @@ Purpose: TypeAlias = Literal[
     "invariants",
     "compare",
     "pool",
+    "prepare",
     "stop",
     "facts",
     "tune",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from proveout.coordinator.state import Turn
+from proveout.coordinator.tooling import tools_on
 from proveout.coordinator.waves import batch
 from proveout.proto.tasks import InspectSystem, ReadFacts, TaskSpec
 
@@ -23,7 +24,7 @@ def survey(turn: Turn, when: Literal["start", "end"]) -> bool:
     tasks: list[tuple[str, TaskSpec]] = []
     for host in (h.name for h in state.plan.hosts if h.name in state.up):
         if (when, host, "") not in state.facts.taken:
-            tasks.append((host, ReadFacts(directories=_directories(turn, host))))
+            tasks.append((host, ReadFacts(directories=_directories(turn, host), tools=tools_on(state.plan, host))))
     for system in (s for s in state.plan.systems if s.name in state.endpoints and s.host in state.up):
         if (when, system.host, system.name) not in state.facts.taken:
             tasks.append((system.host, InspectSystem(endpoint=state.endpoints[system.name])))

@@ -19,13 +19,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from proveout.coordinator import machines
+from proveout.coordinator import machines, pauses
 from proveout.coordinator.dag import makers, shares
 from proveout.coordinator.series import Recording, Window
 from proveout.coordinator.stats import BOUNDED_POINTS_MIN, drift
 from proveout.coordinator.wording import number, percent
 from proveout.dsl.order import group
-from proveout.dsl.plan import Ladder, Limits, Plan, Ramp, Search
+from proveout.dsl.plan import Ladder, Limits, Measuring, Plan, Ramp, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.proto.events import Metrics, TransactionSummary, ValidityFinding
 from proveout.proto.results import LoadResult, LoadSecond
@@ -44,7 +44,7 @@ class Observed:
     """All that is known of an iteration when it is judged; times as in `evidence.summarise`, `window` on the coordinator's clock."""
 
     plan: Plan
-    stage: Ladder | Search
+    stage: Measuring
     rate: float | None
     metrics: Metrics
     transactions: Sequence[TransactionSummary]
@@ -57,11 +57,18 @@ class Observed:
     t0_ns: int
     lost: Mapping[tuple[str, str], int]
     boots: Mapping[str, str]
+    silences: Mapping[str, float]
 
     @property
     def threads(self) -> int:
         """Terminals of the iteration, all clients."""
         return round(self.read("threads") or 0.0)
+
+    @property
+    def load(self) -> Ladder | Search:
+        """The stage, where it is one that makes load itself."""
+        assert not isinstance(self.stage, Tool)  # noqa: S101  # `judge` asks other questions of a tool
+        return self.stage
 
     @property
     def limits(self) -> Limits:
@@ -86,6 +93,17 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
     if not any(load.ended_in_window for load in seen.loads.values()):
         nothing = "no transaction ended in the measure window" + _first_errors(seen)
         return (_finding(LOAD, False, nothing, voids=not seen.is_probe), *_errors(seen))
+    if isinstance(seen.stage, Tool):
+        return (
+            *_steady(seen, "IOPS"),
+            *_tool_hosts(seen, seen.stage),
+            *_start(seen),
+            *_errors(seen),
+            *_samples(seen),
+            *pauses.judge(seen),
+            *_captures(seen),
+            *machines.judge(seen),
+        )
     return (
         *_steady(seen),
         *_present(seen),
@@ -94,6 +112,7 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         *_start(seen),
         *_errors(seen),
         *_samples(seen),
+        *pauses.judge(seen),
         *_captures(seen),
         *machines.judge(seen),
         *_conformance(seen),
@@ -107,7 +126,7 @@ def _finding(check: str, ok: bool, evidence: str, *, voids: bool = True) -> Vali
 # ---- the system --------------------------------------------------------------------------------------------------
 
 
-def _steady(seen: Observed) -> Iterator[ValidityFinding]:
+def _steady(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
     """Slope and variation of the per-second throughput.
 
     A slope counts only when it is both significant (0 outside Sen's interval) and larger than the limit: in a few seconds
@@ -128,20 +147,32 @@ def _steady(seen: Observed) -> Iterator[ValidityFinding]:
         return
     limit = seen.limits.tps_slope_fraction_max
     sure = "significant" if moved.significant else "not significant"
-    text = f"TPS moved by {percent(moved.change)} over {moved.n} s ({sure}, limit {percent(limit)})"
+    text = f"{unit} moved by {percent(moved.change)} over {moved.n} s ({sure}, limit {percent(limit)})"
     yield _finding("steady-state", not (moved.significant and abs(moved.change) > limit), text, voids=voids)
     counted = sum(seen.tps_per_second) / moved.n
     cv = math.sqrt(max(moved.cv**2 - 1.0 / counted, 0.0))
-    text = f"TPS per second varies by {percent(cv)} (CV beyond counting noise, {moved.n} s, limit {percent(seen.limits.tps_cv_max)})"
+    text = f"{unit} per second varies by {percent(cv)} (CV beyond counting noise, {moved.n} s, limit {percent(seen.limits.tps_cv_max)})"
     yield _finding("variation", cv <= seen.limits.tps_cv_max, text, voids=voids)
 
 
 # ---- the client --------------------------------------------------------------------------------------------------
 
 
+def _tool_hosts(seen: Observed, stage: Tool) -> Iterator[ValidityFinding]:
+    """Hosts that the run has gone on without, and jobs that were busy computing: the program may be the bottleneck. Warnings."""
+    gone = sorted(set(stage.clients) - set(seen.loads))
+    if gone:
+        text = f"without {', '.join(gone)}, which was lost: the total is that of the other hosts"
+        yield _finding("clients", False, text, voids=False)
+    busy, limit = seen.read("client", "cpu_fraction") or 0.0, seen.limits.client_cpu_fraction_max
+    text = f"a job used {percent(busy)} of a core (limit {percent(limit)})"
+    text += ", the program may be the bottleneck: more jobs would show" if busy > limit else ""
+    yield _finding("client-cpu", busy <= limit, text, voids=False)
+
+
 def _present(seen: Observed) -> Iterator[ValidityFinding]:
     """Clients that the run has gone on without: their share was made by the others, which is not the load as planned."""
-    gone = sorted(set(shares(makers(seen.stage), seen.threads, seen.rate)) - set(seen.loads))
+    gone = sorted(set(shares(makers(seen.load), seen.threads, seen.rate)) - set(seen.loads))
     if gone:
         text = f"without {', '.join(gone)}, which was lost: the other clients made its share of the load"
         yield _finding("clients", False, text, voids=False)
@@ -205,7 +236,8 @@ def _excuse(seen: Observed) -> str:
 def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
     """Achieved over intended; the noise of counting a Poisson schedule (3 sigma) is allowed for."""
     tps, measure_s = seen.read("tps") or 0.0, seen.read("measure_s") or 0.0
-    poisson = seen.stage.distribution == "poisson" if isinstance(seen.stage, Search) else _is_poisson(seen.stage)
+    stage = seen.load
+    poisson = stage.distribution == "poisson" if isinstance(stage, Search) else _is_poisson(stage)
     noise = 3.0 / math.sqrt(rate * measure_s) if poisson and rate * measure_s > 0.0 else 0.0
     # One transaction may fall to either side of each of the window's ends, per schedule.
     edge = 2.0 / (rate * measure_s) if rate * measure_s > 0.0 else 0.0
@@ -298,7 +330,7 @@ def _conformance(seen: Observed) -> Iterator[ValidityFinding]:
     before = itertools.takewhile(lambda stage: stage.id != seen.stage.id, seen.plan.stages)
     turns = [*group(seen.plan, seen.stage)] if isinstance(seen.stage, Ladder) else []
     loads = [stage for stage in (*before, *turns) if isinstance(stage, Ladder | Search)]
-    names = {stage.workload for stage in loads} - {seen.stage.workload}
+    names = {stage.workload for stage in loads} - {seen.load.workload}
     earlier = [workload for workload in seen.plan.workloads if workload.name in names]
-    for finding in conform(seen.plan.workload(seen.stage.workload), counted, earlier):
+    for finding in conform(seen.plan.workload(seen.load.workload), counted, earlier):
         yield _finding(finding.check, finding.ok, finding.evidence, voids=not seen.is_probe)

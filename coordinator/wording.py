@@ -90,6 +90,16 @@ def level(estimate: Mapping[str, Any]) -> str:
     return percent(float(estimate.get("confidence", 0.95)))
 
 
+def rung_name(kind: str, count: int) -> str:
+    """What a rung of such a stage is: `4 threads`, of a tool `I/O depth 4`."""
+    return f"I/O depth {count}" if kind == "tool" else threads(count)
+
+
+def rate_unit(kind: str) -> str:
+    """What such a stage does in a second: TPS, of a tool IOPS."""
+    return "IOPS" if kind == "tool" else "TPS"
+
+
 def threads(count: int) -> str:
     """1 thread, 4 threads."""
     return f"{count} thread{'s' if count != 1 else ''}"

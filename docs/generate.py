@@ -32,6 +32,8 @@ TREES = {
     "Load (always there)": metrics.LOAD,
     "Per transaction: `transactions.NAME.…`": metrics.TRANSACTION,
     "Host: `cpu` is the target's host, `hosts.NAME.…` each captured host (capture `os`)": metrics.OS_HOST,
+    "Tool (a stage that runs fio); `hosts` and `prometheus` as of a load": metrics.TOOL,
+    "Tool, per host: `nodes.NAME.…`": metrics.NODE,
     "Orders (workload `tprocc`)": metrics.ORDERS,
     "Waits: `waits.…` (capture `waits`)": metrics.WAITS,
     "Replication lag: `lag.…` (capture `lag`)": metrics.LAG,

@@ -31,14 +31,18 @@ from proveout.dsl.plan import (
     Stage,
     System,
     Think,
+    Tool,
     Tune,
 )
 from proveout.dsl.tuned import TuningLine, estimate_tunings_s, hosts_of, privileges_of, tuning_lines
-from proveout.dsl.units import format_duration
+from proveout.dsl.units import format_duration, format_size
 from proveout.dsl.workloads.parameters import expected_rows
 
 ITERATION_OVERHEAD_S = 1.0
 """Connecting, arming and collecting around an iteration."""
+TOOL_OVERHEAD_S = 1.5
+"""Starting a program and collecting what it says."""
+LAID_OUT_BYTES_PER_S = 500e6
 SYSTEM_START_S = 2.5
 RESET_S = 1.5
 LOAD_ROWS_PER_S = 150_000.0
@@ -142,6 +146,9 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR091
             probes = min(stage.probes_max, _expected_probes(stage))
             one = stage.probe.total_s + ITERATION_OVERHEAD_S
             return probes * one + stage.confirm.total_s + ITERATION_OVERHEAD_S
+        case Tool():
+            files = 0.0 if stage.job.devices else stage.job.jobs * stage.job.size_bytes / LAID_OUT_BYTES_PER_S
+            return files + iterations(stage) * (stage.windows.total_s + TOOL_OVERHEAD_S)
         case Reset():
             return RESET_S * len(stage.systems)
         case Pause():
@@ -165,6 +172,8 @@ def iterations(stage: Stage) -> int:
     match stage:
         case Ladder():
             return len(stage.threads) * stage.repeat
+        case Tool():
+            return len(stage.iodepths) * stage.repeat
         case Search():
             return stage.probes_max
         case _:
@@ -197,7 +206,8 @@ def _host_line(plan: Plan, host: Host) -> HostLine:
     here = [system for system in plan.systems if system.host == host.name and system.provision == "embedded"]
     servers = [name for engine, name in _SERVERS.items() if any(system.engine == engine for system in here)]
     running = f"{' and '.join(servers)} {'run' if len(servers) > 1 else 'runs'} as an unprivileged user"
-    own = privileges_of(plan, host.name)
+    disks = any(isinstance(s, Tool) and s.job.devices and host.name in s.clients for s in plan.stages)
+    own = (*privileges_of(plan, host.name), *(("root: opens block devices",) if disks else ()))
     needed = ", ".join(own) if own else "none"
     privileges = f"{needed}; as root, {running}" if servers else needed
     return HostLine(name=host.name, address=host.address, roles=host.roles, privileges=privileges)
@@ -281,6 +291,8 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
                 f" confirmed by {_seconds(stage.confirm.ramp_up_s)} + {_seconds(stage.confirm.measure_s)}",
             ]
             return f"highest rate of {stage.workload} on {stage.target}", tuple(detail)
+        case Tool():
+            return f"fio on {', '.join(stage.clients)}: {stage.pattern}", tuple(_tool(stage))
         case Sql():
             return f"{len(stage.statements)} statements in {stage.system}", stage.statements
         case Reset():
@@ -293,8 +305,23 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             return f"tune {', '.join(hosts_of(stage.tunings))}: {names}", ()
 
 
-def _times(stage: Ladder) -> str:
-    if stage.repeat_min is None:
+def _tool(stage: Tool) -> Iterator[str]:
+    job = stage.job
+    size = f"{format_size(job.size_bytes)} each, {'past' if job.direct else 'through'} the page cache"
+    mixed = f"reads ({job.read_fraction * 100.0:.3g} %) and writes"
+    what = mixed if job.reads and job.writes else "reads" if job.reads else "writes"
+    how = f"{'random' if job.random else 'sequential'} {what} of {format_size(job.block_bytes)}"
+    yield f"{how}, {job.jobs} jobs on each host, {size}"
+    yield f"I/O depths {', '.join(map(str, stage.iodepths))}, {_times(stage)}"
+    yield _windows(stage)
+    where = job.directory or "a folder of the run"
+    yield f"on {', '.join(job.devices)}" if job.devices else f"on files in {where}, removed afterwards"
+    if job.destructive:
+        yield "destroys what is on these devices"
+
+
+def _times(stage: Ladder | Tool) -> str:
+    if isinstance(stage, Tool) or stage.repeat_min is None:
         return f"{stage.repeat} times" if stage.repeat > 1 else "once"
     return f"{stage.repeat_min} to {stage.repeat} times, until the verdicts on it are decided"
 
@@ -339,7 +366,7 @@ def _arrival(stage: Ladder) -> str:
             return f"{distribution} arrival at {_rate(rate)}"
 
 
-def _windows(stage: Ladder) -> str:
+def _windows(stage: Ladder | Tool) -> str:
     windows = stage.windows
     parts = (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)
     ramp_up, measure, ramp_down = map(_seconds, parts)
@@ -362,6 +389,11 @@ def _parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:
             tasks[stage.clients[0]].append(f"load {', '.join(stage.into)}")
         case Ladder() | Search():
             _add_load(stage, tasks)
+            for name in stage.captures:
+                _add_capture(plan, plan.capture(name), tasks)
+        case Tool():
+            for client in stage.clients:
+                tasks[client].append(f"fio, {stage.job.jobs} jobs")
             for name in stage.captures:
                 _add_capture(plan, plan.capture(name), tasks)
         case Sql():

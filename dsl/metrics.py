@@ -66,6 +66,32 @@ LOAD: Tree = {
     },
 }
 
+_IO: Tree = {
+    "iops": "I/Os that ended in the measure window, per second of its real length",
+    "mb_per_s": "what they moved, 10^6 bytes per second",
+    "response": LATENCY,
+}
+
+NODE: Tree = {**_IO, "errors": "I/Os that failed, count"}
+
+TOOL: Tree = {
+    "iops": "I/Os that ended in the measure window, per second of its real length, all hosts",
+    "tps": "the same as iops: ladders of tools and of loads can be read alike",
+    "mb_per_s": "what they moved, 10^6 bytes per second, all hosts",
+    "iodepth": "I/Os that each job keeps under way",
+    "measure_s": "real length of the measure window, s",
+    "response": LATENCY,
+    "read": _IO,
+    "write": _IO,
+    "errors": {"count": "I/Os that failed", "fraction": "over all"},
+    "client": {
+        "cpu_fraction": "CPU of one job, of one core: the mean of a host's jobs, the busiest host",
+        "cpu_s": "CPU of all jobs, s",
+        "cpu_us": "CPU per I/O, µs",
+        "start_skew_ms": "latest start of the program after T0, ms",
+    },
+}
+
 OS_HOST: Tree = {
     "cpu": CPU,
     "ours": {

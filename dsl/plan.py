@@ -221,6 +221,7 @@ class Limits:
     schedule_p99_ms_max: float = 5.0
     tps_slope_fraction_max: float = 0.10
     tps_cv_max: float = 0.30
+    pause_s_max: float = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,7 +379,61 @@ class Tune:
     kind: Literal["tune"] = "tune"
 
 
-Stage: TypeAlias = Populate | Ladder | Search | Sql | Reset | Pause | Tune
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FioJob:
+    """What fio does on each host: `jobs` at once, each on `size_bytes` of its own, in blocks of `block_bytes`.
+
+    `read_fraction` of the I/Os are reads, the rest writes; `direct` goes past the page cache. Job k works on a file in `directory`
+    ("": one that the agent chooses) which is removed at the end of the run, or on its slice of one of `devices`, by-id names.
+    `destructive`: the plan agrees to the loss of what the devices hold.
+    """
+
+    random: bool
+    block_bytes: int
+    read_fraction: float
+    jobs: int
+    size_bytes: int
+    direct: bool = True
+    directory: str = ""
+    devices: tuple[str, ...] = ()
+    destructive: bool = False
+
+    @property
+    def writes(self) -> bool:
+        """Whether any of its I/Os is a write."""
+        return self.read_fraction < 1.0
+
+    @property
+    def reads(self) -> bool:
+        """Whether any of its I/Os is a read."""
+        return self.read_fraction > 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """Rungs of `iodepths` that an outside program, fio, runs on `clients`, each `repeat` times; every repeat runs all of them.
+
+    An I/O depth is that of one job. There is no system under test: the hosts themselves are.
+    """
+
+    id: str
+    clients: tuple[str, ...]
+    pattern: str
+    job: FioJob
+    iodepths: tuple[int, ...]
+    windows: Windows
+    repeat: int = 3
+    captures: tuple[str, ...] = ()
+    retries: int = 1
+    limits: Limits = field(default_factory=Limits)
+    program: Literal["fio"] = "fio"
+    where: Where = NOWHERE
+    kind: Literal["tool"] = "tool"
+
+
+Stage: TypeAlias = Populate | Ladder | Search | Sql | Reset | Pause | Tune | Tool
+Measuring: TypeAlias = Ladder | Search | Tool
+"""The stages that have iterations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,6 +502,10 @@ class Plan:
             if stage.id == stage_id:
                 return stage
         raise KeyError(stage_id)
+
+    def target_host(self, stage: Measuring) -> str:
+        """The host whose CPU is "the" CPU of the stage: that of its target system; of a tool the first that it runs on."""
+        return stage.clients[0] if isinstance(stage, Tool) else self.system(stage.target).host
 
     def condition(self, stage_id: str) -> Condition | None:
         """What the stage waits for; None when it simply runs."""

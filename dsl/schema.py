@@ -35,6 +35,7 @@ from proveout.dsl.typed import (
     Roles,
     Rungs,
     Selector,
+    Size,
     Statements,
     Text,
     Threads,
@@ -174,6 +175,9 @@ class LimitsEntry(Strict):
     )
     tps_slope: Percentage = Field(0.10, description="Drift of the throughput over the measure window.")
     tps_cv: Percentage = Field(0.30, description="Coefficient of variation of the throughput, second by second.")
+    pause: Duration = Field(
+        10.0, gt=0, description="Longest time that the system or a load process may stand still in the measure window."
+    )
 
 
 def _usual_limits() -> LimitsEntry:
@@ -367,6 +371,58 @@ class TuneEntry(StageBase):
     tuning: list[Any] = Field(min_length=1, max_length=500, description="As the plan's own `tuning`.")
 
 
+class ToolLimitsEntry(Strict):
+    """What an iteration of a tool may show and still be valid."""
+
+    errors: Percentage = Field(0.0, description="I/Os that failed, over all.")
+    start_skew: Duration = Field(2.0, description="Latest start of the program after the agreed instant.")
+    iops_slope: Percentage = Field(0.10, description="Drift of the IOPS over the measure window.")
+    iops_cv: Percentage = Field(0.30, description="Coefficient of variation of the IOPS, second by second.")
+    pause: Duration = Field(10.0, gt=0, description="Longest time that no I/O may end in the measure window.")
+
+
+class ToolTarget(Strict):
+    """What a tool works on: one of the two. Without, files in a folder that the agent makes and removes."""
+
+    directory: Text | None = Field(
+        None,
+        description="A folder on each host, which its agent's policy must list; files are made below it and removed.",
+    )
+    devices: list[Text] | None = Field(
+        None,
+        min_length=1,
+        max_length=256,
+        description="Block devices by /dev/disk/by-id; jobs are dealt to them in turn, each to a slice of its own.",
+    )
+
+
+class ToolEntry(StageBase):
+    """Run an outside program, fio, on hosts with growing I/O depths, each repeated."""
+
+    run: Literal["fio"] = Field(description="The program.")
+    from_: Selector = Field(alias="from", description="The hosts that it runs on, at the same time.")
+    pattern: Literal["random-read-4k", "mixed-8k-70-30", "sequential-read-1m", "sequential-write-1m"] = Field(
+        description="What it does: one of the four Iometer patterns; `random`, `block` and `read` override parts of it."
+    )
+    random: bool | None = Field(None, description="Random addresses, or one after the other; by the pattern.")
+    block: Size | None = Field(None, description="Bytes of an I/O; by the pattern.")
+    read: Percentage | None = Field(None, description="Share of reads, the rest being writes; by the pattern.")
+    iodepth: Rungs = Field([2, 4, 8, 16], description="The rungs: I/Os that each job keeps under way.")
+    jobs: int = Field(8, ge=1, le=256, description="Jobs on each host at once.")
+    size: Size = Field(description="What each job works on: a file so large, or as much of a device.")
+    target: ToolTarget | None = Field(None, description="Where the files are made, or the devices.")
+    direct: bool = Field(True, description="Past the page cache (O_DIRECT).")
+    destructive: bool = Field(False, description="Agree to the loss of what the devices hold, where it writes to them.")
+    ramp_up: Ramp = Field(10.0, description="Load before the measure window.")
+    measure: Duration = Field(description="The window that counts.")
+    repeat: int = Field(3, ge=1, le=100, description="How often each rung is run.")
+    capture: Names | None = Field(None, description="The captures that run beside it.")
+    retries: int = Field(1, ge=0, le=10, description="How often an invalid iteration is run again.")
+    limits: ToolLimitsEntry = Field(
+        default_factory=lambda: ToolLimitsEntry.model_validate({}), description="What an iteration may show."
+    )
+
+
 STAGES: dict[str, type[StageBase]] = {
     "populate": PopulateEntry,
     "ladder": LadderEntry,
@@ -375,10 +431,18 @@ STAGES: dict[str, type[StageBase]] = {
     "reset": ResetEntry,
     "pause": PauseEntry,
     "tune": TuneEntry,
+    "tool": ToolEntry,
 }
 
 FigureName: TypeAlias = Literal[
-    "relative-tps-latency", "scaling", "latency-by-transaction", "nopm-art", "host-cpu", "wait-events", "lag"
+    "relative-tps-latency",
+    "scaling",
+    "latency-by-transaction",
+    "nopm-art",
+    "host-cpu",
+    "wait-events",
+    "lag",
+    "iops-by-queue-depth",
 ]
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 

@@ -17,6 +17,7 @@ from proveout.dsl.plan import (
     Capture,
     Closed,
     Expression,
+    Host,
     Ladder,
     Limits,
     Open,
@@ -30,14 +31,17 @@ from proveout.dsl.plan import (
     Stage,
     System,
     Think,
+    Tool,
     Tune,
     Where,
     Windows,
 )
 from proveout.dsl.scope import Scope, where_of
+from proveout.dsl.tools import tool_job, tool_limits
 from proveout.dsl.tunings import compile_tunings
 from proveout.dsl.validation import validate
 
+SERVING_ROLES = frozenset({"server", "storage"})
 _TEMPLATE = re.compile(r"\$\{(.*)\}", re.DOTALL)
 
 Entry = TypeVar("Entry", bound=schema.StageBase)
@@ -144,6 +148,8 @@ class _Stages:
                 return Pause(id=self.id, duration_s=entry.duration, where=self.body.where)
             case schema.TuneEntry():
                 return self.tune(entry)
+            case schema.ToolEntry():
+                return self.tool(entry)
             case _:  # the table of models and this match name the same kinds; a test holds them together
                 raise TypeError(type(entry).__name__)
 
@@ -197,6 +203,28 @@ class _Stages:
         if len(tunings) < len(entry.tuning):
             return None
         return Tune(id=self.id, tunings=tunings, where=self.body.where)
+
+    def tool(self, entry: schema.ToolEntry) -> Tool | None:
+        clients = self.clients(entry.from_)
+        captures = self.captures(entry.capture)
+        job = tool_job(entry, self.problem)
+        if entry.iodepth != sorted(set(entry.iodepth)):
+            self.problem("the rungs of a ladder go up", "iodepth", hint=f"{sorted(set(entry.iodepth))}")
+        if clients is None or captures is None or job is None:
+            return None
+        return Tool(
+            id=self.id,
+            clients=clients,
+            pattern=entry.pattern,
+            job=job,
+            iodepths=tuple(entry.iodepth),
+            windows=Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure, ramp_down_s=0.0),
+            repeat=entry.repeat,
+            captures=captures,
+            retries=entry.retries,
+            limits=tool_limits(entry.limits),
+            where=self.body.where,
+        )
 
     def populate(self, entry: schema.PopulateEntry) -> Populate | None:
         into = self.all_systems(entry.into, "into")
@@ -329,16 +357,25 @@ class _Stages:
         return target, clients, captures
 
     def pool(self, entry: schema.Measured, clients: tuple[str, ...] | None) -> Pool | None:
-        """The pool of a stage that measures. Ray runs code for whoever is let in, so never beside a database."""
+        """The pool of a stage that measures. Ray runs code for whoever is let in, so never beside a database or storage."""
         where = self.where("pool")
         pool = self.scope.resolve("pool", entry.pool, self.scope.pools, where, f"{self.path}.pool")
         if pool is None or pool.kind != "ray" or pool.address:
             return pool
-        for system in self.scope.systems.values():
-            if system.host in (clients or ()) and not self.scope.hosts[system.host].is_local:
-                message = f"Ray would run on `{system.host}`, beside the database `{system.name}`"
+        for name in clients or ():
+            host = self.scope.hosts[name]
+            if not host.is_local and (neighbour := self._beside(host)):
+                message = f"Ray would run on `{name}`, {neighbour}"
                 self.problem(message, "pool", hint="make the load from other hosts, or use `pool: local`")
         return pool
+
+    def _beside(self, host: Host) -> str:
+        """What on a host keeps Ray away from it: a database of the plan, or the role that it has; "" when nothing does."""
+        for system in self.scope.systems.values():
+            if system.host == host.name:
+                return f"beside the database `{system.name}`"
+        serving = [role for role in host.roles if role in SERVING_ROLES]
+        return f"whose role is `{serving[0]}`" if serving else ""
 
     def arrival(self, entry: schema.LadderEntry) -> Arrival | None:
         if entry.rate is None:
@@ -396,4 +433,5 @@ def _limits(entry: schema.LimitsEntry) -> Limits:
         schedule_p99_ms_max=entry.schedule_p99 * 1e3,
         tps_slope_fraction_max=entry.tps_slope,
         tps_cv_max=entry.tps_cv,
+        pause_s_max=entry.pause,
     )

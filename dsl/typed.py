@@ -66,6 +66,13 @@ Tolerance: TypeAlias = Annotated[
 ]
 
 
+Size: TypeAlias = Annotated[
+    int,
+    _reader(units.size_bytes, 512, 2**50, "a size is from 512b to 1024TiB"),
+    _typed("size", units.SIZE_PATTERN, "8k, 1MiB, 15GB"),
+]
+
+
 def _rate_or_template(value: object) -> object:
     """A rate, or `${…}` as it is: the compiler reads that as an expression."""
     if isinstance(value, str) and value.startswith("${"):

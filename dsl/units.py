@@ -80,6 +80,15 @@ def format_duration(seconds: float) -> str:
     return " ".join([f"{number}{unit}" for number, unit in parts if number][:2])
 
 
+def format_size(size_bytes: int) -> str:
+    """Bytes in the largest unit that says them exactly: `8k`, `1MiB`, `5GB`."""
+    for power, letter in ((4, "T"), (3, "G"), (2, "M")):
+        for factor, unit in ((1024, f"{letter}iB"), (1000, f"{letter}B")):
+            if size_bytes and size_bytes % factor**power == 0:
+                return f"{size_bytes // factor**power}{unit}"
+    return f"{size_bytes // 1024}k" if size_bytes and size_bytes % 1024 == 0 else f"{size_bytes}b"
+
+
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from proveout.dsl import metrics
 from proveout.dsl.cells import Label
 from proveout.dsl.expressions import RUNGS
-from proveout.dsl.plan import Capture, Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, Tune
+from proveout.dsl.plan import Capture, Ladder, Measuring, Pause, Plan, Populate, Reset, Search, Sql, Stage, Tool, Tune
 from proveout.dsl.workloads.parameters import transactions
 
 
@@ -145,6 +145,10 @@ def _stage(plan: Plan, stage: Stage) -> Group:
             rung = _measured(plan, stage, ESTIMATE, f"a rung of `{stage.id}`")
             what = f"the ladder `{stage.id}`"
             return Group(what=what, members={"peak": rung, "knee": rung}, rungs=stage.threads, rung=rung)
+        case Tool():
+            rung = _tool(plan, stage, f"a rung of `{stage.id}`")
+            what = f"the tool `{stage.id}`"
+            return Group(what=what, members={"peak": rung, "knee": rung}, rungs=stage.iodepths, rung=rung)
         case Search():
             tree = _group(metrics.SEARCH, NUMBER, f"the search `{stage.id}`")
             return Group(what=tree.what, members={**tree.members, "confirm": iteration(plan, stage)})
@@ -177,13 +181,34 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
             members[kind_of_capture] = _group(tree, leaf, kind_of_capture)
         else:
             absent[kind_of_capture] = _no_capture(stage, kind_of_capture)
+    exported, unasked = _exporters(stage, captures, leaf)
+    return Group(what=what, members=members | exported, absent=absent | unasked)
+
+
+def _tool(plan: Plan, stage: Tool, what: str) -> Group:
+    """The tree of a rung of a tool: as of a load, with hosts in the place of systems and transactions."""
+    members: dict[str, Shape] = dict(_group(metrics.TOOL, ESTIMATE, what).members)
+    absent: dict[str, tuple[str, str]] = {}
+    for name, there in (("read", stage.job.reads), ("write", stage.job.writes)):
+        if not there:
+            del members[name]
+            absent[name] = (f"stage `{stage.id}` does nothing of that kind", "another pattern, or `read:`")
+    nodes = {host: _group(metrics.NODE, ESTIMATE, f"nodes.{host}") for host in stage.clients}
+    members["nodes"] = Group(what=f"the hosts of `{stage.id}`", members=nodes)
+    captures = [plan.capture(name) for name in stage.captures]
+    hosts, missing = _hosts(plan, stage, captures, ESTIMATE)
+    exported, unasked = _exporters(stage, captures, ESTIMATE)
+    return Group(what=what, members=members | hosts | exported, absent=absent | missing | unasked)
+
+
+def _exporters(
+    stage: Measuring, captures: list[Capture], leaf: Number | Estimate
+) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
     exporters = [capture for capture in captures if capture.kind == "prometheus"]
-    if exporters:
-        found = {capture.name: _exported(capture, leaf) for capture in exporters}
-        members["prometheus"] = Group(what="the captured exporters", members=found)
-    else:
-        absent["prometheus"] = _no_capture(stage, "prometheus")
-    return Group(what=what, members=members, absent=absent)
+    if not exporters:
+        return {}, {"prometheus": _no_capture(stage, "prometheus")}
+    found = {capture.name: _exported(capture, leaf) for capture in exporters}
+    return {"prometheus": Group(what="the captured exporters", members=found)}, {}
 
 
 def _exported(capture: Capture, leaf: Number | Estimate) -> Group:
@@ -194,11 +219,11 @@ def _exported(capture: Capture, leaf: Number | Estimate) -> Group:
 
 
 def _hosts(
-    plan: Plan, stage: Ladder | Search, captures: list[Capture], leaf: Number | Estimate
+    plan: Plan, stage: Measuring, captures: list[Capture], leaf: Number | Estimate
 ) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
     """`hosts.<name>` for each host whose operating system is captured, and `cpu` for the target system's; what is absent."""
     captured = {host for capture in captures if capture.kind == "os" for host in capture.hosts}
-    target = plan.system(stage.target).host
+    target = plan.target_host(stage)
     if not captured:
         missing = _no_capture(stage, "os")
         return {}, {"hosts": missing, "cpu": missing}
@@ -215,7 +240,7 @@ def _hosts(
 _ADD = "add one to the `capture:` of the stage"
 
 
-def _no_capture(stage: Ladder | Search, kind: str) -> tuple[str, str]:
+def _no_capture(stage: Measuring, kind: str) -> tuple[str, str]:
     return f"stage `{stage.id}` has no capture of kind {kind}", _ADD
 
 

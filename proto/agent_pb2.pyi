@@ -5,8 +5,8 @@ The wire between the coordinator and an agent: one bidirectional stream per agen
 
 Messages mirror the dataclasses of `dsl/plan.py` and `proto/messages.py` one to one: a message is named like its class,
 a field like its attribute, a oneof like the attribute that holds a union; `codec.py` relies on that and a test holds
-the two against each other. Enum values are the literal in capitals behind the enum's name; 0 is never sent.
-`optional` marks what may be None. A field number, once released, is never given to something else.
+the two against each other. Only what comes thousands of times a second is in columns instead (`columns.py`). Enum values
+are the literal in capitals behind the enum's name; 0 is never sent. `optional` marks what may be None. A field number, once released, is never given to something else.
 """
 
 from collections import abc as _abc
@@ -824,16 +824,20 @@ class ReadFacts(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DIRECTORIES_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def directories(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
         directories: _abc.Iterable[Global___NamedText] | None = ...,
+        tools: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["directories", b"directories"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directories", b"directories", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1098,9 +1102,11 @@ class FormPool(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     CPUS_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
+    TOWARDS_FIELD_NUMBER: _builtins.int
     head: _builtins.str
     address: _builtins.str
     cpus: _builtins.int
+    towards: _builtins.str
     @_builtins.property
     def secrets(self) -> Global___ClusterSecrets: ...
     def __init__(
@@ -1110,10 +1116,11 @@ class FormPool(_message.Message):
         address: _builtins.str = ...,
         cpus: _builtins.int = ...,
         secrets: Global___ClusterSecrets | None = ...,
+        towards: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["secrets", b"secrets"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cpus", b"cpus", "head", b"head", "secrets", b"secrets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cpus", b"cpus", "head", b"head", "secrets", b"secrets", "towards", b"towards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1209,6 +1216,109 @@ class RunLoad(_message.Message):
 Global___RunLoad: _TypeAlias = RunLoad  # noqa: Y015
 
 @_typing.final
+class FioJob(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANDOM_FIELD_NUMBER: _builtins.int
+    BLOCK_BYTES_FIELD_NUMBER: _builtins.int
+    READ_FRACTION_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    DIRECT_FIELD_NUMBER: _builtins.int
+    DIRECTORY_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    DESTRUCTIVE_FIELD_NUMBER: _builtins.int
+    random: _builtins.bool
+    block_bytes: _builtins.int
+    read_fraction: _builtins.float
+    jobs: _builtins.int
+    size_bytes: _builtins.int
+    direct: _builtins.bool
+    directory: _builtins.str
+    destructive: _builtins.bool
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        random: _builtins.bool = ...,
+        block_bytes: _builtins.int = ...,
+        read_fraction: _builtins.float = ...,
+        jobs: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        direct: _builtins.bool = ...,
+        directory: _builtins.str = ...,
+        devices: _abc.Iterable[_builtins.str] | None = ...,
+        destructive: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_bytes", b"block_bytes", "destructive", b"destructive", "devices", b"devices", "direct", b"direct", "directory", b"directory", "jobs", b"jobs", "random", b"random", "read_fraction", b"read_fraction", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FioJob: _TypeAlias = FioJob  # noqa: Y015
+
+@_typing.final
+class PrepareFio(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    DATA_ROOT_FIELD_NUMBER: _builtins.int
+    data_root: _builtins.str
+    @_builtins.property
+    def job(self) -> Global___FioJob: ...
+    def __init__(
+        self,
+        *,
+        job: Global___FioJob | None = ...,
+        data_root: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_root", b"data_root", "job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrepareFio: _TypeAlias = PrepareFio  # noqa: Y015
+
+@_typing.final
+class RunFio(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    IODEPTH_FIELD_NUMBER: _builtins.int
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    DATA_ROOT_FIELD_NUMBER: _builtins.int
+    FIRST_SLICE_FIELD_NUMBER: _builtins.int
+    iodepth: _builtins.int
+    label: _builtins.str
+    data_root: _builtins.str
+    first_slice: _builtins.int
+    @_builtins.property
+    def job(self) -> Global___FioJob: ...
+    @_builtins.property
+    def windows(self) -> Global___Windows: ...
+    def __init__(
+        self,
+        *,
+        job: Global___FioJob | None = ...,
+        iodepth: _builtins.int = ...,
+        windows: Global___Windows | None = ...,
+        label: _builtins.str = ...,
+        data_root: _builtins.str = ...,
+        first_slice: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "windows", b"windows"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_root", b"data_root", "first_slice", b"first_slice", "iodepth", b"iodepth", "job", b"job", "label", b"label", "windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunFio: _TypeAlias = RunFio  # noqa: Y015
+
+@_typing.final
 class RunCapture(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1258,6 +1368,8 @@ class Task(_message.Message):
     APPLY_TUNING_FIELD_NUMBER: _builtins.int
     VERIFY_TUNING_FIELD_NUMBER: _builtins.int
     REVERT_TUNING_FIELD_NUMBER: _builtins.int
+    PREPARE_FIO_FIELD_NUMBER: _builtins.int
+    RUN_FIO_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     deadline_s: _builtins.float
     sequence: _builtins.int
@@ -1297,6 +1409,10 @@ class Task(_message.Message):
     def verify_tuning(self) -> Global___VerifyTuning: ...
     @_builtins.property
     def revert_tuning(self) -> Global___RevertTuning: ...
+    @_builtins.property
+    def prepare_fio(self) -> Global___PrepareFio: ...
+    @_builtins.property
+    def run_fio(self) -> Global___RunFio: ...
     def __init__(
         self,
         *,
@@ -1322,12 +1438,14 @@ class Task(_message.Message):
         apply_tuning: Global___ApplyTuning | None = ...,
         verify_tuning: Global___VerifyTuning | None = ...,
         revert_tuning: Global___RevertTuning | None = ...,
+        prepare_fio: Global___PrepareFio | None = ...,
+        run_fio: Global___RunFio | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "expires_unix_s", b"expires_unix_s", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_load", b"run_load", "run_sql", b"run_sql", "sequence", b"sequence", "signature", b"signature", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "expires_unix_s", b"expires_unix_s", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "sequence", b"sequence", "signature", b"signature", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts", "form_pool", "apply_tuning", "verify_tuning", "revert_tuning"]  # noqa: Y015
+    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts", "form_pool", "apply_tuning", "verify_tuning", "revert_tuning", "prepare_fio", "run_fio"]  # noqa: Y015
     _WhichOneofArgType_spec: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_spec) -> _WhichOneofReturnType_spec | None: ...
 
@@ -1737,6 +1855,103 @@ class TransactionLoad(_message.Message):
 Global___TransactionLoad: _TypeAlias = TransactionLoad  # noqa: Y015
 
 @_typing.final
+class ErrorColumn(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTION_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    transaction: _builtins.int
+    name: _builtins.str
+    count: _builtins.int
+    def __init__(
+        self,
+        *,
+        transaction: _builtins.int = ...,
+        name: _builtins.str = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "name", b"name", "transaction", b"transaction"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ErrorColumn: _TypeAlias = ErrorColumn  # noqa: Y015
+
+@_typing.final
+class TransactionColumns(_message.Message):
+    """Many TransactionLoads in columns, one entry for each of them. Of histograms there are three times as many: those of response
+    times, then of service, then of schedule lag. `indexed` and `counted` say how many of `indices` and `counts` are theirs.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    OK_FIELD_NUMBER: _builtins.int
+    LOGICAL_FAILURES_FIELD_NUMBER: _builtins.int
+    RETRIED_FIELD_NUMBER: _builtins.int
+    MISSED_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    INDEXED_FIELD_NUMBER: _builtins.int
+    COUNTED_FIELD_NUMBER: _builtins.int
+    INDICES_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    SUM_NS_FIELD_NUMBER: _builtins.int
+    MIN_NS_FIELD_NUMBER: _builtins.int
+    MAX_NS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def ok(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def logical_failures(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def retried(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def missed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def errors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ErrorColumn]: ...
+    @_builtins.property
+    def indexed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def counted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def indices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def sum_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def min_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def max_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        ok: _abc.Iterable[_builtins.int] | None = ...,
+        logical_failures: _abc.Iterable[_builtins.int] | None = ...,
+        retried: _abc.Iterable[_builtins.int] | None = ...,
+        missed: _abc.Iterable[_builtins.int] | None = ...,
+        errors: _abc.Iterable[Global___ErrorColumn] | None = ...,
+        indexed: _abc.Iterable[_builtins.int] | None = ...,
+        counted: _abc.Iterable[_builtins.int] | None = ...,
+        indices: _abc.Iterable[_builtins.int] | None = ...,
+        counts: _abc.Iterable[_builtins.int] | None = ...,
+        sum_ns: _abc.Iterable[_builtins.int] | None = ...,
+        min_ns: _abc.Iterable[_builtins.int] | None = ...,
+        max_ns: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted", b"counted", "counts", b"counts", "errors", b"errors", "indexed", b"indexed", "indices", b"indices", "logical_failures", b"logical_failures", "max_ns", b"max_ns", "min_ns", b"min_ns", "missed", b"missed", "names", b"names", "ok", b"ok", "retried", b"retried", "sum_ns", b"sum_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionColumns: _TypeAlias = TransactionColumns  # noqa: Y015
+
+@_typing.final
 class LoadSecond(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1750,7 +1965,7 @@ class LoadSecond(_message.Message):
     start_ns: _builtins.int
     duration_s: _builtins.float
     @_builtins.property
-    def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionLoad]: ...
+    def transactions(self) -> Global___TransactionColumns: ...
     def __init__(
         self,
         *,
@@ -1758,9 +1973,9 @@ class LoadSecond(_message.Message):
         window: Global___Window.ValueType = ...,
         start_ns: _builtins.int = ...,
         duration_s: _builtins.float = ...,
-        transactions: _abc.Iterable[Global___TransactionLoad] | None = ...,
+        transactions: Global___TransactionColumns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["transactions", b"transactions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_s", b"duration_s", "second", b"second", "start_ns", b"start_ns", "transactions", b"transactions", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -1786,6 +2001,7 @@ class LoadResult(_message.Message):
     CEILING_APART_PER_S_FIELD_NUMBER: _builtins.int
     COMMITTED_FIELD_NUMBER: _builtins.int
     UNKNOWN_FIELD_NUMBER: _builtins.int
+    PAUSE_LONGEST_NS_FIELD_NUMBER: _builtins.int
     ended_in_window: _builtins.int
     measure_start_ns: _builtins.int
     measure_end_ns: _builtins.int
@@ -1796,6 +2012,7 @@ class LoadResult(_message.Message):
     samples_lost: _builtins.int
     ceiling_shared_per_s: _builtins.float
     ceiling_apart_per_s: _builtins.float
+    pause_longest_ns: _builtins.int
     @_builtins.property
     def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionLoad]: ...
     @_builtins.property
@@ -1821,10 +2038,11 @@ class LoadResult(_message.Message):
         ceiling_apart_per_s: _builtins.float | None = ...,
         committed: _abc.Iterable[Global___NamedCount] | None = ...,
         unknown: _abc.Iterable[Global___NamedCount] | None = ...,
+        pause_longest_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["ceiling_apart_per_s"]  # noqa: Y015
     _WhichOneofArgType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s"]  # noqa: Y015
@@ -1838,29 +2056,54 @@ class LoadResult(_message.Message):
 Global___LoadResult: _TypeAlias = LoadResult  # noqa: Y015
 
 @_typing.final
-class Reading(_message.Message):
+class ReadingNames(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    METRIC_FIELD_NUMBER: _builtins.int
-    VALUE_FIELD_NUMBER: _builtins.int
-    LABEL_FIELD_NUMBER: _builtins.int
-    metric: _builtins.str
-    value: _builtins.float
-    label: _builtins.str
+    METRICS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def metrics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
-        metric: _builtins.str = ...,
-        value: _builtins.float = ...,
-        label: _builtins.str = ...,
+        metrics: _abc.Iterable[_builtins.str] | None = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "metric", b"metric", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "metrics", b"metrics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Reading: _TypeAlias = Reading  # noqa: Y015
+Global___ReadingNames: _TypeAlias = ReadingNames  # noqa: Y015
+
+@_typing.final
+class ReadingColumns(_message.Message):
+    """Many Readings in columns. `names` is a ReadingNames as bytes, which are the same in each sample of most captures, so who reads
+    them looks them up; `values` are little-endian IEEE 754 doubles.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    names: _builtins.bytes
+    values: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        names: _builtins.bytes = ...,
+        values: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadingColumns: _TypeAlias = ReadingColumns  # noqa: Y015
 
 @_typing.final
 class CaptureSample(_message.Message):
@@ -1872,15 +2115,15 @@ class CaptureSample(_message.Message):
     capture: _builtins.str
     at_ns: _builtins.int
     @_builtins.property
-    def readings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reading]: ...
+    def readings(self) -> Global___ReadingColumns: ...
     def __init__(
         self,
         *,
         capture: _builtins.str = ...,
         at_ns: _builtins.int = ...,
-        readings: _abc.Iterable[Global___Reading] | None = ...,
+        readings: Global___ReadingColumns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["readings", b"readings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ns", b"at_ns", "capture", b"capture", "readings", b"readings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -1956,6 +2199,7 @@ class Hello(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     SIGNER_FIELD_NUMBER: _builtins.int
     AUDIT_FIELD_NUMBER: _builtins.int
+    GATHER_S_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     epoch: _builtins.int
     host: _builtins.str
@@ -1965,6 +2209,7 @@ class Hello(_message.Message):
     version: _builtins.str
     signer: _builtins.str
     audit: _builtins.str
+    gather_s: _builtins.float
     def __init__(
         self,
         *,
@@ -1977,10 +2222,11 @@ class Hello(_message.Message):
         version: _builtins.str = ...,
         signer: _builtins.str = ...,
         audit: _builtins.str = ...,
+        gather_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "beat_s", b"beat_s", "epoch", b"epoch", "host", b"host", "lease_s", b"lease_s", "protocol", b"protocol", "run_id", b"run_id", "signer", b"signer", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "beat_s", b"beat_s", "epoch", b"epoch", "gather_s", b"gather_s", "host", b"host", "lease_s", b"lease_s", "protocol", b"protocol", "run_id", b"run_id", "signer", b"signer", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2416,6 +2662,26 @@ class Sample(_message.Message):
 Global___Sample: _TypeAlias = Sample  # noqa: Y015
 
 @_typing.final
+class Samples(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___Sample]: ...
+    def __init__(
+        self,
+        *,
+        samples: _abc.Iterable[Global___Sample] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["samples", b"samples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Samples: _TypeAlias = Samples  # noqa: Y015
+
+@_typing.final
 class LogLine(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2451,6 +2717,7 @@ class AgentEnvelope(_message.Message):
     TASK_FAILED_FIELD_NUMBER: _builtins.int
     SAMPLE_FIELD_NUMBER: _builtins.int
     LOG_LINE_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -2471,6 +2738,8 @@ class AgentEnvelope(_message.Message):
     def sample(self) -> Global___Sample: ...
     @_builtins.property
     def log_line(self) -> Global___LogLine: ...
+    @_builtins.property
+    def samples(self) -> Global___Samples: ...
     def __init__(
         self,
         *,
@@ -2484,12 +2753,13 @@ class AgentEnvelope(_message.Message):
         task_failed: Global___TaskFailed | None = ...,
         sample: Global___Sample | None = ...,
         log_line: Global___LogLine | None = ...,
+        samples: Global___Samples | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["beat_reply", b"beat_reply", "log_line", b"log_line", "message", b"message", "refused", b"refused", "sample", b"sample", "task_accepted", b"task_accepted", "task_armed", b"task_armed", "task_done", b"task_done", "task_failed", b"task_failed", "task_progress", b"task_progress", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beat_reply", b"beat_reply", "log_line", b"log_line", "message", b"message", "refused", b"refused", "sample", b"sample", "samples", b"samples", "task_accepted", b"task_accepted", "task_armed", b"task_armed", "task_done", b"task_done", "task_failed", b"task_failed", "task_progress", b"task_progress", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_reply", b"beat_reply", "log_line", b"log_line", "message", b"message", "refused", b"refused", "sample", b"sample", "task_accepted", b"task_accepted", "task_armed", b"task_armed", "task_done", b"task_done", "task_failed", b"task_failed", "task_progress", b"task_progress", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_reply", b"beat_reply", "log_line", b"log_line", "message", b"message", "refused", b"refused", "sample", b"sample", "samples", b"samples", "task_accepted", b"task_accepted", "task_armed", b"task_armed", "task_done", b"task_done", "task_failed", b"task_failed", "task_progress", b"task_progress", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "refused", "beat_reply", "task_accepted", "task_armed", "task_progress", "task_done", "task_failed", "sample", "log_line"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "refused", "beat_reply", "task_accepted", "task_armed", "task_progress", "task_done", "task_failed", "sample", "log_line", "samples"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 

@@ -5,8 +5,8 @@ The wire between the coordinator and an agent: one bidirectional stream per agen
 
 Messages mirror the dataclasses of `dsl/plan.py` and `proto/messages.py` one to one: a message is named like its class,
 a field like its attribute, a oneof like the attribute that holds a union; `codec.py` relies on that and a test holds
-the two against each other. Enum values are the literal in capitals behind the enum's name; 0 is never sent.
-`optional` marks what may be None. A field number, once released, is never given to something else.
+the two against each other. Only what comes thousands of times a second is in columns instead (`columns.py`). Enum values
+are the literal in capitals behind the enum's name; 0 is never sent. `optional` marks what may be None. A field number, once released, is never given to something else.
 """
 
 from collections import abc as _abc

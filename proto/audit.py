@@ -72,6 +72,7 @@ class AuditLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._known: tuple[tuple[int, int, int], Head] | None = None
 
     def note(self, what: str, **fields: str | int | float | None) -> Head:
         """Add a line; the log's head with it. Texts are cut at 500 characters."""
@@ -79,7 +80,9 @@ class AuditLog:
             head = self._head(descriptor)
             if head is None:
                 head = _append(descriptor, Head(log=uuid.uuid4().hex, number=0, hash=BEGIN), "begin", {})
-            return _append(descriptor, head, what, fields)
+            head = _append(descriptor, head, what, fields)
+            self._known = _state(descriptor), head
+            return head
 
     def head(self) -> str:
         """The head's text; of a new log, the one of its first line."""
@@ -102,7 +105,12 @@ class AuditLog:
             os.close(descriptor)
 
     def _head(self, descriptor: int) -> Head | None:
-        """Of what is there; a line that a crash has left half is removed, and a line says so."""
+        """Of what is there; a line that a crash has left half is removed, and a line says so.
+
+        What this object itself has written last is not read again: a file that only grows and has the same length is the same.
+        """
+        if self._known is not None and self._known[0] == _state(descriptor):
+            return self._known[1]
         size = os.fstat(descriptor).st_size
         tail = os.pread(descriptor, TAIL_BYTES, max(0, size - TAIL_BYTES))
         whole = tail.rfind(b"\n") + 1
@@ -115,6 +123,12 @@ class AuditLog:
         last = json.loads(lines[-1])
         head = Head(log=last["log"], number=last["n"], hash=last["hash"])
         return _append(descriptor, head, "torn", {"bytes": torn}) if torn else head
+
+
+def _state(descriptor: int) -> tuple[int, int, int]:
+    """Which file it is, and how long."""
+    about = os.fstat(descriptor)
+    return about.st_dev, about.st_ino, about.st_size
 
 
 def _append(descriptor: int, head: Head, what: str, fields: dict[str, Any]) -> Head:

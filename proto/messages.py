@@ -12,14 +12,15 @@ from proveout.dsl.plan import Value
 from proveout.proto.results import CaptureSample, LoadSecond, TaskError, TaskResult
 from proveout.proto.tasks import Task
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
     """The coordinator opens: which run, which fencing epoch. An agent that has seen a higher epoch refuses.
 
-    `signer` is the certificate (PEM) of who signs its tasks, `audit` the head of the run's audit log.
+    `signer` is the certificate (PEM) of who signs its tasks, `audit` the head of the run's audit log. Samples may wait for `gather_s`
+    to go as one message; 0: each goes at once.
     """
 
     run_id: str
@@ -31,6 +32,7 @@ class Hello:
     version: str = ""
     signer: str = field(default="", repr=False)
     audit: str = ""
+    gather_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +165,13 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Samples that have waited for each other, in order (`Hello.gather_s`)."""
+
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
     """Something a person may want to know; `level` is debug, info, warning or error."""
 
@@ -171,5 +180,15 @@ class LogLine:
 
 
 AgentMessage: TypeAlias = (
-    Welcome | Refused | BeatReply | TaskAccepted | TaskArmed | TaskProgress | TaskDone | TaskFailed | Sample | LogLine
+    Welcome
+    | Refused
+    | BeatReply
+    | TaskAccepted
+    | TaskArmed
+    | TaskProgress
+    | TaskDone
+    | TaskFailed
+    | Sample
+    | Samples
+    | LogLine
 )

@@ -69,10 +69,10 @@ class Signer:
             raise ProveoutError("signer.key is of another kind", way_out="Have the coordinator's files made anew.")
         self._key = private
 
-    def sign(self, task: Task, to: Addressee) -> Task:
-        """The task with its signature, number and end."""
+    def sign(self, task: Task, to: Addressee, digest: str = "") -> Task:
+        """The task with its signature, number and end. `digest` is the task's, when it is known already."""
         numbered = replace(task, sequence=_counter.next(), expires_unix_s=int(time.time()) + VALID_S, signature="")
-        signature = base64.b64encode(self._key.sign(_statement(numbered, to))).decode()
+        signature = base64.b64encode(self._key.sign(_statement(numbered, to, digest))).decode()
         return replace(numbered, signature=signature)
 
 
@@ -95,10 +95,13 @@ class Verifier:
             raise ValueError("the signer's certificate is not in force")
         self._key = key
 
-    def objection(self, task: Task, to: Addressee) -> str:
-        """Why a task is not to be taken; "" when it may be, but for its number, which the agent's journal knows."""
+    def objection(self, task: Task, to: Addressee, digest: str = "") -> str:
+        """Why a task is not to be taken; "" when it may be, but for its number, which the agent's journal knows.
+
+        `digest` is what `task_digest` makes of the task, when it was asked already.
+        """
         try:
-            self._key.verify(base64.b64decode(task.signature, validate=True), _statement(task, to))
+            self._key.verify(base64.b64decode(task.signature, validate=True), _statement(task, to, digest))
         except (InvalidSignature, binascii.Error, ValueError):
             return (
                 "it is not signed for this agent, run and epoch by the run's coordinator"
@@ -110,6 +113,7 @@ class Verifier:
         return ""
 
 
-def _statement(task: Task, to: Addressee) -> bytes:
-    parts = ["proveout task", to.agent, to.run, to.epoch, task.sequence, task.expires_unix_s, task_digest(task)]
+def _statement(task: Task, to: Addressee, digest: str) -> bytes:
+    digest = digest or task_digest(task)
+    parts = ["proveout task", to.agent, to.run, to.epoch, task.sequence, task.expires_unix_s, digest]
     return json.dumps(parts).encode()

@@ -2,7 +2,8 @@
 
 Flow: `members(union, oneof, descriptor)` -> `Members`, whose `put` fills a message and whose `take` reads one. The pairing is
 derived once per class from the dataclass's fields and the message's descriptor: a scalar is set, a tuple is a repeated
-field, a union is a oneof, a Literal is an enum, `| None` is `optional`. What does not fit raises `WireFault`.
+field, a union is a oneof, a Literal is an enum, `| None` is `optional`; a sequence that is one message is in columns (`columns`).
+What does not fit raises `WireFault`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import dataclasses
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal, cast
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from proveout.dsl.errors import ProveoutError
+from proveout.proto.columns import COLUMNS
 
 VALUE_DEPTH_MAX = 32
 SHARED = frozenset({"Workload"})
@@ -180,6 +182,8 @@ def _optional(hint: Any, wire: FieldDescriptor) -> tuple[_Put, _Take]:
 
 
 def _message(hint: Any, wire: FieldDescriptor) -> tuple[_Put, _Take]:
+    if typing.get_origin(hint) is Sequence:
+        return _columns(typing.get_args(hint)[0], wire)
     name = wire.name
     shape = _shape(hint, _part(_owner(wire), name))
     if hint.__name__ in SHARED:
@@ -191,6 +195,26 @@ def _message(hint: Any, wire: FieldDescriptor) -> tuple[_Put, _Take]:
         shape.put(value, part)
 
     return put, _take_message(name, shape, wire)
+
+
+def _columns(element: type, wire: FieldDescriptor) -> tuple[_Put, _Take]:
+    name, within = wire.name, _owner(wire).name
+    put_all, take_all = COLUMNS[element]
+
+    def put(value: Any, message: Any) -> None:
+        part = getattr(message, name)
+        part.SetInParent()
+        put_all(value, part)
+
+    def take(message: Any) -> Any:
+        if not message.HasField(name):
+            raise WireFault(f"a {within} came without its `{name}`")
+        try:
+            return take_all(getattr(message, name))
+        except ValueError as error:
+            raise WireFault(f"a {within} cannot be read: {error}") from error
+
+    return put, take
 
 
 def _take_message(name: str, shape: _Shape, wire: FieldDescriptor) -> _Take:

@@ -5,6 +5,7 @@ Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -156,13 +157,14 @@ class LoadSecond:
     """What ended in one second of the load, all workers of one agent merged; by end time, so it sums to throughput.
 
     `second` counts from T0; `window` is the one that the second's start lies in. `duration_s` is < 1 for a cut second.
+    What came over the wire has its transactions in columns (`proto.columns`); equal all the same.
     """
 
     second: int
     window: Literal["ramp_up", "measure", "ramp_down"]
     start_ns: int
     duration_s: float
-    transactions: tuple[TransactionLoad, ...]
+    transactions: Sequence[TransactionLoad]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +178,8 @@ class LoadResult:
     `seconds_produced` counts the `LoadSecond`s sent before this. `ceiling_…_per_s` is what this host was measured to do at most with
     this driver (`proveout ceiling`), with the server on the same machine and on another; None when it was not measured.
     `committed` counts, by name, all transactions that committed, in the ramps and after the end too; `unknown` those that may have:
-    the connection was lost, or closed at the end, before the answer.
+    the connection was lost, or closed at the end, before the answer. `pause_longest_ns`: the longest time in the measure window for
+    which one of the worker processes did not run (stopped, starved, or on a machine that was).
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -193,6 +196,7 @@ class LoadResult:
     ceiling_apart_per_s: float | None = None
     committed: tuple[tuple[str, int], ...] = ()
     unknown: tuple[tuple[str, int], ...] = ()
+    pause_longest_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,11 +210,14 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSample:
-    """Readings of one capture at one instant of its host's clock. Counters are cumulative where their metric ends in `_total`."""
+    """Readings of one capture at one instant of its host's clock. Counters are cumulative where their metric ends in `_total`.
+
+    What came over the wire has its readings in columns (`proto.columns`); equal all the same.
+    """
 
     capture: str
     at_ns: int
-    readings: tuple[Reading, ...]
+    readings: Sequence[Reading]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

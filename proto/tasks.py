@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from proveout.dsl.plan import Capture, Scrape, System, Tuning, Windows, Workload
+from proveout.dsl.plan import Capture, FioJob, Scrape, System, Tuning, Windows, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +98,13 @@ class CompareSystems:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFacts:
-    """Tell what this machine is and how it is set; answer `FactsRead`. `directories`: (system, where its data lies)."""
+    """Tell what this machine is and how it is set; answer `FactsRead`.
+
+    `directories`: (system, where its data lies). `tools`: outside programs whose versions are asked for.
+    """
 
     directories: tuple[tuple[str, str], ...] = ()
+    tools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,13 +188,15 @@ class ClusterSecrets:
 class FormPool:
     """Start a Ray node for `cpus` workers (0: the host's cores): the head of a cluster, or one that joins that `head` (`name:port`).
 
-    `address` is what the other hosts know this one by; "" when it does not matter. Answer `PoolFormed`.
+    The node listens at one address of the host: the one that the other hosts know it by, `address`, or when that is "" the one
+    from which it reaches another of them, the `head` or else `towards` (`name:port`). Answer `PoolFormed`.
     """
 
     head: str
     address: str
     cpus: int
     secrets: ClusterSecrets
+    towards: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +223,32 @@ class RunLoad:
     seed: int
     label: str
     pool: LoadPool = field(default_factory=LoadPool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareFio:
+    """Make the files that `job` works on, as large as they must be, or look whether its devices may be used; answer `Done`.
+
+    `data_root`: a directory on that host for the files of a job that names none; "" is one of the agent's own.
+    """
+
+    job: FioJob
+    data_root: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFio:
+    """Arm fio, report `armed`, wait for `Start(t0_ns)`, run it through ramp-up and measure window, answer `LoadResult`.
+
+    Its transactions are `read` and `write`. Slices of devices are counted over all hosts: this one's begin with `first_slice`.
+    """
+
+    job: FioJob
+    iodepth: int
+    windows: Windows
+    label: str
+    data_root: str = ""
+    first_slice: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +282,8 @@ TaskSpec: TypeAlias = (
     | RevertTuning
     | FormPool
     | RunLoad
+    | PrepareFio
+    | RunFio
     | RunCapture
 )
 

@@ -294,8 +294,8 @@ def _started(view: RunView, event: RunStarted, unix_s: float) -> RunView:
 
 def _planned(data: Mapping[str, Any]) -> StageView:
     repeats = data.get("repeat", 0)
-    threads = data.get("threads", ())
-    iterations = len(threads) * repeats if data.get("kind") == "ladder" else 0
+    rungs = data.get("iodepths" if data.get("kind") == "tool" else "threads", ())
+    iterations = len(rungs) * repeats if data.get("kind") in ("ladder", "tool") else 0
     cell = of_stage(data)
     return StageView(
         id=str(data.get("id")),

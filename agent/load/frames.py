@@ -115,7 +115,7 @@ class Chunk:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
     """The windows are over: `missed`, and over the whole load `committed` and `unknown` (see `LoadResult`), per transaction number;
-    CPU of this process in the measure window; records lost."""
+    CPU of this process in the measure window; records lost; the longest time in that window for which it did not run."""
 
     missed: tuple[tuple[int, int], ...]
     committed: tuple[tuple[int, int], ...]
@@ -125,6 +125,7 @@ class Finished:
     start_skew_ns: int
     samples_lost: int
     first_errors: tuple[str, ...]
+    pause_longest_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -225,6 +225,7 @@ class Gatherer:
             seconds_produced=self._told,
             samples_lost=sum(result.samples_lost for result in results),
             first_errors=tuple(dict.fromkeys(errors))[:FIRST_ERRORS_MAX],
+            pause_longest_ns=max(result.pause_longest_ns for result in results),
             committed=tuple((name, sum(dict(one.committed).get(name, 0) for one in results)) for name in self._names),
             unknown=tuple((name, sum(dict(one.unknown).get(name, 0) for one in results)) for name in self._names),
         )

@@ -123,6 +123,7 @@ class Merger:
             seconds_produced=self._seconds,
             samples_lost=sum(w.samples_lost for w in finished),
             first_errors=tuple(dict.fromkeys(errors))[:FIRST_ERRORS_MAX],
+            pause_longest_ns=max(w.pause_longest_ns for w in finished),
             committed=tuple((self._names[number], committed[number]) for number in self._present),
             unknown=tuple((self._names[number], unknown[number]) for number in self._present),
         )

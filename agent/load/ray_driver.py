@@ -1,4 +1,4 @@
-"""The driver process of a Ray pool: between an agent and the actors. `python -m proveout.agent.load.ray_driver PARENT-PID ADDRESS`.
+"""The driver process of a Ray pool: between an agent and the actors. `python -m proveout.agent.load.ray_driver PARENT-PID USER BOUND ADDRESS`.
 
 Flow: stdin -> a `Task` with the agent's share of the load -> divided over the actors -> all armed -> `TaskArmed` -> `Start(t0)`
 -> T0 on each node's own clock -> their seconds, merged -> `Sample`s -> `TaskDone` or `TaskFailed` on stdout. It speaks the
@@ -12,14 +12,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import subprocess
 import sys
 from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from proveout.agent import unprivileged
 from proveout.agent.load.gather import Gatherer
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.parent import die_with_parent
+from proveout.agent.load.ray_bind import confine
 from proveout.agent.load.ray_pool import Fleet, Member
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads.table import build
@@ -39,6 +42,7 @@ from proveout.proto.results import LoadResult, LoadSecond
 from proveout.proto.tasks import LoadPool, LoadShare, RunLoad, Task
 from proveout.proto.wire_frames import frame, read_frame
 
+MODULE = "proveout.agent.load.ray_driver"
 OWN_POOL = LoadPool()
 
 
@@ -211,13 +215,27 @@ async def _serve(address: str, out: int) -> None:
         fleet.close()
 
 
+def hold(bound: str, address: str) -> int:
+    """Run the driver as a child that binds to one address only, as Ray in this process would bind to every one; its exit code.
+
+    A process cannot hold itself: a thread in Ray that waits for its bind may keep the interpreter from answering.
+    """
+    confine(bound)
+    argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), "-", "-", address)
+    return subprocess.run(argv, check=False).returncode
+
+
 def main() -> None:
     """The process."""
-    die_with_parent(int(sys.argv[1]))
+    parent, user, bound, address = sys.argv[1:]
+    unprivileged.drop(user)
+    die_with_parent(int(parent))  # after it: the kernel forgets the wish when a process changes its user
+    if bound != "-":
+        sys.exit(hold(bound, address))
     out = os.dup(1)
     os.dup2(2, 1)  # what Ray and its workers print goes to the log, not between the frames
     try:
-        asyncio.run(_serve(sys.argv[2], out))
+        asyncio.run(_serve(address, out))
     except TaskFault as fault:
         os.write(out, frame(codec.agent_envelope(TaskFailed(key="", error=fault.as_error()))))
 

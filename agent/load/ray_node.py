@@ -1,7 +1,8 @@
-"""A Ray node of our own: secrets, start, and a guard that leaves nothing behind. `python -m proveout.agent.load.ray_node PARENT-PID`.
+"""A Ray node of our own: secrets, start, and a guard that leaves nothing behind. `python -m proveout.agent.load.ray_node PARENT-PID USER`.
 
-Flow: agent -> `RayNode.start()` -> this module as a process, the guard -> one JSON request on its stdin -> `ray start` as its
-child -> one JSON line back: the cluster's address. The daemons that `ray start` leaves become the guard's children
+Flow: agent -> `RayNode.start()` -> this module as a process, the guard, which gives up the agent's privileges (`unprivileged`) and
+holds itself to the node's address (`ray_bind`) -> one JSON request on its stdin -> `ray start` as its child -> one JSON line back: the
+cluster's address -> the agent looks at what the daemons listen at. The daemons that `ray start` leaves become the guard's children
 (PR_SET_CHILD_SUBREAPER). When the agent closes the pipe, or dies even by SIGKILL, the guard ends them all and removes the
 directory, where tokens, certificates, sockets, logs and session files of the cluster are, and nowhere else.
 """
@@ -23,10 +24,11 @@ import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
 
+from proveout.agent import unprivileged
+from proveout.agent.load import ray_bind
 from proveout.agent.load.ray_security import Secrets
 from proveout.agent.tasks import TaskFault
 
@@ -37,7 +39,8 @@ END_S = 8.0
 PATIENCE_S = 2.0
 LINES_MAX = 5
 REAP_MS = 1000
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+LOOPBACK = "127.0.0.1"
+DESKTOP = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Ray then takes 127.0.0.1 for the host's own address, as it does on a desktop; told that address, it puts the outer one in its place."""
 OBJECT_STORE_BYTES = 128 << 20
 """Ray's shared memory per node: seconds of histograms pass through it, nothing is kept."""
@@ -47,37 +50,35 @@ class RayNode:
     """A node that was started here, and its guard (a `tasks.Resource`)."""
 
     def __init__(
-        self, guard: Process, directory: Path, secrets: Secrets, *, address: str, cpus: int, alone: bool
+        self, guard: Process, directory: Path, secrets: Secrets, *, address: str, cpus: int, bound: str, user: str
     ) -> None:
         self._guard, self.directory, self.secrets, self.address = guard, directory, secrets, address
-        self.cpus, self._alone = cpus, alone
+        self.cpus, self._bound, self.user = cpus, bound, user
         self.shared = False
         """Whether other hosts are in its cluster, which is therefore not this agent's to form anew."""
 
     @classmethod
-    async def start(
-        cls, *, cpus: int, secrets: Secrets, head: str = "", own_address: str = "", alone: bool = False
-    ) -> RayNode:
+    async def start(cls, *, cpus: int, secrets: Secrets, user: str, head: str = "", bound: str = LOOPBACK) -> RayNode:
         """Start a node: the head of a new cluster, or one that joins the `head` at `name:port`.
 
-        `cpus` is how many workers it takes; `own_address` is the address that other nodes reach it at; `alone`, there will be
-        no others, and it listens on the loopback interface only. Raises TaskFault with Ray's own words when it does not come up.
+        `cpus` is how many workers it takes; `user` whose it is, as `unprivileged` tells; `bound` the address of this host that it
+        listens at, and no other but loopback: with its default there are no other nodes. Raises TaskFault with Ray's own words
+        when it does not come up, `refused` when it listens elsewhere all the same.
         """
         # Ray's sockets have long names below it, and the kernel takes 107 bytes: TMPDIR may be too deep
         directory = Path(tempfile.mkdtemp(prefix="pvray-", dir="/tmp"))
-        secrets.write(directory)
+        await asyncio.to_thread(_furnish, directory, secrets, user)
         guard = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", MODULE, str(os.getpid())), stdin=PIPE, stdout=PIPE
+            *(sys.executable, "-P", "-m", MODULE, str(os.getpid()), user),
+            stdin=PIPE,
+            stdout=PIPE,
+            env=unprivileged.environment(user, os.environ),
         )
-        node = cls(guard, directory, secrets, address=head, cpus=cpus, alone=alone)
-        request = {
-            "directory": str(directory),
-            "argv": _argv(directory / "t", cpus, head, own_address),
-            "environment": node.environment,
-        }
+        node = cls(guard, directory, secrets, address=head, cpus=cpus, bound=bound, user=user)
         try:
             async with asyncio.timeout(START_S):
-                node.address = await node._ask(request) or head
+                node.address = await node._ask(head) or head
+            await asyncio.to_thread(node._check_listeners)
         except BaseException as error:
             await asyncio.shield(node.close(keep_data=False))
             if isinstance(error, TimeoutError):
@@ -88,7 +89,12 @@ class RayNode:
     @property
     def environment(self) -> dict[str, str]:
         """What a process needs to be let in."""
-        return self.secrets.environment(self.directory) | (LOOPBACK if self._alone else {})
+        return self.secrets.environment(self.directory) | (DESKTOP if self._bound == LOOPBACK else {})
+
+    @property
+    def held(self) -> str:
+        """The address that a process of the cluster has to be held to; `-` where Ray listens on loopback by itself."""
+        return "-" if self._bound == LOOPBACK else self._bound
 
     @property
     def alive(self) -> bool:
@@ -108,8 +114,33 @@ class RayNode:
             await self._guard.wait()
         await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
 
-    async def _ask(self, request: dict[str, Any]) -> str:
+    def listeners(self) -> dict[tuple[str, int], str]:
+        """What its processes listen at: address and port -> the command."""
+        found: dict[tuple[str, int], str] = {}
+        for process in psutil.Process(self._guard.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                name = process.name()
+                for one in process.net_connections("tcp"):
+                    if one.status == psutil.CONN_LISTEN:
+                        found[one.laddr.ip.removeprefix("::ffff:"), one.laddr.port] = name
+        return found
+
+    def _check_listeners(self) -> None:
+        """Whether the kernel was told what it should have been: nothing is taken on trust here."""
+        own = {self._bound, LOOPBACK, "::1"}
+        if astray := [f"{name} at {ip}:{port}" for (ip, port), name in self.listeners().items() if ip not in own]:
+            raise TaskFault(
+                "refused", f"Ray listens at other addresses than {self._bound}: {', '.join(sorted(astray))}"
+            )
+
+    async def _ask(self, head: str) -> str:
         assert self._guard.stdin is not None and self._guard.stdout is not None  # noqa: S101 - PIPE
+        request = {
+            "directory": str(self.directory),
+            "argv": _argv(self.directory / "t", self.cpus, head, self._bound),
+            "environment": self.environment,
+            "bound": self.held,
+        }
         self._guard.stdin.write(json.dumps(request).encode() + b"\n")
         line = await self._guard.stdout.readline()
         answer = json.loads(line) if line else {"words": "its guard ended"}
@@ -117,12 +148,17 @@ class RayNode:
             raise TaskFault(
                 "fault",
                 f"Ray does not start on this host: {answer['words']}",
-                way_out="is the extra `ray` installed here, and is there memory for it?",
+                way_out="is the extra `ray` installed here, is there memory for it, and is this Linux 5.6 or later?",
             )
         return str(answer["address"])
 
 
-def _argv(directory: Path, cpus: int, head: str, own_address: str) -> list[str]:
+def _furnish(directory: Path, secrets: Secrets, user: str) -> None:
+    secrets.write(directory)
+    unprivileged.owned(user, directory, *directory.iterdir())
+
+
+def _argv(directory: Path, cpus: int, head: str, bound: str) -> list[str]:
     argv = [sys.executable, "-P", "-m", "ray.scripts.scripts", "start"]
     if head:
         argv.append(f"--address={head}")
@@ -132,9 +168,9 @@ def _argv(directory: Path, cpus: int, head: str, own_address: str) -> list[str]:
             "--port=0",
             f"--ray-client-server-port={_free_port()}",
         ]
-        argv += ["--include-dashboard=false"]
-    if own_address:
-        argv.append(f"--node-ip-address={own_address}")
+        argv += ["--include-dashboard=false", "--no-monitor"]
+    if bound != LOOPBACK:
+        argv.append(f"--node-ip-address={bound}")
     return [
         *argv,
         f"--temp-dir={directory}",
@@ -154,6 +190,17 @@ def _free_port() -> int:
 
 
 # ---- the guard -------------------------------------------------------------------------------------------------------
+
+
+def confined(bound: str) -> dict[str, str]:
+    """Hold what is started from here on to an address; `{"words": …}` when the kernel cannot do that."""
+    if bound == "-":
+        return {}
+    try:
+        ray_bind.confine(bound)
+    except OSError as error:
+        return {"words": f"it could not be held to {bound}, and would listen at every address ({error})"}
+    return {}
 
 
 def start(directory: Path, argv: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -194,10 +241,11 @@ def main() -> None:
         signal.signal(ignored, signal.SIG_IGN)
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     parent = os.pidfd_open(int(sys.argv[1]))
+    unprivileged.drop(sys.argv[2])
     request = json.loads(sys.stdin.readline() or "{}")
     directory = Path(request["directory"])
     try:
-        answer = start(directory, request["argv"], request["environment"])
+        answer = confined(request["bound"]) or start(directory, request["argv"], request["environment"])
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
         if "address" in answer:

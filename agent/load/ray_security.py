@@ -81,6 +81,8 @@ class Secrets:
             "RAY_TLS_SERVER_CERT": str(directory / "node.pem"),
             "RAY_TLS_SERVER_KEY": str(directory / "node.key"),
             "RAY_USAGE_STATS_ENABLED": "0",
+            # Its metrics would be told to whoever asks, without a token; nobody here does
+            "RAY_enable_metrics_collection": "0",
             "RAY_TMPDIR": str(directory / "t"),
             # Ray's own choice is 15: on a host with anything else to do, load workers would wait while it runs
             "RAY_worker_niceness": "0",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import ipaddress
 import os
 import socket
 import sys
@@ -21,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from proveout.agent import unprivileged
 from proveout.agent.load.ray_node import RayNode
 from proveout.agent.load.ray_security import Secrets, answers, is_open
 from proveout.agent.tasks import TaskContext, TaskFault
@@ -55,14 +57,20 @@ class RayDriver:
         self._listener = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls, address: str, environment: Mapping[str, str], context: TaskContext) -> RayDriver:
-        """Connect to the cluster at `address`. TaskFault `unreachable` when that fails."""
+    async def start(
+        cls, address: str, *, user: str, bound: str, environment: Mapping[str, str], context: TaskContext
+    ) -> RayDriver:
+        """Connect to the cluster at `address`, as the user that `unprivileged` tells, listening at `bound` (`-`: as Ray will).
+
+        TaskFault `unreachable` when that fails.
+        """
+        own = unprivileged.environment(user, os.environ)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", MODULE, str(os.getpid()), address),
+            *(sys.executable, "-P", "-m", MODULE, str(os.getpid()), user, bound, address),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
-            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1", **environment},
+            env={**own, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1", **environment},
         )
         driver = cls(process, address)
         driver._context = context
@@ -185,20 +193,22 @@ async def _driver(context: TaskContext, spec: RunLoad) -> RayDriver:
         return driver
     if driver is not None:
         await context.resources.pop(DRIVER).close(keep_data=False)
-    environment: Mapping[str, str] = {}
+    environment: Mapping[str, str]
     if not spec.pool.address:
         formed = await _formed(context, spec)
-        address, environment = formed.address, formed.environment
+        address, user, bound, environment = formed.address, formed.user, formed.held, formed.environment
     else:
         address = spec.pool.address
-        await _look_at(address)
-    driver = await RayDriver.start(address, environment, context)
+        found = await _look_at(address)
+        user, bound = await asyncio.to_thread(_user_of, found), "-"
+        environment = _let_in(user)
+    driver = await RayDriver.start(address, user=user, bound=bound, environment=environment, context=context)
     context.resources[DRIVER] = driver
     return driver
 
 
-async def _look_at(address: str) -> None:
-    """A cluster that was not formed here: whether there is one, and whether it asks who comes."""
+async def _look_at(address: str) -> str:
+    """A cluster that was not formed here: whether there is one, and whether it asks who comes; its address at last."""
     if address == "auto":
         address = await asyncio.to_thread(_clusters_here)
     if not await answers(address):
@@ -210,6 +220,33 @@ async def _look_at(address: str) -> None:
             f"the Ray cluster at {address} lets anybody in",
             way_out="start it with RAY_AUTH_MODE=token, and give the agent its RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH",
         )
+    return address
+
+
+def _user_of(address: str) -> str:
+    """Whom the driver on somebody else's cluster works for: whose the node of it on this host is, whose sockets it has to reach.
+
+    What comes back from a cluster can run code in its driver, so that this is root only where the cluster itself is root's.
+    """
+    port = address.rpartition(":")[2]
+    for process in psutil.process_iter(["name", "cmdline", "uids"]):
+        words = process.info["cmdline"] or ()
+        if process.info["name"] == "raylet" and any(
+            word.startswith("--gcs-address=") and word.endswith(f":{port}") for word in words
+        ):
+            return unprivileged.argument_of(process.info["uids"].effective)
+    return unprivileged.argument("")
+
+
+def _let_in(user: str) -> dict[str, str]:
+    """The agent's token for a cluster that others have started, where the driver could not read the agent's file itself."""
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if user == "-" or not path or "RAY_AUTH_TOKEN" in os.environ:
+        return {}
+    try:
+        return {"RAY_AUTH_TOKEN": Path(path).read_text().strip()}
+    except OSError as error:
+        raise TaskFault("missing", f"RAY_AUTH_TOKEN_PATH is {path}: {error.strerror}") from None
 
 
 def _clusters_here() -> str:
@@ -226,15 +263,20 @@ def _clusters_here() -> str:
 
 async def _formed(context: TaskContext, spec: RunLoad) -> RayNode:
     node = context.resources.get(NODE)
-    if isinstance(node, RayNode) and node.alive and (node.shared or node.cpus >= spec.workers):
+    user = unprivileged.argument_for(spec.endpoint, context.policy)
+    if isinstance(node, RayNode) and node.alive and _suits(node, spec.workers, user):
         return node
     await _give_up(context)
     cpus = max(spec.workers, len(os.sched_getaffinity(0)))
-    node = await RayNode.start(cpus=cpus, secrets=Secrets.new(), alone=True)
+    node = await RayNode.start(cpus=cpus, secrets=Secrets.new(), user=user)
     context.resources[NODE] = node
     if await is_open(node.address):
         raise TaskFault("refused", f"the Ray cluster formed at {node.address} lets anybody in")
     return node
+
+
+def _suits(node: RayNode, workers: int, user: str) -> bool:
+    return node.shared or (node.cpus >= workers and node.user == user)
 
 
 async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
@@ -242,8 +284,9 @@ async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
     _need_ray()
     await _give_up(context)
     cpus = spec.cpus or len(os.sched_getaffinity(0))
-    address = await asyncio.to_thread(_own_address, spec.address)
-    node = await RayNode.start(cpus=cpus, secrets=Secrets(spec.secrets), head=spec.head, own_address=address)
+    address = await asyncio.to_thread(own_address, spec.address, spec.head or spec.towards)
+    user = unprivileged.argument("")
+    node = await RayNode.start(cpus=cpus, secrets=Secrets(spec.secrets), user=user, head=spec.head, bound=address)
     node.shared = True
     context.resources[NODE] = node
     if not spec.head and await is_open(node.address):
@@ -252,14 +295,33 @@ async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
     return PoolFormed(address=node.address)
 
 
-def _own_address(name: str) -> str:
-    """The IP address of this host that others know by `name`; "" when it is none of this host's, and Ray chooses."""
+def own_address(name: str, towards: str) -> str:
+    """The IP address of this host that others know by `name`, or else the one from which this host sends to `towards` (`name:port`).
+
+    TaskFault `refused` when neither tells, because a node of a cluster over several hosts is bound to one address.
+    """
     own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
     try:
-        found = {str(info[4][0]) for info in socket.getaddrinfo(name, None)} if name else set()
+        found = {str(info[4][0]) for info in socket.getaddrinfo(name, None)} & own if name else set()
+        address = min(found, default="") or (_source(towards) if towards else "")
     except OSError:
-        found = set()
-    return min(found & own, default="")
+        address = ""
+    if not address or (not name and ipaddress.ip_address(address).is_loopback):
+        raise TaskFault(
+            "refused",
+            f"no address of this host is known that other nodes of the Ray cluster reach it at{f', {name} is none' if name else ''}",
+            way_out="give the host an `address` in the plan's topology that is one of its own, not behind a translation",
+        )
+    return address
+
+
+def _source(towards: str) -> str:
+    """The address that packets to `name:port` leave with; none is sent."""
+    name, _, port = towards.rpartition(":")
+    family, kind, _, _, to = socket.getaddrinfo(name.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(to)
+        return str(probe.getsockname()[0])
 
 
 def _need_ray() -> None:

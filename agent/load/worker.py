@@ -41,7 +41,11 @@ CHUNK_NS = 100_000_000
 
 
 class Pulse:
-    """The ticker of a load: packs the records, keeps the CPU of the measure window, heeds the agent."""
+    """The ticker of a load: packs the records, keeps the CPU of the measure window, heeds the agent.
+
+    It is to tick ten times a second. `pause_longest_ns` is the longest time between two ticks in the measure window: a process that
+    is stopped, or gets no CPU, does not tick.
+    """
 
     def __init__(self, recorder: Recorder, outlet: Outlet, timeline: Timeline, stdin: int) -> None:
         self._recorder, self._outlet, self._timeline, self._stdin = recorder, outlet, timeline, stdin
@@ -49,6 +53,8 @@ class Pulse:
         self._heard.register(stdin, select.POLLIN)
         self._edges = (timeline.measure_start_ns, timeline.measure_end_ns, timeline.end_ns)
         self._marks: list[tuple[int, int]] = []
+        self._ticked_ns = timeline.t0_ns
+        self.pause_longest_ns = 0
 
     def control(self) -> int:
         """The agent's pipe."""
@@ -57,6 +63,7 @@ class Pulse:
     def tick(self, now_ns: int) -> int:
         """See `engine.Ticker`."""
         stopped = self._stopped()
+        self._paused(now_ns)
         while len(self._marks) < 2 and now_ns >= self._edges[len(self._marks)]:
             self._marks.append((time.monotonic_ns(), time.process_time_ns()))
         self.pack(now_ns)
@@ -65,6 +72,12 @@ class Pulse:
         since = now_ns - self._timeline.t0_ns
         grid_ns = self._timeline.t0_ns + (since // CHUNK_NS + 1) * CHUNK_NS
         return min(grid_ns, *(edge for edge in self._edges if edge > now_ns))
+
+    def _paused(self, now_ns: int) -> None:
+        """Note how much of the measure window has passed since the last tick."""
+        began_ns = max(self._ticked_ns, self._timeline.measure_start_ns)
+        self._ticked_ns = now_ns
+        self.pause_longest_ns = max(self.pause_longest_ns, min(now_ns, self._timeline.measure_end_ns) - began_ns)
 
     def pack(self, now_ns: int) -> None:
         """Hand over what was recorded so far."""
@@ -150,6 +163,7 @@ class Load:
             start_skew_ns=loop.start_skew_ns,
             samples_lost=outlet.lost,
             first_errors=self._recorder.first_errors,
+            pause_longest_ns=pulse.pause_longest_ns,
         )
 
     def abandon(self) -> None:

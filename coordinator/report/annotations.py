@@ -166,7 +166,7 @@ def _samples(results: RunResults) -> Iterator[tuple[dict[str, str], str, float]]
 
 
 def _rungs(stage: StageResult) -> Iterator[tuple[dict[str, str], str, float]]:
-    for rung in stage.rungs if stage.kind == "ladder" else ():
+    for rung in stage.rungs if stage.climbs else ():
         labels = {"stage": stage.id, "threads": str(rung.threads)}
         tps = read(rung.tree, "tps")
         if tps is not None:

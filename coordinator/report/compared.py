@@ -19,7 +19,7 @@ from proveout.coordinator.compare import ComparedRuns, Row, RungPair, StagePair
 from proveout.coordinator.plain import to_plain
 from proveout.coordinator.regression import Judgement, exit_code
 from proveout.coordinator.report.summary import escape
-from proveout.coordinator.wording import number, percent, quantity, safe, threads
+from proveout.coordinator.wording import number, percent, quantity, rung_name, safe
 
 FORMAT = "proveout.compare/1"
 
@@ -49,7 +49,9 @@ def label(row: Row) -> str:
 
 
 def _short(metric: str) -> str:
-    return metric.upper() if metric in ("tps", "nopm", "tpm") else metric.removesuffix("_us")
+    if metric == "mb_per_s":
+        return "MB/s"
+    return metric.upper() if metric in ("tps", "nopm", "tpm", "iops") else metric.removesuffix("_us")
 
 
 def change(row: Row) -> str:
@@ -103,7 +105,7 @@ def _against(one: ComparedRuns) -> Iterator[str]:
         yield "\n".join(f"- {escape(note)}" for note in one.notes)
     for stage in one.stages:
         for rung in stage.rungs:
-            yield f"### {escape(stage.id)}, {threads(rung.threads)} ({rung.repeats[0]} and {rung.repeats[1]} repeats)"
+            yield f"### {escape(stage.id)}, {rung_name(stage.kind, rung.threads)} ({rung.repeats[0]} and {rung.repeats[1]} repeats)"
             yield _rung(one, rung)
         if stage.missing:
             yield _missing(stage)
@@ -130,7 +132,7 @@ def _rung(one: ComparedRuns, rung: RungPair) -> str:
 
 def _missing(stage: StagePair) -> str:
     return "\n".join(
-        f"- {escape(stage.id)} at {threads(count)}: no valid iteration in `{_code(run)}`"
+        f"- {escape(stage.id)} at {rung_name(stage.kind, count)}: no valid iteration in `{_code(run)}`"
         for count, run in stage.missing
     )
 

@@ -13,11 +13,11 @@ from typing import Any
 from proveout.coordinator.comparability import SHOWN_MAX
 from proveout.coordinator.compare import ComparedRuns
 from proveout.coordinator.regression import Judgement
-from proveout.coordinator.report import load_figures, page, vega
+from proveout.coordinator.report import load_figures, page, tool_figures, vega
 from proveout.coordinator.report.compared import HELD, SAID, bounds, change, label, value
 from proveout.coordinator.report.figure import Figure
 from proveout.coordinator.results import RunResults, StageResult
-from proveout.coordinator.wording import percent, safe, threads
+from proveout.coordinator.wording import percent, rung_name, safe
 
 _HELD_CLASSES = {"PASS": "FAIL", "FAIL": "PASS", "INCONCLUSIVE": "INCONCLUSIVE"}
 """A condition that holds looks like a verdict that failed."""
@@ -42,7 +42,7 @@ def overlaid(runs: Sequence[RunResults]) -> RunResults:
     shared = [
         name
         for name, stage in runs[0].stages.items()
-        if stage.kind == "ladder" and all(name in other.stages for other in runs[1:])
+        if stage.climbs and all(name in other.stages for other in runs[1:])
     ]
     stages: dict[str, StageResult] = {}
     plans: list[dict[str, Any]] = []
@@ -50,9 +50,14 @@ def overlaid(runs: Sequence[RunResults]) -> RunResults:
         for name in shared:
             named = name if number == 1 else f"{name} ({number})"
             plan = results.plan_stage(name)
-            where = f"{plan.get('target', '?')} in {results.run.run_id if results.run else number}"
+            run_id = results.run.run_id if results.run else number
+            where = f"{plan.get('target', '?')} in {run_id}"
             # A ladder is compared with that of the same name: the name stands for the workload.
-            plans.append({"id": named, "kind": "ladder", "workload": name, "target": where})
+            if results.stages[name].kind == "tool":
+                hosts = ", ".join(plan.get("clients", ()))
+                plans.append({**plan, "id": named, "clients": [f"{hosts} in {run_id}"]})
+            else:
+                plans.append({"id": named, "kind": "ladder", "workload": name, "target": where})
             stages[named] = replace(results.stages[name], id=named)
     run = replace(runs[0].run, plan={"stages": plans}) if runs[0].run else None
     return replace(runs[0], run=run, stages=stages)
@@ -62,6 +67,7 @@ def _figures(runs: Sequence[RunResults]) -> Iterator[Figure]:
     together = overlaid(runs)
     yield from load_figures.relative_tps_latency(together)
     yield from load_figures.latency_by_transaction(together)
+    yield from tool_figures.iops_by_queue_depth(together)
 
 
 def _condition(one: Judgement) -> dict[str, Any]:
@@ -82,7 +88,7 @@ def _against(one: ComparedRuns) -> dict[str, Any]:
         "notes": [safe(note) for note in one.notes],
         "rungs": list(_rungs(one)),
         "missing": [
-            safe(f"{stage.id} at {threads(count)}: no valid iteration in {run}")
+            safe(f"{stage.id} at {rung_name(stage.kind, count)}: no valid iteration in {run}")
             for stage in one.stages
             for count, run in stage.missing
         ],
@@ -104,5 +110,7 @@ def _rungs(one: ComparedRuns) -> Iterator[dict[str, Any]]:
                 )
                 for row in rung.rows
             )
-            title = safe(f"{stage.id}, {threads(rung.threads)}, {rung.repeats[0]} and {rung.repeats[1]} repeats")
+            title = safe(
+                f"{stage.id}, {rung_name(stage.kind, rung.threads)}, {rung.repeats[0]} and {rung.repeats[1]} repeats"
+            )
             yield {"title": title, "table": page.Table(heads=heads, rows=rows)}

@@ -19,7 +19,7 @@ from proveout.coordinator.comparability import SHOWN_MAX
 from proveout.coordinator.compare import ComparedRuns, RungPair
 from proveout.coordinator.regression import Judgement
 from proveout.coordinator.report.compared import HELD, SAID, bounds, change, label, value
-from proveout.coordinator.wording import percent, safe, threads
+from proveout.coordinator.wording import percent, rung_name, safe
 
 _STYLES = {"better": "bold green", "worse": "bold red", "changed": "bold yellow", "none": "", "unknown": "dim"}
 _HELD_STYLES = {"PASS": "bold red", "FAIL": "green", "INCONCLUSIVE": "bold yellow"}
@@ -47,11 +47,13 @@ def _parts(one: ComparedRuns) -> Iterator[RenderableType]:
     for stage in one.stages:
         for rung in stage.rungs:
             yield Text()
-            head = f"{stage.id}, {threads(rung.threads)}, {rung.repeats[0]} and {rung.repeats[1]} repeats"
+            head = f"{stage.id}, {rung_name(stage.kind, rung.threads)}, {rung.repeats[0]} and {rung.repeats[1]} repeats"
             yield Text(safe(head), style="bold")
             yield _table(one, rung)
         for count, run in stage.missing:
-            yield Text(safe(f"{stage.id} at {threads(count)}: no valid iteration in {run}"), style="yellow")
+            yield Text(
+                safe(f"{stage.id} at {rung_name(stage.kind, count)}: no valid iteration in {run}"), style="yellow"
+            )
     yield Text()
 
 

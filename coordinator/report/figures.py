@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from proveout.coordinator.report import load_figures, system_figures
+from proveout.coordinator.report import load_figures, system_figures, tool_figures
 from proveout.coordinator.report.figure import Figure
 from proveout.coordinator.report.timeline import Timeline
 from proveout.coordinator.results import RunResults
@@ -24,6 +24,7 @@ DRAWN: Mapping[str, _Draw] = {
     "host-cpu": system_figures.host_cpu,
     "wait-events": lambda results, _: system_figures.wait_events(results),
     "lag": system_figures.lag,
+    "iops-by-queue-depth": lambda results, _: tool_figures.iops_by_queue_depth(results),
 }
 _NEEDS = {
     "relative-tps-latency": "no ladder has a valid iteration",
@@ -32,6 +33,7 @@ _NEEDS = {
     "nopm-art": "no ladder of TPROC-C has a valid iteration",
     "host-cpu": "there are no samples of an `os` capture",
     "wait-events": "no ladder has samples of a `waits` capture",
+    "iops-by-queue-depth": "no tool stage has a valid iteration",
     "lag": "there are no samples of a `lag` capture inside a measure window",
 }
 

@@ -21,7 +21,7 @@ from xml.etree import ElementTree as ET
 from proveout.coordinator.report.result import timestamp
 from proveout.coordinator.report.tables import read
 from proveout.coordinator.results import RungResult, RunResults, StageResult
-from proveout.coordinator.wording import microseconds, number, threads
+from proveout.coordinator.wording import microseconds, number, rate_unit, rung_name
 from proveout.proto.events import IterationFinished, VerdictReached
 
 Mark: TypeAlias = Literal["failure", "error", "skipped"]
@@ -98,7 +98,7 @@ def _clean(text: str) -> str:
 
 def _cases(results: RunResults) -> Iterator[Case]:
     for stage in results.stages.values():
-        if stage.kind == "ladder":
+        if stage.climbs:
             for rung in stage.rungs:
                 yield from _iterations(stage, rung)
         if stage.search is not None:
@@ -112,19 +112,19 @@ def _iterations(stage: StageResult, rung: RungResult) -> Iterator[Case]:
         broken = [finding for finding in item.findings if not finding.ok and finding.voids]
         yield Case(
             group=stage.id,
-            name=f"{threads(rung.threads)}, repeat {item.id.repeat}",
+            name=f"{rung_name(stage.kind, rung.threads)}, repeat {item.id.repeat}",
             seconds=item.measure_s,
             mark=None if item.valid else "skipped",
             message="invalid: " + "; ".join(f"{finding.check}: {finding.evidence}" for finding in broken),
-            output=_numbers(item),
+            output=_numbers(stage, item),
         )
 
 
-def _numbers(item: IterationFinished) -> str:
+def _numbers(stage: StageResult, item: IterationFinished) -> str:
     response = {name: microseconds(read(item.metrics, "response", f"{name}_us")) for name in ("avg", "p50", "p99")}
     latencies = ", ".join(f"{name} {value}" for name, value in response.items())
     findings = [f"{'ok' if finding.ok else 'NOT OK'} {finding.check}: {finding.evidence}" for finding in item.findings]
-    return "\n".join([f"{number(read(item.metrics, 'tps'))} TPS, {latencies}", *findings])
+    return "\n".join([f"{number(read(item.metrics, 'tps'))} {rate_unit(stage.kind)}, {latencies}", *findings])
 
 
 def _search(stage: StageResult) -> Case:

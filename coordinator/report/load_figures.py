@@ -31,7 +31,9 @@ _LATENCY_HEADS = ("min", "avg", "p50", "p90", "p95", "p99", "max")
 
 def label(results: RunResults, stage: StageResult) -> str:
     """A ladder with what it ran on."""
-    return safe(f"{titled(results, stage.id)} on {results.plan_stage(stage.id).get('target', '?')}")
+    plan = results.plan_stage(stage.id)
+    where = plan.get("target") or ", ".join(plan.get("clients", "?"))
+    return safe(f"{titled(results, stage.id)} on {where}")
 
 
 def groups(results: RunResults) -> list[list[StageResult]]:

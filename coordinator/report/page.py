@@ -20,7 +20,7 @@ from proveout.coordinator.report.comparison import Comparison, comparisons
 from proveout.coordinator.report.figure import Figure
 from proveout.coordinator.report.figures import figures
 from proveout.coordinator.report.result import timestamp
-from proveout.coordinator.report.tables import client_ceiling, knee_line, ladders, peak, validity_notes
+from proveout.coordinator.report.tables import client_ceiling, climbing, knee_line, ladders, peak, validity_notes
 from proveout.coordinator.report.timeline import read_timeline
 from proveout.coordinator.report.topology import topology
 from proveout.coordinator.results import RunResults, StageResult
@@ -95,7 +95,7 @@ def _context(
 
 def _head(results: RunResults, directory: RunDirectory) -> dict[str, Any]:
     run, ended = results.run, results.ended
-    counted = sum(len(rung.iterations) for stage in ladders(results) for rung in stage.rungs)
+    counted = sum(len(rung.iterations) for stage in climbing(results) for rung in stage.rungs)
     return {
         "title": safe((run.title or run.name) if run else directory.name),
         "plan": safe(run.name) if run else "",

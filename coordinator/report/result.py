@@ -78,7 +78,7 @@ def _stage(results: RunResults, stage: StageResult) -> dict[str, Any]:
         "outcome": ended.outcome if ended else "unfinished",
         "seconds": ended.seconds if ended else None,
         "metrics": to_plain(ended.metrics) if ended else {},
-        "rungs": [_rung(rung) for rung in stage.rungs] if stage.kind == "ladder" else [],
+        "rungs": [_rung(rung) for rung in stage.rungs] if stage.climbs else [],
         "knee": _knee(stage),
         "iterations": to_plain(stage.iterations),
         "voided": to_plain(stage.voided),
@@ -91,7 +91,7 @@ def _stage(results: RunResults, stage: StageResult) -> dict[str, Any]:
 
 def _knee(stage: StageResult) -> dict[str, Any] | None:
     """Where throughput stops growing; `threads` null with the reason when that cannot be said, null for other kinds of stages."""
-    if stage.kind != "ladder":
+    if not stage.climbs:
         return None
     knee = stage.knee
     if isinstance(knee, NoKnee):

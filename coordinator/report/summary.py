@@ -29,10 +29,21 @@ from proveout.coordinator.report.tables import (
     validity_notes,
     wait_rows,
 )
+from proveout.coordinator.report.tool_rows import HEADS, NODE_HEADS, io_rows, node_rows, title, tools
 from proveout.coordinator.results import RungResult, RunResults, StageResult
 from proveout.coordinator.tunings import rows as tuning_rows
 from proveout.coordinator.tunings import tuned
-from proveout.coordinator.wording import interval, microseconds, number, percent, quantity, safe, seconds, threads
+from proveout.coordinator.wording import (
+    interval,
+    microseconds,
+    number,
+    percent,
+    quantity,
+    rung_name,
+    safe,
+    seconds,
+    threads,
+)
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~])")
 _OUTCOMES = {"PASS": "✅ PASS", "FAIL": "❌ FAIL", "INCONCLUSIVE": "❔ INCONCLUSIVE"}
@@ -50,6 +61,8 @@ def to_markdown(results: RunResults, *, run_dir: str = "") -> str:
         blocks += _comparison(comparison)
     for stage in ladders(results):
         blocks += _ladder(results, stage)
+    for stage in tools(results):
+        blocks += _tool(results, stage)
     blocks += [*_searches(results), *_propagations(results), *_notes(results)]
     blocks += [*_tuning(results), *_environment(results)]
     if run_dir:
@@ -127,6 +140,17 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[str]:
         yield f"{reached}."
     if stage.cut:
         yield f"Stopped at {threads(stage.cut.at_rung)}: {escape(stage.cut.evidence)}"
+
+
+def _tool(results: RunResults, stage: StageResult) -> Iterator[str]:
+    top = peak(stage)
+    assert top is not None  # noqa: S101 - `tools` gives only those with one
+    yield f"## {escape(title(results, stage))}"
+    yield _table(HEADS, [tuple(map(escape, row.cells())) for row in io_rows(stage)])
+    if nodes := [tuple(map(escape, row)) for row in node_rows(stage)]:
+        yield f"By host, {rung_name(stage.kind, top.threads)}:"
+        yield _table(NODE_HEADS, nodes)
+    yield from _system(results, top)
 
 
 def _loads(first: str, rows: Sequence[LoadRow], confidence: float) -> str:

@@ -12,18 +12,18 @@ from typing import Any
 
 from proveout.coordinator.report.figure import PALE, Figure, Spec, category, chart, quantity, slug, tips
 from proveout.coordinator.report.load_figures import groups, label
-from proveout.coordinator.report.tables import host_rows, ladders, peak, read, wait_rows
+from proveout.coordinator.report.tables import climbing, host_rows, peak, read, wait_rows
 from proveout.coordinator.report.timeline import Line, Timeline
 from proveout.coordinator.results import RungResult, RunResults, StageResult
-from proveout.coordinator.wording import number, percent, safe, seconds, threads
+from proveout.coordinator.wording import number, percent, rung_name, safe, seconds, threads
 from proveout.proto.events import IterationFinished
 
 _GAP_S = 3.0
 """A line is broken where there is no reading for longer than this many seconds."""
 
 
-def _name(item: IterationFinished) -> str:
-    return safe(f"{item.id.stage}, {threads(item.id.rung)}, repeat {item.id.repeat}")
+def _name(item: IterationFinished, kind: str = "") -> str:
+    return safe(f"{item.id.stage}, {rung_name(kind, item.id.rung)}, repeat {item.id.repeat}")
 
 
 # ---- CPU ---------------------------------------------------------------------------------------------------------
@@ -39,13 +39,13 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
             "start": span.start_s,
             "end": span.end_s,
             "stage": safe(span.iteration.id.stage),
-            "what": _name(span.iteration),
+            "what": _name(span.iteration, results.stages[span.iteration.id.stage].kind),
         }
         for span in timeline.windows
     ]
     rows = [
         (label(results, stage), str(rung.threads), *_host_cells(row))
-        for stage in ladders(results)
+        for stage in climbing(results)
         for rung in stage.rungs
         if rung.tree
         for row in host_rows(results, rung)
@@ -57,7 +57,7 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         caption="Busy share of all processors of each machine since the run began; shaded, the windows that were measured. The table "
         "has the measure windows alone, as means over the repeats.",
         spec=_cpu_chart(points, spans),
-        heads=("ladder", "threads", "machine", "busy", "user", "system", "iowait", "servers, cores", "load, cores"),
+        heads=("ladder", "rung", "machine", "busy", "user", "system", "iowait", "servers, cores", "load, cores"),
         rows=tuple(rows),
     )
 

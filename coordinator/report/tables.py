@@ -81,6 +81,11 @@ def ladders(results: RunResults) -> list[StageResult]:
     return [stage for stage in results.stages.values() if stage.kind == "ladder" and peak(stage) is not None]
 
 
+def climbing(results: RunResults) -> list[StageResult]:
+    """The ladders, of loads and of tools, that have a valid iteration, in the order they ran."""
+    return [stage for stage in results.stages.values() if stage.climbs and peak(stage) is not None]
+
+
 def peak(stage: StageResult) -> RungResult | None:
     """The rung with the largest mean throughput, None when nothing valid was measured."""
     return results_peak(stage.rungs)

@@ -36,10 +36,11 @@ from proveout.coordinator.report.tables import (
     validity_notes,
     wait_rows,
 )
+from proveout.coordinator.report.tool_rows import HEADS, NODE_HEADS, io_rows, node_rows, title, tools
 from proveout.coordinator.results import RungResult, RunResults, StageResult
 from proveout.coordinator.tunings import rows as tuning_rows
 from proveout.coordinator.tunings import tuned
-from proveout.coordinator.wording import number, percent, pieces, quantity, safe, seconds, threads
+from proveout.coordinator.wording import number, percent, pieces, quantity, rung_name, safe, seconds, threads
 
 _STYLES = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
 NOTES_MAX = 12
@@ -70,6 +71,8 @@ def _parts(results: RunResults, run_dir: str) -> Iterator[RenderableType]:
         yield from _comparison(comparison)
     for stage in ladders(results):
         yield from _ladder(results, stage)
+    for stage in tools(results):
+        yield from _tool(results, stage)
     for stage in results.stages.values():
         yield from _search(stage)
     yield from _propagations(results)
@@ -158,7 +161,19 @@ def _ladder(results: RunResults, stage: StageResult) -> Iterator[RenderableType]
     yield _grid(
         ("transaction", "TPS", *_latency_heads()), [_transaction_cells(row, factor) for row in transaction_rows(top)]
     )
-    yield from _system(results, name, top)
+    yield from _system(results, f"{name}, {threads(top.threads)}", top)
+
+
+def _tool(results: RunResults, stage: StageResult) -> Iterator[RenderableType]:
+    top = peak(stage)
+    assert top is not None  # noqa: S101 - `tools` gives only those with one
+    yield _heading(title(results, stage))
+    rows = io_rows(stage)
+    yield _grid(HEADS, [row.cells() for row in rows])
+    if nodes := list(node_rows(stage)):
+        yield _heading(f"{stage.id}, {rung_name(stage.kind, top.threads)}, by host")
+        yield _grid(NODE_HEADS, nodes)
+    yield from _system(results, f"{stage.id}, {rung_name(stage.kind, top.threads)}", top)
 
 
 def _latency_heads() -> tuple[str, ...]:
@@ -207,7 +222,7 @@ def _transaction_cells(row: LoadRow, factor: float) -> list[str]:
 def _system(results: RunResults, name: str, rung: RungResult) -> Iterator[RenderableType]:
     hosts = host_rows(results, rung)
     if hosts:
-        yield _heading(f"{name}, {threads(rung.threads)}, CPU in the measure window")
+        yield _heading(f"{name}, CPU in the measure window")
         rows = [
             (
                 row.label,
@@ -222,17 +237,17 @@ def _system(results: RunResults, name: str, rung: RungResult) -> Iterator[Render
         yield _grid(("host", "busy", "user", "system", "iowait", "servers", "load", "all ours, cores"), rows)
     waits = wait_rows(rung.iterations, WAITS_MAX)
     if waits:
-        yield _heading(f"{name}, {threads(rung.threads)}, top foreground waits")
+        yield _heading(f"{name}, top foreground waits")
         lines = [(row.event, row.wait_class, seconds(row.seconds), percent(row.db_time_fraction)) for row in waits]
         yield _grid(("event", "class", "waited", "DB time"), lines, left=2)
     if exported := exported_rows(rung):
-        yield _heading(f"{name}, {threads(rung.threads)}, exporters in the measure window")
+        yield _heading(f"{name}, exporters in the measure window")
         kept = [(row.label, row.metric, quantity(read(row.estimate, "mean"), row.metric)) for row in exported]
         yield _grid(("number", "", "mean"), kept, left=2)
     lag = rung.tree.get("lag", {})
     if lag:
         bounds = f"{number(lag.get('slope_lower'))} … {number(lag.get('slope_upper'))}"
-        yield _heading(f"{name}, {threads(rung.threads)}, replication lag")
+        yield _heading(f"{name}, replication lag")
         yield _text(
             f"mean {quantity(read(lag, 'avg_s'), 'avg_s')}, p99 {quantity(read(lag, 'p99_s'), 'p99_s')}, "
             f"largest {quantity(read(lag, 'max_s'), 'max_s')}; slope {number(read(lag, 'slope'))} s/s "

@@ -15,16 +15,13 @@ from typing import Annotated, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from proveout.dsl.tuning.change import Command, around
-from proveout.dsl.tuning.facts import Facts, LinkQuery, Output, OutputQuery, PathsQuery, Query, TextQuery
+from proveout.dsl.tuning.disk import SECTOR, disk_queries, in_use, sys_folder
+from proveout.dsl.tuning.facts import Facts, Output, OutputQuery, Query
 from proveout.dsl.tuning.operation import Operation, Step
 from proveout.dsl.typed import custom
 
-PARTED, WIPEFS, BLKID, PARTPROBE = "/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/blkid", "/usr/sbin/partprobe"
-MOUNTS, SWAPS = "/proc/self/mountinfo", "/proc/swaps"
-SECTOR = 512
-"""/sys/block/*/size counts in these, whatever the disk does."""
+PARTED, WIPEFS, PARTPROBE = "/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/partprobe"
 ALIGN = 1024 * 1024
-_NOTHING_FOUND = 2
 _DEVICE = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*")
 _PART = re.compile(r"-part\d+$")
 _SIZE = re.compile(r"([1-9][0-9]{0,8})(MiB|GiB|TiB)")
@@ -109,27 +106,10 @@ class Partition(Operation):
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
         """Where the name leads; then all that could be in use or on it."""
-        link = LinkQuery(self.device)
-        if link not in known or known.link(self.device) is None:
-            return (link,)
-        disk = self._sys(known)
-        texts = (f"{disk}/size", f"{disk}/ro", f"{disk}/dev", f"{disk}/queue/logical_block_size", MOUNTS, SWAPS)
-        first: tuple[Query, ...] = (link, *(TextQuery(path) for path in texts), *self._listings(disk))
-        if any(query not in known for query in first):
-            return first
-        numbers = (TextQuery(path) for path in known.paths(f"{disk}/*/dev"))
-        return (*first, *numbers, OutputQuery(self._probe), OutputQuery(self._print))
-
-    @staticmethod
-    def _listings(disk: str) -> tuple[PathsQuery, ...]:
-        return tuple(PathsQuery(f"{disk}/{below}") for below in ("holders/*", "*/holders/*", "*/dev"))
-
-    def _sys(self, facts: Facts) -> str:
-        return f"/sys/block/{(facts.link(self.device) or '').rpartition('/')[2]}"
-
-    @property
-    def _probe(self) -> tuple[str, ...]:
-        return (BLKID, "--probe", "--output", "export", self.device)
+        found = disk_queries(self.device, known)
+        if any(query not in known for query in found) or known.link(self.device) is None:
+            return found
+        return (*found, OutputQuery(self._print))
 
     @property
     def _print(self) -> tuple[str, ...]:
@@ -141,7 +121,7 @@ class Partition(Operation):
         """The table in one go; refused unless the disk is empty or is so already."""
         if facts.link(self.device) is None:
             return Step(refusals=(f"{self.device} is not there",))
-        disk = self._sys(facts)
+        disk = sys_folder(self.device, facts)
         if facts.text(f"{disk}/size") is None:
             return Step(refusals=(f"{self.device} is not a whole disk",))
         spans = self._spans(facts, disk)
@@ -149,7 +129,7 @@ class Partition(Operation):
             return Step(refusals=(spans,))
         if _table(facts.output(*self._print)) == spans:
             return Step()
-        if refusals := tuple(self._in_use(facts, disk)):
+        if refusals := tuple(in_use(self.device, facts)):
             return Step(refusals=refusals)
         made = Command(
             argv=self._argv(spans), undo=(WIPEFS, "--all", "--types", "gpt,PMBR", self.device), device=self.device
@@ -174,34 +154,6 @@ class Partition(Operation):
     def _argv(self, spans: list[_Span]) -> tuple[str, ...]:
         made = (word for span in spans for word in ("mkpart", span.name, f"{span.start}s", f"{span.end}s"))
         return (PARTED, "--script", self.device, "mklabel", "gpt", *made)
-
-    def _in_use(self, facts: Facts, disk: str) -> Iterator[str]:
-        if facts.text(f"{disk}/ro") != "0":
-            yield f"{self.device} is read-only"
-        holders = (*facts.paths(f"{disk}/holders/*"), *facts.paths(f"{disk}/*/holders/*"))
-        if holders:
-            names = ", ".join(sorted({path.rpartition("/")[2] for path in holders}))
-            yield f"{self.device} is held by {names} (LVM, md or device mapper)"
-        numbers = {facts.text(f"{disk}/dev"), *(facts.text(path) for path in facts.paths(f"{disk}/*/dev"))}
-        mounted = [line.split() for line in (facts.text(MOUNTS) or "").splitlines()]
-        yield from (
-            f"{self.device} is mounted at {words[4]}" for words in mounted if words[2:3] and words[2] in numbers
-        )
-        name = facts.link(self.device) or ""
-        for line in (facts.text(SWAPS) or "").splitlines():
-            if re.fullmatch(rf"{re.escape(name)}p?\d*", (line.split() or [""])[0]):
-                yield f"{self.device} is swap"
-        yield from self._signature(facts, disk)
-
-    def _signature(self, facts: Facts, disk: str) -> Iterator[str]:
-        said = facts.output(*self._probe)
-        if said.code != _NOTHING_FOUND:
-            words = " ".join(
-                line for line in said.text.split() if line.startswith(("TYPE=", "PTTYPE=", "LABEL=", "USAGE="))
-            )
-            yield f"{self.device} is not empty: blkid finds {words or 'something that it cannot tell'}"
-        if facts.paths(f"{disk}/*/dev"):
-            yield f"{self.device} has partitions"
 
 
 def _table(said: Output) -> list[_Span]:

@@ -1,7 +1,8 @@
 """A secret that nobody may ever see goes through a run that works and one whose login fails; then everything left is searched.
 
-Looked through: standard output and error, every file of the run's directory (journals with their write-ahead logs, samples, reports, logs,
-audit log), result files that were asked for, command lines and environments of all processes while it ran. Looked for: the secret as
+Looked through: standard output and error (exceptions are told there), every file of the run's directory (journals with their write-ahead
+logs, samples, the HTML report, logs, audit log), result files that were asked for (JUnit, JSON, summary), what the run says as OpenMetrics,
+command lines and environments of all processes while it ran, those that speak to the database among them. Looked for: the secret as
 it is, quoted for URLs, in base64 at each of the three offsets, in hexadecimal, backwards.
 
 It is not proved that a driver or the server keeps it to itself: the server's own log is not ours.
@@ -10,7 +11,9 @@ It is not proved that a driver or the server keeps it to itself: the server's ow
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -39,7 +42,10 @@ topology:
     db: {{engine: postgres, host: here, dsn: "{dsn}"}}
 workloads:
   q: {{kind: sql, transactions: {{one: {{statements: {{q: {{sql: SELECT 1 AS x, expect_rows: 1}}}}}}}}}}
+captures:
+  waits: {{kind: waits, system: db, every: 200ms}}
 stages:
+  - sql: {{id: look, system: db, statements: ["SELECT 1"]}}
   - ladder: {{workload: q, target: db, threads: [1], ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1}}
 verdicts:
   - {{id: runs, title: It runs, check: ladder.at(1).errors.count.mean == 0}}
@@ -64,10 +70,12 @@ def found(content: bytes) -> bool:
 
 @dataclass
 class Watch:
-    """Command lines and environments of a process and all below it, as long as it runs. Environments: of those below it."""
+    """Command lines and environments of a process and all below it, as long as it runs, and its metrics. Environments: of those below it."""
 
     root: int
+    metrics: Path
     seen: set[bytes] = field(default_factory=set)
+    told: list[bytes] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -78,6 +86,16 @@ class Watch:
                         self.seen.add(Path(f"/proc/{process.pid}/{name}").read_bytes())
                     except OSError:
                         continue
+            self.ask()
+
+    def ask(self) -> None:
+        """Keep what it tells as OpenMetrics, once it listens."""
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(5)
+            asking.connect(str(self.metrics))
+            asking.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            while piece := asking.recv(65536):
+                self.told.append(piece)
 
 
 def test_the_forms_are_found() -> None:
@@ -88,8 +106,8 @@ def test_the_forms_are_found() -> None:
     assert not found(b"kanarek and nothing more")
 
 
-def run(tmp_path: Path, dsn: str) -> tuple[int, bytes, set[bytes]]:
-    """(exit code, everything that was said, what its processes were started with)."""
+def run(tmp_path: Path, dsn: str) -> tuple[int, bytes, Watch]:
+    """(exit code, everything that was said, what was seen while it ran)."""
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN.format(dsn=dsn))
     outputs = [word for name in ("junit", "json", "summary") for word in (f"--{name}", str(tmp_path / name))]
@@ -103,17 +121,19 @@ def run(tmp_path: Path, dsn: str) -> tuple[int, bytes, set[bytes]]:
         "--runs-dir",
         str(tmp_path / "runs"),
         *outputs,
+        "--metrics",
+        str(tmp_path / "metrics"),
     ]
     environment = {**os.environ, "CANARY_WORD": CANARY}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
-        watch = Watch(process.pid)
+        watch = Watch(process.pid, tmp_path / "metrics")
         watching = threading.Thread(target=watch.run)
         watching.start()
         assert process.stdout is not None
         said = process.stdout.read()
         watch.stop.set()
         watching.join()
-        return process.wait(120), said, watch.seen
+        return process.wait(120), said, watch
 
 
 def left(tmp_path: Path) -> list[str]:
@@ -137,11 +157,13 @@ def test_a_secret_is_seen_nowhere(role: str, tmp_path: Path, way: str) -> None:
     user = ROLE if way == "works" else "nobody_of_that_name"
     uri = f"postgresql://{user}:${{secrets.word}}@/postgres?host={quote(role, safe='')}"
     words = f"host={role} user={user} dbname=postgres password=${{secrets.word}}"
-    code, said, started = run(tmp_path, uri if way == "works" else words)
+    code, said, watch = run(tmp_path, uri if way == "works" else words)
     assert code == (0 if way == "works" else 4), said.decode()
     if way == "fails":
         assert b"password authentication failed" in said
     assert not found(said)
-    assert len(started) > 1  # the search has seen processes begin; how many depends on when it looked
-    assert [each[:200] for each in started if found(each)] == []
+    assert len(watch.seen) > 1  # the search has seen processes begin; how many depends on when it looked
+    assert [each[:200] for each in watch.seen if found(each)] == []
+    assert b"proveout_" in b"".join(watch.told)
+    assert not found(b"".join(watch.told))
     assert left(tmp_path) == []

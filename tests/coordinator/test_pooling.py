@@ -74,7 +74,7 @@ def test_the_first_client_forms_the_cluster_and_the_others_join_it() -> None:
     assert pool_part(made, LADDER)
     head = asked(made)
     assert list(head) == ["c1"]
-    assert head["c1"] == FormPool(head="", address="client1.lab", cpus=3, secrets=SECRETS)
+    assert head["c1"] == FormPool(head="", address="client1.lab", cpus=3, secrets=SECRETS, towards="client1.lab:7443")
     answer(made, "10.0.0.1:4711")
     assert pool_part(made, LADDER)
     others = asked(made)
@@ -85,6 +85,14 @@ def test_the_first_client_forms_the_cluster_and_the_others_join_it() -> None:
     answer(made, "10.0.0.1:4711")
     assert set(made.state.cluster.hosts) == {"c1", "c2", "c3"}
     assert not pool_part(made, LADDER)
+
+
+def test_hosts_that_are_this_machine_form_a_cluster_on_loopback() -> None:
+    made = turn()
+    hosts = tuple(replace(host, address="local") for host in PLAN.hosts)
+    made.set(plan=replace(PLAN, hosts=hosts))
+    assert pool_part(made, LADDER)
+    assert asked(made)["c1"].address == "127.0.0.1"
 
 
 def test_a_cluster_of_other_hosts_is_made_anew() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
@@ -13,6 +13,7 @@ import pytest
 
 from proveout.coordinator import samples, store
 from proveout.coordinator.journal import Journal, StorageFailed, read
+from proveout.coordinator.pki import Authority, Credentials
 from proveout.coordinator.run import Sitting, run
 from proveout.dsl.compiler import compile_plan
 from proveout.dsl.plan import Plan
@@ -134,3 +135,15 @@ async def test_samples_that_cannot_be_written_fail_the_run_and_keep_it_readable(
     kept = [s.event for s in read(sitting.directory.path)]
     assert not [event for event in kept if isinstance(event, events.IterationFinished)]
     assert any(isinstance(event, events.PopulateFinished) for event in kept)
+
+
+async def test_a_run_tells_that_its_coordinators_certificates_end(tmp_path: Path) -> None:
+    Authority.create(timedelta(seconds=60)).write_coordinator(
+        tmp_path / "pki"
+    )  # their time is nearly over: slack is before it
+    sitting = replace(arrange(tmp_path, PAUSE)[0], credentials=Credentials.read(tmp_path / "pki"))
+    with Journal(sitting.directory.path) as journal:
+        ended = await run(sitting, journal, [])
+    assert ended.exit_code == 0
+    notices = [s.event for s in read(sitting.directory.path) if isinstance(s.event, events.Notice)]
+    assert [n.level for n in notices if "the coordinator's certificates" in n.text] == ["warning"]

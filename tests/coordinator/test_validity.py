@@ -124,6 +124,7 @@ def judged(
     clocks: dict[str, tuple[int, int]] | None = None,
     produced: int | None = None,
     boots: dict[str, str] | None = None,
+    silences: dict[str, float] | None = None,
 ) -> IterationFinished:
     stage = stage or ladder()
     total = sum(per_second)
@@ -160,6 +161,7 @@ def judged(
         t0_ns=T0,
         started_unix_s=0.0,
         boots=boots,
+        silences=silences,
     )
 
 

@@ -49,6 +49,9 @@ WHOLE = (0, 1, -1, INT64, -INT64 - 1, 4_102_444_800_000_000_000, 10**6)
 DEPTH_MAX = 4
 
 
+BYTES = (b"", b"\0" * 8, b"\xff" * 16, b"\x0a\x01m\x12\x01l", bytes(200_000))
+
+
 def hostile(descriptor: Descriptor, depth: int = 0) -> st.SearchStrategy[Any]:
     """Any message of a kind."""
 
@@ -82,6 +85,8 @@ def _fill(message: Any, field: FieldDescriptor, draw: st.DrawFn, depth: int) -> 
 
 
 def _scalar(field: FieldDescriptor) -> st.SearchStrategy[Any]:
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return st.sampled_from(BYTES)
     kinds: dict[int, st.SearchStrategy[Any]] = {
         FieldDescriptor.CPPTYPE_STRING: st.sampled_from(TEXTS),
         FieldDescriptor.CPPTYPE_DOUBLE: st.sampled_from(REALS),

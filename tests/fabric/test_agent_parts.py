@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +19,21 @@ from proveout.agent import work as work_module
 from proveout.agent.handlers import PLACES, TABLE, resolve
 from proveout.agent.journal import AgentJournal
 from proveout.agent.lease import Lease
-from proveout.agent.outbox import Outbox
+from proveout.agent.outbox import QUIET_S, Departures, Outbox
 from proveout.agent.redaction import for_people, struck
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.agent.work import Work
 from proveout.dsl.errors import ProveoutError
-from proveout.proto.messages import AgentMessage, BeatReply, LogLine, Sample, TaskAccepted, TaskDone, TaskFailed
+from proveout.proto.messages import (
+    AgentMessage,
+    BeatReply,
+    LogLine,
+    Sample,
+    Samples,
+    TaskAccepted,
+    TaskDone,
+    TaskFailed,
+)
 from proveout.proto.results import CaptureSample, Done, SystemStarted, TaskError
 from proveout.proto.tasks import Endpoint, TaskSpec
 
@@ -102,6 +114,95 @@ async def test_a_nudge_wakes_the_reader() -> None:
     await asyncio.sleep(0)
     outbox.nudge()
     assert await asyncio.wait_for(taking, 60) is None
+
+
+async def test_samples_that_may_wait_go_together_when_something_else_is_said() -> None:
+    outbox = Outbox(departures=Departures(3600.0, "host"))
+    for number in (2, 3, 4):
+        outbox.put(sample(number))
+    taking = asyncio.create_task(outbox.take())
+    await asyncio.sleep(0)
+    assert not taking.done()
+    accepted = TaskAccepted(key="k")
+    outbox.put(accepted)
+    assert await taking == Samples(samples=(sample(2), sample(3), sample(4)))
+    assert await drain(outbox) == [accepted]
+
+
+async def test_samples_that_wait_leave_at_their_departure() -> None:
+    outbox = Outbox(departures=Departures(0.05, "host"))
+    for number in (2, 3):
+        outbox.put(sample(number))
+    assert await asyncio.wait_for(outbox.take(), 30) == Samples(samples=(sample(2), sample(3)))
+
+
+async def test_the_first_sample_of_a_task_does_not_wait() -> None:
+    outbox = Outbox(departures=Departures(3600.0, "host"))
+    outbox.put(sample(1))
+    assert await asyncio.wait_for(outbox.take(), 30) == sample(1)
+
+
+async def test_nothing_that_waits_for_a_departure_is_lost_or_counted_twice() -> None:
+    outbox = Outbox(limit=150, departures=Departures(3600.0, "host"))
+    for number in range(2, 202):
+        outbox.put(sample(number))
+    *together, told = await drain(outbox)
+    sizes = [len(message.samples) for message in together if isinstance(message, Samples)]
+    numbers = [one.sequence for message in together if isinstance(message, Samples) for one in message.samples]
+    assert (numbers, sizes) == ([*range(2, 152)], [64, 64, 22])
+    assert isinstance(told, LogLine) and told.text.startswith("50 messages")
+
+
+async def test_a_beat_is_answered_while_samples_wait() -> None:
+    outbox = Outbox(departures=Departures(3600.0, "host"))
+    reply = BeatReply(sequence=1, sent_ns=0, received_ns=0, replied_ns=0)
+    outbox.put(sample(2))
+    outbox.put(reply)
+    assert await asyncio.wait_for(outbox.take(), 30) == reply
+    assert await drain(outbox) == [sample(2)]
+
+
+def test_departures_come_once_in_an_interval_at_a_moment_of_the_host() -> None:
+    leaves = Departures(1.0, "db1")
+    first = leaves.after(100.0)
+    assert 100.0 <= first < 101.0
+    assert leaves.after(first - 0.001) == pytest.approx(first) and leaves.after(first + 0.001) == pytest.approx(
+        first + 1.0
+    )
+    moments = sorted(Departures(1.0, f"host{number}").after(0.0) for number in range(1000))
+    gaps = [after - before for before, after in itertools.pairwise([0.0, *moments, 1.0])]
+    assert max(gaps) < 0.02
+
+
+def test_no_samples_leave_just_before_a_load_starts() -> None:
+    leaves = Departures(1.0, "db1")
+    moment = leaves.after(100.0)
+    leaves.quiet_before(moment + QUIET_S / 2)
+    assert leaves.after(100.0) == moment + QUIET_S / 2
+    leaves.quiet_before(moment + QUIET_S * 2)
+    assert leaves.after(100.0) == moment
+    leaves.quiet_before(moment)
+    assert leaves.after(100.0) == moment
+
+
+# ---- children --------------------------------------------------------------------------------------------------------
+
+
+ENDS_A_CHILD = """
+import subprocess, psutil
+from proveout.agent.children import _may_have_children, end_children
+found = [_may_have_children()]
+child = subprocess.Popen(["sleep", "600"])
+found.append(_may_have_children())
+end_children()
+print(found, psutil.pid_exists(child.pid))
+"""
+
+
+def test_children_that_were_left_behind_are_ended() -> None:
+    # In a process of its own: this one may have the servers of other tests as children.
+    done = subprocess.run([sys.executable, "-c", ENDS_A_CHILD], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.split("] ") == ["[False, True", "False\n"], done
 
 
 # ---- journal ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.coordinator.clock import DRIFT_PPM, KEPT, ClockFilter
+from proveout.coordinator.clock import DRIFT_PPM, KEPT, ClockFilter, Exchange
 from proveout.proto.messages import BeatReply
 
 MS = 1_000_000
@@ -29,6 +29,21 @@ def test_the_true_offset_is_within_the_bound(offset_ns: int, delays: list[tuple[
         clock.add(reply, now_ns)
     estimate = clock.estimate(now_ns)
     assert abs(estimate.offset_ns - offset_ns) <= estimate.uncertainty_ns
+
+
+@given(st.lists(DELAYS, min_size=1, max_size=2 * KEPT + 5))
+def test_the_best_exchange_is_the_best_of_all_that_are_kept(delays: list[tuple[int, int, int]]) -> None:
+    clock, now_ns, exchanges = ClockFilter(), 10**15, []
+    for there_ns, back_ns, held_ns in delays:
+        reply, now_ns = exchange(0, now_ns, there_ns, back_ns, held_ns)
+        clock.add(reply, now_ns)
+        exchanges.append(Exchange(**_times(reply), returned_ns=now_ns))
+        best_ns = min(one.bound_ns(now_ns) for one in exchanges[-KEPT:])
+        assert abs(clock.estimate(now_ns).uncertainty_ns - best_ns) <= 1  # ages are rounded down to whole nanoseconds
+
+
+def _times(reply: BeatReply) -> dict[str, int]:
+    return {"sent_ns": reply.sent_ns, "received_ns": reply.received_ns, "replied_ns": reply.replied_ns}
 
 
 @given(st.sampled_from([DRIFT_PPM, -DRIFT_PPM, 37]), st.integers(0, 600))

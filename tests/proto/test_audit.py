@@ -129,6 +129,20 @@ def test_processes_that_write_at_once_make_one_chain(tmp_path: Path) -> None:
     assert verify(path).head.number == 151
 
 
+def test_a_log_that_was_made_anew_meanwhile_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    log, other = AuditLog(path), AuditLog(path)
+    log.note("task", key="first")
+    other.note("task", key="of another process")
+    log.note("task", key="again")
+    assert verify(path).head.number == 4
+    beside = path.with_name("new")
+    AuditLog(beside).note("begin anew")
+    beside.replace(path)
+    log.note("task", key="in the new one")
+    assert verify(path).head.number == 3
+
+
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     agent, run = tmp_path / "agent.log", tmp_path / "run.log"
     AuditLog(run).note("agent", host="db1", head=written(agent).head())

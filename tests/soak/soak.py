@@ -19,7 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fabric"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import broken_lines
+import clocks
 import kill_points
+import stops
 from kill_points import Point
 
 HERE = Path(__file__).parent
@@ -57,7 +59,64 @@ def seeds(count: int) -> tuple[str, list[str]]:
     return ended.stdout.strip().splitlines()[-3], [] if ended.returncode == 0 else [ended.stdout + ended.stderr]
 
 
+def links(count: int) -> tuple[str, list[str]]:
+    """A cable is pulled in mid-load (promise 2, 3)."""
+    import links as wire  # needs the lab's modules, and root
+
+    pulls = []
+    for number in range(count):
+        pulls.append(wire.pull(measure_s=20.0))
+        _progress("links", number + 1, count)
+    failures = [f"{pulled}" for pulled in pulls if pulled.lost_s > 12.0 or pulled.load_s > 12.0 or pulled.left_s > 20.0]
+    failures += [f"{pulled}" for pulled in pulls if pulled.code != 0 or not pulled.valid or not pulled.void]
+    lost_s, load_s = max(pulled.lost_s for pulled in pulls), max(pulled.load_s for pulled in pulls)
+    return (
+        f"{count} cables pulled: lost within {lost_s:.1f} s, the load ended within {load_s:.1f} s, run again",
+        failures,
+    )
+
+
+def jumps(count: int) -> tuple[str, list[str]]:
+    """The wall clock jumps in mid-load and in mid-lease (promise 3)."""
+    if not clocks.library():
+        return "", ["there is no libfaketime (Debian: apt-get install faketime)"]
+    with tempfile.TemporaryDirectory() as folder:
+        made, failures = clocks.unnoticed(Path(folder), lease_s=10.0)
+    latest_s = 0.0
+    for number in range(count):
+        with tempfile.TemporaryDirectory() as folder:
+            jump_s = clocks.HOUR_S if number % 2 else -clocks.HOUR_S
+            load_s, _, wrongs = clocks.abandoned(Path(folder), lease_s=10.0, jump_s=jump_s)
+        failures += wrongs
+        latest_s = max(latest_s, load_s)
+        _progress("clocks", number + 1, count)
+    failures += [f"the load went on for {latest_s:.1f} s"] if latest_s > 12.0 else []
+    figure = f"{made} jumps in a run, no loss; {count} in a lease, the load ended within {latest_s:.1f} s of the kill"
+    return figure, failures
+
+
+def pauses(count: int) -> tuple[str, list[str]]:
+    """Worker, agent and database stand still (promise 10)."""
+    failures = []
+    for number in range(count):
+        for who in stops.FINDINGS:
+            for pause_s in (stops.TOLERATED_S, stops.VOIDING_S):
+                with tempfile.TemporaryDirectory() as folder:
+                    stopped = stops.stop(who, pause_s, Path(folder))
+                failures += [f"{who}, {pause_s:g} s: {wrong}" for wrong in stopped.wrongs]
+                print(f"stops: {who}, {pause_s:g} s: {stopped.evidence}", flush=True)
+        _progress("stops", number + 1, count)
+    return f"{3 * count} pauses of 5 s let stand and told, {3 * count} of 15 s void and run again", failures
+
+
+def _progress(part: str, done: int, count: int) -> None:
+    print(f"{part}: {done} of {count}", file=sys.stderr, flush=True)
+
+
 PARTS: dict[str, tuple[Part, int]] = {
+    "links": (links, 3),
+    "clocks": (jumps, 4),
+    "stops": (pauses, 1),
     "seeds": (seeds, 10_000),
     "agent": (lambda count: _die("agents", count), 48),
     "coordinator": (lambda count: _die("coordinator", count), 1000),
@@ -72,15 +131,26 @@ def main() -> int:
     parser.add_argument("part", nargs="*", choices=[*PARTS, []], help="all of them when none is named")
     parser.add_argument("--count", type=int, help="instead of a part's own")
     given = parser.parse_args()
-    failed = False
+    rows, failed = [], False
     for name in given.part or PARTS:
         part, count = PARTS[name]
         began_s = time.monotonic()
-        figure, failures = part(given.count or count)
+        try:
+            figure, failures = part(given.count or count)
+        except (
+            AssertionError,
+            OSError,
+            subprocess.SubprocessError,
+            TimeoutError,
+        ) as error:  # the other parts are run all the same
+            figure, failures = "broken off", [f"{type(error).__name__}: {error}"]
         for failure in failures:
             print(f"{name}: FAILED {failure}", flush=True)
         failed = failed or bool(failures)
-        print(f"{name}: {figure}; {len(failures)} failures; {time.monotonic() - began_s:.0f} s", flush=True)
+        took_s = time.monotonic() - began_s
+        print(f"{name}: {figure}; {len(failures)} failures; {took_s:.0f} s", flush=True)
+        rows.append(f"| {name} | {figure} | {len(failures)} | {took_s:.0f} s |")
+    print("\n".join(["", "| part | figure | failures | took |", "|---|---|---|---|", *rows]), flush=True)
     return 1 if failed else 0
 
 

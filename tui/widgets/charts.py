@@ -18,6 +18,15 @@ from proveout.tui.text import mean_and_half, safe
 _COLOURS = ("cyan", "magenta", "green", "orange", "blue", "red")
 
 
+_AXES = {"TPS": "TPS by threads", "IOPS": "IOPS by I/O depth"}
+
+
+def _units(stages: Sequence[StageView]) -> str:
+    """What these stages do in a second: `TPS`, of tools `IOPS`, or both."""
+    kinds = dict.fromkeys("IOPS" if stage.kind == "tool" else "TPS" for stage in stages)
+    return " and ".join(kinds) or "TPS"
+
+
 def boundaries(ticks: Sequence[LoadTick]) -> list[int]:
     """The seconds at which a window other than the first begins."""
     return [tick.second for before, tick in itertools.pairwise(ticks) if tick.window != before.window]
@@ -81,7 +90,8 @@ class RateChart(Chart):
             return
         self.plt.clear_figure()
         ticks = view.ticks
-        self.plt.title("TPS (filled: measure window)" if ticks else "TPS: no load yet")
+        unit = _units([stage for stage in view.stages if ticks and stage.id == ticks[0].id.stage])
+        self.plt.title(f"{unit} (filled: measure window)" if ticks else "TPS: no load yet")
         for window, part in windows(ticks):
             seconds, rates = [t.second for t in part], [t.tps for t in part]
             if window == "measure":
@@ -126,7 +136,8 @@ class LadderChart(Chart):
             return
         self.plt.clear_figure()
         found = ladders(view)
-        self.plt.title("TPS by threads, 95 % interval over repeats" if found else "TPS by threads: no rung yet")
+        what = " and ".join(_AXES[unit] for unit in _units([stage for stage, _ in found]).split(" and "))
+        self.plt.title(f"{what}, 95 % interval over repeats" if found else f"{what}: no rung yet")
         rungs = sorted({rung for _, points in found for rung, _, _ in points})
         places = {rung: place for place, rung in enumerate(rungs, 1)}
         for index, (stage, points) in enumerate(found):

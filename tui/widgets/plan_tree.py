@@ -32,7 +32,7 @@ def lines(view: RunView) -> Iterator[Line]:
             going = view.iteration.id
             path = (stage.id, str(going.rung))
             if going.rung not in _by_rung(stage):
-                yield path, Text(f"▶ {going.rung} thr", style="bold")
+                yield path, Text(f"▶ {_named(stage, going.rung)}", style="bold")
             yield (*path, str(going)), Text(f"▶ #{going.repeat} running", style="bold")
 
 
@@ -59,9 +59,14 @@ def _stage(stage: StageView, now_unix_s: float) -> Text:
 def _rung(stage: StageView, rung: int, items: list[IterationView]) -> Text:
     values = [item.tps for item in items if item.valid and item.tps is not None]
     if stage.kind == "search" or not values:
-        return Text(f"{rung} thr")
+        return Text(_named(stage, rung))
     mean, half = mean_and_half(values)
-    return Text(f"{rung} thr {number(mean)}{f' ±{number(half)}' if half is not None else ''}")
+    return Text(f"{_named(stage, rung)} {number(mean)}{f' ±{number(half)}' if half is not None else ''}")
+
+
+def _named(stage: StageView, rung: int) -> str:
+    """`4 thr`; a tool's rungs are I/O depths."""
+    return f"depth {rung}" if stage.kind == "tool" else f"{rung} thr"
 
 
 def _repeat(item: IterationView) -> Text:

@@ -223,7 +223,7 @@ def _results(directory: Path) -> RunResults:
 
 def _compared(found: ComparedRuns) -> Iterator[shown.ComparedPart]:
     from proveout.coordinator.report.compared import SAID, bounds, change, label, value
-    from proveout.coordinator.wording import threads
+    from proveout.coordinator.wording import rung_name
 
     for stage in found.stages:
         for rung in stage.rungs:
@@ -241,10 +241,12 @@ def _compared(found: ComparedRuns) -> Iterator[shown.ComparedPart]:
                 )
                 for row in rung.rows
             )
-            head = f"{stage.id}, {threads(rung.threads)}, {rung.repeats[0]} and {rung.repeats[1]} repeats"
+            head = f"{stage.id}, {rung_name(stage.kind, rung.threads)}, {rung.repeats[0]} and {rung.repeats[1]} repeats"
             yield shown.ComparedPart(head=head, rows=rows)
         for count, run in stage.missing:
-            yield shown.ComparedPart(head=f"{stage.id} at {threads(count)}: no valid iteration in {run}", rows=())
+            yield shown.ComparedPart(
+                head=f"{stage.id} at {rung_name(stage.kind, count)}: no valid iteration in {run}", rows=()
+            )
 
 
 def _lines(table: Timetable) -> Iterator[str]:

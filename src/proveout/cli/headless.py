@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TextIO
 
-from proveout.coordinator.wording import microseconds, number, percent, safe, seconds, threads
+from proveout.coordinator.wording import microseconds, number, percent, rate_unit, rung_name, safe, seconds, threads
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -115,7 +115,13 @@ def _name(view: RunView, iteration: IterationId) -> str:
     if stage is not None and stage.kind == "search":
         return f"{safe(iteration.stage)}, {threads(iteration.rung)}, probe {iteration.repeat}{again}"
     repeats = f" of {stage.repeats}" if stage is not None and stage.repeats else ""
-    return f"{safe(iteration.stage)}, {threads(iteration.rung)}, repeat {iteration.repeat}{repeats}{again}"
+    rung = rung_name(stage.kind if stage is not None else "", iteration.rung)
+    return f"{safe(iteration.stage)}, {rung}, repeat {iteration.repeat}{repeats}{again}"
+
+
+def _unit(view: RunView, iteration: IterationId) -> str:
+    stage = view.stage(iteration.stage)
+    return rate_unit(stage.kind if stage is not None else "")
 
 
 # ---- what moves --------------------------------------------------------------------------------------------------
@@ -135,7 +141,7 @@ def _tick(view: RunView, stamped: Stamped) -> str:
     errors = f", {event.errors} errors" if event.errors else ""
     window = event.window.replace("_", "-")
     return (
-        f"  {_name(view, event.id)}: {window} {event.second} s, {number(event.tps)} TPS, "
+        f"  {_name(view, event.id)}: {window} {event.second} s, {number(event.tps)} {_unit(view, event.id)}, "
         f"avg {microseconds(event.avg_us)}, p99 {microseconds(event.p99_us)}{errors}"
     )
 
@@ -235,17 +241,17 @@ def _iteration_line(view: RunView, stamped: Stamped) -> str:
             windows = f"ramp-up {begun.ramp_up_s:g} s, measure {begun.measure_s:g} s, ramp-down {begun.ramp_down_s:g} s"
             return f"  {_name(view, begun.id)}{rate}: {windows}"
         case IterationFinished() as ended:
-            return f"  {_name(view, ended.id)}: {_numbers(ended)}"
+            return f"  {_name(view, ended.id)}: {_numbers(ended, _unit(view, ended.id))}"
         case IterationVoided() as voided:
             again = "; it is run again" if voided.rerun else ""
             return f"warning: {_name(view, voided.id)} is void: {safe(voided.reason)}{again}"
     return ""
 
 
-def _numbers(ended: IterationFinished) -> str:
+def _numbers(ended: IterationFinished, unit: str) -> str:
     response = ended.metrics.get("response", {})
     text = (
-        f"{number(ended.metrics.get('tps'))} TPS, avg {microseconds(response.get('avg_us'))}, "
+        f"{number(ended.metrics.get('tps'))} {unit}, avg {microseconds(response.get('avg_us'))}, "
         f"p50 {microseconds(response.get('p50_us'))}, p99 {microseconds(response.get('p99_us'))}"
     )
     broken = [finding for finding in ended.findings if not finding.ok]

@@ -39,6 +39,7 @@ class LoadContext:
         self.go = asyncio.Event()
         self.go.set()
         self.first_second = asyncio.Event()
+        self.t0_ns = 0
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
 
@@ -54,7 +55,8 @@ class LoadContext:
 
     async def started(self) -> int:
         await self.go.wait()
-        return time.monotonic_ns() + 50_000_000
+        self.t0_ns = time.monotonic_ns() + 50_000_000
+        return self.t0_ns
 
     async def finished(self) -> None:
         raise AssertionError("a load is not finished")

@@ -82,7 +82,7 @@ async def main() -> None:
             while line := await lines.readline():
                 try:
                     result = await run_load(context, load(json.loads(line)))
-                    say(ended=result.ended_in_window, skew_ns=result.start_skew_ns)
+                    say(due=sum(t.counts.ok + t.counts.logical_failures for t in result.transactions))
                 except TaskFault as fault:
                     say(fault=fault.what, code=fault.code)
         finally:

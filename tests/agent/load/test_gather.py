@@ -114,7 +114,11 @@ def test_the_result_adds_what_adds_up_and_takes_the_worst_of_the_rest() -> None:
     first, second = NAMES[:2]
     gatherer.finish(0, result(samples_lost=4, committed=((first, 3),), unknown=((first, 1),)), parts[0])
     worst = result(
-        client_cpu_fraction=0.9, start_skew_ns=70, first_errors=("a", "b"), committed=((first, 4), (second, 5))
+        client_cpu_fraction=0.9,
+        start_skew_ns=70,
+        first_errors=("a", "b"),
+        committed=((first, 4), (second, 5)),
+        pause_longest_ns=8,
     )
     gatherer.finish(1, worst, parts[1])
     found = gatherer.result()
@@ -122,6 +126,7 @@ def test_the_result_adds_what_adds_up_and_takes_the_worst_of_the_rest() -> None:
     assert found.unknown[:2] == ((first, 1), (second, 0))
     assert (found.ended_in_window, found.client_cpu_s, found.samples_lost) == (200, 3.0, 4)
     assert (found.client_cpu_fraction, found.start_skew_ns, found.first_errors) == (0.9, 70, ("a", "b"))
+    assert found.pause_longest_ns == 8
 
 
 def test_bytes_that_are_no_packed_transactions_are_refused() -> None:

@@ -306,6 +306,26 @@ async def test_sqlite(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
     assert by_name["GetAccessData"].logical_failures > 0
 
 
+async def test_a_worker_that_does_not_run_for_a_while_says_for_how_long(
+    context: LoadContext, spec: Spec, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "hlr.db")
+    endpoint = Endpoint(system="local", engine="sqlite", dsn=path)
+    await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
+    context.go.clear()
+    load = asyncio.create_task(run_load(context, spec(path, engine="sqlite", windows=(0.0, 1.0, 0.0))))
+    await context.is_armed.wait()
+    process = psutil.Process(context.pids()[0])
+    process.suspend()  # before the start, which is in its pipe when it wakes up
+    try:
+        context.go.set()
+        await until(lambda: context.t0_ns > 0, "it starts")
+        await until(lambda: time.monotonic_ns() > context.t0_ns + 400_000_000, "that long")
+    finally:
+        process.resume()
+    assert 400_000_000 <= (await load).pause_longest_ns <= 1_000_000_000
+
+
 async def test_sqlite_open(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
     path = str(tmp_path / "hlr.db")
     endpoint = Endpoint(system="local", engine="sqlite", dsn=path)

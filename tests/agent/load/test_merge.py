@@ -130,6 +130,7 @@ def test_the_last_words_of_all_workers() -> None:
         start_skew_ns=5,
         samples_lost=3,
         first_errors=("a: x", "b: y"),
+        pause_longest_ns=70,
     )
     two = frames.Finished(
         missed=((0, 1), (1, 4)),
@@ -140,13 +141,14 @@ def test_the_last_words_of_all_workers() -> None:
         start_skew_ns=9,
         samples_lost=0,
         first_errors=("a: x",),
+        pause_longest_ns=50,
     )
     load = merger(workers=2, is_open=True)
     load.seconds(over=True)
     result = load.result([one, two])
     assert [t.counts.missed for t in result.transactions] == [3, 4]
     assert (result.client_cpu_fraction, result.client_cpu_s) == (0.9, 2.8)
-    assert (result.start_skew_ns, result.samples_lost) == (9, 3)
+    assert (result.start_skew_ns, result.samples_lost, result.pause_longest_ns) == (9, 3, 70)
     assert result.first_errors == ("a: x", "b: y")
     names = [t.counts.name for t in result.transactions]
     assert result.committed == tuple(zip(names, (8, 5), strict=True))

@@ -1,4 +1,5 @@
-"""A Ray cluster of two nodes in two network namespaces: both take actors; a link that goes down in mid-measure voids the load.
+"""A Ray cluster of two nodes in two network namespaces: both take actors, as nobody and at one address; a link that goes down
+in mid-measure voids the load.
 
 Needs root, for namespaces; elsewhere it is skipped. Both nodes share a machine and so its clock: that the offset of another
 clock is subtracted is shown for numbers only (`test_ray_driver`), not on two machines.
@@ -10,8 +11,10 @@ import asyncio
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Iterator
@@ -21,6 +24,7 @@ from typing import Any
 import psutil
 import pytest
 
+from proveout.agent import unprivileged
 from proveout.agent.load.populate import populate
 from proveout.agent.provision.handlers import start_system
 from proveout.coordinator.pki import cluster_secrets
@@ -36,7 +40,7 @@ pytestmark = [
 ]
 
 POPULATION = 500
-NAMES = ("pvray-a", "pvray-b")
+NAMES = (f"pvr{os.getpid()}a", f"pvr{os.getpid()}b")  # also the interfaces: 15 characters at most
 ADDRESSES = ("198.18.77.1", "198.18.77.2")
 LEASE_S = 10.0
 
@@ -103,7 +107,6 @@ class Member:
 @pytest.fixture
 async def cluster(namespaces: None) -> AsyncIterator[tuple[Member, Member]]:
     secrets = dataclasses.asdict(cluster_secrets())
-    before = set(Path("/tmp").glob("pvray-*"))
     head = await Member.start(0, secrets=secrets)
     members = [head]
     try:
@@ -112,18 +115,32 @@ async def cluster(namespaces: None) -> AsyncIterator[tuple[Member, Member]]:
         members.append(await Member.start(1, secrets=secrets, head=address))
         assert (await members[1].until("address"))["address"] == address
         processes = [process for member in members for process in member.descendants()]
+        words = " ".join(words_of(process) for process in processes)
+        directories = {Path(found) for found in re.findall(r"/tmp/pvray-\w+", words)}
+        assert len(directories) == 2
         yield head, members[1]
     finally:
         for member in reversed(members):
             await member.end()
-    assert set(Path("/tmp").glob("pvray-*")) <= before
+    assert not [directory for directory in directories if directory.exists()]
     assert not [process for process in processes if process.is_running() and process.status() != "zombie"]
 
 
 @pytest.fixture
-async def dsn(context: Any, tmp_path: Path) -> str:
+async def dsn(context: Any) -> AsyncIterator[str]:
+    """A database that both nodes can use: one file, where Ray's user gets at it."""
+    with tempfile.TemporaryDirectory(prefix="pvt-", dir="/tmp") as folder:
+        found = await _populated(context, Path(folder))
+        account = unprivileged.account()
+        assert account is not None
+        for path in (Path(folder), *Path(folder).rglob("*")):
+            os.chown(path, account.uid, account.uid)
+        yield found
+
+
+async def _populated(context: Any, folder: Path) -> str:
     system = System(name="db", engine="sqlite", host="db1", provision="embedded")
-    started = await start_system(context, StartSystem(system=system, data_root=str(tmp_path / "data")))
+    started = await start_system(context, StartSystem(system=system, data_root=str(folder / "data")))
     assert isinstance(started, SystemStarted)
     workload = Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=POPULATION)))
     await populate(context, PopulateSystem(workload=workload, endpoint=started.endpoint, workers=1))
@@ -143,13 +160,74 @@ def words_of(process: psutil.Process) -> str:
         return ""
 
 
+STRANGER = """
+import json, socket, sys
+said = {}
+for port in json.load(sys.stdin):
+    with socket.create_connection((sys.argv[1], port), timeout=5) as one:
+        one.settimeout(5)
+        one.sendall(b"POST /get_runtime_envs_info HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: 0\\r\\n\\r\\n")
+        try:
+            said[port] = one.recv(12).decode(errors="replace")
+        except OSError:
+            said[port] = ""
+print(json.dumps(said))
+"""
+
+
+def within(number: int, *argv: str, text: str = "") -> str:
+    """What a command in a namespace prints."""
+    line = ("ip", "netns", "exec", NAMES[number], *argv)
+    return subprocess.run(line, check=True, capture_output=True, text=True, input=text, timeout=90).stdout
+
+
+def listeners(number: int) -> dict[str, dict[int, str]]:
+    """What `ss` says of a namespace: address that something listens at -> port -> name of the program."""
+    found: dict[str, dict[int, str]] = {}
+    for line in within(number, "ss", "-ltnpH").splitlines():
+        address, _, port = line.split()[3].rpartition(":")
+        (name,) = re.findall(r'\("([^"]+)"', line)[:1]
+        found.setdefault(address.strip("[]").removeprefix("::ffff:"), {})[int(port)] = name
+    return found
+
+
+def is_listening(number: int) -> None:
+    """Its own address and loopback, nothing else; and the servers that others need are not on loopback only."""
+    found = listeners(number)
+    assert found.keys() <= {ADDRESSES[number], "127.0.0.1"}, found
+    servers = {"raylet", "gcs_server"} if number == 0 else {"raylet"}
+    assert servers <= set(found[ADDRESSES[number]].values()), found
+
+
+def turns_strangers_away(number: int) -> None:
+    """From the other host, without certificate and token: no port says more than that this is missing."""
+    ports = listeners(number)[ADDRESSES[number]]
+    python = (sys.executable, "-c", STRANGER, ADDRESSES[number])
+    said = json.loads(within(1 - number, *python, text=json.dumps(list(ports))))
+    assert len(said) == len(ports)
+    open_ = {ports[int(port)]: words for port, words in said.items() if "HTTP" in words and words[9:12] != "401"}
+    assert not open_, said
+
+
+def users(member: Member) -> set[int]:
+    """Whose the processes of its Ray node, driver and load workers are."""
+    found = [(process.uids().effective, words_of(process)) for process in member.descendants()]
+    return {uid for uid, words in found if "ray" in words or "proveout.agent.load" in words}
+
+
 async def test_two_nodes_share_a_load_and_a_cut_link_voids_it_within_the_lease(
     cluster: tuple[Member, Member], dsn: str
 ) -> None:
     head, member = cluster
     head.tell(dsn=dsn, population=POPULATION, rate=100.0, measure_s=2.0)
-    assert (await head.until("ended"))["ended"] == 200
+    assert (await head.until("due"))["due"] == 200
     assert (len(loaders(head)), len(loaders(member))) == (2, 2)
+    account = unprivileged.account()
+    assert account is not None
+    for number, one in enumerate(cluster):
+        is_listening(number)
+        turns_strangers_away(number)
+        assert users(one) == {account.uid}
 
     head.tell(dsn=dsn, population=POPULATION, rate=100.0, measure_s=60.0)
     await head.until("second")

@@ -95,6 +95,30 @@ async def test_a_worker_with_other_privileges_is_not_lent() -> None:
 
 
 @as_root
+async def test_one_worker_cannot_look_into_another() -> None:
+    """They are the same user; what the kernel shows of a process that has changed its user is root's."""
+    worker = await WorkerProcess.start("postgres")
+    told = unprivileged.argument("postgres")
+    code = f"""
+import os, sys
+from proveout.agent import unprivileged
+unprivileged.drop({told!r}), unprivileged.seal({told!r})
+for name in ("environ", "mem", "fd", "maps"):
+    path = f"/proc/{worker.pid}/{{name}}"
+    try:
+        os.listdir(path) if name == "fd" else open(path, "rb").read(1)
+    except PermissionError:
+        continue
+    sys.exit(f"{{path}} was shown")
+"""
+    done = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    await worker.end()
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@as_root
 def test_what_is_dropped_stays_dropped(tmp_path: Path) -> None:
     """Nothing can be written, signalled or taken back, also by programs that the process starts."""
     (tmp_path / "file").write_text("")

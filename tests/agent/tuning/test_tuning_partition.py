@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from tuning_bench import tuning
 
 from proveout.agent.policy import Policy, Tool
@@ -20,41 +16,7 @@ from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo import UndoJournal
 from proveout.dsl.plan import Tuning
 
-SIZE = 64 * 1024 * 1024
 PROGRAMS = ("/usr/sbin/parted", "/usr/sbin/partprobe", "/usr/sbin/wipefs", "/usr/sbin/blkid")
-
-
-def _ran(*argv: str) -> str:
-    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=180).stdout.strip()
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[str]:
-    """A by-id name of an empty loop device; the device, its file and its name are taken away."""
-    if os.geteuid() != 0:
-        pytest.skip("loop devices take root")
-    missing = [program for program in PROGRAMS if shutil.which(program) is None]
-    if missing:
-        pytest.skip(f"not on this host: {', '.join(missing)}")
-    image = tmp_path / "disk"
-    with image.open("wb") as stream:
-        stream.truncate(SIZE)
-    try:
-        loop = _ran("losetup", "--find", "--show", "--partscan", str(image))
-    except (subprocess.CalledProcessError, FileNotFoundError) as error:
-        pytest.skip(f"no loop devices here: {error}")
-    folder = Path("/dev/disk/by-id")
-    made = [path for path in (folder, folder.parent) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    name = folder / f"proveout-test-{secrets.token_hex(4)}"
-    name.symlink_to(loop)
-    try:
-        yield str(name)
-    finally:
-        name.unlink()
-        for path in made:
-            path.rmdir()
-        _ran("losetup", "--detach", loop)
 
 
 def host_of(disk: str, *, destructive: bool = True) -> Host:
@@ -88,7 +50,7 @@ def test_made_at_whole_mib_found_as_they_are_and_taken_away(disk: str, journal: 
 
 
 def test_a_disk_with_anything_on_it_is_refused(disk: str, journal: UndoJournal) -> None:
-    _ran("mkswap", disk)
+    subprocess.run(["mkswap", disk], check=True, capture_output=True, timeout=180)
     before = Path(os.path.realpath(disk)).read_bytes()
     (state,) = Transaction(host=host_of(disk), journal=journal, run="r").apply((partitions(disk),))
     assert state.outcome == "refused"

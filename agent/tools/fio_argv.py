@@ -1,0 +1,79 @@
+"""What fio is started with: a typed job -> argv. Pure; no shell, no job file. Source: fio(1), HOWTO of fio 3.
+
+Every job is a section of its own, so that each has its own file, or its own slice of a device; `group_reporting` makes one set of
+numbers of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from proveout.dsl.plan import FioJob
+from proveout.proto.tasks import RunFio
+
+ALIGN_BYTES = 4096
+STATUS_S = 1
+
+
+def run_argv(program: str, spec: RunFio) -> tuple[str, ...]:
+    """The argv that measures: JSON with the bins of its histograms at the end, and once a second until then."""
+    job, windows = spec.job, spec.windows
+    timed = (
+        "--time_based=1",
+        f"--ramp_time={windows.ramp_up_s * 1e6:.0f}us",
+        f"--runtime={windows.measure_s * 1e6:.0f}us",
+        f"--iodepth={spec.iodepth}",
+        "--randrepeat=0",
+        "--norandommap=1",
+        "--continue_on_error=io",
+        "--lat_percentiles=1",
+        "--clat_percentiles=0",
+    )
+    shown = ("--output-format=json+", f"--status-interval={STATUS_S}", "--eta=never")
+    # A job that only reads is held to it by fio itself.
+    guard = () if job.writes else ("--readonly",)
+    sections = _sections(job, spec.first_slice)
+    return (program, *shown, *guard, *_common(job), *_pattern(job), *timed, *sections)
+
+
+def lay_out_argv(program: str, job: FioJob) -> tuple[str, ...]:
+    """The argv that makes the files, full of data: what is read, or written over, is really there."""
+    return (program, "--eta=never", "--create_only=1", *_common(job), "--rw=read", *_sections(job, 0))
+
+
+def file_name(number: int) -> str:
+    """The file of job `number`, in the folder that fio is started in."""
+    return f"job{number}.dat"
+
+
+def _common(job: FioJob) -> tuple[str, ...]:
+    return (
+        "--name=global",
+        "--ioengine=libaio",
+        f"--direct={job.direct:d}",
+        "--thread=1",
+        "--group_reporting=1",
+        f"--bs={job.block_bytes}",
+        f"--blockalign={min(job.block_bytes, ALIGN_BYTES)}",
+        f"--size={job.size_bytes}",
+    )
+
+
+def _pattern(job: FioJob) -> tuple[str, ...]:
+    if job.reads and job.writes:
+        mode = "randrw" if job.random else "rw"
+        return (f"--rw={mode}", f"--rwmixread={job.read_fraction * 100.0:.0f}", "--overwrite=1")
+    word = "read" if job.reads else "write"
+    overwrite = ("--overwrite=1",) if job.writes else ()
+    return (f"--rw={'rand' if job.random else ''}{word}", *overwrite)
+
+
+def _sections(job: FioJob, first_slice: int) -> Iterator[str]:
+    for number in range(job.jobs):
+        yield f"--name=job{number}"
+        if not job.devices:
+            yield f"--filename={file_name(number)}"
+            continue
+        # fio takes a colon for the end of a name.
+        yield f"--filename={job.devices[number % len(job.devices)].replace(':', chr(92) + ':')}"
+        yield f"--offset={(first_slice + number // len(job.devices)) * job.size_bytes}"

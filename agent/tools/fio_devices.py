@@ -1,0 +1,73 @@
+"""Whether a block device may be measured, or written to: the host's policy first, then what is on it.
+
+Data flow: the job's by-id names -> `Policy` -> facts of the disk behind each (`dsl.tuning.disk`) -> refusals. Reading needs the policy's
+leave alone. Writing needs all of: `destructive: true` in the plan, the policy's, and a whole disk that nothing holds and nothing is on;
+looked at again before every rung, as a disk may have been mounted since.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from proveout.agent.policy import Policy
+from proveout.agent.tasks import TaskFault
+from proveout.agent.tuning.host import ROUNDS_MAX, Host
+from proveout.agent.tuning.tools import Processes
+from proveout.dsl.plan import FioJob
+from proveout.dsl.tuning.disk import disk_queries, in_use, sys_folder
+from proveout.dsl.tuning.facts import Fact, Facts, OutputQuery, Query
+
+
+def check_devices(job: FioJob, policy: Policy, first_slice: int = 0) -> None:
+    """TaskFault `refused`, with the reasons, when one of the job's devices may not be used so. Blocking."""
+    for device in job.devices:
+        policy.allows_device(device).require()
+    if job.writes:
+        if not job.destructive:
+            raise TaskFault("refused", "writing to devices needs `destructive: true` in the plan")
+        policy.allows_destructive().require()
+    slices = first_slice + -(-job.jobs // len(job.devices))
+    for device in job.devices:
+        _long_enough(device, slices * job.size_bytes)
+    reasons = [reason for device in job.devices for reason in _objections(device)] if job.writes else []
+    if reasons:
+        way_out = "name a disk that is empty (`wipefs --all` empties one) and that nothing uses"
+        raise TaskFault("refused", "; ".join(dict.fromkeys(reasons)), way_out=way_out)
+
+
+def _long_enough(device: str, needed: int) -> None:
+    try:
+        descriptor = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        way_out = "name devices of this host, and run its agent as root"
+        raise TaskFault("refused", f"{device} cannot be opened: {error.strerror}", way_out=way_out) from None
+    try:
+        if not stat.S_ISBLK(os.fstat(descriptor).st_mode):
+            raise TaskFault("refused", f"{device} is no block device")
+        size = os.lseek(descriptor, 0, os.SEEK_END)
+    finally:
+        os.close(descriptor)
+    if size < needed:
+        message = f"{device} has {size / 1e9:.4g} GB, and the slices of its jobs end at {needed / 1e9:.4g} GB"
+        raise TaskFault("refused", message, way_out="make `size` or `jobs` smaller, or name more devices")
+
+
+def _objections(device: str) -> tuple[str, ...]:
+    facts = Facts()
+    host, tools = Host(), Processes()
+
+    def answer(query: Query) -> Fact:
+        # An argv of our own that only reads: the policy speaks of programs that a plan chooses.
+        return tools.run(query.argv) if isinstance(query, OutputQuery) else host.answer(query)
+
+    for _ in range(ROUNDS_MAX):
+        more = [query for query in dict.fromkeys(disk_queries(device, facts)) if query not in facts]
+        if not more:
+            break
+        facts = facts.with_({query: answer(query) for query in more})
+    if facts.link(device) is None:
+        return (f"{device} is not there",)
+    if facts.text(f"{sys_folder(device, facts)}/size") is None:
+        return (f"{device} is not a whole disk",)
+    return tuple(in_use(device, facts))

@@ -1,0 +1,221 @@
+"""What fio says -> cumulative counts -> seconds and a result of a load. Pure.
+
+Data flow: lines of standard output -> `Documents` (each JSON object that begins and ends a line of its own; warnings in between are
+kept as words) -> `snapshot` -> `Course`, which makes a `LoadSecond` of what is new since the last one and a `LoadResult` of the last.
+
+fio's counts begin again when its ramp ends. Its bins (json+) hold the middle of each bin in ns: they are put into our histograms by
+that value, within 1 % of what was measured; sum, least and largest are fio's own, exact. Source: HOWTO of fio 3, "JSON+ output".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from proveout.agent.tasks import TaskFault
+from proveout.dsl.plan import FioJob, Windows
+from proveout.proto import histogram
+from proveout.proto.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+
+DOCUMENT_BYTES_MAX = 16 * 1024 * 1024
+WORDS_MAX = 12
+WORD_LENGTH_MAX = 300
+_EMPTY = Histogram()
+
+
+class Documents:
+    """The JSON objects in fio's output; `words` are the last lines that belong to none."""
+
+    def __init__(self) -> None:
+        self.words: deque[str] = deque(maxlen=WORDS_MAX)
+        self._lines: list[str] = []
+        self._size = 0
+
+    def take(self, line: str) -> Mapping[str, Any] | None:
+        """The object that the line completes; TaskFault `fault` when it is none, or one without end."""
+        text = line.rstrip("\r\n")
+        if not self._lines and text != "{":
+            if text.strip():
+                self.words.append(text[:WORD_LENGTH_MAX])
+            return None
+        self._lines.append(text)
+        self._size += len(text)
+        if self._size > DOCUMENT_BYTES_MAX:
+            raise garbled("an object that does not end")
+        if text != "}":
+            return None
+        whole, self._lines, self._size = "\n".join(self._lines), [], 0
+        try:
+            found = json.loads(whole)
+        except ValueError as error:
+            raise garbled(str(error)) from None
+        return found if isinstance(found, dict) else {}
+
+
+def garbled(why: str) -> TaskFault:
+    """The failure that output which cannot be read is."""
+    return TaskFault(
+        "fault", f"what fio says cannot be read: {why}", way_out="see that `fio` there is fio 3.1 or later"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """Reads, or writes, since fio's counts began: how many, and how long they took."""
+
+    ios: int = 0
+    response: Histogram = _EMPTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All counts at one instant. `runtime_ms`: how long they have been counted; `cpu_fraction`: of one core, mean of the jobs."""
+
+    runtime_ms: int
+    sides: Mapping[str, Side] = field(default_factory=dict)
+    errors: int = 0
+    first_error: str = ""
+    cpu_fraction: float = 0.0
+    cpu_s: float = 0.0
+
+    @property
+    def ios(self) -> int:
+        """I/Os of both kinds."""
+        return sum(side.ios for side in self.sides.values())
+
+
+def snapshot(document: Mapping[str, Any], job: FioJob) -> Snapshot:
+    """What a document says; TaskFault `fault` when something is missing in it, or no number."""
+    try:
+        (group,) = document["jobs"]
+        kinds = [name for name, there in (("read", job.reads), ("write", job.writes)) if there]
+        sides = {name: _side(group[name]) for name in kinds}
+        cpu = (_number(group["usr_cpu"]) + _number(group["sys_cpu"])) / 100.0
+        failed = int(_number(group.get("total_err", 0)))
+        error = int(_number(group.get("first_error", 0))) or int(_number(group.get("error", 0)))
+        return Snapshot(
+            runtime_ms=max(int(_number(group[name]["runtime"])) for name in kinds),
+            sides=sides,
+            errors=failed,
+            first_error=os.strerror(error) if error else "",
+            cpu_fraction=cpu,
+            cpu_s=cpu * _number(group["job_runtime"]) / 1e3,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise garbled(f"{type(error).__name__}: {error}") from None
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return float(value)
+
+
+def _side(data: Mapping[str, Any]) -> Side:
+    latency = data["lat_ns"]
+    return Side(ios=int(_number(data["total_ios"])), response=_histogram(latency))
+
+
+def _histogram(latency: Mapping[str, Any]) -> Histogram:
+    """Our histogram of fio's bins. There are none, and no percentiles, when nothing has ended: N = 0."""
+    bins = latency.get("bins") or {}
+    total = int(_number(latency["N"]))
+    if not total or not bins:
+        return _EMPTY
+    middles = np.asarray([int(name) for name in bins], dtype=np.int64)
+    counts = np.asarray([int(_number(count)) for count in bins.values()], dtype=np.int64)
+    dense = np.bincount(histogram.indices_of(middles), counts).astype(np.int64)
+    return histogram.from_dense(
+        dense,
+        sum_ns=round(_number(latency["mean"]) * int(counts.sum())),
+        min_ns=int(_number(latency["min"])),
+        max_ns=int(_number(latency["max"])),
+    )
+
+
+def _since(before: Side, now: Side) -> Side:
+    """What is new; its least and largest are only known to within a bin."""
+    counts = dict(zip(now.response.indices, now.response.counts, strict=True))
+    for index, count in zip(before.response.indices, before.response.counts, strict=True):
+        counts[index] = counts.get(index, 0) - count
+    kept = np.asarray(sorted(index for index, count in counts.items() if count > 0), dtype=np.int64)
+    if not kept.size:
+        return Side(ios=max(now.ios - before.ios, 0))
+    low, high = int(histogram.lowest_ns(kept[:1])[0]), int(histogram.highest_ns(kept[-1:])[0])
+    fresh = Histogram(
+        indices=tuple(kept.tolist()),
+        counts=tuple(counts[index] for index in kept.tolist()),
+        sum_ns=max(now.response.sum_ns - before.response.sum_ns, 0),
+        min_ns=max(low, now.response.min_ns),
+        max_ns=min(high, now.response.max_ns),
+    )
+    return Side(ios=max(now.ios - before.ios, 0), response=fresh)
+
+
+class Course:
+    """One run of fio, as its snapshots come in; times are ns of the agent's monotonic clock."""
+
+    def __init__(self, windows: Windows, t0_ns: int) -> None:
+        self._windows, self._t0_ns = windows, t0_ns
+        self._last = Snapshot(runtime_ms=0)
+        self._last_ns = t0_ns
+        self._measuring = windows.ramp_up_s == 0.0
+        self._seconds = 0
+        self._second = -1
+
+    def take(self, now: Snapshot, at_ns: int) -> LoadSecond | None:
+        """The second that the snapshot ends; None when it is the last one once more."""
+        if not self._measuring and self._is_measured(now, at_ns):
+            self._measuring, self._last = True, Snapshot(runtime_ms=0)
+        before = self._last
+        self._last, self._last_ns = now, at_ns
+        new_s = (now.runtime_ms - before.runtime_ms) / 1e3
+        if new_s <= 0.0:
+            return None
+        start_ns = at_ns - round(new_s * 1e9)
+        self._second = max(self._second + 1, round((start_ns - self._t0_ns) / 1e9))
+        self._seconds += 1
+        window: Literal["ramp_up", "measure"] = "measure" if self._measuring else "ramp_up"
+        new = {name: _since(before.sides.get(name, Side()), side) for name, side in now.sides.items()}
+        loads = tuple(_load(name, side, ()) for name, side in new.items())
+        return LoadSecond(second=self._second, window=window, start_ns=start_ns, duration_s=new_s, transactions=loads)
+
+    def _is_measured(self, now: Snapshot, at_ns: int) -> bool:
+        """Counts that began again are those of the measure window; so are those that are younger than the load."""
+        age_s = (at_ns - self._t0_ns - now.runtime_ms * 1e6) / 1e9
+        return now.runtime_ms < self._last.runtime_ms or now.ios < self._last.ios or age_s >= self._windows.ramp_up_s
+
+    def result(self) -> LoadResult:
+        """The measure window whole. TaskFault `fault` when fio has not measured all of it."""
+        last = self._last
+        if last.runtime_ms < self._windows.measure_s * 1e3 * 0.99:
+            raise TaskFault("fault", f"fio measured {last.runtime_ms / 1e3:.3g} s of {self._windows.measure_s:.3g} s")
+        start_ns = self._last_ns - last.runtime_ms * 1_000_000
+        began_ns = start_ns - round(self._windows.ramp_up_s * 1e9)
+        errors = ((last.first_error or "error", last.errors),) if last.errors else ()
+        names = list(last.sides)
+        return LoadResult(
+            transactions=tuple(
+                _load(name, side, errors if name == names[0] else ()) for name, side in last.sides.items()
+            ),
+            ended_in_window=last.ios,
+            measure_start_ns=start_ns,
+            measure_end_ns=self._last_ns,
+            client_cpu_fraction=last.cpu_fraction,
+            client_cpu_s=last.cpu_s,
+            start_skew_ns=max(began_ns - self._t0_ns, 0),
+            seconds_produced=self._seconds,
+            first_errors=(last.first_error,) if last.errors else (),
+        )
+
+
+def _load(name: str, side: Side, errors: tuple[tuple[str, int], ...]) -> TransactionLoad:
+    counts = TransactionCounts(name=name, ok=side.ios, errors=errors)
+    return TransactionLoad(counts=counts, response=side.response, service=side.response)

@@ -1,0 +1,258 @@
+"""fio's argv and its output as data: what is asked for, and what is made of the answer. No process is started here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from proveout.agent.policy import Policy
+from proveout.agent.tasks import TaskFault
+from proveout.agent.tools.fio_argv import lay_out_argv, run_argv
+from proveout.agent.tools.fio_devices import check_devices
+from proveout.agent.tools.fio_output import Course, Documents, snapshot
+from proveout.agent.tools.grounds import PREFIX, Grounds
+from proveout.dsl.plan import FioJob, Windows
+from proveout.proto import histogram
+from proveout.proto.tasks import RunFio
+
+MIB = 1024 * 1024
+READS = FioJob(random=True, block_bytes=4096, read_fraction=1.0, jobs=3, size_bytes=MIB)
+MIXED = FioJob(random=True, block_bytes=8192, read_fraction=0.7, jobs=2, size_bytes=MIB)
+WINDOWS = Windows(ramp_up_s=2.0, measure_s=3.0, ramp_down_s=0.0)
+S = 1_000_000_000
+
+
+def spec(job: FioJob, *, first_slice: int = 0) -> RunFio:
+    return RunFio(job=job, iodepth=16, windows=WINDOWS, label="a/16/1/1", first_slice=first_slice)
+
+
+def side(ios: int, bins: dict[int, int], runtime_ms: int) -> dict[str, Any]:
+    latency: dict[str, Any] = {"N": sum(bins.values()), "min": 0, "max": 0, "mean": 0.0}
+    if bins:
+        mean = sum(value * count for value, count in bins.items()) / sum(bins.values())
+        latency = {"N": sum(bins.values()), "min": min(bins), "max": max(bins), "mean": mean, "percentile": {}}
+        latency["bins"] = {str(value): count for value, count in bins.items()}
+    return {"total_ios": ios, "runtime": runtime_ms, "lat_ns": latency}
+
+
+def document(read: dict[str, Any], write: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    nothing = side(0, {}, 0)
+    job = {"read": read, "write": write or nothing, "usr_cpu": 5.0, "sys_cpu": 20.0, "job_runtime": 6000, **more}
+    return {"fio version": "fio-3.33", "jobs": [job]}
+
+
+# ---- argv ----------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_one_a_job_and_a_job_that_only_reads_is_held_to_it() -> None:
+    argv = run_argv("/usr/bin/fio", spec(READS))
+    assert argv[0] == "/usr/bin/fio"
+    common = {"--ioengine=libaio", "--direct=1", "--thread=1", "--time_based=1", "--randrepeat=0", "--norandommap=1",
+              "--group_reporting=1", "--lat_percentiles=1", "--blockalign=4096", "--output-format=json+"}  # fmt: skip
+    assert common <= set(argv)
+    windows = {"--ramp_time=2000000us", "--runtime=3000000us", "--iodepth=16", "--rw=randread", "--bs=4096"}
+    assert windows | {"--readonly"} <= set(argv)
+    names = [word for word in argv if word.startswith("--filename")]
+    assert names == ["--filename=job0.dat", "--filename=job1.dat", "--filename=job2.dat"]
+    assert not any(word.startswith(("--offset", "--server", "--client")) for word in argv)
+
+
+def test_a_mix_says_its_share_of_reads_and_writes_over_what_is_there() -> None:
+    argv = run_argv("fio", spec(MIXED))
+    assert {"--rw=randrw", "--rwmixread=70", "--overwrite=1"} <= set(argv)
+    assert "--readonly" not in argv
+
+
+@pytest.mark.parametrize(
+    ("random", "reads", "mode"),
+    [(True, 0.0, "randwrite"), (False, 1.0, "read"), (False, 0.0, "write"), (False, 0.5, "rw")],
+)
+def test_the_mode_follows_from_the_pattern(random: bool, reads: float, mode: str) -> None:
+    job = FioJob(random=random, block_bytes=MIB, read_fraction=reads, jobs=1, size_bytes=MIB)
+    assert f"--rw={mode}" in run_argv("fio", spec(job))
+
+
+def test_slices_of_devices_are_disjoint_between_jobs_and_hosts() -> None:
+    devices = ("/dev/disk/by-id/wwn-1", "/dev/disk/by-id/scsi-36:0")
+    job = FioJob(random=False, block_bytes=MIB, read_fraction=1.0, jobs=4, size_bytes=5 * MIB, devices=devices)
+    taken = []
+    for first in (0, 2):  # two jobs on each device of either host
+        argv = run_argv("fio", spec(job, first_slice=first))
+        names = [word for word in argv if word.startswith("--filename=")]
+        offsets = [int(word.partition("=")[2]) for word in argv if word.startswith("--offset=")]
+        assert names[1] == "--filename=/dev/disk/by-id/scsi-36\\:0", "a colon would end the name"
+        taken += list(zip(names, offsets, strict=True))
+    assert len(set(taken)) == 8
+    assert {offset for _, offset in taken} == {0, 5 * MIB, 10 * MIB, 15 * MIB}
+
+
+def test_files_are_made_full_of_data_whatever_is_done_with_them() -> None:
+    argv = lay_out_argv("fio", MIXED)
+    assert {"--create_only=1", "--rw=read", f"--size={MIB}"} <= set(argv)
+
+
+# ---- output --------------------------------------------------------------------------------------------------------
+
+
+def test_what_stands_before_the_object_is_skipped_and_kept_as_words() -> None:
+    documents = Documents()
+    text = "fio: this platform does not support process shared mutexes\n" + json.dumps({"a": {"b": 1}}, indent=2) + "\n"
+    found = [documents.take(line) for line in text.splitlines()]
+    assert [item for item in found if item is not None] == [{"a": {"b": 1}}]
+    assert list(documents.words) == ["fio: this platform does not support process shared mutexes"]
+
+
+def test_an_object_that_is_none_is_a_fault() -> None:
+    documents = Documents()
+    assert documents.take("{") is None
+    assert documents.take('"a": nonsense') is None
+    with pytest.raises(TaskFault, match="cannot be read") as caught:
+        documents.take("}")
+    assert caught.value.code == "fault"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"jobs": []},
+        {"jobs": [{}]},
+        {"jobs": [{**document(side(1, {9: 1}, 1))["jobs"][0], "usr_cpu": "NaN"}]},
+        document({**side(1, {9: 1}, 1), "total_ios": -1}),
+        document({**side(1, {9: 1}, 1), "runtime": float("nan")}),
+        document({"total_ios": 1, "runtime": 1, "lat_ns": {"N": 1, "bins": {"x": 1}}}),
+    ],
+)
+def test_a_document_without_its_numbers_is_a_fault(broken: dict[str, Any]) -> None:
+    with pytest.raises(TaskFault) as caught:
+        snapshot(broken, READS)
+    assert caught.value.code == "fault"
+
+
+def test_bins_become_our_histogram_with_the_exact_mean_and_extremes() -> None:
+    now = snapshot(document(side(4, {1000: 1, 50_176: 2, 9_000_000: 1}, 1000)), READS)
+    response = now.sides["read"].response
+    assert histogram.count(response) == 4
+    assert histogram.mean_ns(response) == pytest.approx((1000 + 2 * 50_176 + 9_000_000) / 4)
+    assert (response.min_ns, response.max_ns) == (1000, 9_000_000)
+    assert histogram.percentile_ns(response, 50.0) == pytest.approx(50_176, rel=0.001)
+
+
+def test_nothing_that_ended_has_no_percentiles_and_is_no_fault() -> None:
+    now = snapshot(document(side(0, {}, 1000)), READS)
+    assert now.ios == 0
+    assert histogram.percentiles_ns(now.sides["read"].response, (50.0,)) == ()
+
+
+def test_errors_are_counted_and_named() -> None:
+    now = snapshot(document(side(2, {1000: 2}, 1000), total_err=3, first_error=5), READS)
+    assert (now.errors, now.first_error) == (3, "Input/output error")
+
+
+def course() -> Course:
+    return Course(WINDOWS, t0_ns=100 * S)
+
+
+def test_a_second_is_what_is_new_and_counts_begin_again_with_the_window() -> None:
+    it = course()
+    ramp = it.take(snapshot(document(side(50, {}, 1000)), READS), 101 * S + S // 5)
+    first = it.take(snapshot(document(side(10, {2048: 10}, 1000)), READS), 103 * S + S // 5)
+    second = it.take(snapshot(document(side(40, {2048: 15, 4096: 25}, 2000)), READS), 104 * S + S // 5)
+    assert ramp is not None
+    assert first is not None
+    assert second is not None
+    assert (ramp.window, first.window, second.window) == ("ramp_up", "measure", "measure")
+    assert [item.transactions[0].counts.ok for item in (ramp, first, second)] == [50, 10, 30]
+    assert [item.second for item in (ramp, first, second)] == [0, 2, 3]
+    assert second.duration_s == 1.0
+    response = second.transactions[0].response
+    assert dict(zip(response.indices, response.counts, strict=True)) == dict(
+        zip(*(values.tolist() for values in _counted({2048: 5, 4096: 25})), strict=True)
+    )
+    assert response.sum_ns == 5 * 2048 + 25 * 4096
+
+
+def _counted(values: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    return histogram.indices_of(np.asarray(list(values), dtype=np.int64)), np.asarray(list(values.values()))
+
+
+def test_the_result_is_the_last_snapshot_and_says_how_late_fio_was() -> None:
+    it = course()
+    last = snapshot(document(side(70, {2048: 70}, 3000), side(30, {4096: 30}, 3000)), MIXED)
+    it.take(last, 105 * S + S // 2)
+    assert it.take(last, 105 * S + S // 2) is None, "fio says its last word twice"
+    result = it.result()
+    assert [(item.counts.name, item.counts.ok) for item in result.transactions] == [("read", 70), ("write", 30)]
+    assert result.ended_in_window == 100
+    assert result.measure_end_ns - result.measure_start_ns == 3 * S
+    assert result.start_skew_ns == S // 2
+    assert result.client_cpu_fraction == 0.25
+    assert result.client_cpu_s == pytest.approx(1.5)
+    assert result.seconds_produced == 1
+
+
+def test_half_a_window_is_no_result() -> None:
+    it = course()
+    it.take(snapshot(document(side(70, {2048: 70}, 1400)), READS), 104 * S)
+    with pytest.raises(TaskFault, match=r"measured 1\.4 s of 3 s"):
+        it.result()
+
+
+# ---- places --------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_nobody_holds_is_swept_and_one_that_is_held_stays(tmp_path: Path) -> None:
+    left = tmp_path / f"{PREFIX}left"
+    left.mkdir()
+    (left / "job0.dat").write_bytes(b"x")
+    other = tmp_path / "another"
+    other.mkdir()
+    held = Grounds.enter(tmp_path, None)
+    again = Grounds.enter(tmp_path, None)
+    assert not left.exists()
+    assert held.path.is_dir()
+    assert other.is_dir()
+    again.leave()
+    held.leave()
+    held.leave()
+    assert list(tmp_path.iterdir()) == [other]
+
+
+def test_no_folder_where_there_is_no_place(tmp_path: Path) -> None:
+    with pytest.raises(TaskFault, match="no folder can be made") as caught:
+        Grounds.enter(tmp_path / "nowhere", None)
+    assert caught.value.code == "invalid"
+
+
+DEVICE = "/dev/disk/by-id/proveout-none"
+
+
+@pytest.mark.parametrize(
+    ("policy", "writes", "destructive", "words"),
+    [
+        (Policy(), False, False, "is not allowed"),
+        (Policy(devices=(DEVICE,)), True, False, "destructive: true"),
+        (Policy(devices=(DEVICE,)), True, True, "destroy data are not allowed"),
+        (Policy(destructive=True), True, True, "is not allowed"),
+        (Policy(devices=(DEVICE,), destructive=True), True, True, "cannot be opened"),
+    ],
+)
+def test_a_device_needs_the_plan_and_the_host_to_agree(
+    policy: Policy, writes: bool, destructive: bool, words: str
+) -> None:
+    job = FioJob(
+        random=True,
+        block_bytes=4096,
+        read_fraction=0.0 if writes else 1.0,
+        jobs=1,
+        size_bytes=MIB,
+        devices=(DEVICE,),
+        destructive=destructive,
+    )
+    with pytest.raises(TaskFault, match=words) as caught:
+        check_devices(job, policy)
+    assert caught.value.code == "refused"

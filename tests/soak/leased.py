@@ -1,0 +1,28 @@
+"""`python leased.py LEASE_S ARGUMENTS of proveout…`: its runs have that lease instead of 10 s, and a fifth of it between beats.
+
+What depends on the lease alone is then shown in less time; the lease of 10 s is shown by `make soak`. `LEASED_AGENTS` is a
+command (JSON, an argv) that starts local agents: below another program, or in another environment than the coordinator's.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+
+
+def main() -> None:
+    from proveout.cli import execute
+    from proveout.coordinator import run
+    from proveout.coordinator.local import COMMAND, LocalFabric
+
+    lease_s = float(sys.argv[1])
+    run.Sitting.__init__.__kwdefaults__.update(lease_s=lease_s, beat_s=lease_s / 5)
+    before = json.loads(os.environ.pop("LEASED_AGENTS", "[]"))
+    run.LocalFabric = functools.partial(LocalFabric, (*before, *COMMAND))  # type: ignore[misc, assignment]
+    sys.exit(execute(sys.argv[2:]))
+
+
+if __name__ == "__main__":
+    main()

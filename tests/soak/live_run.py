@@ -1,0 +1,182 @@
+"""A real run of a small plan under way: its journal as it grows, its agents' processes, and what it comes to.
+
+Data flow: plan -> `proveout run` as a process (below `leased.py`, when its lease is not to be 10 s) -> `LiveRun.until(…)` watches the
+journal -> the test does something to it -> `end()`, the exit code. SQLite in a file is the database unless something else is asked for: it
+starts in no time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
+
+import psutil
+
+from proveout.coordinator.eventcodec import JournalFault
+from proveout.coordinator.facts import Facts, of
+from proveout.coordinator.journal import read
+from proveout.proto.events import Event, IterationStarted
+
+LEASED = str(Path(__file__).with_name("leased.py"))
+WORKER = "proveout.agent.load.worker"
+PATIENCE_S = 240.0
+POLL_S = 0.02
+
+PLAN = """
+proveout: 1
+name: stands
+title: A load on a file
+topology:
+  hosts:
+    box: {{roles: [server, client], address: {address}}}
+  systems:
+    db: {{engine: {engine}, host: box, {where}}}
+workloads:
+  hlr: {{kind: hlr, population: 100}}
+stages:
+  - populate: {{workload: hlr, into: db}}
+  - ladder: {{workload: hlr, target: db, threads: [1], ramp_up: 0s, measure: {measure_s}s, ramp_down: 0s, repeat: 1,
+             retries: 3, limits: {{start_skew: 10s, tps_slope: 100%, tps_cv: 100%, errors: 100%, client_cpu: 100%}}}}
+verdicts:
+  - {{id: answers, check: ladder.at(1).tps.mean > 0.0}}
+"""
+
+E = TypeVar("E", bound=Event)
+
+
+def plan(
+    *, address: str = "local", engine: str = "sqlite", where: str = "provision: embedded", measure_s: float = 6.0
+) -> str:
+    """The plan's text. Variation of the throughput is let pass: a pause varies it, and is to be found by itself."""
+    return PLAN.format(address=address, engine=engine, where=where, measure_s=measure_s)
+
+
+class LiveRun:
+    """One run in `folder`; `end()` or `kill()` it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        text: str,
+        *options: str,
+        lease_s: float | None = None,
+        before: Sequence[str] = (),
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.folder, self.runs = folder, folder / "runs"
+        (folder / "plan.yaml").write_text(text)
+        leased = [LEASED, str(lease_s)] if lease_s else ["-m", "proveout"]
+        argv = [*before, sys.executable, *leased, "run", "plan.yaml", "--headless", *options]
+        environment = {**os.environ, **environment, "PROVEOUT_RUNS_DIR": str(self.runs)}
+        with (folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                argv, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    @property
+    def said(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
+
+    @property
+    def directory(self) -> Path | None:
+        return next((path.parent for path in self.runs.glob("*/journal.sqlite")), None)
+
+    def events(self) -> list[Event]:
+        """What is in the journal by now."""
+        directory = self.directory
+        try:
+            return [stamped.event for stamped in read(directory)] if directory else []
+        except JournalFault:  # made just now
+            return []
+
+    @property
+    def facts(self) -> Facts:
+        return of(self.events())
+
+    def until(self, holds: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> float:
+        """Wait until something holds while the run goes on: how long it took. AssertionError when it never does."""
+        began_s = time.monotonic()
+        while not holds():
+            assert self.process.poll() is None or holds(), f"it ended ({self.process.returncode}): {self.said[-2000:]}"
+            assert time.monotonic() - began_s < patience_s, f"never: {what}\n{self.said[-2000:]}"
+            time.sleep(POLL_S)
+        return time.monotonic() - began_s
+
+    def until_event(self, kind: type[E], number: int = 1) -> E:
+        """The `number`th event of a kind, when it is there."""
+        self.until(lambda: len(self.all(kind)) >= number, f"{kind.__name__} {number}")
+        return self.all(kind)[number - 1]
+
+    def all(self, kind: type[E]) -> list[E]:
+        return [event for event in self.events() if isinstance(event, kind)]
+
+    def until_measuring(self, number: int = 1, into_s: float = 1.0) -> None:
+        """Wait until the `number`th iteration measures, and `into_s` more."""
+        started = self.until_event(IterationStarted, number)
+        begins_s = time.monotonic() + started.starts_in_s + started.ramp_up_s + into_s
+        self.until(lambda: time.monotonic() >= begins_s, "it measures")
+
+    def end(self, patience_s: float = PATIENCE_S) -> int:
+        """Wait for the end: the exit code."""
+        try:
+            return self.process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end\n{self.said[-2000:]}") from None
+
+    def kill(self) -> None:
+        """End what is left of it, agents and databases included."""
+        for process in (*self.below(), psutil_of(self.process.pid)):
+            if process is not None:
+                signalled(process.pid, signal.SIGCONT)
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def below(self) -> list[psutil.Process]:
+        """The processes of a run whose agents are local."""
+        process = psutil_of(self.process.pid)
+        try:
+            return process.children(recursive=True) if process else []
+        except psutil.NoSuchProcess:
+            return []
+
+    def agents(self) -> list[int]:
+        return [process.pid for process in self.below() if "--local" in command(process)]
+
+    def workers(self) -> list[int]:
+        return [process.pid for process in self.below() if WORKER in command(process)]
+
+
+def psutil_of(pid: int) -> psutil.Process | None:
+    try:
+        return psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def command(process: psutil.Process) -> list[str]:
+    """The argv of a process; [] when it is gone."""
+    try:
+        return process.cmdline()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
+        return []
+
+
+def signalled(pid: int, number: signal.Signals) -> bool:
+    """Send a signal; whether there was anybody."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True

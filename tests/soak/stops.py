@@ -1,0 +1,99 @@
+"""A real load under which something stands still (SIGSTOP): its worker, its agent, or the database; for 5 s, and for 15 s.
+
+Data flow: who, and for how long -> a run whose load works -> SIGSTOP, and SIGCONT when the time is over -> the journal: was the
+iteration let stand and the pause told in its findings, or was it void and run again?
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from live_run import LiveRun, command, plan, psutil_of, signalled
+
+from proveout.coordinator.facts import Facts
+
+TOLERATED_S, VOIDING_S = 5.0, 15.0
+FINDINGS = {"worker": "pause:load@box", "agent": "pause:agent@box", "database": "pause:db"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """What became of a pause: the evidence that tells of it ("" when nothing does), and what is wrong."""
+
+    who: str
+    pause_s: float
+    evidence: str
+    wrongs: tuple[str, ...]
+
+
+def stop(who: str, pause_s: float, folder: Path) -> Stopped:
+    """Stop it in the measure window of a load, and see what the run says. The window is long enough for the load to go on after it."""
+    # A pause of a quarter of the window leaves the variation of its seconds below 100 %, which is the plan's limit.
+    measure_s = 4.0 * pause_s if pause_s < 10.0 else pause_s + 8.0
+    run = LiveRun(folder, plan(engine="postgres" if who == "database" else "sqlite", measure_s=measure_s))
+    try:
+        run.until_measuring()
+        whom = {"worker": run.workers, "agent": run.agents, "database": lambda: servers(run)}[who]()
+        assert whom, f"there is no {who}"
+        freeze(whom, pause_s, run)
+        code, facts = run.end(), run.facts
+    finally:
+        run.kill()
+    judge = tolerated if pause_s < 10.0 else void
+    wrongs = [] if code == 0 else [f"exit code {code}: {run.said[-1000:]}"]
+    return Stopped(who=who, pause_s=pause_s, evidence=told(facts, who), wrongs=(*wrongs, *judge(facts, who)))
+
+
+def servers(run: LiveRun) -> list[int]:
+    """The processes of the run's database server: the postmaster first."""
+    return [process.pid for process in run.below() if any("postgres" in word for word in command(process)[:1])]
+
+
+def freeze(pids: Iterable[int], pause_s: float, run: LiveRun) -> None:
+    stopped = [pid for pid in pids if signalled(pid, signal.SIGSTOP)]
+    try:
+        until_s = time.monotonic() + pause_s
+        run.until(lambda: time.monotonic() >= until_s, "the pause is over")
+        for pid in stopped:
+            with suppress(psutil.NoSuchProcess):
+                process = psutil_of(pid)
+                assert process is None or process.status() == psutil.STATUS_STOPPED, f"{pid} did not stop"
+    finally:
+        for pid in stopped:
+            signalled(pid, signal.SIGCONT)
+
+
+def told(facts: Facts, who: str) -> str:
+    found = [f for i in facts.iterations for f in i.findings if f.check == FINDINGS[who]]
+    voided = [void.reason for void in facts.voided]
+    return "; ".join([*(finding.evidence for finding in found), *voided])
+
+
+def tolerated(facts: Facts, who: str) -> list[str]:
+    """One iteration, which stands, and tells of the pause."""
+    wrongs = [f"void: {void.reason}" for void in facts.voided]
+    wrongs += [f"{f.check}: {f.evidence}" for i in facts.iterations for f in i.findings if f.voids and not f.ok]
+    if len(facts.iterations) != 1:
+        wrongs.append(f"{len(facts.iterations)} iterations")
+    if not told(facts, who):
+        wrongs.append(f"nothing tells of it: {[f.check for i in facts.iterations for f in i.findings if not f.ok]}")
+    return wrongs
+
+
+def void(facts: Facts, who: str) -> list[str]:
+    """The first iteration counts for nothing, because of the pause, and another one was run, which is valid."""
+    wrongs = []
+    first = facts.iterations[0] if facts.iterations else None
+    lost = [reason.reason for reason in facts.voided if "lost" in reason.reason]
+    by_finding = first is not None and any(f.check == FINDINGS[who] and f.voids for f in first.findings)
+    if not (by_finding or (who == "agent" and lost)):
+        wrongs.append("the iteration is not void because of it")
+    if not facts.iterations or not facts.iterations[-1].valid or facts.iterations[-1].id.attempt < 2:
+        wrongs.append("it was not run again")
+    return wrongs
