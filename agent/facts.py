@@ -9,8 +9,11 @@ Sources: proc(5), Documentation/admin-guide/sysctl and /mm/hugetlbpage, /ABI/tes
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -52,6 +55,7 @@ KERNEL_OPTIONS = (
     "nohz_full=", "nosmt", "numa", "processor.max_cstate=", "rcu_nocbs=", "transparent_hugepage=", "tsc=",
 )  # fmt: skip
 """Of the kernel's command line, only what bears on speed: the rest is the machine's own business."""
+LIBPQ_S = 30.0
 DRIVERS = ("PyMySQL", "apsw", "duckdb", "mysqlclient", "oracledb", "psycopg", "psycopg-binary")
 _CPU = "/sys/devices/system/cpu"
 
@@ -120,11 +124,19 @@ def _drivers() -> Iterator[tuple[str, Value]]:
             yield f"driver.{name}", metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
+    if (version := _libpq()) is not None:
+        yield "driver.libpq", version
+
+
+@functools.cache
+def _libpq() -> int | None:
+    """Its version as libpq has it, 180000; None where it cannot be had. Another process is asked: an agent loads no client of a database."""
+    argv = [sys.executable, "-P", "-c", "from psycopg import pq; print(pq.version())"]
     try:
-        from psycopg import pq  # noqa: PLC0415 - only an agent that has the driver, and only now
-    except ImportError:
-        return
-    yield "driver.libpq", pq.version()
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=LIBPQ_S, check=False)
+        return int(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
 
 
 # ---- where data lies ---------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from proveout.dsl import session_settings
 from proveout.dsl.plan import Windows
 from proveout.proto.tasks import CompareSystems, LoadShare, PopulateSystem, RunCapture, RunLoad, TaskSpec
 
@@ -26,13 +27,18 @@ def objection(spec: TaskSpec) -> str | None:
             possible = SHORTEST_S <= capture.every_s <= LONGEST_S
             return None if possible else f"a sample every {capture.every_s} s is not possible"
         case RunLoad():
-            return _windows(spec.windows) or _share(spec.share) or _workers(spec.workers)
+            return _windows(spec.windows) or _share(spec.share) or _workers(spec.workers) or _session(spec)
         case PopulateSystem(workers=workers):
             return _workers(workers)
         case CompareSystems(drain_timeout_s=timeout_s):
             return None if 0.0 <= timeout_s <= LONGEST_S else f"{timeout_s} s is no time to drain in"
         case _:
             return None
+
+
+def _session(spec: RunLoad) -> str | None:
+    found = (session_settings.objection(spec.endpoint.engine, name, value) for name, value in spec.session)
+    return next((reason for reason in found if reason), None)
 
 
 def _windows(windows: Windows) -> str | None:

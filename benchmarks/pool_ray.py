@@ -1,23 +1,25 @@
-"""The same load on worker processes and on Ray actors: `python benchmarks/pool_ray.py [--pairs N] [--seconds S] [--workers 1,2] [--json FILE]`.
+"""The same load on worker processes and on Ray actors: `python benchmarks/pool_ray.py [--pairs N] [--seconds S] [--workers 1,2] [--only closed] [--json FILE]`.
 
 HLR read-only on an embedded PostgreSQL of this machine, 8 connections: closed, and open at a share of the closed peak. For each number
 of workers, pairs of a load on either pool, one after the other, the first of a pair on each pool in turn, so that what else
 the machine does and its drift meet both alike. Given are the medians, and of the pairs' ratios the geometric mean with its 95 % interval
 (Student's t of their logarithms): one that has 1 in it shows no difference. On one machine this shows what Ray costs, not how it scales.
-Further: seconds until the first load is armed (the cluster has to be formed), until a further one is, and the CPU of everything
-that belongs to Ray while a load runs.
+Further: seconds until the first load is armed (the cluster has to be formed), until a further one is; and who used the CPU from the
+moment a load was armed to its end, in cores, by what the processes are: Ray's (raylet, GCS, its agents, the driver, the actors' own
+processes), the load workers themselves, this process; not the database, whose sessions end with the load. With its defaults it takes about five minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import math
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -34,42 +36,66 @@ from proveout.proto.tasks import Endpoint, LoadPool, LoadShare, RunLoad
 READ_ONLY = {"GetBasicSubscriberData": 35.0, "GetNewDestination": 10.0, "GetAccessData": 35.0}
 
 Kind = Literal["local", "ray"]
+KINDS_OF_POOL: tuple[Kind, ...] = ("local", "ray")
 
 
 class Timed(Context):
-    """Notes when a load was armed, and the CPU that Ray had used when it was and when it ended."""
+    """Notes when a load was armed, and the CPU that each kind of process had used by then."""
 
     armed_s = 0.0
-    ray_cpu_s = 0.0
+    before: dict[str, float]
 
     def armed(self) -> None:
         super().armed()
+        self.before = used_s()
         self.armed_s = time.monotonic()
-        self.ray_cpu_s = sum(ray_cpu())
 
 
-def ray_cpu() -> Iterator[float]:
-    """CPU seconds of each process of Ray's under this one, without the load workers themselves."""
-    for process in psutil.Process().children(recursive=True):
-        try:
+KINDS = (
+    ("raylet", "raylet/raylet"),
+    ("gcs", "gcs_server"),
+    ("driver", "ray_driver"),
+    ("load workers", "proveout.agent.load.worker"),
+    ("actors", "ray::LoadActor"),
+    ("actors", "LoadActor"),
+    ("idle Ray workers", "ray::"),
+    ("Ray's agents", "/ray/"),
+    ("Ray's agents", "ray_node"),
+    ("database", "postgres"),
+)
+"""What a process is, by the first of these words that its command line has."""
+RAYS = frozenset({"raylet", "gcs", "driver", "actors", "idle Ray workers", "Ray's agents"})
+
+
+def used_s() -> dict[str, float]:
+    """CPU seconds so far of this process and all below it, by what they are. What ends meanwhile is lost: nothing should."""
+    found: dict[str, float] = {}
+    here = psutil.Process()
+    for process in (here, *here.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
             words = " ".join(process.cmdline())
-            if any(word in words for word in ("raylet", "gcs_server", "ray::", "ray_driver", "/ray/")):
-                used = process.cpu_times()
-                yield used.user + used.system
-        except psutil.NoSuchProcess:
-            continue
+            kind = next((kind for kind, word in KINDS if word in words), "others")
+            used = process.cpu_times()
+            kind = "this process" if process == here else kind
+            found[kind] = found.get(kind, 0.0) + used.user + used.system
+    return found
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One load: transactions a second, its response times, client CPU a transaction, time to arm, and Ray's CPU in cores."""
+    """One load: transactions a second, its response times, client CPU a transaction, time to arm, and CPU by kind in cores."""
 
     tps: float
     p50_us: float
     p99_us: float
     cpu_us: float
     armed_s: float
-    ray_cores: float
+    cores: dict[str, float]
+
+    @property
+    def ray_cores(self) -> float:
+        """The CPU of all that is Ray's, in cores."""
+        return sum(used for kind, used in self.cores.items() if kind in RAYS)
 
 
 async def once(
@@ -88,13 +114,14 @@ async def once(
     )
     began = time.monotonic()
     result = await run_load(context, spec)
-    used = (sum(ray_cpu()) - context.ray_cpu_s) / (time.monotonic() - context.armed_s)
+    took_s = time.monotonic() - context.armed_s
+    cores = {kind: (used - context.before.get(kind, 0.0)) / took_s for kind, used in used_s().items()}
     if result.first_errors or result.samples_lost:
         sys.exit(f"the load had errors: {result.first_errors}, samples lost: {result.samples_lost}")
     response = histogram.merge(one.response for one in result.transactions)
     p50_us, p99_us = (ns / 1e3 for ns in histogram.percentiles_ns(response, (50.0, 99.0)))
     cpu_us = result.client_cpu_s / result.ended_in_window * 1e6
-    return Measured(result.ended_in_window / seconds, p50_us, p99_us, cpu_us, context.armed_s - began, used)
+    return Measured(result.ended_in_window / seconds, p50_us, p99_us, cpu_us, context.armed_s - began, cores)
 
 
 async def pairs(measure: Callable[[Kind], Awaitable[Measured]], count: int) -> dict[Kind, list[Measured]]:
@@ -140,6 +167,12 @@ def line(arrival: str, workers: int, found: dict[Kind, list[Measured]]) -> dict[
     for kind in found:
         for figure in ("tps", "p50_us", "p99_us", "cpu_us", "armed_s"):
             kept[f"{kind}_{figure}"] = middle(kind, figure)
+    for kind, ones in found.items():
+        cores = {what: statistics.median(one.cores.get(what, 0.0) for one in ones) for what in ones[0].cores}
+        cores.pop("database", None)
+        told = ", ".join(f"{what} {used:.3f}" for what, used in sorted(cores.items(), key=lambda item: -item[1]))
+        print(f"{'':14}{kind:>8}  cores: {told}", flush=True)
+        kept |= {f"{kind}_cores_{what}": used for what, used in cores.items()}
     return kept | {"ray_cores": middle("ray", "ray_cores")}
 
 
@@ -158,9 +191,12 @@ async def main(options: argparse.Namespace) -> list[dict[str, float | str]]:
             print(f"cluster, driver and {max(options.workers)} actors: armed after {first.armed_s:.1f} s")
             print(HEAD)
             for workers in options.workers:
-                await measuring(workers, None, 1.0)("local")  # its processes are warm, as the actors are
+                for kind in KINDS_OF_POOL:  # processes of both are warm, and the file cache
+                    await measuring(workers, None, 1.0)(kind)
                 closed = await pairs(measuring(workers, None, options.seconds), options.pairs)
                 lines.append(line("closed", workers, closed))
+                if options.only == "closed":
+                    continue
                 peak = min(statistics.median(one.tps for one in found) for found in closed.values())
                 rate = float(round(options.share * peak))
                 paced = await pairs(measuring(workers, rate, options.seconds), options.pairs)
@@ -176,8 +212,9 @@ if __name__ == "__main__":
     parser.add_argument("--pairs", type=int, default=8, help="loads on either pool; at least 3")
     parser.add_argument("--share", type=float, default=0.6, help="of the closed peak, for open arrival")
     parser.add_argument(
-        "--workers", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2, 4, 8], metavar="1,2,…"
+        "--workers", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2], metavar="1,2,…"
     )
+    parser.add_argument("--only", choices=("closed",), help="leave the open load out")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     chosen = parser.parse_args()
     figures = asyncio.run(main(chosen))

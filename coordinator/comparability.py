@@ -20,8 +20,8 @@ from proveout.coordinator.eventcodec import recorded_plan
 from proveout.coordinator.fingerprint import INDIVIDUAL, fingerprints
 from proveout.coordinator.fingerprint import differences as fact_differences
 from proveout.coordinator.results import RunResults
+from proveout.dsl.canonical import to_data
 from proveout.dsl.errors import ProveoutError
-from proveout.dsl.plan import to_data
 
 MEASURED = ("hosts", "systems", "workloads", "captures", "stages", "conditions", "on_loss")
 """The parts of a plan that figures depend on."""

@@ -55,9 +55,10 @@ class Row:
             return "unknown"
         if lower <= 0.0 <= upper:
             return "none"  # which is not to say that nothing has changed
-        if self.metric not in ("tps", "nopm", "tpm", "rate", "iops", "mb_per_s") and not self.metric.endswith("_us"):
+        shorter = self.metric.endswith("_us") or self.metric in ("solve_s", "geomean_s")
+        if self.metric not in ("tps", "nopm", "tpm", "rate", "iops", "mb_per_s") and not shorter:
             return "changed"
-        return "better" if (lower > 0.0) != self.metric.endswith("_us") else "worse"
+        return "better" if (lower > 0.0) != shorter else "worse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +219,8 @@ def _rows(tree: Mapping[str, Any]) -> Iterator[Row]:
     """Throughput, response times and errors of a rung, then throughput and mean response of each transaction."""
     iops = leaf(tree, ("iops",)) is not None
     paths: list[tuple[str, ...]] = [("iops",), ("mb_per_s",)] if iops else [("tps",)]
-    paths += [("nopm",), ("tpm",), *(("response", name) for name in LATENCIES), ("errors", "fraction")]
+    paths += [("nopm",), ("tpm",), ("solve_s",), ("geomean_s",), ("sizes", "total_bytes")]
+    paths += [*(("response", name) for name in LATENCIES), ("errors", "fraction")]
     for name in tree.get("transactions", {}):
         paths += [("transactions", name, "tps"), ("transactions", name, "response", "avg_us")]
         paths += [("transactions", name, "response", "p99_us")]

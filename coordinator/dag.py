@@ -187,6 +187,7 @@ def loads(
                 seed=seed(workload, iteration),
                 label=str(iteration),
                 pool=LoadPool(kind=pool.kind, address=pool.address, placement=pool.placement),
+                session=stage.session,
             ),
         )
         for host, share in given.items()

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from proveout.coordinator.plain import from_plain, to_plain
+from proveout.dsl.canonical import to_data
 from proveout.dsl.errors import ProveoutError
-from proveout.dsl.plan import Plan, to_data
+from proveout.dsl.plan import Plan
 from proveout.proto.events import Event
 
 VERSION = 1
@@ -40,7 +41,7 @@ def decode(text: str) -> Event:
 
 
 def recorded_plan(data: Any) -> Plan:
-    """The plan that `plan.to_data(plan, positions=True)` was given. JournalFault."""
+    """The plan that `canonical.to_data(plan, positions=True)` was given. JournalFault."""
     try:
         return from_plain(Plan, data)
     except (ValueError, TypeError, KeyError, AttributeError, StopIteration) as fault:

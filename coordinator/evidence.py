@@ -14,14 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from proveout.coordinator import machines, validity
-from proveout.coordinator.observed import exported_metrics, lag_metrics, os_metrics, prune, waits_metrics
+from proveout.coordinator.observed import exported_metrics, lag_metrics, os_metrics, prune, sizes_metrics, waits_metrics
 from proveout.coordinator.orders import order_metrics
 from proveout.coordinator.series import Recording, Window
+from proveout.coordinator.sets import set_metrics
 from proveout.coordinator.sums import latency_us, length_s, merge_loads, share
 from proveout.coordinator.tool_evidence import tool_metrics
 from proveout.dsl.plan import Capture, Ladder, Measuring, Plan, Search, Tool
 from proveout.proto import histogram
-from proveout.proto.events import IterationFinished, IterationId, Metrics, TransactionSummary, WaitLine
+from proveout.proto.events import IterationFinished, IterationId, Metrics, SizeLine, TransactionSummary, WaitLine
 from proveout.proto.results import CaptureSample, LoadResult, LoadSecond, TransactionLoad
 
 CaptureKey = tuple[str, str]
@@ -60,11 +61,14 @@ def summarise(
     recordings = {key: Recording(samples) for key, samples in captures.items()}
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
     waits_tree, waits = cut.waits()
-    metrics = load_tree | prune(cut.hosts() | {"waits": waits_tree, "lag": cut.lag(), "prometheus": cut.exporters()})
+    sizes_tree, sizes = cut.sizes()
+    captured = {"waits": waits_tree, "lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}
+    metrics = load_tree | prune(cut.hosts() | captured)
     if not isinstance(stage, Tool):
+        workload = plan.workload(stage.workload)
         transactions = {item.name: _transaction_metrics(item) for item in summaries}
-        orders = order_metrics(plan.workload(stage.workload).kind, summaries, cut.counters(stage.target))
-        metrics |= prune({"transactions": transactions} | orders)
+        orders = order_metrics(workload.kind, summaries, cut.counters(stage.target))
+        metrics |= prune({"transactions": transactions} | set_metrics(workload, summaries) | orders)
     series = per_second(loads, seconds)
     findings = validity.judge(
         validity.Observed(
@@ -98,6 +102,7 @@ def summarise(
         series=series,
         committed=_summed(load.committed for load in loads.values()),
         unknown=_summed(load.unknown for load in loads.values()),
+        sizes=sizes,
     )
 
 
@@ -308,6 +313,12 @@ class _Cut:
             capture.name: exported_metrics(recording, self._on(host), capture.scrapes)
             for capture, host, recording in self._of("prometheus")
         }
+
+    def sizes(self) -> tuple[Metrics, tuple[SizeLine, ...]]:
+        """The sizes of the target system, or of the first one captured."""
+        for capture, _, recording in self._of("sizes"):
+            return sizes_metrics(recording, capture.system or "")
+        return {}, ()
 
     def lag(self) -> Metrics:
         """Lag of the target system, or of the first one captured."""

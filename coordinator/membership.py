@@ -36,7 +36,7 @@ async def keep(directory: Path, run_s: float, tell: Tell) -> None:
             if await enrolment.renew(directory, ROLE):
                 tell("info", f"the coordinator's certificates were renewed; they count until {_end(directory)}")
             trouble = ""
-        except (ProveoutError, OSError, ValueError) as fault:
+        except (ProveoutError, OSError, ValueError, KeyError) as fault:
             if not trouble and _is_due(directory):
                 trouble = str(fault)
                 tell("warning", f"{_ends(directory)}, and cannot be renewed: {fault}")

@@ -1,4 +1,4 @@
-"""What the captures say about the measure window, in the names of `dsl.metrics`: OS, waits, lag, exporters. Pure.
+"""What the captures say about the measure window, in the names of `dsl.metrics`: OS, waits, lag, sizes, exporters. Pure.
 
 Data flow: a `Recording` of one capture on one host and the window on that host's clock -> a tree of plain numbers, and for
 waits the top-10 table. A number that cannot be known is left out; it never becomes 0. The raw readings are those that
@@ -7,14 +7,14 @@ the docstrings of `agent/capture/os.py`, `waits.py`, `lag.py` and `prometheus.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from proveout.coordinator.series import Recording, Window
 from proveout.coordinator.stats import theil_sen
 from proveout.dsl.plan import Scrape
-from proveout.proto.events import Metrics, WaitLine
+from proveout.proto.events import Metrics, SizeLine, WaitLine
 from proveout.proto.tasks import exported_name
 
 CPU_STATES = ("user", "system", "iowait", "idle", "steal")
@@ -136,6 +136,42 @@ def exported_metrics(recording: Recording, window: Window, scrapes: Iterable[Scr
         if values:
             tree[scrape.alias] |= {"min": min(values), "max": max(values), "end": values[-1]}
     return prune(tree)
+
+
+def sizes_metrics(recording: Recording, system: str) -> tuple[Metrics, tuple[SizeLine, ...]]:
+    """What the tables take, together and one by one by their names in lower case (see `metrics.SIZE`); and each part's line, largest first.
+
+    The ends are those of the capture, just outside of the load: sizes have no measure window. Nothing with fewer than two samples.
+    """
+    if recording.samples < 2:
+        return {}, ()
+    lines = sorted((_size_line(recording, label, system) for label in recording.labels("size.bytes")), key=_by_size)
+    tables = {
+        table: _sizes([line for line in lines if line.table == table]) for table in sorted({x.table for x in lines})
+    }
+    return {**_sizes(lines), "tables": {table.lower(): tree for table, tree in tables.items()}}, tuple(lines)
+
+
+def _size_line(recording: Recording, label: str, system: str) -> SizeLine:
+    table, part, name = label.split("\t", 2)
+    start, end = recording.ends("size.bytes", label)
+    return SizeLine(system=system, table=table, part=part, name=name, start_bytes=start, end_bytes=end)
+
+
+def _by_size(line: SizeLine) -> tuple[float, str, str]:
+    return -line.end_bytes, line.table, line.name
+
+
+def _sizes(lines: Sequence[SizeLine]) -> Metrics:
+    total, start = sum(line.end_bytes for line in lines), sum(line.start_bytes for line in lines)
+    indexes = sum(line.end_bytes for line in lines if line.part == "index")
+    return {
+        "total_bytes": total,
+        "table_bytes": total - indexes,
+        "index_bytes": indexes,
+        "start_bytes": start,
+        "grown_bytes": total - start,
+    }
 
 
 def lag_metrics(recording: Recording, window: Window) -> Metrics:

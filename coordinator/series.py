@@ -57,6 +57,11 @@ class Recording:
                 row = self._rows.setdefault((reading.metric, reading.label), np.full(len(ordered), np.nan))
                 row[column] = reading.value
 
+    @property
+    def samples(self) -> int:
+        """How many there are."""
+        return len(self._times)
+
     def _bounds(self, window: Window) -> tuple[float, float]:
         return (window.start_ns - self._origin_ns) / 1e9, (window.end_ns - self._origin_ns) / 1e9
 
@@ -80,6 +85,11 @@ class Recording:
     def labels(self, metric: str) -> Iterator[str]:
         """The labels that the metric came with, in order of first appearance."""
         return (label for name, label in self._rows if name == metric)
+
+    def ends(self, metric: str, label: str = "") -> tuple[float, float]:
+        """A gauge in the first and in the last sample; 0 in one that it is not in."""
+        row = self._rows[metric, label]
+        return float(np.nan_to_num(row[0])), float(np.nan_to_num(row[-1]))
 
     def delta(self, metric: str, window: Window, label: str = "") -> float | None:
         """How much a counter grew over the covered part of the window; None when it cannot be known."""

@@ -28,8 +28,9 @@ from typing import Any
 
 from proveout.coordinator.eventcodec import plan_data
 from proveout.coordinator.journal import FILE, StorageFailed
+from proveout.dsl.canonical import canonical_json
 from proveout.dsl.errors import ProveoutError
-from proveout.dsl.plan import Plan, canonical_json
+from proveout.dsl.plan import Plan
 
 RUNS_VARIABLE = "PROVEOUT_RUNS_DIR"
 LATEST = "latest"

@@ -27,6 +27,7 @@ from proveout.coordinator.wording import number, percent
 from proveout.dsl.order import group
 from proveout.dsl.plan import Ladder, Limits, Measuring, Plan, Ramp, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
+from proveout.dsl.workloads.parameters import is_in_order
 from proveout.proto.events import Metrics, TransactionSummary, ValidityFinding
 from proveout.proto.results import LoadResult, LoadSecond
 
@@ -136,6 +137,10 @@ def _steady(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
     voids = not seen.is_probe
     if isinstance(seen.stage, Ladder) and isinstance(ramp := seen.stage.arrival, Ramp):
         text = f"not judged: the plan has the rate go from {number(ramp.rate_from)}/s to {number(ramp.rate_to)}/s"
+        yield _finding("steady-state", True, text, voids=voids)
+        return
+    if not isinstance(seen.stage, Tool) and is_in_order(seen.plan.workload(seen.stage.workload)):
+        text = "not judged: a set of queries in order is not the same from second to second"
         yield _finding("steady-state", True, text, voids=voids)
         return
     moved = drift(seen.tps_per_second)

@@ -1,6 +1,6 @@
 """Plan -> timetable: what would run, where, with which privileges, and for how long (`proveout explain`). Touches nothing.
 
-Data flow: `Plan` -> `timetable` -> `Timetable` (frozen, serialisable with `plan.to_data`) -> `render` (text for people). The
+Data flow: `Plan` -> `timetable` -> `Timetable` (frozen, serialisable with `canonical.to_data`) -> `render` (text for people). The
 estimates are also what a run shows as remaining time; they are rough where the work depends on the machine (populate)
 or on results (search, `stop_when`).
 """
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from proveout.dsl import order
 from proveout.dsl.conditions import left_out
+from proveout.dsl.entries import SIZES_EVERY_S
 from proveout.dsl.plan import (
     Capture,
     Closed,
@@ -278,6 +279,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             each = "process of one thread" if stage.threads == (1,) else "processes of one thread each"
             what = each if alone else "threads"
             detail = [f"{rungs} {what}, {_times(stage)}; {_arrival(stage)}", _windows(stage), *_order(plan, stage)]
+            detail += _session(stage)
             if stage.stop_when is not None:
                 detail.append(f"stops climbing when {stage.stop_when.text}")
             of = "" if stage.cell is None else f"{stage.cell.of} with {stage.cell}: "
@@ -286,6 +288,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             span = f"from {_rate(stage.rate_from)} to {_rate(stage.rate_to)}, within {stage.tolerance_fraction:.3g}"
             detail = [
                 f"{stage.threads} threads, {stage.distribution} arrival {span}",
+                *_session(stage),
                 f"accept {stage.accept.text}",
                 f"probes of {_seconds(stage.probe.ramp_up_s)} + {_seconds(stage.probe.measure_s)}, at most {stage.probes_max};"
                 f" confirmed by {_seconds(stage.confirm.ramp_up_s)} + {_seconds(stage.confirm.measure_s)}",
@@ -303,6 +306,12 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
         case Tune():
             names = ", ".join(tuning.name for tuning in stage.tunings)
             return f"tune {', '.join(hosts_of(stage.tunings))}: {names}", ()
+
+
+def _session(stage: Ladder | Search) -> tuple[str, ...]:
+    """The settings of the load's connections."""
+    settings = ", ".join(f"{name} = {value}" for name, value in stage.session)
+    return (f"connections with {settings}",) if settings else ()
 
 
 def _tool(stage: Tool) -> Iterator[str]:
@@ -422,5 +431,8 @@ def _add_capture(plan: Plan, capture: Capture, tasks: dict[str, list[str]]) -> N
     what = capture.kind if capture.system is None else f"{capture.kind} of {capture.system}"
     if capture.url:
         what = f"{what} of {capture.url.rpartition('@')[2].removeprefix('http://')}"
+    often = (
+        "when it begins and ends" if capture.kind == "sizes" and capture.every_s >= SIZES_EVERY_S else f"every {every}"
+    )
     for host in hosts:
-        tasks[host].append(f"capture {what}, every {every}")
+        tasks[host].append(f"capture {what}, {often}")

@@ -91,7 +91,7 @@ def _os(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) ->
 
 
 def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
-    """A capture of kind waits or lag."""
+    """A capture of kind waits, lag or sizes."""
     if entry.on is not None:
         where = where_of(node, "on")
         scope.problems.add(where, f"a {entry.kind} capture is of a `system`, not of hosts", key=f"{path}.on")
@@ -107,16 +107,26 @@ def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: s
         hint = "the lag is captured at the system with `propagates_to`"
         scope.problems.add(where, f"`{system.name}` propagates to nothing", key=f"{path}.system", hint=hint)
         return None
-    objection = _WITHOUT_WAITS.get(system.engine)
-    if entry.kind == "waits" and objection is not None:
+    objection = _unseen(entry.kind, system.engine)
+    if objection is not None:
         scope.problems.add(where, objection[0], key=f"{path}.system", hint=objection[1])
         return None
-    if entry.kind == "waits" and system.engine not in {"postgres", "oracle"}:
-        message = f"wait events of {system.engine} are not captured in this release"
-        scope.problems.add(where, message, key=f"{path}.system")
-        return None
-    return Capture(name=key.text, kind=entry.kind, every_s=entry.every, system=system.name, where=key.where)
+    every_s = SIZES_EVERY_S if entry.kind == "sizes" and node.get("every") is None else entry.every
+    return Capture(name=key.text, kind=entry.kind, every_s=every_s, system=system.name, where=key.where)
 
+
+def _unseen(kind: str, engine: str) -> tuple[str, str] | None:
+    """Why a capture of that kind cannot be had of an engine, and what to do instead; None when it can."""
+    if kind == "waits" and engine not in {"postgres", "oracle"}:
+        message = f"wait events of {engine} are not captured in this release"
+        return _WITHOUT_WAITS.get(engine, (message, ""))
+    if kind == "sizes" and engine not in {"postgres", "mysql", "sqlite", "oracle"}:
+        return f"the sizes of tables of {engine} are not captured in this release", ""
+    return None
+
+
+SIZES_EVERY_S = 24 * 3600.0
+"""A capture looks when it begins and when it ends; of sizes that is all, unless the plan says otherwise."""
 
 OWN_POOLS = (Pool(name="local"), Pool(name="ray", kind="ray"))
 """The pools that every plan has."""

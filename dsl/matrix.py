@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from itertools import product
 
 from proveout.dsl.cells import Cell, Label, ids, same, written
+from proveout.dsl.matrix_entry import MatrixEntry
 from proveout.dsl.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
 from proveout.dsl.parameters import Parameters
 from proveout.dsl.plan import Where
-from proveout.dsl.schema import MatrixEntry
 from proveout.dsl.syntax import RESERVED
 from proveout.dsl.validation import validate
 

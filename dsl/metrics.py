@@ -120,6 +120,11 @@ ORDERS: Tree = {
     "tpm": "commits and rollbacks per minute, by the database's own counters (TPROC-C with a waits capture of the target)",
 }
 
+SET: Tree = {
+    "solve_s": "time to solve: one pass over a set of queries in order, the sum of their mean response times, s",
+    "geomean_s": "geometric mean of the queries' mean response times, s",
+}
+
 WAITS: Tree = {
     "db_time_s": "time sessions spent in calls (on CPU or waiting), s",
     "cpu_fraction": "share of DB time with no wait event",
@@ -136,6 +141,14 @@ LAG: Tree = {
     "slope_upper": "upper 95 % confidence bound of the slope",
     "avg_bytes": "mean log volume not yet applied, bytes",
     "max_bytes": "largest, bytes",
+}
+
+SIZE: Tree = {
+    "total_bytes": "table, TOAST or LOBs, and indexes, when the iteration ended",
+    "table_bytes": "without the indexes",
+    "index_bytes": "the indexes alone",
+    "start_bytes": "total when the iteration began",
+    "grown_bytes": "total at the end less that at the start; negative when it shrank",
 }
 
 EXPORTED_GAUGE: Tree = {

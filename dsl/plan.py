@@ -10,13 +10,13 @@ a plan to another folder or adding a comment does not make it another plan.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import json
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
+from proveout.dsl.canonical import canonical_json
 from proveout.dsl.cells import Cell
+from proveout.dsl.fio_job import FioJob
 
 Value: TypeAlias = "str | int | float | bool | tuple[Value, ...] | None"
 Order: TypeAlias = Literal["ladder", "shuffled", "interleaved"]
@@ -135,13 +135,13 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """What is observed: `os` on `hosts`, `waits` and `lag` of `system`, `prometheus` (one host asks `url` for `scrapes`).
+    """What is observed: `os` on `hosts`, `waits`, `lag` and `sizes` of `system`, `prometheus` (one host asks `url` for `scrapes`).
 
     One sample each `every_s` seconds. `url` may hold `${secrets.NAME}`, filled in as late as in a system's dsn.
     """
 
     name: str
-    kind: Literal["os", "waits", "lag", "prometheus"]
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes"]
     every_s: float
     hosts: tuple[str, ...] = ()
     system: str | None = None
@@ -281,6 +281,7 @@ class Ladder:
     workers: int | None = None
     pool: Pool = field(default_factory=Pool)
     limits: Limits = field(default_factory=Limits)
+    session: tuple[tuple[str, str], ...] = ()
     cell: Cell | None = None
     where: Where = NOWHERE
     kind: Literal["ladder"] = "ladder"
@@ -313,6 +314,7 @@ class Search:
     workers: int | None = None
     pool: Pool = field(default_factory=Pool)
     limits: Limits = field(default_factory=Limits)
+    session: tuple[tuple[str, str], ...] = ()
     where: Where = NOWHERE
     kind: Literal["search"] = "search"
 
@@ -377,36 +379,6 @@ class Tune:
     tunings: tuple[Tuning, ...]
     where: Where = NOWHERE
     kind: Literal["tune"] = "tune"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FioJob:
-    """What fio does on each host: `jobs` at once, each on `size_bytes` of its own, in blocks of `block_bytes`.
-
-    `read_fraction` of the I/Os are reads, the rest writes; `direct` goes past the page cache. Job k works on a file in `directory`
-    ("": one that the agent chooses) which is removed at the end of the run, or on its slice of one of `devices`, by-id names.
-    `destructive`: the plan agrees to the loss of what the devices hold.
-    """
-
-    random: bool
-    block_bytes: int
-    read_fraction: float
-    jobs: int
-    size_bytes: int
-    direct: bool = True
-    directory: str = ""
-    devices: tuple[str, ...] = ()
-    destructive: bool = False
-
-    @property
-    def writes(self) -> bool:
-        """Whether any of its I/Os is a write."""
-        return self.read_fraction < 1.0
-
-    @property
-    def reads(self) -> bool:
-        """Whether any of its I/Os is a read."""
-        return self.read_fraction > 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -525,21 +497,3 @@ def _named(things: tuple[_Named, ...], name: str) -> _Named:
         if thing.name == name:
             return thing
     raise KeyError(name)
-
-
-def to_data(value: Any, *, positions: bool = False) -> Any:
-    """A plan (or any part) as plain lists, dicts and scalars; dataclass fields by name, `where` only with `positions`."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            f.name: to_data(getattr(value, f.name), positions=positions)
-            for f in dataclasses.fields(value)
-            if positions or f.name != "where"
-        }
-    if isinstance(value, (tuple, list)):
-        return [to_data(item, positions=positions) for item in value]
-    return value
-
-
-def canonical_json(plan: Plan) -> str:
-    """The canonical form: JSON, keys sorted, no spaces, no positions. What the digest is taken over."""
-    return json.dumps(to_data(plan), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

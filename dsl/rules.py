@@ -22,7 +22,9 @@ from proveout.dsl.workloads.parameters import (
     writes,
 )
 
-LOAD_ONLY = frozenset({"binds", "keys", "ops_per_transaction", "profile", "range", "transactions", "weights"})
+LOAD_ONLY = frozenset(
+    {"binds", "in_order", "keys", "ops_per_transaction", "profile", "range", "transactions", "weights"}
+)
 """Workload parameters that shape the load and not the rows."""
 
 

@@ -19,6 +19,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from proveout.dsl.matrix_entry import MatrixAxes, MatrixEntry
 from proveout.dsl.typed import (
     NAME_PATTERN,
     Duration,
@@ -95,6 +96,9 @@ class SystemEntry(Strict):
     settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, max_length=200, description="Server settings, name to value."
     )
+    session: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, max_length=50, description="Settings of every load's connections to it, name to value."
+    )
     propagates_to: Name | None = Field(
         None, description="The system that its committed changes are replicated to, asynchronously."
     )
@@ -136,12 +140,12 @@ class ScrapeEntry(Strict):
 class CaptureEntry(Strict):
     """What is observed while a load runs."""
 
-    kind: Literal["os", "waits", "lag", "prometheus"]
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes"]
     on: Selector | None = Field(
         None, description="os: `all`, `role:…` or host names. prometheus: the one host whose agent asks."
     )
-    system: Name | None = Field(None, description="waits, lag: the system observed.")
-    every: Every = Field(1.0, description="One sample each.")
+    system: Name | None = Field(None, description="waits, lag, sizes: the system observed.")
+    every: Every = Field(1.0, description="One sample each. sizes: at the start and the end only, unless it says so.")
     url: Text | None = Field(
         None, description="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@."
     )
@@ -222,6 +226,11 @@ class Measured(StageBase):
     target: Name = Field(description="The system that gets the load.")
     from_: Selector = Field(["role:client"], alias="from", description="The hosts that make the load.")
     capture: Names | None = Field(None, description="The captures that run beside it.")
+    session: dict[str, str | int | float | bool] = Field(
+        default_factory=dict,
+        max_length=50,
+        description="Settings of the load's connections, before those of the system's `session`.",
+    )
     retries: int = Field(1, ge=0, le=10, description="How often an invalid iteration is run again.")
     workers: int | None = Field(
         None, ge=1, le=1000, description="Load processes per host, by default its cores; of a Ray pool in total."
@@ -251,23 +260,6 @@ class ThinkEntry(Strict):
 
     exponential: Duration | None = Field(None, description="Drawn with this mean; none is over ten times that.")
     constant: Duration | None = Field(None, description="Always this long.")
-
-
-AxisValue: TypeAlias = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean"]})]
-
-
-class MatrixEntry(Strict):
-    """Variants of a stage: a cell for each combination of the axes' values, which stand for `${matrix.axis}` in it."""
-
-    axes: dict[Id, Annotated[list[AxisValue], Field(min_length=1), BeforeValidator(one_or_many), OrOne()]] = Field(
-        min_length=1, max_length=8, description="Each axis with its values; the first one changes slowest."
-    )
-    combine: Literal["product", "zip"] = Field(
-        "product", description="Every value with every other, or the first values together, the second ones, and so on."
-    )
-
-
-MatrixAxes: TypeAlias = dict[Id, Annotated[list[AxisValue], OrOne()]]
 
 
 class LadderEntry(Measured):
@@ -439,6 +431,8 @@ FigureName: TypeAlias = Literal[
     "scaling",
     "latency-by-transaction",
     "nopm-art",
+    "time-to-solve",
+    "sizes-compression",
     "host-cpu",
     "wait-events",
     "lag",

@@ -34,13 +34,14 @@ class Scope:
     """Everything with a name.
 
     `declared` holds all names of a kind, also those that did not compile; the names of an `unknowable` kind cannot be told
-    (its section is missing or is no mapping), so that nobody calls one unknown.
+    (its section is missing or is no mapping), so that nobody calls one unknown. `sessions` are the settings of connections, by system.
     """
 
     problems: Problems
     parameters: Parameters
     hosts: dict[str, Host] = field(default_factory=dict)
     systems: dict[str, System] = field(default_factory=dict)
+    sessions: dict[str, dict[str, str]] = field(default_factory=dict)
     secrets: dict[str, Secret] = field(default_factory=dict)
     workloads: dict[str, Workload] = field(default_factory=dict)
     captures: dict[str, Capture] = field(default_factory=dict)

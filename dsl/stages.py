@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from proveout.dsl import schema
+from proveout.dsl import schema, session_settings
 from proveout.dsl.cells import Cell
 from proveout.dsl.matrix import Place
 from proveout.dsl.nodes import Map, Node, Scalar, Seq, did_you_mean
@@ -38,6 +38,7 @@ from proveout.dsl.plan import (
 )
 from proveout.dsl.scope import Scope, where_of
 from proveout.dsl.tools import tool_job, tool_limits
+from proveout.dsl.topology import setting_text
 from proveout.dsl.tunings import compile_tunings
 from proveout.dsl.validation import validate
 
@@ -280,6 +281,7 @@ class _Stages:
             workers=max(rungs) if entry.processes is not None else entry.workers,
             pool=pool,
             limits=_limits(entry.limits),
+            session=self.session(entry, target),
             cell=self.cell,
             where=self.body.where,
         )
@@ -342,6 +344,7 @@ class _Stages:
             workers=entry.workers,
             pool=pool,
             limits=_limits(entry.limits),
+            session=self.session(entry, target),
             where=self.body.where,
         )
 
@@ -355,6 +358,15 @@ class _Stages:
         if target is not None and clients is not None:
             self.reachable(target, clients, "from")
         return target, clients, captures
+
+    def session(self, entry: schema.Measured, target: System) -> tuple[tuple[str, str], ...]:
+        """Settings of the load's connections: the system's, and over them the stage's own."""
+        for name, value in entry.session.items():
+            objection = session_settings.objection(target.engine, name, setting_text(value))
+            if objection:
+                self.problem(objection, "session", name)
+        own = {name: setting_text(value) for name, value in entry.session.items()}
+        return tuple(sorted({**self.scope.sessions.get(target.name, {}), **own}.items()))
 
     def pool(self, entry: schema.Measured, clients: tuple[str, ...] | None) -> Pool | None:
         """The pool of a stage that measures. Ray runs code for whoever is let in, so never beside a database or storage."""

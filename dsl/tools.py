@@ -11,7 +11,8 @@ import re
 from typing import Protocol
 
 from proveout.dsl import schema
-from proveout.dsl.plan import FioJob, Limits
+from proveout.dsl.fio_job import FioJob
+from proveout.dsl.plan import Limits
 
 SECTOR = 512
 _MIB = 1024 * 1024

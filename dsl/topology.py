@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from proveout.dsl import extensions, mysql_settings
+from proveout.dsl import extensions, mysql_settings, session_settings
 from proveout.dsl.nodes import Map, Node, did_you_mean
 from proveout.dsl.plan import Host, Secret, System, Where
 from proveout.dsl.schema import ENGINES, HostEntry, SecretEntry, SystemEntry, Topology
@@ -118,14 +118,16 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
                 provision=entry.provision,
                 dsn=entry.instances[0] if entry.instances else entry.dsn,
                 instances=tuple(entry.instances or ()),
-                settings=tuple(sorted((name, _setting(value)) for name, value in entry.settings.items())),
+                settings=tuple(sorted((name, setting_text(value)) for name, value in entry.settings.items())),
                 propagates_to=entry.propagates_to,
                 where=key.where,
             )
+            scope.sessions[key.text] = {name: setting_text(value) for name, value in entry.session.items()}
     _check_propagation(scope, nodes)
 
 
-def _setting(value: str | float | bool) -> str:
+def setting_text(value: str | float | bool) -> str:
+    """A setting's value as servers read it: true and false as on and off."""
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
@@ -184,6 +186,10 @@ def _check_settings(scope: Scope, node: Map, entry: SystemEntry, path: str) -> N
         where = where_of(node, "settings")
         hint = "set them on the server; proveout only starts what it provisions"
         scope.problems.add(where, "`settings` of a system that runs already", key=f"{path}.settings", hint=hint)
+    for name, value in entry.session.items():
+        if objection := session_settings.objection(entry.engine, name, setting_text(value)):
+            where = where_of(node, "session", name)
+            scope.problems.add(where, objection, key=f"{path}.session.{name}")
     for name, value in entry.settings.items():
         objection = _setting_objection(entry.engine, name, str(value))
         if objection:

@@ -15,8 +15,22 @@ from typing import Any, TypeAlias
 from proveout.dsl import metrics
 from proveout.dsl.cells import Label
 from proveout.dsl.expressions import RUNGS
-from proveout.dsl.plan import Capture, Ladder, Measuring, Pause, Plan, Populate, Reset, Search, Sql, Stage, Tool, Tune
-from proveout.dsl.workloads.parameters import transactions
+from proveout.dsl.plan import (
+    Capture,
+    Ladder,
+    Measuring,
+    Pause,
+    Plan,
+    Populate,
+    Reset,
+    Search,
+    Sql,
+    Stage,
+    Tool,
+    Tune,
+    Workload,
+)
+from proveout.dsl.workloads.parameters import is_in_order, table_names, transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +187,12 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
         if not any(capture.kind == "waits" and capture.system == stage.target for capture in captures):
             del members["tpm"]
             absent["tpm"] = (f"stage `{stage.id}` has no capture of kind waits of `{stage.target}`", _ADD)
+    if is_in_order(workload):
+        members |= _group(metrics.SET, leaf, what).members
+    else:
+        absent |= dict.fromkeys(
+            metrics.SET, (f"`{workload.name}` is a mix, not a set of queries", "in_order: true of a kind: sql workload")
+        )
     hosts, missing = _hosts(plan, stage, captures, leaf)
     members |= hosts
     absent |= missing
@@ -181,6 +201,10 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
             members[kind_of_capture] = _group(tree, leaf, kind_of_capture)
         else:
             absent[kind_of_capture] = _no_capture(stage, kind_of_capture)
+    if any(capture.kind == "sizes" for capture in captures):
+        members["sizes"] = _sizes(workload, leaf)
+    else:
+        absent["sizes"] = _no_capture(stage, "sizes")
     exported, unasked = _exporters(stage, captures, leaf)
     return Group(what=what, members=members | exported, absent=absent | unasked)
 
@@ -209,6 +233,16 @@ def _exporters(
         return {}, {"prometheus": _no_capture(stage, "prometheus")}
     found = {capture.name: _exported(capture, leaf) for capture in exporters}
     return {"prometheus": Group(what="the captured exporters", members=found)}, {}
+
+
+def _sizes(workload: Workload, leaf: Number | Estimate) -> Group:
+    """What the captured system takes, and each table that the workload has in the plan."""
+    whole = _group(metrics.SIZE, leaf, "sizes")
+    tables = {name.lower(): _group(metrics.SIZE, leaf, name) for name in table_names(workload)}
+    why = f"the tables of `{workload.kind}` are not named in the plan"
+    named = Group(what="the tables", members=tables)
+    absent = {} if tables else {"tables": (why, "sizes.total_bytes has them all; the report shows each")}
+    return Group(what="sizes", members={**whole.members, **({"tables": named} if tables else {})}, absent=absent)
 
 
 def _exported(capture: Capture, leaf: Number | Estimate) -> Group:

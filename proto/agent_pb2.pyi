@@ -51,6 +51,7 @@ class _CaptureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CaptureKi
     CAPTURE_KIND_WAITS: _CaptureKind.ValueType  # 2
     CAPTURE_KIND_LAG: _CaptureKind.ValueType  # 3
     CAPTURE_KIND_PROMETHEUS: _CaptureKind.ValueType  # 4
+    CAPTURE_KIND_SIZES: _CaptureKind.ValueType  # 5
 
 class CaptureKind(_CaptureKind, metaclass=_CaptureKindEnumTypeWrapper): ...
 
@@ -59,6 +60,7 @@ CAPTURE_KIND_OS: CaptureKind.ValueType  # 1
 CAPTURE_KIND_WAITS: CaptureKind.ValueType  # 2
 CAPTURE_KIND_LAG: CaptureKind.ValueType  # 3
 CAPTURE_KIND_PROMETHEUS: CaptureKind.ValueType  # 4
+CAPTURE_KIND_SIZES: CaptureKind.ValueType  # 5
 Global___CaptureKind: _TypeAlias = CaptureKind  # noqa: Y015
 
 class _ScrapeKind:
@@ -1182,6 +1184,7 @@ class RunLoad(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
     seed: _builtins.int
     label: _builtins.str
@@ -1195,6 +1198,8 @@ class RunLoad(_message.Message):
     def windows(self) -> Global___Windows: ...
     @_builtins.property
     def pool(self) -> Global___LoadPool: ...
+    @_builtins.property
+    def session(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
     def __init__(
         self,
         *,
@@ -1206,10 +1211,11 @@ class RunLoad(_message.Message):
         seed: _builtins.int = ...,
         label: _builtins.str = ...,
         pool: Global___LoadPool | None = ...,
+        session: _abc.Iterable[Global___NamedText] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "pool", b"pool", "share", b"share", "windows", b"windows", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "label", b"label", "pool", b"pool", "seed", b"seed", "share", b"share", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "label", b"label", "pool", b"pool", "seed", b"seed", "session", b"session", "share", b"share", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -18,7 +18,7 @@ Metrics: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """A run begins (or is resumed: `resumed` counts how often). `plan` is `plan.to_data(…, positions=True)`."""
+    """A run begins (or is resumed: `resumed` counts how often). `plan` is `canonical.to_data(…, positions=True)`."""
 
     run_id: str
     epoch: int
@@ -252,6 +252,18 @@ class WaitLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SizeLine:
+    """What a part of a table takes: `part` is table, toast, lob or index, `name` the index's or the table's; bytes at both ends."""
+
+    system: str
+    table: str
+    part: str
+    name: str
+    start_bytes: float
+    end_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IterationFinished:
     """An iteration with its numbers: what every verdict stands on. `valid` is False when a finding that voids failed.
 
@@ -271,6 +283,7 @@ class IterationFinished:
     series: dict[str, tuple[float, ...]] = field(default_factory=dict)
     committed: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
+    sizes: tuple[SizeLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from proveout.dsl.plan import Capture, FioJob, Scrape, System, Tuning, Windows, Workload
+from proveout.dsl.fio_job import FioJob
+from proveout.dsl.plan import Capture, Scrape, System, Tuning, Windows, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +213,8 @@ class LoadPool:
 class RunLoad:
     """Arm a load: connect and prepare, report `armed`, wait for `Start(t0_ns)`, run the windows, answer `LoadResult`.
 
-    `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there.
+    `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there. `session`: settings, (name, value),
+    of every connection.
     """
 
     workload: Workload
@@ -223,6 +225,7 @@ class RunLoad:
     seed: int
     label: str
     pool: LoadPool = field(default_factory=LoadPool)
+    session: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

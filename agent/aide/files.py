@@ -17,7 +17,7 @@ from proveout.agent import unprivileged
 from proveout.agent.aide.asking import aide_of
 from proveout.agent.aide.process import Aide
 from proveout.agent.provision import store
-from proveout.agent.provision.grounds import give
+from proveout.agent.provision.grounds import give, is_locked
 from proveout.agent.tasks import TaskContext
 from proveout.dsl.plan import System
 from proveout.proto.results import SystemStarted
@@ -75,6 +75,7 @@ class FileSystem:
 
     def _prepare(self) -> bool:
         """The folder `files`, of the aide's user; whether there was a store before."""
+        store.sweep((), locked=is_locked)  # what killed agents have left in /var/tmp
         found = store.read_state(self._folder)
         state = found or store.make_store(self._folder, self._uid, everybody_enters)
         files = Path(state.store) / FILES

@@ -16,6 +16,7 @@ KINDS: Mapping[str, str] = {
     "os": "proveout.agent.capture.os",
     "waits": "proveout.agent.capture.waits",
     "lag": "proveout.agent.capture.lag",
+    "sizes": "proveout.agent.capture.sizes",
     "prometheus": "proveout.agent.capture.prometheus",
 }
 

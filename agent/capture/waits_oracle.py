@@ -122,7 +122,7 @@ class OracleObserver:
     """Looks at the counters of one system; see `schedule.Observer`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._session = CaptureSession(lambda: _opened(endpoint))
+        self._session = CaptureSession(lambda: opened(endpoint))
         try:
             own = int(self._session.ask(OWN_INSTANCE)[0][0])
             self._instance = None if endpoint.instances else own
@@ -162,11 +162,12 @@ class OracleObserver:
         ).of(self._instance)
 
 
-def _opened(endpoint: Endpoint) -> Any:
+def opened(endpoint: Endpoint, purpose: str = "waits") -> Any:
+    """A connection of a capture; TaskFault when it cannot be had."""
     try:
         connection = open_connection(endpoint.dsn)
         connection.call_timeout = CALL_TIMEOUT_MS
-        connection.module, connection.action = "proveout", "waits"
+        connection.module, connection.action = "proveout", purpose
     except StatementFailure as failure:
         raise TaskFault("invalid", f"system {endpoint.system!r}: {failure.what}") from None
     except oracledb.Error as error:

@@ -39,6 +39,7 @@ class Arm:
     instances: tuple[str, ...] = field(default=(), repr=False)
     run: str = ""
     label: str = ""
+    session: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, spec: RunLoad, numbers: tuple[int, ...], run: str = "") -> Arm:
@@ -57,6 +58,7 @@ class Arm:
             instances=spec.endpoint.instances,
             run=run,
             label=spec.label,
+            session=spec.session,
         )
 
     def workload(self) -> Workload:

@@ -8,16 +8,26 @@ generator that yields requests and returns an `Outcome`, or from `rolled_back` o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, cycle
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from proveout.agent.load.turns import KindState, Script, Times
-from proveout.dsl.workloads.base import Body, Dialect, Outcome, Request, Statement, TransactionType, WorkloadKind
+from proveout.dsl.workloads.base import (
+    Body,
+    Dialect,
+    Ordered,
+    Outcome,
+    Request,
+    Statement,
+    TransactionType,
+    WorkloadKind,
+)
 
 RETRY, ERROR, ROLLED_BACK = 2, 3, 4
+TERMINAL_MASK = 2**32 - 1  # of a stream, see `terminal.stream_of`
 MIX_BATCH = 512
 MIX_PURPOSE = 3_000  # keeps this stream apart from those of keys and arrivals
 
@@ -109,7 +119,14 @@ def kinds(workload: WorkloadKind, keys: Any, times: Sequence[Times]) -> list[Kin
 
 
 def mix(kinds: Sequence[Kind], workload: WorkloadKind, stream: int) -> Iterator[Kind]:
-    """Kinds drawn by their weights, independently, without end; the same stream draws the same again."""
+    """Kinds drawn by their weights, independently, without end; the same stream draws the same again.
+
+    Of a set in order, all of them round and round: terminal n (the lower bits of its stream) begins with the n-th, so that terminals that
+    start together do not all run the same one.
+    """
+    if isinstance(workload, Ordered) and workload.in_order:
+        first = (stream & TERMINAL_MASK) % len(kinds)
+        return cycle([*kinds[first:], *kinds[:first]])
     cumulated = np.cumsum([workload.transactions[kind.number].weight for kind in kinds])
     return chain.from_iterable(_drawn(kinds, cumulated[:-1] / cumulated[-1], stream))
 

@@ -29,6 +29,7 @@ from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.parent import die_with_parent
 from proveout.agent.load.reconnect import Reconnector
 from proveout.agent.load.recorder import Recorder
+from proveout.agent.load.session import configure
 from proveout.agent.load.terminal import Terminal
 from proveout.agent.load.threads import ThreadedLoop
 from proveout.agent.load.transaction import statements
@@ -190,6 +191,7 @@ class Load:
         if isinstance(session, Labelled):
             session.label(self._arm.run, self._arm.label)
         try:
+            configure(session, self._driver, self._arm.session)
             return session, {statement.name: session.prepare(statement) for statement in self._needed}
         except BaseException:
             session.close()

@@ -18,15 +18,14 @@ import os
 import secrets
 import shutil
 import signal
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import quote
 
-import pymysql
-
-from proveout.agent.drivers.mysql_dsn import connect, one_line, parse
 from proveout.agent.provision import server_log, store
 from proveout.agent.provision.grounds import ENVIRONMENT, USER, Grounds, to_its_end
 from proveout.agent.tasks import TaskFault
@@ -39,7 +38,7 @@ INITIALISE_S = 60.0
 READY_S = 120.0
 STOP_S = 60.0
 POLL_S = 0.02
-REPLICATION_VERSION = "5.5.5-"  # MariaDB puts it before its own version, for old replicas
+GREETING = 10
 FOLDERS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin")
 
 DEFAULTS: tuple[tuple[str, str], ...] = (
@@ -143,8 +142,8 @@ class Server:
     @property
     def dsn(self) -> str:
         """The dsn; holds the password."""
-        socket = quote(f"{self._at.session}/socket/mysqld.sock")
-        return f"mysql://{USER}:{self._password}@localhost/{DATABASE}?unix_socket={socket}"
+        path = quote(f"{self._at.session}/socket/mysqld.sock")
+        return f"mysql://{USER}:{self._password}@localhost/{DATABASE}?unix_socket={path}"
 
     @property
     def _at(self) -> Grounds:
@@ -201,13 +200,17 @@ class Server:
 
     def _initialise(self) -> None:
         """An empty data directory, as the server's user, beside the place that it takes when it is whole."""
-        partial = self.data.with_name("data.new")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(mode=0o700)
-        self._at.hand_over(partial)
-        argv = [str(self._programs.initialise), "--no-defaults", f"--datadir={partial}", "--cross-bootstrap"]
+        # A MariaDB that starts removes all temporary tables in its tmpdir: in /tmp those of another server, which then fails
+        partial, scratch = self.data.with_name("data.new"), self.data.with_name("data.tmp")
+        for folder in (partial, scratch):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(mode=0o700)
+            self._at.hand_over(folder)
+        argv = [str(self._programs.initialise), "--no-defaults", f"--datadir={partial}", f"--tmpdir={scratch}"]
+        argv.append("--cross-bootstrap")
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
         self._at.guard.run([*argv, *options], ENVIRONMENT, limit_s=INITIALISE_S, identity="server")
+        shutil.rmtree(scratch, ignore_errors=True)
         partial.rename(self.data)
 
     def _configure(self) -> Path:
@@ -248,20 +251,28 @@ class Server:
             raise self._failed_start(offset)
 
     def _await_ready(self, offset: int) -> None:
-        """Until our account can connect, which the init file makes before anybody can; TaskFault quoting the log if not."""
+        """Until it greets, before which the init file has made our account; TaskFault quoting the log if it does not.
+
+        No more is heard of it here than the first bytes: what it says is listened to without privileges (`agent.aide`).
+        """
         deadline = time.monotonic() + READY_S
         while self.death is None:
-            try:
-                connect(parse(self.dsn), read_timeout_s=READY_S).close()
-            except pymysql.err.MySQLError as error:
-                if time.monotonic() > deadline:
-                    said = f"{one_line(error)[1]}; {self._complaints(offset)}"
-                    text = f"system {self._system.name!r} was not ready after {READY_S:.0f} s: {said}"
-                    raise TaskFault("timeout", text) from None
-                time.sleep(POLL_S)
-            else:
+            if self._greets():
                 return
+            if time.monotonic() > deadline:
+                said = self._complaints(offset)
+                text = f"system {self._system.name!r} was not ready after {READY_S:.0f} s: {said}"
+                raise TaskFault("timeout", text)
+            time.sleep(POLL_S)
         raise self._failed_start(offset)
+
+    def _greets(self) -> bool:
+        """Whether the server's handshake comes: four bytes of length and number, then its version. Source: protocol 10 of MySQL."""
+        with socket.socket(socket.AF_UNIX) as asking, contextlib.suppress(OSError):
+            asking.settimeout(READY_S)
+            asking.connect(f"{self._at.session}/socket/mysqld.sock")
+            return asking.recv(5, socket.MSG_WAITALL)[4:] == bytes([GREETING])
+        return False
 
     def _complaints(self, offset: int) -> str:
         """What the server's log says of errors since `offset`."""
@@ -289,9 +300,10 @@ class Server:
                 self._on_death(f"MariaDB of system {self._system.name!r} is gone: {how}; its log is {self.log}")
 
     def _version(self) -> str:
-        connection = connect(parse(self.dsn))
-        with contextlib.closing(connection):
-            return str(connection.get_server_info()).removeprefix(REPLICATION_VERSION)
+        """What the program calls itself: `mariadbd  Ver 10.11.6-MariaDB-0+deb12u1 for …`; "" when it does not say."""
+        argv = [str(self._programs.server), "--no-defaults", "--version"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT)
+        return done.stdout.partition(" Ver ")[2].partition(" ")[0]
 
     # ---- snapshots -----------------------------------------------------------------------------------------------
 

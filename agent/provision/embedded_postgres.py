@@ -19,13 +19,13 @@ import asyncio
 import contextlib
 import dataclasses
 import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from proveout.agent.provision import server_log, settings, store
-from proveout.agent.provision.connection import connect_blocking
 from proveout.agent.provision.premises import ENVIRONMENT, PREDECESSOR_S, USER, Premises, to_its_end
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
@@ -237,10 +237,14 @@ class Server:
                 self._on_death(f"PostgreSQL of system {self._system.name!r} is gone: {how}; its log is {self.log}")
 
     def _endpoint(self) -> Endpoint:
-        endpoint = Endpoint(system=self._system.name, engine="postgres", dsn=self.dsn, provisioned=True)
-        with connect_blocking(endpoint, "start") as connection:
-            version = connection.info.parameter_status("server_version")
-        return dataclasses.replace(endpoint, version=version or "")
+        dsn, version = self.dsn, self._version()
+        return Endpoint(system=self._system.name, engine="postgres", dsn=dsn, provisioned=True, version=version)
+
+    def _version(self) -> str:
+        """What the program calls itself, `postgres (PostgreSQL) 18.4`: the server is listened to without privileges (`agent.aide`)."""
+        argv = [str(self._at.installation.programs / "postgres"), "--version"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT)
+        return done.stdout.partition(")")[2].strip()
 
     # ---- snapshots -----------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
@@ -150,14 +151,13 @@ def _file_system(context: TaskContext, system: System, data_root: Path) -> Embed
 
 
 def _need_psycopg() -> None:
-    try:
-        import psycopg  # noqa: F401, PLC0415 - only whether it is there
-    except ImportError:
+    """TaskFault when it is not there. It is not imported: where the agent has privileges, only its aides load a client."""
+    if find_spec("psycopg") is None:
         raise TaskFault(
             "missing",
             "the PostgreSQL client psycopg is not installed on this host",
             way_out="install it with: pip install 'proveout[postgres]'",
-        ) from None
+        )
 
 
 def _oracle() -> ModuleType:
@@ -173,14 +173,13 @@ def _oracle() -> ModuleType:
 
 
 def _need_pymysql() -> None:
-    try:
-        import pymysql  # noqa: F401, PLC0415 - only whether it is there
-    except ImportError:
+    """As `_need_psycopg`."""
+    if find_spec("pymysql") is None:
         raise TaskFault(
             "missing",
             "the MySQL client PyMySQL is not installed on this host",
             way_out="install it with: pip install 'proveout[mysql]'",
-        ) from None
+        )
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The agent's own questions to a MySQL server: its settings, statements of a plan, writing dirty pages out. Blocking.
 
-Flow: `_connected(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachable` when nobody answered, else `refused`, with the
+Flow: `connected(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachable` when nobody answered, else `refused`, with the
 server's own words and number. The password is in neither.
 """
 
@@ -38,7 +38,7 @@ FINGERPRINT = (
 
 def server_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     """The fingerprint of a server, and `version`; sorted by name."""
-    with _connected(endpoint) as connection, connection.cursor() as cursor:
+    with connected(endpoint) as connection, connection.cursor() as cursor:
         cursor.execute("SHOW GLOBAL VARIABLES")
         found = {str(name): str(value) for name, value in cursor.fetchall()}
     return tuple((name, found[name]) for name in FINGERPRINT if name in found)
@@ -46,13 +46,13 @@ def server_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
 
 def run_all(endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
     """Run each statement by itself; rows returned or affected (0 for DDL), per statement."""
-    with _connected(endpoint) as connection, connection.cursor() as cursor:
+    with connected(endpoint) as connection, connection.cursor() as cursor:
         return tuple(max(0, cursor.execute(statement)) for statement in statements)
 
 
 def write_out(endpoint: Endpoint) -> None:
     """Have InnoDB write its dirty pages: it has no CHECKPOINT, but flushes when none are allowed. TaskFault."""
-    with _connected(endpoint) as connection, connection.cursor() as cursor:
+    with connected(endpoint) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT @@global.innodb_max_dirty_pages_pct, @@global.innodb_max_dirty_pages_pct_lwm")
         allowed, low_water = cursor.fetchone()
         try:
@@ -77,7 +77,7 @@ def _await_clean(endpoint: Endpoint, cursor: Any) -> None:
 
 
 @contextmanager
-def _connected(endpoint: Endpoint) -> Iterator[Any]:
+def connected(endpoint: Endpoint) -> Iterator[Any]:
     """A connection for a `with` block; a database error inside it becomes a TaskFault."""
     try:
         with closing(connect(parse(endpoint.dsn), timeout_s=CONNECT_S)) as connection:

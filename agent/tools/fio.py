@@ -20,7 +20,7 @@ from proveout.agent.tools.fio_devices import check_devices
 from proveout.agent.tools.fio_output import Course, Documents, garbled, snapshot
 from proveout.agent.tools.grounds import PREFIX, Grounds
 from proveout.agent.tools.program import Program
-from proveout.dsl.plan import FioJob
+from proveout.dsl.fio_job import FioJob
 from proveout.proto.results import Done, LoadResult
 from proveout.proto.tasks import PrepareFio, RunFio
 
@@ -103,6 +103,8 @@ def _told() -> str:
 async def _lay_out(context: TaskContext, program: str, job: FioJob, data_root: str) -> Grounds:
     """The folder with the job's files in it, as large as they must be; made once, and kept for the stages after."""
     grounds = await _grounds(context, job, data_root)
+    if grounds.has(job.jobs, job.size_bytes):
+        return grounds
     needed = job.jobs * job.size_bytes
     used, free = await asyncio.to_thread(lambda: (grounds.used_bytes(), grounds.free_bytes()))
     if needed > used and needed - used + RESERVE_BYTES > free:
@@ -122,6 +124,7 @@ async def _lay_out(context: TaskContext, program: str, job: FioJob, data_root: s
         await asyncio.shield(making.kill())
     if code != 0:
         raise _failed(f"fio could not make its files (exit code {code})", making.words or "; ".join(words))
+    grounds.made.add((job.jobs, job.size_bytes))
     return grounds
 
 

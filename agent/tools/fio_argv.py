@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from proveout.dsl.plan import FioJob
+from proveout.dsl.fio_job import FioJob
 from proveout.proto.tasks import RunFio
 
 ALIGN_BYTES = 4096

@@ -14,7 +14,7 @@ from proveout.agent.policy import Policy
 from proveout.agent.tasks import TaskFault
 from proveout.agent.tuning.host import ROUNDS_MAX, Host
 from proveout.agent.tuning.tools import Processes
-from proveout.dsl.plan import FioJob
+from proveout.dsl.fio_job import FioJob
 from proveout.dsl.tuning.disk import disk_queries, in_use, sys_folder
 from proveout.dsl.tuning.facts import Fact, Facts, OutputQuery, Query
 

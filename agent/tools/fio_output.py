@@ -20,11 +20,14 @@ from typing import Any, Literal
 import numpy as np
 
 from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import FioJob, Windows
+from proveout.dsl.fio_job import FioJob
+from proveout.dsl.plan import Windows
 from proveout.proto import histogram
 from proveout.proto.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 
 DOCUMENT_BYTES_MAX = 16 * 1024 * 1024
+SLIVER_S = 0.5
+"""A shorter piece without an I/O is fio's last word said again, a moment later; a whole second without one is news."""
 WORDS_MAX = 12
 WORD_LENGTH_MAX = 300
 _EMPTY = Histogram()
@@ -84,6 +87,11 @@ class Snapshot:
     first_error: str = ""
     cpu_fraction: float = 0.0
     cpu_s: float = 0.0
+
+    @property
+    def has_latencies(self) -> bool:
+        """Whether any response time was kept."""
+        return any(side.response.counts for side in self.sides.values())
 
     @property
     def ios(self) -> int:
@@ -172,12 +180,14 @@ class Course:
 
     def take(self, now: Snapshot, at_ns: int) -> LoadSecond | None:
         """The second that the snapshot ends; None when it is the last one once more."""
-        if not self._measuring and self._is_measured(now, at_ns):
+        again = now.runtime_ms < self._last.runtime_ms or now.ios < self._last.ios
+        # In its ramp fio counts I/Os, but keeps no latencies of them; when it ends, all counts begin again.
+        if again or (now.has_latencies and not self._measuring):
             self._measuring, self._last = True, Snapshot(runtime_ms=0)
         before = self._last
         self._last, self._last_ns = now, at_ns
         new_s = (now.runtime_ms - before.runtime_ms) / 1e3
-        if new_s <= 0.0:
+        if new_s <= 0.0 or (new_s < SLIVER_S and now.ios == before.ios):
             return None
         start_ns = at_ns - round(new_s * 1e9)
         self._second = max(self._second + 1, round((start_ns - self._t0_ns) / 1e9))
@@ -186,11 +196,6 @@ class Course:
         new = {name: _since(before.sides.get(name, Side()), side) for name, side in now.sides.items()}
         loads = tuple(_load(name, side, ()) for name, side in new.items())
         return LoadSecond(second=self._second, window=window, start_ns=start_ns, duration_s=new_s, transactions=loads)
-
-    def _is_measured(self, now: Snapshot, at_ns: int) -> bool:
-        """Counts that began again are those of the measure window; so are those that are younger than the load."""
-        age_s = (at_ns - self._t0_ns - now.runtime_ms * 1e6) / 1e9
-        return now.runtime_ms < self._last.runtime_ms or now.ios < self._last.ios or age_s >= self._windows.ramp_up_s
 
     def result(self) -> LoadResult:
         """The measure window whole. TaskFault `fault` when fio has not measured all of it."""

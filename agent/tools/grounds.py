@@ -25,6 +25,12 @@ class Grounds:
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path, self._descriptor = path, descriptor
+        self.made: set[tuple[int, int]] = set()
+        """Files that are whole: how many there are, and how large each is."""
+
+    def has(self, files: int, size_bytes: int) -> bool:
+        """Whether so many whole files of at least that size are here."""
+        return any(count >= files and size >= size_bytes for count, size in self.made)
 
     @classmethod
     def enter(cls, base: Path, uid: int | None) -> Grounds:

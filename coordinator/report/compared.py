@@ -74,7 +74,7 @@ def _signed(value: float | None) -> str:
 
 def value(row: Row, side: float | None) -> str:
     """A mean with its unit; rates without, their heading says it."""
-    return quantity(side, row.metric) if row.metric not in ("tps", "rate") else number(side)
+    return quantity(side, row.metric) if row.metric not in ("tps", "rate", "iops", "mb_per_s") else number(side)
 
 
 # ---- Markdown ----------------------------------------------------------------------------------------------------

@@ -91,6 +91,7 @@ def _arrival(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 def _compare(base: str, other: str, left: RungResult, right: RungResult) -> Comparison:
     rows = [_row("throughput", "tps", left.tree, right.tree, ("tps",))]
+    rows += [_row("time to solve", "solve_s", left.tree, right.tree, ("solve_s",))]
     for name, label in (("avg_us", "avg"), ("p50_us", "p50"), ("p95_us", "p95"), ("p99_us", "p99")):
         rows.append(_row(f"response {label}", name, left.tree, right.tree, ("response", name)))
     for name in left.tree.get("transactions", {}):

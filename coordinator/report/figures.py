@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from proveout.coordinator.report import load_figures, system_figures, tool_figures
+from proveout.coordinator.report import load_figures, solving_figures, system_figures, tool_figures
 from proveout.coordinator.report.figure import Figure
 from proveout.coordinator.report.timeline import Timeline
 from proveout.coordinator.results import RunResults
@@ -21,6 +21,8 @@ DRAWN: Mapping[str, _Draw] = {
     "scaling": lambda results, _: load_figures.scaling(results),
     "latency-by-transaction": lambda results, _: load_figures.latency_by_transaction(results),
     "nopm-art": lambda results, _: load_figures.nopm_art(results),
+    "time-to-solve": lambda results, _: solving_figures.time_to_solve(results),
+    "sizes-compression": lambda results, _: solving_figures.sizes_compression(results),
     "host-cpu": system_figures.host_cpu,
     "wait-events": lambda results, _: system_figures.wait_events(results),
     "lag": system_figures.lag,
@@ -31,6 +33,8 @@ _NEEDS = {
     "scaling": "no ladder of two valid rungs ran without a fixed rate",
     "latency-by-transaction": "no ladder has a valid iteration",
     "nopm-art": "no ladder of TPROC-C has a valid iteration",
+    "time-to-solve": "no ladder of a set of queries (a `kind: sql` workload with `in_order`) has a time of every query",
+    "sizes-compression": "no ladder has samples of a `sizes` capture",
     "host-cpu": "there are no samples of an `os` capture",
     "wait-events": "no ladder has samples of a `waits` capture",
     "iops-by-queue-depth": "no tool stage has a valid iteration",

@@ -26,6 +26,10 @@ from proveout.coordinator.results import RungResult, RunResults, StageResult
 from proveout.coordinator.wording import microseconds, number, percent, safe, threads
 
 _DARK = {"symbolStrokeColor": "#06445f", "symbolFillColor": "#06445f", "symbolStrokeWidth": 2, "symbolSize": 90}
+CELLS_NAMED = 2
+"""Cells that a figure's title names one by one."""
+LEGEND_LETTERS = 110
+"""That stand beside each other in the width of a picture."""
 _LATENCY_HEADS = ("min", "avg", "p50", "p90", "p95", "p99", "max")
 
 
@@ -47,6 +51,20 @@ def groups(results: RunResults) -> list[list[StageResult]]:
     return list(kept.values())
 
 
+def heading(results: RunResults, stages: Sequence[StageResult], between: str = " against ") -> str:
+    """The ladders of a figure in its title; of many cells their matrix and how many they are."""
+    cell = cell_of(results, stages[0].id)
+    if cell is not None and len(stages) > CELLS_NAMED:
+        return safe(f"{cell.of}, {len(stages)} cells")
+    return between.join(label(results, stage) for stage in stages)
+
+
+def legend(values: Sequence[Mapping[str, Any]], **more: Any) -> Spec:
+    """A legend of ladders in as many columns as their names leave room for."""
+    longest = max((len(str(value["ladder"])) for value in values), default=1)
+    return {"columns": max(1, min(4, LEGEND_LETTERS // (longest + 4))), **more}
+
+
 # ---- throughput and latency --------------------------------------------------------------------------------------
 
 
@@ -63,7 +81,7 @@ def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
         yield Figure(
             name="relative-tps-latency",
             slug=slug("relative-tps-latency", stages[0].id),
-            title="Throughput and latency: " + ", ".join(label(results, stage) for stage in stages),
+            title="Throughput and latency: " + heading(results, stages, ", "),
             caption=f"Bars: transactions a second relative to {safe(titled(results, stages[0].id))} with {base} ({number(unit)}/s = 1), with the "
             "confidence interval over the repeats. Lines: response time, mean and 99th percentile, on the right axis.",
             spec=_throughput_chart(values),
@@ -103,7 +121,7 @@ def _throughput_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "x": x,
             **side,
             "y": quantity("relative", "throughput, relative", scale={"domainMin": 0}),
-            "color": category("ladder", legend={"symbolType": "square"}),
+            "color": category("ladder", legend=legend(values, symbolType="square")),
             "tooltip": tips(ladder="ladder", threads="threads", tps="TPS", relative="relative"),
         },
     }
@@ -164,7 +182,7 @@ def latency_by_transaction(results: RunResults) -> Iterator[Figure]:
         yield Figure(
             name="latency-by-transaction",
             slug=slug("latency-by-transaction", stages[0].id),
-            title="Latency by transaction: " + " against ".join(label(results, stage) for stage, _ in picked),
+            title="Latency by transaction: " + heading(results, [stage for stage, _ in picked]),
             caption=f"Response time with {at}. Bars: mean, with the confidence interval over the repeats; ticks: 99th percentile. Shorter is better.",
             spec=_latency_chart(values),
             heads=("ladder", "transaction", "TPS", "share", *_LATENCY_HEADS),
@@ -209,7 +227,7 @@ def _latency_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 "y": y,
                 **side,
                 "x": quantity("ms", "response, ms"),
-                "color": category("ladder"),
+                "color": category("ladder", legend=legend(values)),
                 "tooltip": tips(ladder="ladder", transaction="transaction", ms="mean, ms", p99_ms="p99, ms"),
             },
         },
@@ -226,7 +244,8 @@ def _latency_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
     layers += [*_only(interval, values, "lower"), *_only(tick, values, "p99_ms")]
     count = len({value["transaction"] for value in values})
-    return chart(values, layers, height=max(120, count * (46 if several else 34)))
+    each = max(46, 12 * len({value["ladder"] for value in values})) if several else 34
+    return chart(values, layers, height=max(120, count * each))
 
 
 def _latency_rows(name: str, rung: RungResult) -> Iterator[tuple[str, ...]]:

@@ -29,9 +29,20 @@ COLUMNS = (
 )  # fmt: skip
 
 
+SETS = ("solve_s", "geomean_s")
+_SIZES = ("system", "table", "part", "name", "start_bytes", "end_bytes")
+SIZE_COLUMNS = ("run", "stage", "threads", "repeat", "attempt", "valid", *_SIZES)
+
+
 def columns(results: RunResults) -> tuple[str, ...]:
-    """`COLUMNS`, and behind them `matrix` with `matrix.<axis>` for each axis of the run's matrices, where there are any."""
-    return (*COLUMNS, *label_columns(results))
+    """`COLUMNS`, and behind them, where there are any, `solve_s` and `geomean_s` of sets, and `matrix` with `matrix.<axis>` for each axis."""
+    return (*COLUMNS, *set_columns(results), *label_columns(results))
+
+
+def set_columns(results: RunResults) -> tuple[str, ...]:
+    """The columns of sets of queries, filled in the row of all transactions; () for a run without one."""
+    iterations = (item for stage in results.stages.values() for item in stage.iterations)
+    return SETS if any(SETS[0] in item.metrics for item in iterations) else ()
 
 
 def label_columns(results: RunResults) -> tuple[str, ...]:
@@ -49,7 +60,7 @@ def labels(results: RunResults, stage: str) -> dict[str, Any]:
 
 def rows(results: RunResults) -> Iterator[dict[str, Any]]:
     """The rows, in the order in which the iterations ended; keys are `columns`."""
-    blank = dict.fromkeys(label_columns(results), "")
+    blank: dict[str, Any] = dict.fromkeys(set_columns(results)) | dict.fromkeys(label_columns(results), "")
     for stage in results.stages.values():
         target = str(results.plan_stage(stage.id).get("target", ""))
         for item in stage.iterations:
@@ -65,7 +76,10 @@ def rows(results: RunResults) -> Iterator[dict[str, Any]]:
                 "measure_s": item.measure_s,
             }
             for numbers in _transactions(item):
-                yield about | numbers | blank | labels(results, stage.id)
+                times = {
+                    name: read(item.metrics, name) for name in SETS if numbers["transaction"] == ALL and name in blank
+                }
+                yield about | numbers | blank | labels(results, stage.id) | times
 
 
 def _transactions(item: IterationFinished) -> Iterator[dict[str, Any]]:
@@ -94,6 +108,32 @@ def to_csv(results: RunResults) -> str:
     writer = csv.DictWriter(out, columns(results))
     writer.writeheader()
     writer.writerows(rows(results))
+    return out.getvalue()
+
+
+def size_rows(results: RunResults) -> Iterator[dict[str, Any]]:
+    """A row for each part of each table that a `sizes` capture has seen, by iteration; keys are `SIZE_COLUMNS` and the labels' columns."""
+    blank = dict.fromkeys(label_columns(results), "")
+    for stage in results.stages.values():
+        for item in stage.iterations:
+            about = {
+                "run": results.run.run_id if results.run else "",
+                "stage": stage.id,
+                "threads": item.id.rung,
+                "repeat": item.id.repeat,
+                "attempt": item.id.attempt,
+                "valid": item.valid,
+            }
+            for line in item.sizes:
+                yield about | {name: getattr(line, name) for name in _SIZES} | blank | labels(results, stage.id)
+
+
+def sizes_to_csv(results: RunResults) -> str:
+    """`size_rows` as CSV with a head, UTF-8."""
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, (*SIZE_COLUMNS, *label_columns(results)))
+    writer.writeheader()
+    writer.writerows(size_rows(results))
     return out.getvalue()
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from proveout.coordinator.fingerprint import fingerprints, outline
 from proveout.coordinator.report.comparison import Comparison, comparisons
 from proveout.coordinator.report.result import timestamp
+from proveout.coordinator.report.solving import size_rows, solve_rows
+from proveout.coordinator.report.solving_figures import SIZE_HEADS, SOLVE_HEADS, named, size_table, solve_table
 from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
@@ -63,6 +65,7 @@ def to_markdown(results: RunResults, *, run_dir: str = "") -> str:
         blocks += _ladder(results, stage)
     for stage in tools(results):
         blocks += _tool(results, stage)
+    blocks += list(_solving(results))
     blocks += [*_searches(results), *_propagations(results), *_notes(results)]
     blocks += [*_tuning(results), *_environment(results)]
     if run_dir:
@@ -121,6 +124,16 @@ def _comparison(comparison: Comparison) -> Iterator[str]:
 
 def _bounds(lower: float | None, upper: float | None) -> str:
     return f"{number(lower)} … {number(upper)}" if lower is not None and upper is not None else "-"
+
+
+def _solving(results: RunResults) -> Iterator[str]:
+    """Sets of queries and sizes, the modes of a matrix beside each other."""
+    for of, solved in solve_rows(results).items():
+        yield f"## Time to solve{escape(named(of))}"
+        yield _table(SOLVE_HEADS, [[escape(cell) for cell in row] for row in solve_table(solved)])
+    for of, sized in size_rows(results).items():
+        yield f"## Sizes{escape(named(of))}"
+        yield _table(SIZE_HEADS, [[escape(cell) for cell in row] for row in size_table(sized)])
 
 
 def _ladder(results: RunResults, stage: StageResult) -> Iterator[str]:

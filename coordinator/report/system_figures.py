@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from proveout.coordinator.report.figure import PALE, Figure, Spec, category, chart, quantity, slug, tips
-from proveout.coordinator.report.load_figures import groups, label
+from proveout.coordinator.report.load_figures import groups, heading, label, legend
 from proveout.coordinator.report.tables import climbing, host_rows, peak, read, wait_rows
 from proveout.coordinator.report.timeline import Line, Timeline
 from proveout.coordinator.results import RungResult, RunResults, StageResult
@@ -124,7 +124,7 @@ def wait_events(results: RunResults) -> Iterator[Figure]:
         yield Figure(
             name="wait-events",
             slug=slug("wait-events", stages[0].id),
-            title="Where the database's time went: " + " against ".join(label(results, stage) for stage, _ in picked),
+            title="Where the database's time went: " + heading(results, [stage for stage, _ in picked]),
             caption=f"Foreground waits and CPU as a share of DB time in the measure windows of all repeats: {at}.",
             spec=_wait_chart(values),
             heads=("event", "class", *(f"{label(results, stage)}: {what}" for stage, _ in picked for what in ("s", "DB time"))),
@@ -140,7 +140,7 @@ def _wait_chart(values: Sequence[Mapping[str, Any]]) -> Spec:
             "y": {**category("event", axis={"labelLimit": 190}), "sort": {"field": "share", "op": "max", "order": "descending"}},
             **({"yOffset": category("ladder")} if several else {}),
             "x": quantity("share", "share of DB time", axis={"format": "%"}),
-            "color": category("ladder"),
+            "color": category("ladder", legend=legend(values)),
             "tooltip": tips(ladder="ladder", event="event", share="share of DB time", seconds="s"),
         },
     }  # fmt: skip

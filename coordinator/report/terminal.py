@@ -19,6 +19,8 @@ from rich.text import Text
 
 from proveout.coordinator.fingerprint import fingerprints, outline
 from proveout.coordinator.report.comparison import Comparison, comparisons
+from proveout.coordinator.report.solving import size_rows, solve_rows
+from proveout.coordinator.report.solving_figures import SIZE_HEADS, SOLVE_HEADS, named, size_table, solve_table
 from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
@@ -73,6 +75,7 @@ def _parts(results: RunResults, run_dir: str) -> Iterator[RenderableType]:
         yield from _ladder(results, stage)
     for stage in tools(results):
         yield from _tool(results, stage)
+    yield from _solving(results)
     for stage in results.stages.values():
         yield from _search(stage)
     yield from _propagations(results)
@@ -253,6 +256,16 @@ def _system(results: RunResults, name: str, rung: RungResult) -> Iterator[Render
             f"largest {quantity(read(lag, 'max_s'), 'max_s')}; slope {number(read(lag, 'slope'))} s/s "
             f"(95 % bounds, worst repeat: {bounds})"
         )
+
+
+def _solving(results: RunResults) -> Iterator[RenderableType]:
+    """Sets of queries and sizes, the modes of a matrix beside each other."""
+    for of, solved in solve_rows(results).items():
+        yield _heading(f"time to solve{named(of)}")
+        yield _grid(SOLVE_HEADS, solve_table(solved), left=2)
+    for of, sized in size_rows(results).items():
+        yield _heading(f"sizes{named(of)}")
+        yield _grid(SIZE_HEADS, size_table(sized), left=2)
 
 
 # ---- the rest ----------------------------------------------------------------------------------------------------

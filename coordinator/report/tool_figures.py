@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proveout.coordinator.report.figure import Figure, Spec, category, chart, quantity, slug, tips
+from proveout.coordinator.report.figure import PALETTE, Figure, Spec, category, chart, quantity, slug, tips
 from proveout.coordinator.report.tool_rows import HEADS, IoRow, io_rows, title, tools
 from proveout.coordinator.results import RunResults
 
+_LINE = "#8f5800"
+_LEGEND = {"symbolType": "stroke", "symbolStrokeColor": _LINE, "symbolStrokeWidth": 2.5, "symbolSize": 600}
 LARGE_BYTES = 128 * 1024
 """From this size on what counts is how much is moved, not how often."""
 
@@ -60,7 +62,7 @@ def _drawn(values: Sequence[Mapping[str, Any]], unit: str) -> Spec:
         "scale": {"paddingInner": 0.35, "paddingOuter": outer},
     }
     bar: Spec = {
-        "mark": {"type": "bar", "opacity": 0.75},
+        "mark": {"type": "bar", "opacity": 0.75, "color": PALETTE[0]},
         "encoding": {
             "x": x,
             "y": quantity("shown", unit, scale={"domainMin": 0}),
@@ -78,13 +80,17 @@ def _drawn(values: Sequence[Mapping[str, Any]], unit: str) -> Spec:
             {"filter": "isValid(datum.ms)"},
             {"calculate": "datum.kind == 'avg_ms' ? 'mean response' : 'p99 response'", "as": "measure"},
         ],
-        "mark": {"type": "line", "strokeWidth": 2.5, "color": "#8f5800", "point": {"size": 65, "filled": True}},
+        "mark": {"type": "line", "strokeWidth": 2.5, "color": _LINE},
         "encoding": {
             "x": x,
             "y": quantity("ms", "response, ms", axis={"orient": "right", "grid": False}, scale={"domainMin": 0}),
-            "strokeDash": category("measure", legend={"symbolStrokeColor": "#8f5800", "symbolStrokeWidth": 2}),
+            "strokeDash": category("measure", legend=_LEGEND),
             "tooltip": tips(depth="I/O depth", measure="what", ms="ms"),
         },
     }
+    points: Spec = {**lines, "mark": {"type": "point", "size": 65, "color": _LINE, "fill": "white", "opacity": 1}}
+    points["encoding"] = {name: channel for name, channel in lines["encoding"].items() if name != "strokeDash"}
     bounded = [interval] if any(value["lower"] is not None for value in values) else []
-    return chart(values, [{"layer": [bar, *bounded]}, lines], resolve={"scale": {"y": "independent"}})
+    return chart(
+        values, [{"layer": [bar, *bounded]}, {"layer": [lines, points]}], resolve={"scale": {"y": "independent"}}
+    )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -172,6 +172,16 @@ class Invariant:
     right: str
     statement: Statement
     arguments: tuple[Any, ...] = ()
+
+
+@runtime_checkable
+class Ordered(Protocol):
+    """A workload that may be a set of transactions, each terminal running all of them in turn, instead of a mix drawn by weights."""
+
+    @property
+    def in_order(self) -> bool:
+        """Whether it is."""
+        ...
 
 
 class WorkloadKind(Protocol):

@@ -227,6 +227,18 @@ def _warehouses_problem(model: Tprocc, instances: int) -> str | None:
     return f"{instances} instances need `home: fixed` and a number of warehouses that {instances} divides"
 
 
+def is_in_order(workload: Workload) -> bool:
+    """Whether its transactions are a set of queries, run in order, and not a mix."""
+    model = of_workload(workload)
+    return isinstance(model, Custom) and model.in_order
+
+
+def table_names(workload: Workload) -> tuple[str, ...]:
+    """The tables that a plan's author named; () for the workloads that are built in."""
+    model = of_workload(workload)
+    return tuple(model.tables) if isinstance(model, Custom) else ()
+
+
 def has_tables(workload: Workload) -> bool:
     """Whether there is anything to populate."""
     model = of_workload(workload)

@@ -78,6 +78,11 @@ class SqlWorkload:
             for number, (name, entry) in enumerate(self.parameters.transactions.items())
         )
 
+    @property
+    def in_order(self) -> bool:
+        """Whether the transactions are a set that is run as it stands; see `base.Ordered`."""
+        return self.parameters.in_order
+
     @cached_property
     def population(self) -> Population:
         """The plan's tables; see `sql_population`."""

@@ -382,6 +382,17 @@ class Custom(_Strict):
     transactions: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")], TransactionEntry] = Field(
         min_length=1, max_length=100, description="The mix."
     )
+    in_order: bool = Field(
+        False,
+        description="A set of queries instead of a mix: each terminal runs all transactions as they stand, round and round, the n-th "
+        "beginning with the n-th.",
+    )
+
+    @model_validator(mode="after")
+    def _a_set_has_no_weights(self) -> Self:
+        if self.in_order and any(one.weight != 1.0 for one in self.transactions.values()):
+            raise ValueError("in order, each transaction runs once in every round: leave `weight` out")
+        return self
 
     @model_validator(mode="after")
     def _weights_make_a_mix(self) -> Self:

@@ -107,3 +107,20 @@ def test_a_plan_that_changes_this_machine_says_whose_word_it_needs(
     assert (code, found["tuning"]["state"]) == (0, "note")
     assert "--policy FILE" in found["tuning"]["way_out"]
     assert LocalDesk([tmp_path], tmp_path, "").plan(str(tmp_path / "tuned.yaml"), {}, "").tunes_here
+
+
+def test_a_plan_that_runs_fio_on_this_machine_asks_for_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, content, state in (("with", "#!/bin/sh\n", "ok"), ("without", None, "missing")):
+        folder = tmp_path / name
+        folder.mkdir()
+        if content is not None:
+            (folder / "fio").write_text(content)
+            (folder / "fio").chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder))
+        code, found = doctor(capsys, str(PLANS / "storage-embedded.yaml"))
+        assert found["fio"]["state"] == state
+        assert code == (state == "missing")
+    _, found = doctor(capsys, str(PLANS / "storage-lab.yaml"))
+    assert "fio" not in found, "it runs elsewhere"

@@ -33,6 +33,7 @@ from proveout.proto.events import (
     IterationId,
     RunFinished,
     RunStarted,
+    SizeLine,
     StageFinished,
     StageStarted,
     Stamped,
@@ -65,6 +66,8 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
         "hosts": {"box": {"cpu": {"busy_fraction": 0.5, "user_fraction": 0.4}}},
         "waits": {"db_time_s": 2.0},
         "lag": {"avg_s": 0.01, "p99_s": 0.02, "max_s": 0.03, "slope": 0.001, "slope_lower": -0.001, "slope_upper": 0.003},
+        "solve_s": 500.0 / tps,
+        "geomean_s": 50.0 / tps,
         "nopm": tps * 27,
         "tpm": tps * 60,
     }  # fmt: skip
@@ -94,6 +97,10 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
         ),
         waits=(WaitLine(event=HOSTILE, wait_class="IO", seconds=1.5, db_time_fraction=0.75),),
         started_unix_s=BEGUN_S + at_s,
+        sizes=(
+            SizeLine(system="base", table=HOSTILE, part="table", name=HOSTILE, start_bytes=1e6, end_bytes=3e6),
+            SizeLine(system="base", table=HOSTILE, part="index", name=HOSTILE, start_bytes=1e6, end_bytes=1e6),
+        ),
     )
 
 

@@ -157,10 +157,20 @@ def assert_complete(facts: Facts) -> None:
     assert len({str(i.id) for i in facts.iterations}) == len(facts.iterations)
 
 
+def clients_in(pid: int) -> set[str]:
+    """The clients of databases whose libraries a process has loaded."""
+    maps = Path(f"/proc/{pid}/maps").read_text()
+    assert "libpython" in maps or "python" in maps
+    return {name for name in ("psycopg", "libpq", "apsw", "oracledb") if name in maps}
+
+
 def test_a_run_from_start_to_verdict(start: Callable[..., Run], tmp_path: Path) -> None:
     outputs = ["--junit", "j.xml", "--json", "r.json", "--summary", "s.md"]
     run = start("run", "small.yaml", *outputs)
+    run.until(running(0))
+    clients = {word for agent in run.named("-m proveout.agent --local") for word in clients_in(agent.pid)}
     assert run.end() == 0, run.log.read_text()
+    assert os.geteuid() != 0 or not clients, "an agent with privileges listens to no database itself"
     assert_complete(run.facts())
     run.assert_nothing_left(5.0)
     (directory,) = run.runs.iterdir()

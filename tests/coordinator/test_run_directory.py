@@ -11,8 +11,9 @@ import pytest
 from proveout.coordinator import store
 from proveout.coordinator.dsn import SecretMissing, external_endpoints
 from proveout.coordinator.journal import Journal, StorageFailed
+from proveout.dsl.canonical import canonical_json
 from proveout.dsl.compiler import compile_plan
-from proveout.dsl.plan import Host, Plan, Secret, System, Where, canonical_json
+from proveout.dsl.plan import Host, Plan, Secret, System, Where
 
 PLANS = Path(__file__).parents[2] / "plans"
 NOW = datetime(2026, 1, 14, 10, 15, 0, tzinfo=UTC)

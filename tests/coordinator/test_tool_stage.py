@@ -17,7 +17,9 @@ from proveout.coordinator.report.tool_rows import io_rows, node_rows
 from proveout.coordinator.results import load_results, stage_metrics
 from proveout.coordinator.simulator import Fault, Simulation, World
 from proveout.dsl import metrics, vocabulary
-from proveout.dsl.plan import FioJob, Host, Limits, Plan, Tool, Windows, to_data
+from proveout.dsl.canonical import to_data
+from proveout.dsl.fio_job import FioJob
+from proveout.dsl.plan import Host, Limits, Plan, Tool, Windows
 from proveout.proto import events, histogram
 from proveout.proto.events import IterationFinished, IterationId
 from proveout.proto.results import LoadResult, LoadSecond, TransactionCounts, TransactionLoad

@@ -12,7 +12,8 @@ from verdict_histories import BASE, VOID, finish, iteration, ladder, plan, verdi
 from proveout.coordinator import results, stats
 from proveout.coordinator.judging import judge
 from proveout.coordinator.verdict import foreseen, reach, undecided
-from proveout.dsl.plan import Check, Expression, Ladder, Windows, to_data
+from proveout.dsl.canonical import to_data
+from proveout.dsl.plan import Check, Expression, Ladder, Windows
 from proveout.proto.events import (
     Event,
     IterationFinished,

@@ -10,10 +10,11 @@ import pytest
 from proveout.agent.provision import embedded_sqlite
 from proveout.agent.provision import settings as embedded
 from proveout.dsl import metrics, plan, rules, schema, stages, topology, vocabulary
+from proveout.dsl.canonical import canonical_json, to_data
 from proveout.dsl.compiler import compile_plan
 from proveout.dsl.describe import estimate_s, terminals, timetable
 from proveout.dsl.errors import PlanError
-from proveout.dsl.plan import Ladder, Limits, Search, canonical_json, to_data
+from proveout.dsl.plan import Ladder, Limits, Search
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = ROOT / "tests" / "golden" / "good" / "everything.yaml"

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from proveout.cli.messages import describe
+from proveout.dsl.canonical import canonical_json
 from proveout.dsl.compiler import compile_plan
 from proveout.dsl.describe import timetable
 from proveout.dsl.errors import PlanError
 from proveout.dsl.explain import render
 from proveout.dsl.jsonschema import schema_json
-from proveout.dsl.plan import canonical_json
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"

@@ -43,10 +43,19 @@ def around(owner: Any, name: str) -> None:
     setattr(owner, name, wrapped)
 
 
+def undoing(arguments: list[str]) -> list[str]:
+    """The arguments of an agent whose undo journal is this run's own, and not the machine's."""
+    name = arguments[arguments.index("--name") + 1] if "--name" in arguments else ""
+    place = os.environ.get("DYING_UNDO", "")
+    return [*arguments, "--undo-dir", f"{place}/{name}"] if place and name else arguments
+
+
 def agent(arguments: list[str]) -> None:
     from proveout.agent import process
     from proveout.agent.journal import AgentJournal
     from proveout.agent.outbox import Outbox
+    from proveout.agent.tuning.host import Host
+    from proveout.agent.tuning.undo import UndoJournal
     from proveout.agent.work import Work
 
     if "--name" in arguments and arguments[arguments.index("--name") + 1] == os.environ.get("DYING_HOST", "box"):
@@ -55,29 +64,47 @@ def agent(arguments: list[str]) -> None:
         for name in ("start_at", "armed", "stop", "finish"):
             around(Work, name)
         around(Outbox, "put")
-    process.main(arguments)
+        for name in ("intend", "commit", "settle"):
+            around(UndoJournal, name)
+        around(Host, "make")
+    process.main(undoing(arguments))
+
+
+def plain_agent(arguments: list[str]) -> None:
+    """An agent that does not die."""
+    from proveout.agent import process
+
+    process.main(undoing(arguments))
 
 
 def agents(arguments: list[str]) -> None:
     """A coordinator whose local agents are to die."""
+    from proveout.cli import execute
+
+    with_agents("agent")
+    sys.exit(execute(arguments))
+
+
+def with_agents(verb: str) -> None:
     import functools
 
-    from proveout.cli import execute
     from proveout.coordinator import run
     from proveout.coordinator.local import LocalFabric
 
-    command = (sys.executable, str(Path(__file__).absolute()), "agent")
+    command = (sys.executable, str(Path(__file__).absolute()), verb)
     run.LocalFabric = functools.partial(LocalFabric, command)  # type: ignore[misc, assignment]
-    sys.exit(execute(arguments))
 
 
 def coordinator(arguments: list[str]) -> None:
     from proveout.cli import execute
     from proveout.coordinator.journal import Journal
 
+    with_agents("plain_agent")
     around(Journal, "append")
     sys.exit(execute(arguments))
 
 
 if __name__ == "__main__":
-    {"agent": agent, "agents": agents, "coordinator": coordinator}[sys.argv[1]](sys.argv[2:])
+    {"agent": agent, "agents": agents, "plain_agent": plain_agent, "coordinator": coordinator}[sys.argv[1]](
+        sys.argv[2:]
+    )

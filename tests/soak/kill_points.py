@@ -2,7 +2,8 @@
 
 Data flow: `Point` -> `die(point, folder)` -> `proveout run` below `dying.py` (and `proveout resume`, when it was the coordinator)
 -> the journal, the exit code, the processes that are left -> a list of what is wrong. SQLite in a file is the database: it starts in
-no time, and a boundary is a boundary whatever the engine.
+no time, and a boundary is a boundary whatever the engine. A tuned plan changes a file and makes another one; afterwards both must be as
+they were, to the byte and to the mode.
 """
 
 from __future__ import annotations
@@ -40,6 +41,13 @@ stages:
 verdicts:
   - {id: answers, check: ladder.at(1).tps.mean > 0.0}
 """
+TUNING = """
+tuning:
+  - {{name: settings, on: all, file: {{path: {etc}/app.conf, content: "tuned = yes\\n"}}}}
+  - {{name: another, on: all, file: {{path: {etc}/new.conf, content: "new = yes\\n"}}}}
+"""
+BEFORE = b"tuned = no\n# \xe4 comment of somebody's\n"
+MODE = 0o640
 DYING = str(Path(__file__).with_name("dying.py"))
 ORPHANS_S = 10.0
 RUN_S = 240.0
@@ -51,36 +59,74 @@ class Point:
 
     who: str
     at: int
+    tuned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What became of it. `boundary` is its name; `orphans_s` how long processes of the run were still there at the end."""
+    """What became of it. `boundary` is its name; `orphans_s` how long processes of the run were still there at the end; `left_tuned`: the
+    last agent was the one that died, so that only the next one on that host could set it back."""
 
     point: Point
     boundary: str
     codes: tuple[int, ...]
     orphans_s: float
     wrongs: tuple[str, ...]
+    left_tuned: bool = False
 
 
 def die(point: Point, folder: Path) -> Death:
     """Run the plan with that death in it. `folder` is empty."""
-    (folder / "small.yaml").write_text(PLAN)
+    options = _tuned(folder) if point.tuned else []
+    (folder / "small.yaml").write_text(PLAN + (TUNING.format(etc=folder / "etc") if point.tuned else ""))
     mark = folder / "mark" / "died"
     mark.parent.mkdir()
     environment = {
         **os.environ,
         "DYING_AT": str(point.at),
         "DYING_MARK": str(mark),
+        "DYING_UNDO": str(folder / "undo"),
         "PROVEOUT_RUNS_DIR": str(folder / "runs"),
     }
-    codes = [_proveout(folder, environment, point.who, "run", "small.yaml", "--headless")]
+    codes = [_proveout(folder, environment, point.who, "run", "small.yaml", "--headless", *options)]
     if codes[0] != 0:  # killed, or failed as a whole because of it: either way a resume goes on
-        codes.append(_proveout(folder, environment, point.who, "resume", "latest", "--headless"))
+        codes.append(_proveout(folder, environment, point.who, "resume", "latest", "--headless", *options))
     orphans_s = _until_none(str(folder), ORPHANS_S + 10.0)
     boundary = mark.read_text() if mark.exists() else ""
-    return Death(point, boundary, tuple(codes), orphans_s, tuple(_wrongs(point, folder, codes, boundary, orphans_s)))
+    wrongs = _wrongs(point, folder, codes, boundary, orphans_s)
+    left = point.tuned and not _as_before(folder)
+    if left:  # the next agent on this host sets back what a killed one has left
+        _proveout(folder, environment | {"DYING_AT": "-1"}, point.who, "run", "small.yaml", "--headless", *options)
+    if point.tuned and not _as_before(folder):
+        wrongs.append(f"the host is not as it was: {[path.name for path in (folder / 'etc').iterdir()]}")
+    if point.tuned and "tuned: none" in _tunings(folder):
+        wrongs.append("nothing was ever tuned")
+    return Death(point, boundary, tuple(codes), orphans_s, tuple(wrongs), left)
+
+
+def _tuned(folder: Path) -> list[str]:
+    """A host that may be tuned: the files as they are, the owner's policy; the options of the run."""
+    (folder / "etc").mkdir()
+    place = folder / "etc" / "app.conf"
+    place.write_bytes(BEFORE)
+    place.chmod(MODE)
+    policy = folder / "policy" / "policy.yaml"
+    policy.parent.mkdir(mode=0o700)
+    policy.write_text(f"policy: 1\npaths: [{folder / 'etc'}]\n")
+    policy.chmod(0o600)
+    return ["--policy", str(policy)]
+
+
+def _as_before(folder: Path) -> bool:
+    place = folder / "etc" / "app.conf"
+    there = [path.name for path in (folder / "etc").iterdir()]
+    return there == [place.name] and place.read_bytes() == BEFORE and place.stat().st_mode & 0o777 == MODE
+
+
+def _tunings(folder: Path) -> str:
+    """ "tuned: none" unless some sitting of the run told that it had tuned."""
+    log = (folder / "log").read_text(errors="replace")
+    return "tuned" if "tuning settings: applied" in log else "tuned: none"
 
 
 def _proveout(folder: Path, environment: dict[str, str], *arguments: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,9 +19,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "fabric"))
 sys.path.insert(0, str(Path(__file__).parent))
 
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it tells of each connection that breaks
+
 import broken_lines
 import clocks
+import crowds
 import kill_points
+import leaks
+import screens
 import stops
 from kill_points import Point
 
@@ -29,27 +35,30 @@ HERE = Path(__file__).parent
 Part = Callable[[int], tuple[str, list[str]]]
 
 
-def _points(who: str, count: int) -> Iterable[int]:
+def _points(who: str, count: int, tuned: bool) -> Iterable[int]:
     """`count` boundaries spread over all that a run has."""
     with tempfile.TemporaryDirectory() as folder:
-        all_of_them = int(kill_points.die(Point(who, 0), Path(folder)).boundary.split()[0])
+        all_of_them = int(kill_points.die(Point(who, 0, tuned), Path(folder)).boundary.split()[0])
     step = max(1.0, all_of_them / count)
     return sorted({round(1 + number * step) for number in range(count) if 1 + number * step <= all_of_them})
 
 
-def _die(who: str, count: int) -> tuple[str, list[str]]:
-    failures, longest_s, boundaries, points = [], 0.0, set(), 0
-    for at in _points(who, count):
+def _die(who: str, count: int, tuned: bool = False) -> tuple[str, list[str]]:
+    failures, longest_s, boundaries, points, late = [], 0.0, set(), 0, 0
+    for at in _points(who, count, tuned):
         with tempfile.TemporaryDirectory() as folder:
-            death = kill_points.die(Point(who, at), Path(folder))
+            death = kill_points.die(Point(who, at, tuned), Path(folder))
         if not death.boundary and death.codes == (0,):
             continue  # a run says more or less, by its samples: this one had ended before
         points += 1
+        late += death.left_tuned
+        _progress(f"{who}{', tuned' if tuned else ''}", points, count)
         longest_s = max(longest_s, death.orphans_s)
         boundaries.add(death.boundary.partition(" ")[2])
         failures += [f"{death.boundary}: {wrong}" for wrong in death.wrongs]
     named = ", ".join(sorted(boundaries))
-    return f"killed at {points} points ({named}); processes were left for {longest_s:.1f} s at most", failures
+    reverted = f"; the host as before after each, {late} times by the next agent" if tuned else ""
+    return f"killed at {points} points ({named}); processes were left for {longest_s:.1f} s at most{reverted}", failures
 
 
 def seeds(count: int) -> tuple[str, list[str]]:
@@ -120,8 +129,14 @@ PARTS: dict[str, tuple[Part, int]] = {
     "seeds": (seeds, 10_000),
     "agent": (lambda count: _die("agents", count), 48),
     "coordinator": (lambda count: _die("coordinator", count), 1000),
+    "tuned-agent": (lambda count: _die("agents", count, tuned=True), 48),
+    "tuned-coordinator": (lambda count: _die("coordinator", count, tuned=True), 1000),
     "kills": (lambda count: asyncio.run(broken_lines.kills(count)), 200),
     "cuts": (lambda count: asyncio.run(broken_lines.cuts(count)), 200),
+    "screens": (lambda count: screens.killed(count, lambda done: _progress("screens", done, count)), 100),
+    "leaks": (lambda count: leaks.ladders(count, lambda done: _progress("leaks", done, 28 * count)), 3),
+    "lossy": (lambda count: asyncio.run(crowds.lossy(count)), 20_000),
+    "idle": (crowds.idle, 10_000),
     "retries": (lambda count: asyncio.run(broken_lines.retries(count)), 1000),
 }
 

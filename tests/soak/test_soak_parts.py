@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import broken_lines
@@ -14,6 +15,14 @@ def test_a_coordinator_that_dies_in_the_middle_of_an_iteration(tmp_path: Path) -
     death = die(Point("coordinator", 19), tmp_path)
     assert not death.wrongs, death
     assert death.codes == (-9, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root")
+def test_an_agent_that_dies_between_a_tuned_file_and_its_next_note(tmp_path: Path) -> None:
+    death = die(Point("agents", 30, tuned=True), tmp_path)
+    assert not death.wrongs, death
+    assert death.boundary
 
 
 async def test_kills() -> None:

@@ -5,7 +5,8 @@ PostgreSQL's (once per text) -> psycopg -> rows with Oracle's column types, or P
 has for it. Transactions are PostgreSQL's; a failed statement undoes itself and not its transaction, as Oracle's do.
 
 It shows how the driver speaks: order, binds, fetches, commits, errors. It does not show that Oracle takes a text: what
-sqlglot translates may be no Oracle SQL at all.
+sqlglot translates may be no Oracle SQL at all. PL/SQL it has none: for a procedure of TPROC-C its twin in PL/pgSQL is made, by its
+name, and a call of it calls that one. So calls are shown, with binds, errors and the commit that is in the procedure; not a line of the PL/SQL.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from seerdb.common.tns_consts import TNS_TYPE_CHAR, TNS_TYPE_NUMBER, TNS_TYPE_VA
 from seerdb.server import BackendError, BindVar, Capability, Result
 from sqlglot import exp
 
+from proveout.dsl.workloads.tprocc_procedures import POSTGRES_FUNCTIONS
+from proveout.dsl.workloads.tprocc_statements import ROLLED_BACK_STATE
+
 USER = "hlr"
 FIELD_VERSION_19 = 13  # of the wire: python-oracledb thin asks for 12.1 at least
 
@@ -40,6 +44,7 @@ ERRORS = {
     "42P07": (955, "name is already used by an existing object"),
     "42601": (900, "invalid SQL statement"),
     "42804": (932, "inconsistent datatypes"),
+    ROLLED_BACK_STATE: (20001, "item does not exist"),
     "57014": (1013, "user requested cancel of current operation"),
 }
 _NUMBERS = frozenset({20, 21, 23, 700, 701, 1700})
@@ -48,6 +53,10 @@ _STATS = re.compile(r"BEGIN\s+DBMS_STATS\.GATHER_TABLE_STATS\(USER, '(\w+)'.*\);
 _SERIALIZABLE = re.compile(r"SET\s+TRANSACTION\s+ISOLATION\s+LEVEL\s+SERIALIZABLE", re.I)
 _LOCK_TIMEOUT = re.compile(r"ALTER\s+SESSION\s+SET\s+DDL_LOCK_TIMEOUT\s*=\s*(\d+)", re.I)
 _CHECKPOINT = re.compile(r"ALTER\s+SYSTEM\s+CHECKPOINT(?:\s+GLOBAL)?", re.I)
+_PROCEDURE = re.compile(r"CREATE\s+OR\s+REPLACE\s+PROCEDURE\s+(\w+)\(.*", re.I | re.S)
+_PROCEDURE_DROP = re.compile(r"BEGIN\s+EXECUTE IMMEDIATE 'DROP PROCEDURE (\w+)'.*END;", re.I | re.S)
+_CALL = re.compile(r"BEGIN\s+(\w+)\(([^()]*)\);\s*END;", re.I | re.S)
+_SIGNATURE = re.compile(r"FUNCTION \w+\(([^)]*)\)")
 _USING_INDEX = re.compile(r"\s+USING INDEX(?: LOCAL)?", re.I)
 _DROP_TAIL = re.compile(r"\s+CASCADE CONSTRAINTS(?:\s+PURGE)?$", re.I)
 
@@ -79,7 +88,7 @@ class Translated:
     """A statement in PostgreSQL's words: `text` with $1 …, the bind of each (names in order of their first place)."""
 
     text: str
-    kind: str  # query, dml, ddl
+    kind: str  # query, dml, ddl, call
     places: tuple[int, ...]
     locks: bool = False  # a query FOR UPDATE, which begins a transaction as a change does
 
@@ -93,6 +102,8 @@ def translate(sql: str) -> Translated:
         return Translated(f"SET lock_timeout = '{match[1]}s'", "ddl", ())
     if _CHECKPOINT.fullmatch(sql.strip()):
         return Translated("CHECKPOINT", "ddl", ())
+    if (found := _of_procedure(sql.strip())) is not None:
+        return found
     text = _DROP_TAIL.sub(" CASCADE", _USING_INDEX.sub("", sql.strip().rstrip(";")))
     try:
         tree = sqlglot.parse_one(text, read="oracle")
@@ -107,6 +118,25 @@ def translate(sql: str) -> Translated:
     order = [re.sub(r"\W", "", name) for name in re.findall(r":(\w+)", _without_literals(text))]
     places = tuple(order.index(name) for name in names)
     return Translated(tree.sql(dialect="postgres"), kind, places, locks=tree.find(exp.Lock) is not None)
+
+
+def _of_procedure(sql: str) -> Translated | None:
+    """What makes, removes or calls a procedure of TPROC-C, as the same of its twin; None when it is something else."""
+    if match := _PROCEDURE_DROP.fullmatch(sql):
+        return Translated(f"DROP FUNCTION IF EXISTS {match[1]}", "ddl", ())
+    match = _PROCEDURE.fullmatch(sql) or _CALL.fullmatch(sql)
+    if match is None:
+        return None
+    twin = POSTGRES_FUNCTIONS.get(match[1].lower())
+    if twin is None:
+        raise BackendError(f"feature not supported: PL/SQL, but for TPROC-C's, as {match[1]} is not", ora_code=3001)
+    if _PROCEDURE.fullmatch(sql):
+        return Translated(twin, "ddl", ())
+    signature = _SIGNATURE.search(twin)
+    assert signature is not None
+    types = [argument.split()[-1] for argument in signature[1].split(",")]
+    marks = ", ".join(f"${place}::{kind}" for place, kind in enumerate(types, start=1))
+    return Translated(f"SELECT {match[1]}({marks})", "call", tuple(range(len(types))))
 
 
 def _as_values(tree: exp.Expression) -> None:
@@ -171,12 +201,25 @@ class PostgresBackend:
                 if statement.locks:
                     self._begin("BEGIN")
                 return self._query(statement.text, values)
+            if statement.kind == "call":
+                return self._call(statement.text, values)
             if statement.kind == "dml":
                 return Result(rowcount=self._change(statement.text, [values]))
             self.commit()
             self._connection.execute(statement.text)
         except psycopg.Error as error:
             raise self._as_oracle(error) from None
+        return Result()
+
+    def _call(self, text: str, values: list[Any]) -> Result:
+        """A procedure commits by itself, and rolls back by itself before it raises the error of its own."""
+        try:
+            self._change(text, [values])
+        except psycopg.Error as error:
+            if error.sqlstate == ROLLED_BACK_STATE:
+                self.rollback()
+            raise
+        self.commit()
         return Result()
 
     def execute_many(self, sql: str, batch: Sequence[Sequence[Any]]) -> int:

@@ -86,6 +86,7 @@ def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, pki:
     yield from _drivers(plan)
     yield from _servers(plan)
     yield from _pools(plan)
+    yield from _tools(plan)
     yield from _connections(plan)
     yield from _secrets(plan)
     yield from _agents(plan, pki)
@@ -120,6 +121,23 @@ def _pools(plan: Plan) -> Iterator[Finding]:
         else:
             way_out = "pip install 'proveout[ray]' on every client host"
             yield Finding(area="plan", name="Ray", state="missing", said="a stage has a Ray pool", way_out=way_out)
+
+
+def _tools(plan: Plan) -> Iterator[Finding]:
+    """Outside programs that a stage runs on this machine; of the others' the run's first step tells."""
+    from shutil import which
+
+    from proveout.agent.diagnosis import Finding
+    from proveout.dsl.plan import Tool
+
+    local = {host.name for host in plan.hosts if host.is_local}
+    if any(isinstance(stage, Tool) and local & set(stage.clients) for stage in plan.stages):
+        path = which("fio")
+        if path is not None:
+            yield Finding(area="plan", name="fio", state="ok", said=path)
+        else:
+            way_out = "apt install fio, or dnf install fio"
+            yield Finding(area="plan", name="fio", state="missing", said="a stage runs it here", way_out=way_out)
 
 
 def _connections(plan: Plan) -> Iterator[Finding]:

@@ -51,10 +51,10 @@ def explain(
     import json
 
     from proveout.cli.messages import readable
+    from proveout.dsl.canonical import to_data
     from proveout.dsl.compiler import compile_plan
     from proveout.dsl.describe import timetable
     from proveout.dsl.explain import render
-    from proveout.dsl.plan import to_data
 
     compiled = compile_plan(plan, overrides=parse_overrides(parameters or []), inventory=inventory)
     if not facts and (pki is not None or policy is not None):

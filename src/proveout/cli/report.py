@@ -56,6 +56,9 @@ def report(
         Path | None, typer.Option(metavar="FILE", help="Write a row for each rung, repeat and transaction as CSV.")
     ] = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same rows as parquet.")] = None,
+    sizes: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the sizes of tables and indexes, by iteration, as CSV.")
+    ] = None,
     figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Write every figure into this directory.")] = None,
     form: Annotated[Format, typer.Option("--format", help="Of the figures.")] = Format.SVG,
 ) -> None:
@@ -66,7 +69,7 @@ def report(
 
     directory = store.find(store.runs_directory(runs_dir, os.environ), run)
     results = load_results(read(directory.path))
-    wanted = {"html": html, "markdown": markdown, "csv": csv, "parquet": parquet}
+    wanted = {"html": html, "markdown": markdown, "csv": csv, "parquet": parquet, "sizes": sizes}
     if figures is None and not any(wanted.values()):
         wanted["html"] = directory.path / "report.html"
     for kind, path in wanted.items():
@@ -87,6 +90,8 @@ def _render(kind: str, results: RunResults, directory: RunDirectory) -> bytes:
             return summary.to_markdown(results).encode()
         case "csv":
             return rows.to_csv(results).encode()
+        case "sizes":
+            return rows.sizes_to_csv(results).encode()
         case _:
             return rows.to_parquet(results)
 

@@ -16,9 +16,10 @@ import psycopg
 import pytest
 
 from proveout.agent import unprivileged
-from proveout.agent.aide import asking, wire
+from proveout.agent.aide import asking, serve, wire
 from proveout.agent.aide.blocking import Asker
 from proveout.agent.aide.process import Aide
+from proveout.agent.handlers import PLACES as TABLE
 from proveout.agent.policy import NOTHING
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import Capture, System
@@ -239,6 +240,21 @@ async def test_a_server_that_has_died_is_named(
     with pytest.raises(TaskFault, match="killed by SIGKILL") as caught:
         await asking.ask(task_context, sql(database + " port=1", "SELECT 1"))
     assert caught.value.code == "unreachable"
+
+
+WORKERS = {"PopulateSystem", "RunLoad", "FormPool", "PrepareFio", "RunFio"}
+AGENT = {"StartSystem", "StopSystem", "SnapshotSystem", "ReadFacts", "ApplyTuning", "VerifyTuning", "RevertTuning"}
+"""Processes of their own, and what an agent does itself: it starts servers and changes the host, and has the rest asked."""
+
+
+def test_whatever_an_agent_is_told_to_do_somebody_was_chosen_for_it() -> None:
+    """A new kind of task that speaks to a system must not end up in the agent because nobody has thought of it."""
+    asked = {kind.__name__ for kind, place in TABLE.items() if place.startswith("proveout.agent.aide.asking")}
+    assert asked - {"StartSystem"} == {
+        "InspectSystem", "LinkSystems", "CompareSystems", "CheckInvariants", "RunSql", "Checkpoint", "RunCapture",
+    }  # fmt: skip
+    assert {kind.__name__ for kind in TABLE} == asked | WORKERS | AGENT
+    assert {kind.__name__ for kind in serve.PLACES} >= asked
 
 
 # ---- the pipe --------------------------------------------------------------------------------------------------------

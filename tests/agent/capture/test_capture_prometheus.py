@@ -26,8 +26,9 @@ from proveout.coordinator import dag
 from proveout.coordinator.dsn import SecretMissing, external_endpoints
 from proveout.coordinator.observed import exported_metrics
 from proveout.coordinator.series import Recording, Window
+from proveout.dsl.canonical import canonical_json
 from proveout.dsl.compiler import compile_plan
-from proveout.dsl.plan import Capture, Scrape, canonical_json
+from proveout.dsl.plan import Capture, Scrape
 from proveout.proto import codec
 from proveout.proto.results import CaptureResult, CaptureSample, Reading
 from proveout.proto.tasks import Endpoint, RunCapture, Task

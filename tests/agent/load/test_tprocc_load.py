@@ -68,7 +68,8 @@ async def test_on_postgres_and_over_oracle_s_protocol(
     context: LoadContext, spec: Spec, database: str, oracle: str, tns_views: str
 ) -> None:
     """The second way goes through python-oracledb and the TNS server of tests/wire to the same rows, with Oracle's texts. What stands
-    there translates them to PostgreSQL, so it does not show that Oracle takes them; PL/SQL it has none."""
+    there translates them to PostgreSQL, so it does not show that Oracle takes them; a call of a procedure there calls its twin in
+    PL/pgSQL, so it shows the calls and not the PL/SQL."""
     endpoint = Endpoint(system="db", engine="postgres", dsn=database)
     workload = orders(procedures=True)  # which also has all that SQL from the client needs
     await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=2))  # type: ignore[arg-type]
@@ -89,14 +90,16 @@ async def test_on_postgres_and_over_oracle_s_protocol(
         connection.execute(tns_views)
         service = oracle.replace("/HLR", f"/{conninfo_to_dict(database)['dbname']}")
         over_tns = Endpoint(system="db", engine="oracle", dsn=service)
-        result, committed = await load(context, spec, over_tns, orders())
-        assert {t.counts.name: t.counts.error_count for t in result.transactions if t.counts.error_count} == {}, (
-            result.first_errors
-        )
-        assert committed.start > 0
-        assert all(t.counts.ok for t in result.transactions if t.counts.name in {"NewOrder", "Payment"})
-        assert judged(result) == []
-        assert await taken(context, over_tns) - following in committed
+        for procedures in (False, True):
+            result, committed = await load(context, spec, over_tns, orders(procedures=procedures))
+            assert {t.counts.name: t.counts.error_count for t in result.transactions if t.counts.error_count} == {}, (
+                result.first_errors
+            )
+            assert committed.start > 0
+            assert all(t.counts.ok for t in result.transactions if t.counts.name in {"NewOrder", "Payment"})
+            assert judged(result) == []
+            before, following = following, await taken(context, over_tns)
+            assert following - before in committed
         assert await broken(context, over_tns) == []
         for statement, condition in (
             ("UPDATE district SET d_ytd = d_ytd + 0.01 WHERE d_id = 3", "consistency-1"),

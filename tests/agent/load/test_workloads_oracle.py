@@ -1,15 +1,18 @@
 """The other workloads over Oracle's protocol: their Oracle texts through the real python-oracledb, PostgreSQL behind the TNS server.
 
 It shows that the texts hang together with their binds, population and outcomes; of TPROC-C, whose smallest population would take
-this server minutes, that its tables are made and every statement is parsed against them (its load is in `test_tprocc_load`, on rows
-that PostgreSQL was given). Stored procedures are left out: what stands behind has no PL/SQL. It does not show that Oracle takes the texts.
+this server minutes, that its tables and procedures are made, every statement is parsed against them, and a population that ends in the
+middle leaves nothing (its load is in `test_tprocc_load`, on rows that PostgreSQL was given). It does not show that Oracle takes the texts;
+for the procedures, their twins in PL/pgSQL stand behind.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -17,9 +20,11 @@ from psycopg.conninfo import conninfo_to_dict
 from proveout.agent.drivers.oracle import OracleDriver
 from proveout.agent.load.populate import populate
 from proveout.agent.load.populate_oracle import OracleLoader
+from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.parameters import KINDS, to_values
 from proveout.dsl.workloads.table import build
+from proveout.dsl.workloads.tprocc_parameters import Tprocc
 from proveout.proto.tasks import Endpoint, PopulateSystem
 
 from .conftest import LoadContext, Spec, ok, run_until
@@ -53,15 +58,73 @@ async def test_it_is_populated_and_runs(
     assert all(t.counts.error_count == 0 for t in result.transactions), result.first_errors
 
 
-def test_every_statement_of_tprocc_is_parsed_against_its_tables(dsn: str) -> None:
-    workload = Workload(name="tprocc", kind="tprocc", parameters=to_values(KINDS["tprocc"].model_validate({})))
-    kind = build(workload)
+class Loading:
+    """A population of TPROC-C over the wire that is under way: rows have gone in."""
+
+    def __init__(self, context: LoadContext, dsn: str) -> None:
+        workload = Workload(name="orders", kind="tprocc", parameters=to_values(Tprocc(warehouses=1, procedures=True)))
+        spec = PopulateSystem(workload=workload, endpoint=Endpoint(system="db", engine="oracle", dsn=dsn), workers=1)
+        self.rows = asyncio.Event()
+        context.progress = lambda done, *_: self.rows.set() if done else None  # type: ignore[method-assign]
+        self.task = asyncio.create_task(populate(context, spec))
+
+    async def until_rows(self) -> list[psutil.Process]:
+        """Wait for them; the worker processes."""
+        going = asyncio.create_task(self.rows.wait())
+        async with asyncio.timeout(120):
+            await asyncio.wait((going, self.task), return_when=asyncio.FIRST_COMPLETED)
+        if self.task.done():
+            going.cancel()
+            await self.task
+        return [one for one in psutil.Process().children() if "populate_worker" in " ".join(one.cmdline())]
+
+
+def left(database: str) -> list[str]:
+    """Tables and functions in the schema."""
+    query = """SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+               UNION SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace"""
+    with psycopg.connect(database) as connection:
+        return [str(name) for (name,) in connection.execute(query)]
+
+
+async def test_a_population_of_tprocc_that_is_cancelled_or_killed_leaves_nothing_and_runs_again(
+    context: LoadContext, dsn: str, database: str
+) -> None:
+    cancelled = Loading(context, dsn)
+    (worker,) = await cancelled.until_rows()
+    assert {"orders", "tprocc_neword"} <= set(left(database))
+    cancelled.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled.task
+    assert not worker.is_running()
+    assert left(database) == []
+
+    killed = Loading(context, dsn)
+    (worker,) = await killed.until_rows()
+    worker.kill()
+    with pytest.raises(
+        TaskFault, match=f"a populate worker .process {worker.pid}. was killed by SIGKILL in the middle"
+    ):
+        await killed.task
+    assert left(database) == []
+
+    again = Loading(context, dsn)
+    assert len(await again.until_rows()) == 1
+    again.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await again.task
+
+
+@pytest.mark.parametrize("procedures", [False, True])
+def test_every_statement_of_tprocc_is_parsed_against_its_tables(dsn: str, procedures: bool) -> None:
+    model = KINDS["tprocc"].model_validate({"procedures": procedures})
+    kind = build(Workload(name="tprocc", kind="tprocc", parameters=to_values(model)))
     loader = OracleLoader(dsn, kind.population)
     session = OracleDriver().connect(dsn)
     try:
         loader.prepare()
         needed = {s.name: s for t in kind.transactions for s in t.statements}
-        assert len(needed) > 20
+        assert len(needed) == 5 if procedures else len(needed) > 20
         for statement in needed.values():
             session.prepare(statement)
     finally:

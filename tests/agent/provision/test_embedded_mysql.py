@@ -69,6 +69,20 @@ async def test_a_session_from_its_start_to_its_end(task_context: Any, tmp_path: 
     assert [file.name for file in (tmp_path / "my").iterdir()] == ["server.log"]
 
 
+@pytest.mark.usefixtures("mysql_server")
+async def test_temporary_tables_of_other_servers_are_left_alone(task_context: Any, tmp_path: Path) -> None:
+    """A MariaDB that starts removes what it takes for its own of an earlier life, from the folder for temporary tables."""
+    others = Path(f"/tmp/#sql-temptable-{os.getpid():x}-ffff-1.MAI")
+    others.touch()
+    try:
+        await start(task_context, tmp_path)
+        assert others.exists()
+    finally:
+        others.unlink(missing_ok=True)
+        await task_context.close(keep_data=False)
+    assert not list((tmp_path / "my").glob("data*"))
+
+
 async def test_a_checkpoint_leaves_no_dirty_pages_and_the_setting_as_it_was(
     task_context: Any, mysql_server: embedded_mysql.Server, mysql_database: str
 ) -> None:

@@ -15,7 +15,8 @@ from proveout.agent.tools.fio_argv import lay_out_argv, run_argv
 from proveout.agent.tools.fio_devices import check_devices
 from proveout.agent.tools.fio_output import Course, Documents, snapshot
 from proveout.agent.tools.grounds import PREFIX, Grounds
-from proveout.dsl.plan import FioJob, Windows
+from proveout.dsl.fio_job import FioJob
+from proveout.dsl.plan import Windows
 from proveout.proto import histogram
 from proveout.proto.tasks import RunFio
 
@@ -176,6 +177,16 @@ def test_a_second_is_what_is_new_and_counts_begin_again_with_the_window() -> Non
     assert response.sum_ns == 5 * 2048 + 25 * 4096
 
 
+def test_the_ramp_is_told_from_the_window_by_its_latencies_not_by_its_counts() -> None:
+    it = course()
+    ramp = it.take(snapshot(document(side(50, {}, 700)), READS), 101 * S)
+    first = it.take(snapshot(document(side(80, {2048: 80}, 1000)), READS), 103 * S)
+    assert ramp is not None
+    assert first is not None
+    assert (ramp.window, first.window) == ("ramp_up", "measure")
+    assert (first.transactions[0].counts.ok, first.duration_s) == (80, 1.0), "more than in the ramp, and all of it new"
+
+
 def _counted(values: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
     return histogram.indices_of(np.asarray(list(values), dtype=np.int64)), np.asarray(list(values.values()))
 
@@ -193,6 +204,15 @@ def test_the_result_is_the_last_snapshot_and_says_how_late_fio_was() -> None:
     assert result.client_cpu_fraction == 0.25
     assert result.client_cpu_s == pytest.approx(1.5)
     assert result.seconds_produced == 1
+
+
+def test_a_second_in_which_nothing_ended_is_told() -> None:
+    it = course()
+    it.take(snapshot(document(side(10, {2048: 10}, 1000)), READS), 103 * S)
+    still = it.take(snapshot(document(side(10, {2048: 10}, 2000)), READS), 104 * S)
+    assert still is not None
+    assert (still.transactions[0].counts.ok, still.transactions[0].response.counts) == (0, ())
+    assert it.take(snapshot(document(side(10, {2048: 10}, 2001)), READS), 104 * S) is None
 
 
 def test_half_a_window_is_no_result() -> None:

@@ -26,7 +26,8 @@ from proveout.agent.tasks import TaskFault
 from proveout.agent.tools import fio
 from proveout.agent.tools.fio_devices import check_devices
 from proveout.agent.tools.grounds import Grounds
-from proveout.dsl.plan import FioJob, Windows
+from proveout.dsl.fio_job import FioJob
+from proveout.dsl.plan import Windows
 from proveout.proto import histogram
 from proveout.proto.results import LoadResult, LoadSecond
 from proveout.proto.tasks import PrepareFio, RunFio
@@ -115,6 +116,9 @@ async def test_a_mix_on_files_from_arming_to_result(armed_context: Any) -> None:
     account = unprivileged.account()
     owner = os.geteuid() if account is None else account.uid
     assert {path.stat().st_uid for path in files} == {owner}, "fio gives its privileges up"
+    before = [path.stat().st_mtime_ns for path in files]
+    await fio.prepare_fio(armed_context, PrepareFio(job=replace(job, jobs=1)))
+    assert [path.stat().st_mtime_ns for path in files] == before, "what is there is not made again"
     windows = Windows(ramp_up_s=0.2, measure_s=1.2, ramp_down_s=0.0)
     began_ns = time.monotonic_ns()
     result = await fio.run_fio(armed_context, run(windows, job))

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from proveout.agent.load.terminal import stream_of
-from proveout.dsl.plan import Workload, to_data
+from proveout.dsl.canonical import to_data
+from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.base import Outcome, Row, TransactionType
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import engine_problem, has_tables, load_problem, of_workload, to_values, writes

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from proveout.dsl.canonical import to_data
 from proveout.dsl.errors import ProveoutError
-from proveout.dsl.plan import Workload, to_data
+from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.parameters import (
     HLR_TRANSACTIONS,
     KINDS,

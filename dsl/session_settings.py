@@ -1,0 +1,97 @@
+"""Settings of a load's own connections (`session:`): which ones an engine takes, and the statement that makes one. Pure.
+
+Data flow: the plan's names and values -> `objection` (the compiler, and the agent once more) -> `statement` -> a load worker runs it on
+every connection when it is opened, also when a lost one is opened again. Nothing of a plan becomes SQL: PostgreSQL gets name and
+value as binds of set_config(); elsewhere a name is a word and a value a number, a word or a text without quotes.
+
+Source: PostgreSQL "Configuration Settings Functions"; MySQL "SET Syntax for Variable Assignment"; SQLite "PRAGMA Statements"; Oracle
+"ALTER SESSION".
+"""
+
+from __future__ import annotations
+
+import re
+
+from proveout.dsl.workloads.base import Dialect, Statement
+
+NAME_MAX, VALUE_MAX = 64, 400
+PRAGMAS = frozenset(
+    {
+        "analysis_limit", "automatic_index", "busy_timeout", "cache_size", "cache_spill", "case_sensitive_like", "cell_size_check",
+        "hard_heap_limit", "journal_size_limit", "mmap_size", "optimize", "query_only", "read_uncommitted", "reverse_unordered_selects",
+        "soft_heap_limit", "synchronous", "temp_store", "threads", "wal_autocheckpoint",
+    }
+)  # fmt: skip
+"""Of SQLite, what a connection keeps for itself and what changes nothing in the file."""
+FORCE_PARALLEL = "force_parallel_query"
+"""On Oracle no parameter, but ALTER SESSION FORCE PARALLEL QUERY PARALLEL n; 0 disables parallel queries."""
+
+_OWN = {
+    "postgres": frozenset({"application_name", "client_encoding", "role", "session_authorization", "is_superuser", "transaction_isolation"}),
+    "mysql": frozenset({"autocommit", "character_set_client", "character_set_results", "character_set_connection", "sql_log_bin"}),
+    "oracle": frozenset({"container", "events", "current_schema", "edition"}),
+    "timesten": frozenset({"current_schema"}),
+}  # fmt: skip
+_CODE = frozenset({"local_preload_libraries", "session_preload_libraries", "dynamic_library_path", "jit_provider"})
+_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{NAME_MAX - 1}}}(?:\.[A-Za-z_][A-Za-z0-9_]{{0,{NAME_MAX - 1}}})?")
+_NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN = re.compile(r"[A-Za-z0-9_ .,:;/+*=()%@-]*")
+
+
+def objection(engine: str, name: str, value: str) -> str:  # noqa: PLR0911 - one reason after the other
+    """Why a connection of that engine cannot be given a setting; "" when it can."""
+    plain = name.lower()
+    if engine not in {"postgres", "mysql", "sqlite", "oracle", "timesten"}:
+        return f"connections of {engine} take no settings"
+    if not _NAME.fullmatch(name):
+        return f"`{name}` is not the name of a setting"
+    if len(value) > VALUE_MAX or any(ord(character) < 32 for character in value):
+        return f"the value of `{name}` is longer than {VALUE_MAX} characters, or more than one line"
+    if plain in _OWN.get(engine, ()):
+        return f"`{name}` of a connection is not for a plan to set"
+    if plain in _CODE:
+        return f"`{name}` would load code into the server, which a plan cannot"
+    if engine == "sqlite" and plain not in PRAGMAS:
+        return f"`{name}` is not a setting that an SQLite connection takes; what is: {', '.join(sorted(PRAGMAS))}"
+    if engine == "sqlite" and not (_NUMBER.fullmatch(value) or _WORD.fullmatch(value)):
+        return f"the value of `{name}` is a number or a word"
+    if plain == FORCE_PARALLEL and engine == "oracle" and not re.fullmatch(r"\d{1,5}", value):
+        return f"`{name}` is a degree: a whole number, 0 for none"
+    if engine != "postgres" and not _PLAIN.fullmatch(value):
+        return f"the value of `{name}` has characters that a setting here cannot have"
+    return ""
+
+
+def statement(dialect: Dialect, name: str, value: str) -> tuple[Statement, tuple[str, ...]]:
+    """The statement that makes a setting, with its arguments. Only for what there is no objection to.
+
+    >>> statement("postgres", "work_mem", "64MB")[1]
+    ('work_mem', '64MB')
+    >>> statement("oracle", "force_parallel_query", "32")[0].text["oracle"]
+    'ALTER SESSION FORCE PARALLEL QUERY PARALLEL 32'
+    """
+    if dialect == "postgres":
+        text: dict[Dialect, str] = {dialect: "SELECT set_config($1, $2, false)"}
+        return Statement(name=f"session.{name}", text=text, arguments=(str, str), reads=True, writes=False), (
+            name,
+            value,
+        )
+    return Statement(
+        name=f"session.{name}", text={dialect: _text(dialect, name, value)}, arguments=(), reads=False, writes=False
+    ), ()
+
+
+def _text(dialect: Dialect, name: str, value: str) -> str:
+    literal = value if _NUMBER.fullmatch(value) or _WORD.fullmatch(value) else f"'{value}'"
+    if dialect == "sqlite":
+        return f"PRAGMA {name} = {literal}"
+    if dialect == "mysql":
+        return f"SET SESSION {name} = {literal}"
+    if name.lower() == FORCE_PARALLEL:
+        return (
+            f"ALTER SESSION FORCE PARALLEL QUERY PARALLEL {value}"
+            if int(value)
+            else "ALTER SESSION DISABLE PARALLEL QUERY"
+        )
+    return f"ALTER SESSION SET {name} = {literal}"

@@ -1,0 +1,155 @@
+"""Databases that refuse, get into conflict or run out of disk under a load: the message, the class that is counted, and that the load goes on.
+
+In the order of the specification's list ("Bad input", database and tools). A connection that is lost and a server that restarts in mid-measure
+are in `test_load_task.py`, what a wrong password says to `populate` in tests/agent/populate.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from proveout.agent.load.task import run_load
+from proveout.agent.tasks import TaskFault
+from proveout.dsl.compiler import compile_plan
+from proveout.dsl.plan import Workload
+from proveout.proto.results import LoadResult
+
+from .conftest import LoadContext, Spec
+
+pytestmark = pytest.mark.slow
+
+PLAN = """
+proveout: 1
+name: own
+topology:
+  hosts: {{h: {{roles: [client], address: local}}}}
+  systems: {{db: {{engine: postgres, host: h, provision: embedded}}}}
+workloads:
+  own:
+    kind: sql
+    binds: {{a: {{uniform: [1, 4]}}, b: {{uniform: [1, 4]}}}}
+    transactions:
+      Change:
+        statements: {statements}
+stages:
+  - sql: {{system: db, statements: "CREATE TABLE item (id integer PRIMARY KEY, n text)"}}
+  - ladder: {{workload: own, target: db, threads: [1], measure: 1s}}
+verdicts: [{{id: v, check: ladder.at(1).tps.mean > 1}}]
+"""
+
+
+def own(folder: Path, statements: str) -> Workload:
+    (folder / "own.yaml").write_text(PLAN.format(statements=statements))
+    return compile_plan(folder / "own.yaml").workloads[0]
+
+
+@pytest.fixture
+def items(database: str) -> str:
+    """A database with four rows that a load may fight over."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE item (id integer PRIMARY KEY, n text)")
+        connection.execute("INSERT INTO item SELECT i, '0' FROM generate_series(1, 4) i")
+    return database
+
+
+async def refused(context: LoadContext, spec: Spec, dsn: str) -> TaskFault:
+    with pytest.raises(TaskFault) as raised:
+        await run_load(context, spec(dsn))
+    return raised.value
+
+
+async def test_a_wrong_password(context: LoadContext, hlr_database: str, spec: Spec) -> None:
+    fault = await refused(context, spec, make_conninfo(hlr_database, password="not-this-one"))
+    assert (fault.code, "password authentication failed" in fault.what) == ("unreachable", True), fault.what
+    assert "not-this-one" not in str(fault)
+
+
+async def test_no_such_database(context: LoadContext, hlr_database: str, spec: Spec) -> None:
+    fault = await refused(context, spec, make_conninfo(hlr_database, dbname="absent"))
+    assert (fault.code, 'database "absent" does not exist' in fault.what) == ("unreachable", True), fault.what
+
+
+async def test_permission_denied(context: LoadContext, hlr_database: str, spec: Spec) -> None:
+    role, password = f"weak_{secrets.token_hex(4)}", secrets.token_hex(8)
+    with psycopg.connect(hlr_database, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{password}'".encode())
+    try:
+        result = await run_load(context, spec(make_conninfo(hlr_database, user=role, password=password)))
+    finally:
+        with psycopg.connect(hlr_database, autocommit=True) as connection:
+            connection.execute(f"DROP ROLE {role}".encode())
+    assert set(errors(result)) == {"42501"}
+    assert any("permission denied for table" in text for text in result.first_errors), result.first_errors
+
+
+TWO_ROWS = """{one: "UPDATE item SET n = 'x' WHERE id = :a", two: "UPDATE item SET n = 'y' WHERE id = :b"}"""
+BIG_ROW = """{add: "INSERT INTO big SELECT repeat('x', 2000) WHERE :a > 0 AND :b > 0"}"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "codes"),
+    [("default_transaction_isolation = 'serializable'", {"40001", "40P01"}), ("deadlock_timeout = '5ms'", {"40P01"})],
+    ids=["serialization failures", "deadlocks"],
+)
+async def test_conflicts_are_retried_and_counted(
+    context: LoadContext, items: str, spec: Spec, tmp_path: Path, setting: str, codes: set[str]
+) -> None:
+    with psycopg.connect(items, autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {connection.info.dbname} SET {setting}".encode())
+    result = await run_load(context, spec(items, terminals=8, workload=own(tmp_path, TWO_ROWS)))
+    (change,) = result.transactions
+    assert change.counts.retried > 0
+    assert change.counts.ok > 0
+    assert set(errors(result)) <= codes, "a transaction that has failed too often is an error of that class"
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A tmpfs of 1 MiB that belongs to the server's account; root only."""
+    disk = Path(f"/var/tmp/proveout-small-{secrets.token_hex(4)}")
+    disk.mkdir()
+    argv = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0777", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(argv, capture_output=True, check=False).returncode:
+        disk.rmdir()
+        pytest.skip("this host does not let the tests mount a tmpfs")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    disk.rmdir()
+
+
+async def test_the_servers_disk_is_full(
+    context: LoadContext, items: str, spec: Spec, tmp_path: Path, small_disk: Path
+) -> None:
+    space = f"small_{secrets.token_hex(4)}"
+    with psycopg.connect(items, autocommit=True) as connection:
+        row = connection.execute("SELECT pg_read_file('postmaster.pid', 0, 20)").fetchone()
+        assert row is not None
+        server = int(str(row[0]).split()[0])
+        os.chown(small_disk, Path(f"/proc/{server}").stat().st_uid, -1)
+        connection.execute(f"CREATE TABLESPACE {space} LOCATION '{small_disk}'".encode())
+        connection.execute(f"CREATE TABLE big (n text) TABLESPACE {space}".encode())
+    try:
+        result = await run_load(context, spec(items, workload=own(tmp_path, BIG_ROW)))
+    finally:
+        with psycopg.connect(items, autocommit=True) as connection:
+            connection.execute("DROP TABLE big")
+            connection.execute(f"DROP TABLESPACE {space}".encode())
+    assert set(errors(result)) == {"53100"}
+    assert any(os.strerror(errno.ENOSPC) in text for text in result.first_errors), result.first_errors
+
+
+def errors(result: LoadResult) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for transaction in result.transactions:
+        found.update(dict(transaction.counts.errors))
+    return found

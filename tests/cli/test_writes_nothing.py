@@ -1,0 +1,95 @@
+"""What the kernel was asked by `check`, `explain` and `explain --facts` (strace): nothing is written, sent or started beyond their own.
+
+`explain --facts` starts an agent on this host to read the facts; that has a private directory, which is gone at the end, and a socket on
+loopback. Everything else of it is read only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TRACED = (
+    "open,openat,creat,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat,"
+)
+TRACED += "chmod,fchmodat,chown,lchown,fchownat,truncate,mknod,mknodat,mount,umount2,setxattr,connect,sethostname,kill"
+WRITES = re.compile(r"(open|openat)\(.*O_(WRONLY|RDWR|CREAT|TRUNC)|^\d+ +(?!open|connect|kill)\w+\(")
+FAILED = re.compile(r"= -1 (ENOENT|EEXIST|ENOTDIR|EPERM|EACCES)")
+PLAN = """
+proveout: 1
+name: looks
+topology:
+  hosts:
+    h: {roles: [server, client], address: local}
+  systems:
+    db: {engine: sqlite, host: h, provision: embedded}
+tuning:
+  - {name: swap, on: all, sysctl: {vm.swappiness: 1}}
+  - {name: made, on: all, file: {path: /etc/proveout-never/app.conf, content: x}}
+workloads:
+  hlr: {kind: hlr, population: 100}
+stages:
+  - populate: {workload: hlr, into: db}
+  - ladder: {workload: hlr, target: db, threads: [1], measure: 1s}
+verdicts:
+  - {id: v, check: ladder.at(1).tps.mean > 1}
+"""
+
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+
+
+def trace(folder: Path, *arguments: str) -> tuple[str, list[str]]:
+    """What a command says, and the calls that it and its children made."""
+    place, own = folder / "trace", folder / "own"
+    own.mkdir()
+    argv = ["strace", "-f", "-y", "-s", "300", "-e", f"trace={TRACED}", "-o", str(place)]
+    argv += [sys.executable, "-B", "-m", "proveout", *arguments]
+    environment = {**os.environ, "TMPDIR": str(own), "HOME": str(own), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, place.read_text(errors="replace").splitlines()
+
+
+def elsewhere(calls: list[str], folder: Path) -> list[str]:
+    """The calls that changed something beyond the command's own directory."""
+    mine = (str(folder / "own"), "/dev/null", "/dev/shm/")  # shared memory of the C library's semaphores
+    wrote = [call for call in calls if WRITES.search(call) and not FAILED.search(call)]
+    return [call for call in wrote if not any(word in call for word in mine)]
+
+
+@needs_strace
+@pytest.mark.parametrize("verb", ["check", "explain"])
+def test_they_write_nothing_and_connect_to_nobody(verb: str, tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    said, calls = trace(tmp_path, verb, "plan.yaml")
+    assert "plan.yaml" in said or "looks" in said
+    assert any("plan.yaml" in call for call in calls), "the trace shows what is read"
+    assert elsewhere(calls, tmp_path) == []
+    assert list((tmp_path / "own").iterdir()) == []
+    assert not [call for call in calls if " connect(" in call and "AF_INET" in call]
+
+
+@needs_strace
+@pytest.mark.slow
+def test_looking_at_the_facts_of_a_host_writes_nothing_there(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    (tmp_path / "policy.yaml").write_text("policy: 1\nsysctl: [vm.swappiness]\npaths: [/etc/proveout-never]\n")
+    said, calls = trace(tmp_path, "explain", "--facts", "--policy", "policy.yaml", "plan.yaml")
+    assert "vm.swappiness" in said
+    assert any("/proc/sys/vm/swappiness" in call for call in calls), "the agent has looked"
+    assert [call for call in calls if WRITES.search(call) and str(tmp_path / "own") in call], (
+        "the trace shows what is written"
+    )
+    assert elsewhere(calls, tmp_path) == []
+    assert list((tmp_path / "own").iterdir()) == [], "what was its own is gone"
+    addresses = [call for call in calls if " connect(" in call and "AF_INET" in call]
+    assert addresses
+    assert all('"127.0.0.1"' in call or '"::1"' in call or "::ffff:127.0.0.1" in call for call in addresses)
+    assert not Path("/etc/proveout-never").exists()

@@ -1,0 +1,85 @@
+"""A long run in short: four ladders of seven rungs and three repeats, whose coordinator and agents must not grow (promise 15).
+
+Data flow: the plan with windows of half a second -> at the start of each iteration the memory and the descriptors of the coordinator and of its
+agent -> the median of each ladder. The first ladder warms caches and imports up; the last is held against it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import psutil
+from live_run import LiveRun
+
+from proveout.proto.events import IterationStarted
+
+LADDERS, RUNGS = 4, (1, 2, 3, 4, 5, 6, 7)
+GROWTH_MAX = 0.05
+PLAN = """
+proveout: 1
+name: long
+topology:
+  hosts:
+    box: {roles: [server, client], address: local}
+  systems:
+    db: {engine: sqlite, host: box, provision: embedded}
+workloads:
+  hlr: {kind: hlr, population: 100}
+captures:
+  host: {kind: os, on: all, every: 200ms}
+stages:
+  - populate: {workload: hlr, into: db}
+"""
+LADDER = """
+  - ladder: {{id: l{number}, workload: hlr, target: db, threads: {rungs}, ramp_up: 100ms, measure: 500ms, repeat: {repeats},
+             retries: 3, capture: [host], limits: {{start_skew: 10s, tps_slope: 100%, tps_cv: 100%, errors: 100%, client_cpu: 100%}}}}
+"""
+Marks = dict[str, list[tuple[int, int]]]
+
+
+def ladders(repeats: int, progress: Callable[[int], None]) -> tuple[str, list[str]]:
+    """Run the plan, and compare: (figure, failures)."""
+    text = PLAN + "".join(LADDER.format(number=number, rungs=list(RUNGS), repeats=repeats) for number in range(LADDERS))
+    text += "verdicts:\n  - {id: answers, check: l0.at(1).tps.mean > 0.0}\n"
+    with tempfile.TemporaryDirectory() as folder:
+        run = LiveRun(Path(folder), text)
+        try:
+            marks = _watch(run, progress)
+            code = run.end()
+            said = run.said[-800:]
+        finally:
+            run.kill()
+    failures = [] if code == 0 else [f"exit code {code}: {said}"]
+    parts = []
+    for who, seen in marks.items():
+        size = len(seen) // LADDERS
+        last_halves = [seen[number * size + size // 2 : (number + 1) * size] for number in range(LADDERS)]
+        memory = [median(rss for rss, _ in half) for half in last_halves]
+        files = [median(fds for _, fds in half) for half in last_halves]
+        grown = memory[-1] / memory[0] - 1.0
+        steps = ", ".join(f"{rss / 2**20:.0f}" for rss in memory)
+        parts.append(f"{who} {steps} MiB ({grown:+.1%}), {files[0]:g} and {files[-1]:g} descriptors")
+        failures += [f"{who}: memory {grown:+.1%}"] if grown > GROWTH_MAX else []
+        failures += [f"{who}: {files[-1] - files[0]:+g} descriptors"] if files[0] != files[-1] else []
+    return f"{LADDERS} × {len(RUNGS)} × {repeats} iterations, after each ladder: {'; '.join(parts)}", failures
+
+
+def _watch(run: LiveRun, progress: Callable[[int], None]) -> Marks:
+    """(Memory in bytes, descriptors) of each process at the start of each iteration, when nothing else goes on."""
+    marks: Marks = {}
+    run.until(lambda: run.agents() and run.all(IterationStarted), "it begins")
+    processes = {"coordinator": psutil.Process(run.process.pid), "agent": psutil.Process(run.agents()[0])}
+    seen = 0
+    while run.process.poll() is None:
+        run.until(lambda seen=seen: len(run.all(IterationStarted)) > seen or run.process.poll() is not None, "the next")  # type: ignore[misc]
+        seen = len(run.all(IterationStarted))
+        progress(seen)
+        for who, process in processes.items():
+            try:
+                marks.setdefault(who, []).append((process.memory_info().rss, process.num_fds()))
+            except psutil.NoSuchProcess:
+                return marks
+    return marks
