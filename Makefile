@@ -39,7 +39,7 @@ check: $(VENV)/.dev  ## Lint, format, types, layers, generated stubs
 bench: $(VENV)/.dev  ## Run the benchmarks: ours and the peer in one run, ratios
 	$(BIN)/python benchmarks/all.py
 
-soak: $(VENV)/.dev  ## The long tests of reliability: 10,000 seeds, hundreds of kills, cuts and retries (about an hour)
+soak: $(VENV)/.dev  ## The long tests of reliability: seeds, kills, cuts, pauses, clocks, leaks (root; about two hours)
 	$(BIN)/python tests/soak/soak.py
 
 docs: $(VENV)/.dev  ## Build the site of the guide and the reference into build/site; links that lead nowhere fail it

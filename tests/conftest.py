@@ -20,13 +20,27 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.policy import Policy
-from proveout.agent.provision import embedded_mysql, mysql_statements
+from proveout.agent.provision import embedded_mysql, mysql_statements, store
 from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.tasks import Resource
 from proveout.coordinator.report import compare_schema, compared, result, result_schema, schemas
 from proveout.dsl.plan import System
 from proveout.proto.results import CaptureSample, LoadSecond
 from proveout.proto.tasks import Endpoint
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_stores_are_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Data that runs of these tests have kept for a resume goes with their folders, also where it lies in /var/tmp."""
+    mine = str(tmp_path_factory.getbasetemp().resolve())
+    yield
+    for folder in store.ELSEWHERE.glob(f"{store.STORE_PREFIX}*"):
+        try:
+            owner = (folder / "owner").read_text()
+        except OSError:  # another session's, about to be made or removed
+            continue
+        if owner.startswith(f"{mine}/"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
