@@ -27,7 +27,7 @@ lab: $(VENV)/.run  ## Run plans/netns-lab.yaml on hosts made of network namespac
 
 # Much of the tests is waiting for servers; those of a file stay together, for they share servers.
 test: $(VENV)/.dev  ## Run the tests
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev  ## Lint, format, types, layers, generated stubs
 	$(BIN)/ruff check .

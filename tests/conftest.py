@@ -91,6 +91,36 @@ def _validated(make: Callable[..., dict[str, Any]], schema: schemas.Schema) -> C
     return checked
 
 
+LONGEST_FIRST = (
+    "test_packaging",
+    "test_ray_pool",
+    "test_run",
+    "test_workloads_on_engines",
+    "test_load_task",
+    "test_simulated_faults",
+    "test_hlr_on_engines",
+    "test_ray_nodes",
+    "test_ray_existing",
+    "test_lab",
+    "test_driver_conformance",
+    "test_home",
+    "test_seeds",
+    "test_docs",
+    "test_populate_faults",
+    "test_oracle_wire",
+    "test_sql_load",
+    "test_html_report",
+    "test_disk_full",
+)
+"""Files whose tests take longest, all together: begun last, one of them would go on alone when everything else has ended."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`--dist loadfile` deals files out in the order of the tests, when `--no-loadscope-reorder` says so (Makefile)."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Real servers that tests may use; without the option their tests are skipped."""
     parser.addoption(
