@@ -27,7 +27,7 @@ lab: $(VENV)/.run  ## Run plans/netns-lab.yaml on hosts made of network namespac
 
 # Much of the tests is waiting for servers; those of a file stay together, for they share servers.
 test: $(VENV)/.dev  ## Run the tests
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev  ## Lint, format, types, layers, generated stubs
 	$(BIN)/ruff check .
@@ -39,7 +39,7 @@ check: $(VENV)/.dev  ## Lint, format, types, layers, generated stubs
 bench: $(VENV)/.dev  ## Run the benchmarks: ours and the peer in one run, ratios
 	$(BIN)/python benchmarks/all.py
 
-soak: $(VENV)/.dev  ## The long tests of reliability: 10,000 seeds, hundreds of kills, cuts and retries (about an hour)
+soak: $(VENV)/.dev  ## The long tests of reliability: seeds, kills, cuts, pauses, clocks, leaks (root; about two hours)
 	$(BIN)/python tests/soak/soak.py
 
 docs: $(VENV)/.dev  ## Build the site of the guide and the reference into build/site; links that lead nowhere fail it

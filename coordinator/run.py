@@ -72,9 +72,7 @@ NOTICES_MAX = 1000
 """Warnings and errors of one agent that a sitting keeps."""
 _BACK_S = 20.0
 _LOOK_AGAIN_S = 0.5
-_GATHER_HOSTS = 50
 _GATHER_S = 1.0
-"""From that many hosts on the samples of a host go together once in that time, and of all hosts at different moments."""
 _DIALS_AT_ONCE = 64
 """A clock is measured while it is dialled, and a thousand TLS handshakes at once would make every exchange wait for all others."""
 
@@ -85,6 +83,7 @@ class Sitting:
 
     `external` may hold passwords; it goes into tasks and nowhere else. `estimates_s` has each stage's seconds by id.
     `crashed`: the coordinator before was killed, and its agents may still be leaving. `policy`: what local agents may change.
+    From `gather_hosts` hosts on the samples of a host go together once a second, and those of all hosts at different moments.
     """
 
     plan: Plan
@@ -98,6 +97,7 @@ class Sitting:
     beat_s: float = 2.0
     crashed: bool = False
     policy: Path | None = None
+    gather_hosts: int = 50
 
 
 async def run(
@@ -372,7 +372,7 @@ class _Loop:
             lease_s=self._sitting.lease_s,
             version=self._sitting.version,
             audit=self._record.head(),
-            gather_s=_GATHER_S if len(self._plan.hosts) >= _GATHER_HOSTS else 0.0,
+            gather_s=_GATHER_S if len(self._plan.hosts) >= self._sitting.gather_hosts else 0.0,
         )
         try:
             session = await self._connect(host, hello)

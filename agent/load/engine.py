@@ -29,7 +29,7 @@ from proveout.agent.load.turns import SETTLE, TICK, again, first, serve
 from proveout.dsl.workloads.base import Outcome
 
 DRAIN_POLL_S = 0.05
-DRAIN_S = 0.4
+DRAIN_S = 1.0
 CANCEL_S = 2.0
 """A statement that waits for a lock outlives a client that does not get its cancel through: a busy host has time for it."""
 PAUSE_MIN_S, PAUSE_MAX_S = 0.1, 1.0

@@ -22,7 +22,7 @@ from proveout.agent.load.terminal import RETRIES_MAX, Terminal
 from proveout.agent.load.transaction import ERROR, RETRY, ROLLBACK, Kind
 from proveout.dsl.workloads.base import Outcome
 
-JOIN_S = 0.4
+JOIN_S = 1.0
 
 
 class ThreadedLoop:

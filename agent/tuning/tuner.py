@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 RESOURCE = "tuning"
 STOP_S = 120.0
 FILE = "undo.sqlite"
+HELD_S = 30.0
+HELD_POLL_S = 0.2
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -97,7 +99,7 @@ class Tuner:
             return Transaction(host=host, journal=journal, run=run, watch=watch).apply(tunings)
 
         try:
-            return await self._in_turn(work)
+            return await self._when_free(work)
         finally:
             self._tidy()
 
@@ -133,6 +135,21 @@ class Tuner:
             _log.log(level, "tuning %r: %s%s", state.name, state.outcome, _lines(state))
 
     # ---- within ----------------------------------------------------------------------------------------------------
+
+    async def _when_free(self, work: Callable[[], _Answer]) -> _Answer:
+        """Do it when no other agent has the journal: one whose coordinator was killed sets the host back at the end of its lease, and a
+        run that is resumed at once finds it there. It is waited for; nothing was changed yet."""
+        from proveout.agent.tuning.undo import Held  # noqa: PLC0415 - see the module's head
+
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + HELD_S
+        while True:
+            try:
+                return await self._in_turn(work)
+            except Held:
+                if clock() >= until_s:
+                    raise
+            await asyncio.sleep(HELD_POLL_S)
 
     async def _in_turn(self, work: Callable[[], _Answer]) -> _Answer:
         """Run it in a thread, one at a time; a cancellation waits for the thread, which is told to stop."""

@@ -56,6 +56,10 @@ class Entry:
     done: bool = False
 
 
+class Held(TaskFault):
+    """Another agent has the journal, and may still undo what is in it."""
+
+
 @dataclass(slots=True)
 class UndoJournal:
     """The journal in `directory`. TaskFault `disk_full` when it cannot be written: then nothing may be changed."""
@@ -233,7 +237,7 @@ class UndoJournal:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise TaskFault(
+            raise Held(
                 "refused",
                 f"another agent is tuning this host: it holds {self.directory}",
                 way_out="let its run end, or give this agent a --state-dir of its own on another machine",

@@ -43,7 +43,7 @@ def one_by_one(seconds: Sequence[Sequence[TransactionLoad]]) -> dict[str, Transa
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(SECOND, max_size=5))
 def test_the_sum_is_that_of_adding_one_by_one(seconds: list[tuple[TransactionLoad, ...]]) -> None:
     found = added(map(Loads.of, seconds))

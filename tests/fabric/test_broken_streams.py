@@ -19,10 +19,10 @@ from proveout.proto.results import SqlDone
 from proveout.proto.tasks import RunCapture, Task
 
 MakeProxy = Callable[[str], Proxy]
-HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=5.0)
+HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 
 
-async def through(bench: Bench, proxies: MakeProxy, lease_s: float = 5.0):  # type: ignore[no-untyped-def]
+async def through(bench: Bench, proxies: MakeProxy, lease_s: float = 15.0):  # type: ignore[no-untyped-def]
     proxy = proxies(await bench.start())
     return proxy, await bench.connect(await proxy.start(), lease_s=lease_s)
 

@@ -229,7 +229,7 @@ async def test_a_lost_agent_can_be_started_again(bench: Bench) -> None:
 
 
 async def test_an_agent_that_is_stopped_is_lost_and_ends_itself_when_it_wakes(bench: Bench, tmp_path: Path) -> None:
-    line = await bench.line()
+    line = await bench.line(lease_s=3.0)
     line.session.send(task("k", f"sleep 600 {tmp_path}/f"))
     await line.accepted("k")
     os.kill(bench.fabric.pids[0], signal.SIGSTOP)

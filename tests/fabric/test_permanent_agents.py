@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import random
 import signal
 import socket
 import sys
@@ -20,13 +21,16 @@ from proveout.coordinator.pki import Authority, Credentials
 from proveout.coordinator.session import SessionEvent, connect
 from proveout.proto.messages import PROTOCOL_VERSION, Hello, TaskDone
 
-HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=5.0)
+HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody is given: below those that the kernel hands out, so that it is free also when an agent comes back to it."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 30_000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Permanent:
@@ -65,7 +69,8 @@ class Permanent:
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         assert self.process is not None
         if self.process.returncode is None:
-            self.process.send_signal(number)
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(number)
         return await self.process.wait()
 
     async def connect(self, **changes: object) -> Line:
@@ -155,7 +160,7 @@ from proveout.proto.messages import Hello
 from proveout.proto.tasks import Endpoint, RunSql, Task
 
 async def main():
-    hello = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=1.0)
+    hello = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=4.0)
     session = await connect("db1", sys.argv[1], Credentials.read(Path(sys.argv[2])), hello, asyncio.Queue())
     endpoint = Endpoint(system="s", engine="sqlite", dsn="file")
     statements = (f"append {sys.argv[3]} began", f"sleep 600 {sys.argv[3]}")
@@ -186,7 +191,7 @@ async def test_another_run_waits_for_the_lease_of_one_whose_coordinator_was_kill
 
 
 async def test_a_resumed_run_takes_over_at_once(agent: Permanent, killed: Path) -> None:
-    line = await agent.connect(epoch=2, lease_s=5.0)
+    line = await agent.connect(epoch=2)
     assert lines(killed) == ["began", "stopped"]
     line.session.send(task("k", f"append {killed} again"))
     assert isinstance(await line.outcome("k"), TaskDone)

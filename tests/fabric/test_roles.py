@@ -32,7 +32,7 @@ from proveout.proto import codec, enrolment
 from proveout.proto.messages import Hello, TaskDone
 from proveout.proto.trust import DENIED, Shown, client_context, denied_text, load_chain, replace_file
 
-HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=5.0)
+HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 WHO = ("no certificate", "agent", "operator", "coordinator", "signer", "authority")
 
 

@@ -23,7 +23,7 @@ from proveout.proto.orders import Addressee, Signer, Verifier
 from proveout.proto.tasks import Task
 
 TO = Addressee(agent="agent/db1", run="run", epoch=1)
-HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=5.0)
+HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 AUTHORITY = Authority.create()
 CREDENTIALS = AUTHORITY.issue_coordinator()
 SIGNER = Signer(CREDENTIALS.signer_key)

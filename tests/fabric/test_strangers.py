@@ -25,7 +25,7 @@ from proveout.proto.orders import Addressee, Signer
 from proveout.proto.tasks import Task
 from proveout.proto.transport import MAX_MESSAGE_BYTES
 
-HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=5.0)
+HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 
 
 def tls(credentials: Credentials | None, ca: bytes) -> grpc.ChannelCredentials:

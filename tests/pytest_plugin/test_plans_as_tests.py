@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -195,17 +199,30 @@ def test_a_built_in_verdict_is_told_without_a_place() -> None:
     assert "written at" not in told(verdict, Path("/r"))
 
 
-def test_an_interrupt_is_handed_on_and_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("early", [True, False], ids=["while it is started", "while it runs"])
+def test_an_interrupt_is_handed_on_and_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early: bool) -> None:
     """A child that stands in for the run: it says that it was interrupted, as the run does when it has cleaned up."""
     child = tmp_path / "child.py"
     child.write_text(
         "import os, signal, sys, time\n"
         "signal.signal(signal.SIGINT, lambda *_: (open('cleaned', 'w').close(), sys.exit(130)))\n"
-        "os.kill(os.getppid(), signal.SIGINT)\n"
-        "time.sleep(60)\n"
+        "open('ready', 'w').close()\n"
+        f"{'' if early else 'os.kill(os.getppid(), signal.SIGINT)'}\n"
+        "time.sleep(180)\n"
     )
     started = subprocess.Popen
-    monkeypatch.setattr(execute.subprocess, "Popen", lambda argv, **more: started([sys.executable, str(child)], **more))
+
+    def start(argv: list[str], **more: Any) -> Any:
+        made = started([sys.executable, str(child)], **more)
+        until_s = time.monotonic() + 90
+        while early and not (tmp_path / "ready").exists():
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+        if early:
+            os.kill(os.getpid(), signal.SIGINT)
+        return made
+
+    monkeypatch.setattr(execute.subprocess, "Popen", start)
     with pytest.raises(KeyboardInterrupt):
         execute.run(["plan.yaml"], tmp_path)
     assert (tmp_path / "cleaned").exists()

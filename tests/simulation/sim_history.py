@@ -155,7 +155,13 @@ class History:
         self.journal = RunJournal(self.directory.path, clock=self.time.time)
         self.coordinator = Process("coordinator", offset_ns=-self.sittings * 10**9)
         sitting = Sitting(
-            plan=PLAN, directory=self.directory, version="1", credentials=COORDINATOR, crashed=crashed, lease_s=LEASE_S
+            plan=PLAN,
+            directory=self.directory,
+            version="1",
+            credentials=COORDINATOR,
+            crashed=crashed,
+            lease_s=LEASE_S,
+            gather_hosts=len(HOSTS) + self.seed % 2,  # with every other seed the samples of a host go together
         )
         self.world.note(f"sitting {self.sittings} begins, epoch {self.journal.epoch}")
         self.interrupts = asyncio.Queue()

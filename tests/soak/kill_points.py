@@ -90,7 +90,7 @@ def die(point: Point, folder: Path) -> Death:
     }
     codes = [_proveout(folder, environment, point.who, "run", "small.yaml", "--headless", *options)]
     if codes[0] != 0:  # killed, or failed as a whole because of it: either way a resume goes on
-        codes.append(_proveout(folder, environment, point.who, "resume", "latest", "--headless", *options))
+        codes.append(_proveout(folder, environment, point.who, "resume", "latest", "--headless"))
     orphans_s = _until_none(str(folder), ORPHANS_S + 10.0)
     boundary = mark.read_text() if mark.exists() else ""
     wrongs = _wrongs(point, folder, codes, boundary, orphans_s)

@@ -56,6 +56,8 @@ def _die(who: str, count: int, tuned: bool = False) -> tuple[str, list[str]]:
         longest_s = max(longest_s, death.orphans_s)
         boundaries.add(death.boundary.partition(" ")[2])
         failures += [f"{death.boundary}: {wrong}" for wrong in death.wrongs]
+        for wrong in death.wrongs:
+            print(f"{who}: {death.boundary}: {wrong}", flush=True)
     named = ", ".join(sorted(boundaries))
     reverted = f"; the host as before after each, {late} times by the next agent" if tuned else ""
     return f"killed at {points} points ({named}); processes were left for {longest_s:.1f} s at most{reverted}", failures
@@ -95,7 +97,7 @@ def jumps(count: int) -> tuple[str, list[str]]:
     for number in range(count):
         with tempfile.TemporaryDirectory() as folder:
             jump_s = clocks.HOUR_S if number % 2 else -clocks.HOUR_S
-            load_s, _, wrongs = clocks.abandoned(Path(folder), lease_s=10.0, jump_s=jump_s)
+            load_s, _, wrongs = clocks.abandoned(Path(folder), lease_s=10.0, jump_s=jump_s, after_s=5.0)
         failures += wrongs
         latest_s = max(latest_s, load_s)
         _progress("clocks", number + 1, count)

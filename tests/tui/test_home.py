@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -142,12 +143,12 @@ def home(desk: FakeDesk | None = None, place: Place | None = None) -> HomeApp:
 
 
 async def until(pilot: Pilot[Any], holds: Callable[[], object]) -> None:
-    for _ in range(2000):
-        if holds():
-            await pilot.pause()
-            return
+    """Wait for what an application does in its own time."""
+    until_s = time.monotonic() + 90
+    while not holds():
+        assert time.monotonic() < until_s, "it never came to that"
         await pilot.pause(0.005)
-    raise AssertionError("it never came to that")
+    await pilot.pause()
 
 
 async def settled(pilot: Pilot[Any]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.pilot import Pilot
 from textual.widgets import ContentSwitcher, DataTable, Input, Static
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -30,6 +32,15 @@ STATES: dict[str, Callable[[], list[Event]]] = {
     "troubled": histories.troubled,
     "judged": histories.judged,
 }
+
+
+async def until(pilot: Pilot[Any], holds: Callable[[], object]) -> None:
+    """Wait for what an application does in its own time."""
+    until_s = time.monotonic() + 90
+    while not holds():
+        assert time.monotonic() < until_s, "it never came to that"
+        await pilot.pause(0.005)
+    await pilot.pause()
 
 
 @pytest.fixture(autouse=True)
@@ -158,8 +169,7 @@ async def test_stopping_asks_the_run_and_stays_to_show_its_end() -> None:
     app = RunApp(source)
     async with app.run_test(size=SMALL) as pilot:
         await pilot.press("q", "s")
-        await pilot.pause()
-        assert source.asked == 1
+        await until(pilot, lambda: source.asked == 1)
         assert app.is_running
 
 
@@ -167,8 +177,7 @@ async def test_stopping_what_cannot_be_asked_says_so() -> None:
     app = RunApp(histories.Still(histories.climbing(), stops=False))
     async with app.run_test(size=SMALL, notifications=True) as pilot:
         await pilot.press("q", "s")
-        await pilot.pause()
-        assert any("Ctrl-C" in note.message for note in app._notifications)
+        await until(pilot, lambda: any("Ctrl-C" in note.message for note in app._notifications))
 
 
 async def test_a_run_that_has_ended_is_left_without_a_question() -> None:
@@ -200,8 +209,4 @@ async def test_a_replay_stands_still_goes_on_and_changes_its_speed() -> None:
         assert app.view.ended is None
         pace.speed = 1000.0
         await pilot.press("space")
-        for _ in range(1000):
-            if app.view.ended is not None:
-                break
-            await pilot.pause(0.005)
-        assert app.view.ended is not None
+        await until(pilot, lambda: app.view.ended is not None)

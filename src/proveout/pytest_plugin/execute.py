@@ -57,33 +57,58 @@ def run(arguments: Sequence[str], cwd: Path) -> PlanRun:
 def _child(arguments: Sequence[str], cwd: Path, said: Any) -> tuple[Path | None, int]:
     reading, writing = os.pipe()
     argv = [sys.executable, "-m", "proveout", *arguments, "--tell-fd", str(writing)]
-    child = subprocess.Popen(
-        argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=said, stderr=said, pass_fds=(writing,), start_new_session=True
-    )
-    os.close(writing)
-    with _handing_on(child.send_signal) as interrupted, os.fdopen(reading, "rb") as pipe:
-        line = pipe.readline()
-        exit_code = child.wait()
-    if interrupted():
+    with _handing_on() as interrupts:
+        child = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            pass_fds=(writing,),
+            start_new_session=True,
+        )
+        interrupts.to(child.send_signal)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            line = pipe.readline()
+            exit_code = child.wait()
+    if interrupts.seen:
         raise KeyboardInterrupt
     return (Path(os.fsdecode(line[:-1])) if line.endswith(b"\n") else None), exit_code
 
 
+class _Interrupts:
+    """Signals that go to a child as SIGINT; those that come while it is being started go there when it is."""
+
+    def __init__(self) -> None:
+        self.seen = self._kept = False
+        self._send: Callable[[int], None] | None = None
+
+    def __call__(self, number: int, frame: object) -> None:
+        """The handler."""
+        self.seen = True
+        if self._send is None:
+            self._kept = True
+        else:
+            self._send(signal.SIGINT)
+
+    def to(self, send: Callable[[int], None]) -> None:
+        """The child is there."""
+        self._send = send  # from here on none is kept
+        if self._kept:
+            send(signal.SIGINT)
+
+
 @contextmanager
-def _handing_on(send: Callable[[int], None]) -> Iterator[Callable[[], bool]]:
-    """Signals go to the child; gives whether there was one."""
-    seen: list[int] = []
-
-    def hand_on(number: int, _: object) -> None:
-        seen.append(number)
-        send(signal.SIGINT)
-
+def _handing_on() -> Iterator[_Interrupts]:
+    """Catch SIGINT and SIGTERM, from before there is a child: one that nobody handed on would run for ever."""
+    interrupts = _Interrupts()
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False  # only the main thread may, and only it is interrupted
+        yield interrupts  # only the main thread may, and only it is interrupted
         return
-    before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, interrupts) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: bool(seen)
+        yield interrupts
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

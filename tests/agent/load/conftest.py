@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -12,11 +13,12 @@ import pytest
 
 from proveout.agent.drivers.postgres import PURE_PYTHON
 from proveout.agent.load.populate import populate
+from proveout.agent.load.task import run_load
 from proveout.agent.policy import Policy
 from proveout.agent.tasks import Resource
 from proveout.dsl.plan import Windows, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.results import CaptureSample, LoadSecond
+from proveout.proto.results import CaptureSample, LoadResult, LoadSecond
 from proveout.proto.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
 
 SUBSCRIBERS = 500
@@ -76,7 +78,7 @@ def hot_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 async def context(tmp_path: Path) -> AsyncIterator[LoadContext]:
     context = LoadContext(tmp_path)
     yield context
-    for resource in context.resources.values():
+    for resource in list(context.resources.values()):
         await resource.close(keep_data=False)
 
 
@@ -122,6 +124,23 @@ def spec() -> Spec:
         )
 
     return make
+
+
+WINDOW_MAX_S = 60.0
+
+
+async def run_until(enough: Callable[[LoadResult], bool], context: LoadContext, load: RunLoad) -> LoadResult:
+    """Run a load until enough comes of it, in a window twice as long each time: a busy machine gives a short one no turn."""
+    while not enough(result := await run_load(context, load)):
+        assert load.windows.measure_s < WINDOW_MAX_S, result
+        windows = replace(load.windows, measure_s=2.0 * load.windows.measure_s)
+        load = replace(load, windows=windows, seed=load.seed + 100)
+    return result
+
+
+def ok(result: LoadResult) -> int:
+    """How many transactions of a load were successful."""
+    return sum(transaction.counts.ok for transaction in result.transactions)
 
 
 def connections(dsn: str) -> int:

@@ -22,7 +22,7 @@ from proveout.proto import histogram
 from proveout.proto.results import LoadResult
 from proveout.proto.tasks import Endpoint, PopulateSystem
 
-from .conftest import LoadContext, Spec, connections, hlr
+from .conftest import LoadContext, Spec, connections, hlr, run_until
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ async def gone(pid: int) -> None:
 @pytest.mark.usefixtures("hot_path")
 async def test_a_closed_load_counts_every_transaction_once(context: LoadContext, hlr_database: str, spec: Spec) -> None:
     result = await run_load(context, spec(hlr_database, windows=(1.0, 2.0, 0.5)))
-    assert ended(result) == result.ended_in_window > 100
+    assert ended(result) == result.ended_in_window > 10
     assert [(s.second, s.window) for s in context.seconds] == [
         (0, "ramp_up"),
         (1, "measure"),
@@ -75,7 +75,9 @@ async def test_a_closed_load_counts_every_transaction_once(context: LoadContext,
     assert 0 < result.client_cpu_fraction <= 1.0 + 0.1
     assert result.client_cpu_s > 0
     assert result.start_skew_ns > 0
-    assert connections(hlr_database) == 0
+    await until(
+        lambda: connections(hlr_database) == 0, "connections are left"
+    )  # a server sees a little later that one has gone
 
 
 @pytest.mark.usefixtures("hot_path")
@@ -85,7 +87,7 @@ async def test_what_the_load_says_it_changed_is_what_the_database_has(
     with psycopg.connect(hlr_database) as connection:
         before = connection.execute("SELECT count(*) FROM call_forwarding").fetchone()
     workload = hlr(weights={"InsertCallForwarding": 60, "DeleteCallForwarding": 40})
-    load = spec(hlr_database, workload=workload, windows=(0.0, 1.0, 0.0), terminals=3)
+    load = spec(hlr_database, workload=workload, windows=(0.0, 4.0, 0.0), terminals=3)
     await run_load(context, load)
     with psycopg.connect(hlr_database) as connection:
         after = connection.execute("SELECT count(*) FROM call_forwarding").fetchone()
@@ -120,7 +122,7 @@ async def test_a_stalled_server_shows_in_the_response_time_of_all_that_were_due(
     """A lock on the table for a while: coordinated omission would show few slow ones, the schedule shows all of them."""
     workload = hlr(weights={"GetAccessData": 1})
     load = asyncio.create_task(
-        run_load(context, spec(hlr_database, rate=200.0, workload=workload, windows=(0.0, 2.0, 0.5)))
+        run_load(context, spec(hlr_database, rate=200.0, workload=workload, windows=(0.0, 2.0, 3.0)))
     )
     await context.is_armed.wait()
     async with await psycopg.AsyncConnection.connect(hlr_database) as blocker:
@@ -173,7 +175,7 @@ async def test_a_worker_that_is_killed(context: LoadContext, hlr_database: str, 
         await load
     for pid in pids:
         await gone(pid)
-    assert connections(hlr_database) == 0
+    await until(lambda: connections(hlr_database) == 0, "connections are left")
 
 
 async def test_a_worker_that_is_killed_before_the_start(context: LoadContext, hlr_database: str, spec: Spec) -> None:
@@ -292,8 +294,12 @@ async def test_sqlite(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
     path = str(tmp_path / "hlr.db")
     endpoint = Endpoint(system="local", engine="sqlite", dsn=path)
     await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
-    result = await run_load(context, spec(path, engine="sqlite", terminals=4))
-    assert ended(result) == result.ended_in_window > 100
+    result = await run_until(
+        lambda result: all(t.counts.ok + t.counts.logical_failures > 5 for t in result.transactions),
+        context,
+        spec(path, engine="sqlite", terminals=4),
+    )
+    assert ended(result) == result.ended_in_window
     assert sum(t.counts.error_count for t in result.transactions) == 0
     by_name = {t.counts.name: t.counts for t in result.transactions}
     assert by_name["UpdateLocation"].ok > 0

@@ -126,13 +126,14 @@ def ok(result: LoadResult) -> dict[str, int]:
 async def test_an_open_load_is_the_same_on_ray_as_on_processes(
     on_ray: Context, hlr_database: str, spec: object
 ) -> None:
-    asked: RunLoad = spec(hlr_database, rate=200.0)  # type: ignore[operator]
+    # A long ramp-down, in which a busy machine catches up with what was due
+    asked: RunLoad = spec(hlr_database, rate=200.0, windows=(0.3, 1.0, 2.7))  # type: ignore[operator]
     on_processes = await run_load(on_ray, asked)  # type: ignore[arg-type]
     on_actors = await run_load(on_ray, replace(asked, pool=RAY))  # type: ignore[arg-type]
     # Terminals draw by their number and the seed, wherever they run
     assert ok(on_actors) == ok(on_processes)
     assert sum(ok(on_actors).values()) == 200
-    assert on_actors.seconds_produced == 2
+    assert on_actors.seconds_produced == 4
     assert on_actors.samples_lost == 0
     assert 0 < on_actors.start_skew_ns < 1_000_000_000
     assert on_actors.client_cpu_s > 0

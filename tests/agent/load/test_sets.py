@@ -59,7 +59,7 @@ async def test_a_load_runs_every_query_as_often_as_the_others(tmp_path: Path, co
     counts = [(one.counts.name, one.counts.ok) for one in result.transactions]
     assert sum(one.counts.error_count for one in result.transactions) == 0, result.first_errors
     most, least = (pick(count for _, count in counts) for pick in (max, min))
-    assert least > 3
+    assert least > 0
     assert most - least <= 2  # a pass of each terminal may be cut at an edge of the window
     seen = [Seen(name=name, ok=count, logical_failures=0) for name, count in counts]
     assert all(finding.ok for finding in conform(queries(), seen))

@@ -20,7 +20,6 @@ from psycopg.conninfo import conninfo_to_dict
 from proveout.agent.drivers.oracle import OracleDriver
 from proveout.agent.load.populate import populate
 from proveout.agent.load.populate_oracle import OracleLoader
-from proveout.agent.load.task import run_load
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.parameters import KINDS, to_values
@@ -28,7 +27,7 @@ from proveout.dsl.workloads.table import build
 from proveout.dsl.workloads.tprocc_parameters import Tprocc
 from proveout.proto.tasks import Endpoint, PopulateSystem
 
-from .conftest import LoadContext, Spec
+from .conftest import LoadContext, Spec, ok, run_until
 
 pytestmark = pytest.mark.slow
 
@@ -54,11 +53,9 @@ async def test_it_is_populated_and_runs(
     workload = Workload(name=kind, kind=kind, parameters=to_values(KINDS[kind].model_validate(parameters)))
     endpoint = Endpoint(system="db", engine="oracle", dsn=dsn)
     await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=1))
-    result = await run_load(
-        context, spec(dsn, engine="oracle", workload=workload, terminals=2, windows=(0.5, 2.0, 0.2))
-    )
+    load = spec(dsn, engine="oracle", workload=workload, terminals=2, windows=(0.5, 2.0, 0.2))
+    result = await run_until(lambda result: ok(result) > 10, context, load)
     assert all(t.counts.error_count == 0 for t in result.transactions), result.first_errors
-    assert sum(t.counts.ok for t in result.transactions) > 10
 
 
 class Loading:

@@ -5,6 +5,7 @@ systemctl and rpm are answered for by the test, in the words of their manuals: t
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from dataclasses import replace
@@ -20,6 +21,7 @@ from proveout.agent.tuning.files import NONE, Files
 from proveout.agent.tuning.texts import Texts, holds
 from proveout.agent.tuning.tools import Processes, must
 from proveout.agent.tuning.transaction import Transaction
+from proveout.agent.tuning.tuner import Tuner
 from proveout.agent.tuning.undo import UndoJournal
 from proveout.agent.tuning.units import Systemd
 from proveout.dsl.tuning.change import Command, Statement
@@ -238,3 +240,19 @@ def test_a_unit_that_does_not_obey_is_a_failure(tmp_path: Path) -> None:
     assert units.done == ["stop tuned.service", "disable tuned.service", "start tuned.service"]
     assert (root / "proc/sys/vm/swappiness").read_text() == "60\n"
     assert not (tmp_path / "undo").exists()
+
+
+async def test_an_agent_that_is_about_to_leave_is_waited_for(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    put(root, "/proc/sys/vm/swappiness", "60\n")
+    change = tuning("sysctl", settings={"vm.swappiness": "1"})
+    leaving, next_one = (Tuner(tmp_path / "undo", prepare=lambda _: host_in(root)) for _ in range(2))
+    await leaving.apply("r", (change,), (), tmp_path)
+    applying = asyncio.create_task(next_one.apply("r", (change,), (), tmp_path))
+    done, _ = await asyncio.wait({applying}, timeout=0.5)
+    assert not done, "the other one has not left"
+    await leaving.close(keep_data=False)
+    (state,) = await applying
+    assert state.outcome == "applied"
+    await next_one.close(keep_data=False)
+    assert (root / "proc/sys/vm/swappiness").read_text() == "60\n"

@@ -355,7 +355,10 @@ async def test_hlr_is_populated_twice_and_runs_as_specified(subject: Subject, tm
         for table in loaded.tables:
             assert subject.administer(f"SELECT count(*) FROM {table.table}") == [(table.rows,)]
     try:
-        result = await run_load(context, load(endpoint, 1.5))
+        for measure_s in (1.5, 6.0, 30.0):  # a busy machine gives the short ones no turn
+            result = await run_load(context, load(endpoint, measure_s))
+            if all(one.counts.ok for one in result.transactions):
+                break
     finally:
         await context.close()
     seen = [
