@@ -48,7 +48,8 @@ class NullSession:
     def __init__(self, budget: list[int]) -> None:
         self.count = 1
         self._budget = budget
-        self._fd = os.eventfd(1)
+        self._fd = os.eventfd(0)
+        self._is_asked = False
 
     def fileno(self) -> int:
         return self._fd
@@ -57,6 +58,9 @@ class NullSession:
         return statement
 
     def send(self, prepared: Any, arguments: Sequence[Any]) -> None:
+        if not self._is_asked:  # from then on there is always an answer; before, a terminal has not begun
+            self._is_asked = True
+            os.eventfd_write(self._fd, 1)
         budget = self._budget
         budget[0] -= 1
         if budget[0] < 0:
@@ -92,6 +96,8 @@ def bare(sessions: list[NullSession], kind: WorkloadKind) -> float:
     poll, turns = epoll.poll, range(16)
     began = time.process_time()
     try:
+        for session in sessions:
+            session.send(prepared, requests()[1])
         while True:
             for fd, _ in poll():
                 session = of[fd]
