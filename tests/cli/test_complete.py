@@ -1,11 +1,20 @@
-"""What a shell gets to complete: through the very call that its script makes."""
+"""What a shell gets to complete: through the very call that its script makes, and in the shells themselves."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import select
 import shutil
+import signal
+import struct
 import subprocess
 import sys
+import termios
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +22,7 @@ import pytest
 from proveout.cli import complete, execute
 
 ROOT = Path(__file__).parents[2]
+DEADLINE_S = 60.0
 
 
 @pytest.fixture
@@ -45,6 +55,7 @@ def completed(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     [
         ("proveout ru", ["run", "runs"]),
         ("proveout run ", ["plans/", "runs/"]),
+        ("proveout run pl", ["plans/", "plans/prepaid.yaml"]),
         ("proveout check plans/", ["plans/prepaid.yaml"]),
         ("proveout check ./plans/p", ["./plans/prepaid.yaml"]),
         ("proveout run .h", [".hidden.yaml"]),
@@ -89,22 +100,119 @@ def test_each_shell_gets_its_script(
     assert f"_PROVEOUT_COMPLETE=complete_{shell}" in script
 
 
-def test_bash_itself_completes(here: Path) -> None:
-    """The script in a real bash. It does not show zsh and fish, which are not everywhere."""
-    bash = shutil.which("bash")
-    assert bash is not None
+def shell(name: str) -> str:
+    """Where it is; the test is skipped where it is not."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"there is no {name} here")
+    return found
+
+
+@pytest.fixture
+def outside(here: Path) -> dict[str, str]:
+    """The environment of a shell that finds `proveout`, and nothing of the user's."""
     folder = here / "bin"
     folder.mkdir()
     (folder / "proveout").write_text(f'#!/bin/sh\nexec {sys.executable} -m proveout "$@"\n')
     (folder / "proveout").chmod(0o755)
+    (here / ".zshrc").write_text(ZSHRC)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    own = {"HOME": str(here), "ZDOTDIR": str(here), "TERM": "xterm", "PATH": f"{folder}:{os.environ['PATH']}"}
+    return {**inherited, **own}
+
+
+def test_bash_itself_completes(outside: dict[str, str]) -> None:
     script = """
 eval "$(_PROVEOUT_COMPLETE=source_bash proveout)"
 COMP_WORDS=(proveout check plans/p); COMP_CWORD=2
 _proveout_completion proveout
 printf '%s\\n' "${COMPREPLY[@]}"
 """
-    env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        [bash, "--norc", "-c", script], capture_output=True, text=True, env=env, timeout=180, check=True
-    )
+    argv = [shell("bash"), "--norc", "-c", script]
+    done = subprocess.run(argv, capture_output=True, text=True, env=outside, timeout=180, check=True)
     assert done.stdout.split() == ["plans/prepaid.yaml"]
+
+
+def test_fish_itself_completes(outside: dict[str, str]) -> None:
+    """What it would list, one line each: the word and, after a tab, what it is."""
+    script = """
+_PROVEOUT_COMPLETE=source_fish proveout | source
+for line in 'proveout check plans/' 'proveout run plans/prepaid.yaml -p profile=b'
+    complete --do-complete $line
+end
+"""
+    argv = [shell("fish"), "--no-config", "-c", script]
+    done = subprocess.run(argv, capture_output=True, text=True, env=outside, timeout=180, check=True)
+    words = [line.split("\t")[0] for line in done.stdout.splitlines()]
+    assert words == ["plans/prepaid.yaml", "profile=banking"], done.stderr
+
+
+ZSHRC = """
+autoload -Uz compinit && compinit -D -u
+setopt no_auto_menu
+eval "$(_PROVEOUT_COMPLETE=source_zsh proveout)"
+completes() { zle complete-word; print -rn -- "$BUFFER" > line.new; mv line.new line }
+zle -N completes; bindkey '^T' completes
+print -rn ready > line
+"""
+"""`^T` completes, and leaves in a file what then stands on the line."""
+
+
+class Zsh:
+    """An interactive one on a pseudo-terminal."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._line = folder / "line"
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+        self._process = subprocess.Popen(
+            [shell("zsh"), "-d", "-i"],
+            cwd=folder, env=environment, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+        )  # fmt: skip
+        os.close(slave)
+        self.drawn = b""
+
+    def until(self, holds: Callable[[], object]) -> None:
+        """Read what is drawn until something holds."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not holds():
+            assert time.monotonic() < deadline, self.drawn
+            assert self._process.poll() is None, self.drawn
+            if select.select([self._master], [], [], 0.05)[0]:
+                self.drawn += os.read(self._master, 65536)
+
+    def line(self) -> str:
+        """What stands on the line, as soon as it is told."""
+        self.until(self._line.exists)
+        told = self._line.read_text()
+        self._line.unlink()
+        return told
+
+    def completed(self, typed: str) -> str:
+        self.drawn = b""
+        os.write(self._master, b"\x15" + typed.encode() + b"\x14")
+        return self.line()
+
+    def close(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        os.close(self._master)
+
+
+def test_zsh_itself_completes(here: Path, outside: dict[str, str]) -> None:
+    shell("zsh")
+    zsh = Zsh(here, outside)
+    try:
+        assert zsh.line() == "ready"
+        # A folder does not end the word, a file does.
+        assert zsh.completed("proveout run pl") == "proveout run plans/"
+        assert zsh.completed("proveout run plans/") == "proveout run plans/prepaid.yaml "
+        profile = "proveout run plans/prepaid.yaml -p profile="
+        assert zsh.completed(f"{profile}b") == f"{profile}banking "
+        # Several are listed.
+        assert zsh.completed("proveout watch ") == "proveout watch "
+        words = (b"latest", b"smoke-20260101-000000-aaaa", b"smoke-20260102-000000-bbbb")
+        zsh.until(lambda: all(word in zsh.drawn for word in words))
+    finally:
+        zsh.close()

@@ -1,4 +1,4 @@
-"""`run` and `watch` on a real terminal (a pseudo one): the run goes on whatever becomes of its screen."""
+"""`run`, `watch` and `tui` on a real terminal (a pseudo one): the run goes on whatever becomes of its screen."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -13,8 +14,10 @@ import sys
 import termios
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from proveout.cli import execute, screened
@@ -28,13 +31,14 @@ DEADLINE_S = 90.0
 class Terminal:
     """A command on a pseudo-terminal of 80 × 24; what it draws is collected."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, folder: Path = ROOT) -> None:
         self.master, slave = pty.openpty()
+        self.name, self.modes = os.ttyname(slave), termios.tcgetattr(slave)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         argv = [sys.executable, "-m", "proveout", *arguments]
         env = {**os.environ, "TERM": "xterm-256color"}
         self.process = subprocess.Popen(
-            argv, cwd=ROOT, stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True
+            argv, cwd=folder, stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True
         )
         os.close(slave)
         self.drawn = b""
@@ -155,3 +159,38 @@ def test_a_command_line_is_said_again_with_absolute_paths(monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     found = screened.words(["a=1", "b=[1, 2]"], {"runs_dir": Path("r"), "junit": None})
     assert found == ["-p", "a=1", "-p", "b=[1, 2]", "--runs-dir", str(tmp_path / "r")]
+
+
+def with_a_folder(folder: Path) -> list[psutil.Process]:
+    """Processes that have it as their working directory."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == folder:
+                found.append(process)
+    return found
+
+
+def test_the_home_screen_shows_the_plans_and_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "plans" / "starters" / "prepaid.yaml", tmp_path / "of-mine.yaml")
+    (tmp_path / "broken.yaml").write_text("proveout: 1\nname: broken\nstagse: []\n")
+    terminal = Terminal("tui", folder=tmp_path)
+    kept = os.open(terminal.name, os.O_RDWR | os.O_NOCTTY)  # when the last one closes it, the modes are lost
+    try:
+        for shown in ("✓ of-mine.yaml", "✗ broken.yaml"):
+            terminal.until(lambda shown=shown: shown.encode() in terminal.drawn)  # type: ignore[misc]
+        assert termios.tcgetattr(kept) != terminal.modes
+        assert with_a_folder(tmp_path.resolve())
+        terminal.press("q")
+        terminal.until(lambda: terminal.process.poll() is not None)
+        assert terminal.process.returncode == 0
+        assert termios.tcgetattr(kept) == terminal.modes
+        # At last the screen before, the cursor, no reports of the mouse.
+        for back, away in ((b"?1049l", b"?1049h"), (b"?25h", b"?25l"), (b"?1000l", b"?1000h")):
+            assert away in terminal.drawn
+            terminal.until(lambda back=back, away=away: terminal.drawn.rfind(back) > terminal.drawn.rfind(away))  # type: ignore[misc]
+        terminal.until(lambda: not with_a_folder(tmp_path.resolve()))
+    finally:
+        os.close(kept)
+        terminal.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.yaml", "of-mine.yaml"]

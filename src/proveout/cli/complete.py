@@ -24,10 +24,17 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def plan_files(incomplete: str) -> Words:
-    """Plan files and folders that begin so."""
+    """Plan files and folders that begin so.
+
+    A folder that is the only one comes with what is in it: shells end a word that is the only one with a space.
+    """
+    found: Words = []
     with suppress(OSError):
-        return list(_files(incomplete))
-    return []
+        found += _files(incomplete)
+        match found:
+            case [str(folder)] if folder.endswith("/"):
+                found += _files(folder)
+    return found
 
 
 def _files(incomplete: str) -> Iterator[str]:
