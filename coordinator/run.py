@@ -460,6 +460,8 @@ class _Loop:
             reason = str(storage_failed(folder, fault))
             self._inbox.put_nowait(Broken(at_s=time.monotonic(), reason=reason))
             return
+        del gathering
+        await asyncio.to_thread(collecting.give_back)
         self._inbox.put_nowait(Summarised(at_s=time.monotonic(), finished=finished))
 
     # ---- the end ---------------------------------------------------------------------------------------------------
