@@ -147,6 +147,11 @@ class _Run:
         if fault.code == "unreachable":
             terminals = self._spec.share.total
             way_out = f"see that the server runs, lets this host in, and takes {terminals} connections"
+            nobody = unprivileged.account()
+            if nobody is not None and " file " in fault.message:
+                way_out += (
+                    f"; load runs as user id {nobody.uid}, who has to be able to read the files that the dsn names"
+                )
             return TaskFault("unreachable", f"the load cannot connect to {name}: {fault.message}", way_out=way_out)
         way_out = fault.way_out or "see that the system is populated and that its user may use the tables"
         return TaskFault(fault.code, f"the load cannot be prepared on {name}: {fault.message}", way_out=way_out)

@@ -299,7 +299,7 @@ def test_a_damaged_file_of_samples_is_named(directory: RunDirectory) -> None:
 
 def test_a_row_for_each_rung_repeat_and_transaction() -> None:
     found = list(csv.DictReader(io.StringIO(rows.to_csv(load_results(history())), newline="")))
-    assert tuple(found[0]) == rows.COLUMNS
+    assert tuple(found[0]) == (*rows.COLUMNS, *rows.SETS)
     whole = found[0]
     assert (whole["stage"], whole["target"], whole["threads"], whole["transaction"]) == ("slow", "base", "1", rows.ALL)
     assert (whole["ok"], whole["logical_failures"], whole["errors"]) == (str(70 + 30), "6", "4")

@@ -23,6 +23,7 @@ from psycopg.conninfo import make_conninfo
 from proveout.agent.drivers.base import StatementFailure
 from proveout.agent.drivers.postgres import PostgresDriver, PostgresSession
 from proveout.agent.load import ceiling
+from proveout.agent.tasks import TaskFault
 from proveout.coordinator.pki import Authority
 from proveout.proto.tasks import Endpoint
 
@@ -47,7 +48,8 @@ class TlsServer:
 
     def __init__(self, authority: Authority) -> None:
         self._programs = programs()
-        self._folder = Path(tempfile.mkdtemp(prefix="pvtls-", dir="/tmp"))
+        self._folder = self.folder = Path(tempfile.mkdtemp(prefix="pvtls-", dir="/tmp"))
+        self._folder.chmod(0o755)
         self._data = self._folder / "data"
         self._as: dict[str, Any] = {"cwd": "/", "stdin": subprocess.DEVNULL}
         if os.geteuid() == 0:
@@ -125,12 +127,14 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served() -> Iterator[Served]:
     authority = Authority.create()
-    ca = tmp_path_factory.mktemp("ca") / "ca.pem"
-    ca.write_bytes(authority.pem)
     server = TlsServer(authority)
+    ca = (
+        server.folder / "ca.pem"
+    )  # where the workers' user can read it as well: pytest's own folders are the user's alone
     try:
+        ca.write_bytes(authority.pem)
         yield Served(tcp=make_conninfo(server.dsn, host="127.0.0.1"), socket=server.dsn, ca=ca)
     finally:
         server.close()
@@ -156,6 +160,16 @@ async def test_every_session_of_a_load_is_encrypted(served: Served) -> None:
     assert seen[0] >= SESSIONS
     assert seen[2] == "TLSv1.3"
     assert step.per_s > 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only a root agent's load runs as somebody else")
+async def test_a_file_that_the_loads_user_cannot_read_is_explained(served: Served, tmp_path: Path) -> None:
+    mine = tmp_path / "ca.pem"
+    mine.write_bytes(served.ca.read_bytes())
+    tmp_path.chmod(0o700)
+    with pytest.raises(TaskFault, match=r"ca\.pem") as caught:
+        await load(make_conninfo(served.tcp, sslmode="verify-full", sslrootcert=str(mine)))
+    assert "load runs as user id" in caught.value.way_out
 
 
 @pytest.mark.parametrize(

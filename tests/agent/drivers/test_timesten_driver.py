@@ -12,10 +12,10 @@ from typing import Any
 import oracledb
 import pytest
 
+from proveout.agent.aide.process import OWN_PROCESS
 from proveout.agent.drivers.base import FailureKind, Labelled, StatementFailure
 from proveout.agent.drivers.table import driver
 from proveout.agent.drivers.timesten import HOME, LIBRARIES, TimesTenDriver, ready
-from proveout.agent.load import task
 from proveout.agent.load.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
 from proveout.agent.provision.handlers import checkpoint, inspect_system, run_sql
 from proveout.agent.tasks import TaskFault
@@ -154,5 +154,5 @@ async def test_the_agents_own_questions_go_to_a_process_of_their_own(
 
 
 def test_its_loads_have_workers_of_their_own() -> None:
-    assert "timesten" in task.OWN_POOL
+    assert "timesten" in OWN_PROCESS
     assert isinstance(driver("timesten"), TimesTenDriver)
