@@ -38,9 +38,12 @@ OWN_SYSTEMS = (
     "tptbm-embedded",
     "prepaid-embedded",
     "tprocc-embedded",
+    "analytics-embedded",
+    "storage-embedded",
     "hlr-mysql",
     "hlr-oracle-wire",
 )
+NEEDS = {"hlr-mysql": "mariadbd", "storage-embedded": "fio"}
 JUDGED = {0: "passed", 1: "failed", 3: "inconclusive"}
 LIMIT_S = 180.0
 PATIENCE = 3
@@ -99,8 +102,9 @@ def oracle_wire(folder: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
 
 def run(name: str, parameters: list[str], runs_dir: Path, limit_s: float) -> Ran:
     """One plan, with what it needs beside it."""
-    if name == "hlr-mysql" and not (shutil.which("mariadbd") or Path("/usr/sbin/mariadbd").exists()):
-        return Ran(name, None, 0.0, {}, note="not run: mariadbd is not installed")
+    program = NEEDS.get(name)
+    if program and not (shutil.which(program) or Path("/usr/sbin", program).exists()):
+        return Ran(name, None, 0.0, {}, note=f"not run: {program} is not installed")
     with tempfile.TemporaryDirectory(prefix="proveout-bench-") as folder:
         if name != "hlr-oracle-wire":
             return _run(name, parameters, {}, runs_dir, Path(folder), limit_s)
