@@ -9,7 +9,7 @@ import pytest
 from proveout.cli import execute
 from proveout.cli.new import KINDS, STARTERS, starter
 from proveout.dsl.compiler import compile_plan
-from proveout.dsl.plan import Populate
+from proveout.dsl.plan import Populate, Tool
 
 EXTERNAL = {"oracle", "lab"}
 
@@ -26,7 +26,7 @@ def test_a_starter_compiles_where_it_is_written(kind: str, tmp_path: Path, capsy
     plan = compile_plan(path)  # by itself: a starter includes nothing
     assert plan.name == f"My-{kind}-2nd"
     assert plan.title
-    assert isinstance(plan.stages[0], Populate)
+    assert isinstance(plan.stages[0], Tool if kind == "storage" else Populate)
     assert len(plan.verdicts) >= 2
     assert all(parameter.help for parameter in plan.parameters)
     assert path.read_text().startswith("# ")

@@ -35,6 +35,8 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "sqlite": ("HLR on SQLite in the client's own process", "nothing more"),
     "mysql": ("a thread ladder on MySQL or MariaDB", "the extra `mysql`, the server's programs"),
     "oracle": ("a thread ladder on an Oracle Database of yours", "the extra `oracle`, a database"),
+    "analytics": ("a set of analytic queries by setting and degree of parallelism, and sizes", "the extra `embedded`"),
+    "storage": ("what the storage of a host can do, by I/O depth", "fio"),
     "lab": ("a PostgreSQL server under load from two client machines", "agents on three hosts, a database"),
 }
 """What each starter is, and what a run of it needs."""
