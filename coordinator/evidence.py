@@ -64,11 +64,7 @@ def summarise(
     sizes_tree, sizes = cut.sizes()
     captured = {"waits": waits_tree, "lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}
     metrics = load_tree | prune(cut.hosts() | captured)
-    if not isinstance(stage, Tool):
-        workload = plan.workload(stage.workload)
-        transactions = {item.name: _transaction_metrics(item) for item in summaries}
-        orders = order_metrics(workload.kind, summaries, cut.counters(stage.target))
-        metrics |= prune({"transactions": transactions} | set_metrics(workload, summaries) | orders)
+    metrics |= _transaction_tree(stage, plan, summaries, cut)
     series = per_second(loads, seconds)
     findings = validity.judge(
         validity.Observed(
@@ -104,6 +100,16 @@ def summarise(
         unknown=_summed(load.unknown for load in loads.values()),
         sizes=sizes,
     )
+
+
+def _transaction_tree(stage: Measuring, plan: Plan, summaries: Sequence[TransactionSummary], cut: _Cut) -> Metrics:
+    """What a load has beside its own numbers: those of each transaction, of the set, of orders; {} for a tool."""
+    if isinstance(stage, Tool):
+        return {}
+    workload = plan.workload(stage.workload)
+    transactions = {item.name: _transaction_metrics(item) for item in summaries}
+    orders = order_metrics(workload.kind, summaries, cut.counters(stage.target))
+    return prune({"transactions": transactions} | set_metrics(workload, summaries) | orders)
 
 
 def _stage_metrics(
