@@ -158,12 +158,13 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def run_until(self, over: Callable[[], bool], limit_s: float) -> bool:
         """Run callbacks in order until `over()`; False when the time limit came first."""
+        agenda, step = self._agenda, self._step
         with _running(self):
             while not over():
-                if not self._agenda or self._agenda[0][0] > limit_s:
+                if not agenda or agenda[0][0] > limit_s:
                     self.now_s = limit_s
                     return False
-                self._step()
+                step()
         return True
 
     def _step(self) -> None:

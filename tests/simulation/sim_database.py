@@ -1,13 +1,16 @@
 """A simulated PostgreSQL as tuning sees it: settings that are stored, and settings that it runs with until it is started again.
 
-Data flow: the real `postgres_settings` -> `SimDatabases` in place of `agent.tuning.databases` -> the `Settings` of its host, which outlive the server as
-its data does. Nobody can ask while the server is down.
+Data flow: the real `postgres_settings` and `sql` -> `SimDatabases` in place of `agent.tuning.databases` -> the `Settings` of its host, which outlive the
+server as its data does, or `SimOracle`. Nobody can ask while the server is down.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+
+from sim_oracle import SimOracle
+from sim_threads import is_dead
 
 from proveout.agent.tasks import TaskFault
 from proveout.agent.tuning.databases import Databases
@@ -17,6 +20,7 @@ from proveout.dsl.tuning.postgres_settings import RELOAD
 DEFAULTS = {"work_mem": ("4096", "kB", "user"), "max_connections": ("100", "", "postmaster")}
 """Setting -> (value, unit, when it can be changed)."""
 _SET = re.compile(r"ALTER SYSTEM SET (\w+) = '(\w+)'")
+_ROLE = re.compile(r"(CREATE ROLE|DROP ROLE IF EXISTS) (\w+)")
 _RESET = re.compile(r"ALTER SYSTEM RESET (\w+)")
 
 
@@ -25,6 +29,7 @@ class Settings:
 
     def __init__(self) -> None:
         self.stored: dict[str, str] = {}
+        self.roles: set[str] = set()
         self.running = {name: value for name, (value, _, _) in DEFAULTS.items()}
 
     def start(self) -> None:
@@ -37,23 +42,53 @@ class Settings:
             name: self.stored.get(name, value) for name, (value, _, when) in DEFAULTS.items() if when != "postmaster"
         }
 
+    def remove(self) -> None:
+        """The run's data goes, and all that was set in it."""
+        self.stored.clear()
+        self.roles.clear()
+
+    def run(self, statement: str) -> None:
+        """Run a statement."""
+        if statement == RELOAD:
+            self.reload()
+        elif (found := _SET.fullmatch(statement)) is not None:
+            self.stored[found[1]] = found[2]
+        elif (found := _RESET.fullmatch(statement)) is not None:
+            self.stored.pop(found[1], None)
+        elif (found := _ROLE.fullmatch(statement)) is not None:
+            (self.roles.add if found[1] == "CREATE ROLE" else self.roles.discard)(found[2])
+        else:
+            raise AssertionError(f"the simulated server does not know {statement!r}")
+
 
 class SimDatabases(Databases):
-    """The one system of the plan; `pause()` is told of each step, `wrote()` before each change."""
+    """The systems of the plan: `db`, which the run starts, and an Oracle Database that is there already.
+
+    `answers(act)` does what a database is asked to do, in its time; `wrote()` is told before each change.
+    """
 
     def __init__(
-        self, settings: Settings, is_up: Callable[[], bool], pause: Callable[[], None], wrote: Callable[[str], None]
+        self,
+        settings: Settings,
+        is_up: Callable[[], bool],
+        oracle: SimOracle,
+        answers: Callable[[Callable[[], None]], None],
+        wrote: Callable[[str], None],
     ) -> None:
         super().__init__(())
-        self._settings, self._is_up, self._pause, self._wrote = settings, is_up, pause, wrote
+        self._settings, self._is_up, self._oracle, self._answers, self._wrote = settings, is_up, oracle, answers, wrote
 
     def is_of_the_run(self, system: str) -> bool:
-        return bool(system)
+        return system == "db"
 
     def rows(self, system: str, statement: str) -> Rows:
-        self._reached(system)
-        asked = [name for name in sorted(DEFAULTS) if f"'{name}'" in statement]
+        if system != "db":
+            return self._oracle.rows(statement)
+        self._reached()
         settings = self._settings
+        if "pg_roles" in statement:
+            return ((str(sum(f"'{role}'" in statement for role in settings.roles)),),)
+        asked = [name for name in sorted(DEFAULTS) if f"'{name}'" in statement]
         if "pg_file_settings" in statement:
             return tuple((name, settings.stored[name]) for name in asked if name in settings.stored)
         return tuple(
@@ -62,19 +97,15 @@ class SimDatabases(Databases):
         )
 
     def run(self, system: str, statement: str) -> None:
-        self._pause()
-        self._reached(system)
-        self._wrote(system)
-        settings = self._settings
-        if statement == RELOAD:
-            settings.reload()
-        elif (found := _SET.fullmatch(statement)) is not None:
-            settings.stored[found[1]] = found[2]
-        elif (found := _RESET.fullmatch(statement)) is not None:
-            settings.stored.pop(found[1], None)
-        else:
-            raise AssertionError(f"the simulated server does not know {statement!r}")
+        def act() -> None:
+            if system == "db":
+                self._reached()
+            if not is_dead():
+                self._wrote(system)
+            (self._oracle.run if system != "db" else self._settings.run)(statement)
 
-    def _reached(self, system: str) -> None:
+        self._answers(act)
+
+    def _reached(self) -> None:
         if not self._is_up():
-            raise TaskFault("unreachable", f"system {system!r} cannot be reached")
+            raise TaskFault("unreachable", "system 'db' cannot be reached")

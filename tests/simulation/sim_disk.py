@@ -17,7 +17,6 @@ import os
 import random
 import stat
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -40,6 +39,9 @@ class Data:
     xattrs: dict[str, bytes] = field(default_factory=dict)
     mtime_ns: int = 0
 
+    def copy(self) -> Data:
+        return Data(self.content, self.mode, self.uid, self.gid, dict(self.xattrs), self.mtime_ns)
+
 
 @dataclass(eq=False, slots=True)
 class Inode:
@@ -49,7 +51,7 @@ class Inode:
     safe: Data | None = None
 
     def sync(self) -> None:
-        self.safe = deepcopy(self.now)
+        self.safe = self.now.copy()
 
     def lose(self, chance: random.Random) -> None:
         """The power has failed."""
@@ -57,7 +59,7 @@ class Inode:
             return
         kind = chance.randrange(3)
         if kind == 0 and self.safe is not None:
-            self.now = deepcopy(self.safe)
+            self.now = self.safe.copy()
         elif kind < 2:
             self.now.content = self.now.content[: chance.randint(0, len(self.now.content))]
         self.sync()
@@ -104,7 +106,7 @@ class Disk:
             inode.lose(self._chance)
 
     def picture(self) -> dict[str, Data]:
-        return {path: deepcopy(inode.now) for path, inode in self.names.items()}
+        return {path: inode.now.copy() for path, inode in self.names.items()}
 
 
 class _Writer(io.RawIOBase):
@@ -211,7 +213,7 @@ class SimOs:
 
     def _status(self, data: Data) -> Any:
         return SimpleNamespace(
-            st_mode=stat.S_IFREG | data.mode, st_uid=data.uid, st_gid=data.gid, st_mtime_ns=data.mtime_ns
+            st_mode=stat.S_IFREG | data.mode, st_uid=data.uid, st_gid=data.gid, st_mtime_ns=data.mtime_ns, st_nlink=1
         )
 
     def _file(self, descriptor: int) -> Inode:
@@ -237,6 +239,9 @@ class SimOs:
 
     def setxattr(self, descriptor: int, name: str, value: bytes) -> None:
         self._file(descriptor).now.xattrs[name] = value
+
+    def removexattr(self, descriptor: int, name: str) -> None:
+        del self._file(descriptor).now.xattrs[name]
 
     def utime(self, descriptor: int, *, ns: tuple[int, int]) -> None:
         self._file(descriptor).now.mtime_ns = ns[1]

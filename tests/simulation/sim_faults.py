@@ -7,12 +7,16 @@ would, a coordinator as a person would by `proveout resume`), a full disk gets r
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 HOSTS = ("db1", "client1", "client2")
 TUNED = ("db1", "client1")
 STEPS = 60
 """A tuning of the plan on a host takes about so many, with what it takes to undo it."""
+STEPS_OF_ONE = 14
+"""An operation takes about so many, undone and all."""
+STEPPED = 0.5
+"""Of all faults, those that strike at a step."""
 WITHIN_S = 40.0
 """Faults strike in the first seconds of a history; the plan takes about 32 s when nothing does."""
 
@@ -22,7 +26,7 @@ class Fault:
     """Something that happens at an instant (true seconds); `host` "" is the coordinator; it lasts `for_s`.
 
     With a `step` it waits, from that instant on, for as many steps of tuning that the host's agent (any agent) takes, and strikes in the
-    midst of the last one; if there are not so many it never strikes.
+    midst of the last one; if there are not so many it never strikes. `at` an operation, only steps of that one count.
     """
 
     at_s: float
@@ -30,10 +34,11 @@ class Fault:
     host: str = ""
     for_s: float = 0.0
     step: int = 0
+    at: str = ""
 
     def __str__(self) -> str:
         lasting = f" for {self.for_s:.2f} s" if self.for_s else ""
-        step = f" at step {self.step} of tuning from then on" if self.step else ""
+        step = f" at step {self.step} of {self.at or 'tuning'} from then on" if self.step else ""
         return f"{self.at_s:7.2f} s {self.kind} {self.host or 'coordinator'}{lasting}{step}"
 
 
@@ -56,13 +61,17 @@ _LONGEST_S = {
 }
 
 
-def draw(chance: random.Random) -> tuple[Fault, ...]:
-    """The faults of one history, in order of time."""
-    faults = [_one(chance) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4, 6)))]
+Aims = tuple[tuple[str, tuple[str, ...]], ...]
+"""Operations with the hosts that have them."""
+
+
+def draw(chance: random.Random, aims: Aims = ()) -> tuple[Fault, ...]:
+    """The faults of one history, in order of time; some of them strike at steps of these operations."""
+    faults = [_one(chance, aims) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4, 6)))]
     return tuple(sorted(faults, key=lambda fault: fault.at_s))
 
 
-def _one(chance: random.Random) -> Fault:
+def _one(chance: random.Random, aims: Aims) -> Fault:
     at_s = chance.uniform(0.0, WITHIN_S)
     kinds, host = chance.choices(
         (
@@ -76,7 +85,14 @@ def _one(chance: random.Random) -> Fault:
     kind = chance.choice(kinds)
     longest_s = _LONGEST_S.get(kind, 0.0)
     for_s = chance.choice((chance.uniform(0.0, 2.0), chance.uniform(0.0, longest_s))) if longest_s else 0.0
-    step = chance.randint(1, STEPS) if chance.random() < 0.4 else 0
-    if step:
-        at_s, host = chance.choice((0.0, at_s)), chance.choice(TUNED) if host else ""
-    return Fault(at_s, kind, host, min(for_s, longest_s), step)
+    fault = Fault(at_s, kind, host, min(for_s, longest_s))
+    return _at_a_step(chance, fault, aims) if chance.random() < STEPPED else fault
+
+
+def _at_a_step(chance: random.Random, fault: Fault, aims: Aims) -> Fault:
+    if not aims or chance.random() < 0.3:
+        host = chance.choice(TUNED) if fault.host else ""
+        return replace(fault, at_s=chance.choice((0.0, fault.at_s)), host=host, step=chance.randint(1, STEPS))
+    operation, hosts = chance.choice(aims)
+    host = chance.choice(hosts) if fault.host else ""
+    return replace(fault, at_s=0.0, host=host, step=chance.randint(1, chance.randint(1, STEPS_OF_ONE)), at=operation)

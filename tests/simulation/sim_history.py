@@ -28,27 +28,35 @@ from sim_disk import SimOs
 from sim_faults import HOSTS, Fault, draw
 from sim_host import NoAudit, SimHost
 from sim_judgement import SimJudgement
-from sim_machine import Machine, os_of, sqlite_of
+from sim_machine import MORE_BY_HAND, Machine
+from sim_operations import aims_of, drawn
 from sim_plan import LEASE_S, PLAN, STORING
+from sim_programs import DPKG
+from sim_store import Store
 from sim_strikes import Strikes
+from sim_tally import Tally
 from sim_threads import Asyncio, Threads
-from sim_wire import COORDINATOR, Link, Network, outside
+from sim_undo import os_of, sqlite_of
+from sim_wire import COORDINATOR, Link, Network, SimSigner, forget_signatures, outside
 from sim_world import World
 
 from proveout.agent import daemon
 from proveout.agent import journal as agent_journal
 from proveout.agent import outbox as agent_outbox
 from proveout.agent import session as agent_session
-from proveout.agent.tuning import files, tuner, undo
+from proveout.agent.tuning import devices, files, packages, tuner, undo
 from proveout.agent.tuning import handlers as tuning_handlers
 from proveout.coordinator import auditing, dial, run, samples
+from proveout.coordinator import journal as coordinator_journal
 from proveout.coordinator import session as coordinator_session
 from proveout.coordinator.exchange import Summarise
 from proveout.coordinator.journal import Journal, StorageFailed, read
 from proveout.coordinator.run import Sitting
 from proveout.coordinator.simulator import finished
 from proveout.coordinator.store import RunDirectory
+from proveout.dsl.plan import Plan
 from proveout.proto import events, orders, results
+from proveout.proto.tasks import Endpoint
 
 END_S = 2400.0
 """By then a sitting has ended, whatever has happened: some sittings of a plan of half a minute, with every loss and retry."""
@@ -60,6 +68,7 @@ AGAIN_S = 180.0
 REVERTED_S = 10.0
 """After the end of a lease, on the agent's own clock."""
 LOOK_EVERY_S = 0.5
+EXTERNAL = {name: Endpoint(system=name, engine="oracle", dsn="x") for name in ("orcl", "asm")}
 
 
 class RunJournal(Journal):
@@ -95,17 +104,25 @@ class _Numbers:
 
 
 class History:
-    """One seed's world. `folder` is empty, and on a disk that is quick to sync."""
+    """One seed's world. `folder` is empty, and on a disk that is quick to sync. With faults of its own it has the plan that all have, or `plan`."""
 
-    def __init__(self, seed: int, folder: Path, faults: tuple[Fault, ...] | None = None) -> None:
+    def __init__(
+        self, seed: int, folder: Path, faults: tuple[Fault, ...] | None = None, plan: Plan | None = None
+    ) -> None:
         self.seed = seed
-        self.plan = STORING if seed % STORING_EVERY == STORING_EVERY - 1 else PLAN
+        stores = seed % STORING_EVERY == STORING_EVERY - 1
+        usual = STORING if stores else PLAN
+        draws = plan is None and faults is None
+        self.plan = plan or (drawn(random.Random(f"plan {seed}"), stores=stores) if draws else usual)
+        self.tally = Tally()
         self.loop = SimLoop()
         self.time = SimTime(self.loop)
         self.chance = random.Random(f"delays {seed}")
-        self.faults = draw(random.Random(f"faults {seed}")) if faults is None else faults
+        aims = aims_of(self.plan) if draws else ()
+        self.faults = draw(random.Random(f"faults {seed}"), aims) if faults is None else faults
         self.world = World(self.loop, self.time, self.chance)
         self.threads = Threads(self.loop)
+        self.store = Store()
         self.links = {name: Link(name, self.chance) for name in HOSTS}
         for name, link in self.links.items():
             link.renewed = functools.partial(self._renewed, name)
@@ -115,6 +132,9 @@ class History:
         self.directory = RunDirectory(folder / "run")
         self.world.tuned_by = lambda name: self.hosts[name].tuned_by()
         self.hosts = {name: SimHost(self, name, folder / name) for name in HOSTS}
+        if draws:
+            for host in self.hosts.values():
+                host.machine.tried_by_hand += MORE_BY_HAND
         db1 = self.hosts["db1"].machine
         db1.serves = lambda: "db" in self.world.systems
         self.world.settings = db1.settings
@@ -146,6 +166,7 @@ class History:
                 self.world.wrong("the run has no end")
             self.over_s = self.loop.now_s
             self.loop.run_until(lambda: False, max(self.loop.now_s, *self._drawn_s(), self.healed_s) + QUIET_S)
+            self.loop.run_until(lambda: False, max(self.loop.now_s, self._hung_until_s() + REVERTED_S))
             self._finish()
         return self
 
@@ -154,6 +175,10 @@ class History:
 
     def _drawn_s(self) -> list[float]:
         return [0.0, *(fault.at_s + fault.for_s for fault in self.faults)]
+
+    def _hung_until_s(self) -> float:
+        """A program that began to hang when everything else was over has its time as well."""
+        return max(host.machine.hung_until_s for host in self.hosts.values())
 
     def begin(self) -> None:
         """A coordinator sits down: `proveout run`, or `proveout resume` after a kill."""
@@ -172,6 +197,7 @@ class History:
             directory=self.directory,
             version="1",
             credentials=COORDINATOR,
+            external=EXTERNAL,
             crashed=crashed,
             lease_s=LEASE_S,
             gather_hosts=len(HOSTS) + self.seed % 2,  # with every other seed the samples of a host go together
@@ -278,6 +304,8 @@ class History:
         self.world.wrongs[:] = wrongs
         for host in self.hosts.values():
             host.close()
+        self.store.close()
+        forget_signatures()
 
 
 def _short(event: events.Event) -> str:
@@ -292,6 +320,7 @@ def _patched(history: History) -> Iterator[None]:
     changes: list[tuple[Any, str, Any]] = [
         (daemon, "facts", facts),
         (dial, "grpc", history.network.grpc),
+        (dial, "Signer", SimSigner),
         (dial, "_probe", history.network.probe),
         (run, "PlanJudgement", SimJudgement),
         (run, "samples", _Numbers(history)),
@@ -302,6 +331,9 @@ def _patched(history: History) -> Iterator[None]:
         (agent_journal, "time", history.time),
         (agent_session, "end_children", lambda: None),  # it would end the children of the test process
         (auditing, "AuditLog", NoAudit),
+        (run, "collecting", SimpleNamespace(seldom=contextlib.nullcontext, give_back=lambda: None)),  # `seeds` collects
+        (agent_journal, "sqlite3", history.store.module),
+        (coordinator_journal, "sqlite3", history.store.module),
         (orders, "time", history.time),
         (orders, "_counter", orders._counter),
         (tuner, "asyncio", Asyncio(history.threads)),
@@ -309,6 +341,10 @@ def _patched(history: History) -> Iterator[None]:
         (files, "os", SimOs(history.threads, lambda: history.here().disk, lambda path: history.here().wrote(path))),
         (undo, "sqlite3", sqlite_of(history.here)),
         (undo, "os", os_of(history.here)),
+        (devices, "kept", lambda _root, _device, _spans: history.here().programs.ends),
+        (devices, "put_back", lambda _root, _device, _spans, content: history.here().put_back(content)),
+        (packages, "shutil", SimpleNamespace(which=lambda program, **_more: DPKG if DPKG.endswith(program) else None)),
+        *history.tally.changes(history.here),
     ]
     logging.disable(logging.CRITICAL)
     try:

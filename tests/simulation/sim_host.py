@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim_clock import Process
-from sim_machine import POLICY, Machine, Outstanding, SimTools, outstanding_in, view
-from sim_wire import AUTHORITY, ServerSide, outside
+from sim_machine import POLICY, READS, Machine, SimTools, view
+from sim_undo import Outstanding, outstanding_in
+from sim_wire import AUTHORITY, KnownKey, ServerSide, outside
 from sim_world import table
 
 from proveout.agent import daemon
@@ -64,6 +65,8 @@ class SimHost:
         self.ready = False
         self.checked_s = 0.0
         self._journal: AgentJournal | None = None
+        self._read_at = -1
+        self._outstanding: list[Outstanding] = []
         chance = random.Random(f"{name} {history.seed}")
         world = history.world
         self.machine = Machine(
@@ -79,8 +82,13 @@ class SimHost:
         return self.machine.disk.full
 
     def outstanding(self) -> list[Outstanding]:
-        """What its undo journal holds."""
-        return outstanding_in(self.folder / "tuning" / FILE)
+        """What its undo journal holds; read again when it was written to, or when it is not there any more."""
+        path = self.folder / "tuning" / FILE
+        if not path.exists():
+            return []
+        if self._read_at != self.machine.undo_commits:
+            self._outstanding, self._read_at = outstanding_in(path), self.machine.undo_commits
+        return self._outstanding
 
     def tuned_by(self) -> set[str]:
         """The runs that have tuned it and not set it back. On a full disk an undo journal cannot be told that they have."""
@@ -93,7 +101,7 @@ class SimHost:
         return "; ".join(
             f"{subject} is {now}, not {wanted}"
             for subject, (now, wanted) in self.machine.strange().items()
-            if subject not in named
+            if subject.removesuffix(READS) not in named
         )
 
     def start(self) -> None:
@@ -183,4 +191,6 @@ class _Trust:
 
     def orders(self, hello: messages.Hello) -> Orders:
         to = Addressee(agent=f"agent/{self._name}", run=hello.run_id, epoch=hello.epoch)
-        return Orders(Verifier(hello.signer.encode(), AUTHORITY.pem, frozenset()), to)
+        verifier = Verifier(hello.signer.encode(), AUTHORITY.pem, frozenset())
+        verifier._key = KnownKey(verifier._key)  # type: ignore[assignment]
+        return Orders(verifier, to)

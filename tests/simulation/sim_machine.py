@@ -1,7 +1,8 @@
 """A simulated machine below the real tuning: files, kernel, units, programs, the undo journal's disk, its owner's other hand.
 
-Data flow: the agent's `Tuner` -> the real transaction, undoing and undo journal -> `SimHostView` in place of `Host`, whose files are the real
-ones over `SimOs`, whose kernel attributes, units and programs are tables here -> `Machine`. Each of them takes its time in `Threads.pause`.
+Data flow: the agent's `Tuner` -> the real transaction, undoing and undo journal (`sim_undo`) -> `SimHostView` in place of `Host`, whose files are the
+real ones over `SimOs`, whose kernel attributes, units, programs and databases are tables (`sim_kernel`, `sim_programs`, `sim_database`, `sim_oracle`)
+-> `Machine`. Each of them takes its time in `Threads.pause`.
 
 A `Machine` also keeps book of what ought to be: `owned` is how it would be had no run been there, `kept` what a transaction that ended well has
 promised to leave. `strange()` is what is neither.
@@ -9,46 +10,76 @@ promised to leave. `strange()` is what is neither.
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import functools
 import os
 import random
-import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sim_database import Settings, SimDatabases
 from sim_disk import Data, Disk
+from sim_kernel import ASM_DISKS, BOOT, PLACE, SPARE_ID, Kernel, SimTexts
+from sim_oracle import SimOracle
+from sim_programs import MULTIPATHD, READERS, TOOLS, Programs
 from sim_threads import Killed, Threads, is_dead
 
 from proveout.agent.policy import Policy
 from proveout.agent.tasks import TaskFault
 from proveout.agent.tuning.host import Host
-from proveout.agent.tuning.records import change_of
 from proveout.agent.tuning.texts import Texts
 from proveout.agent.tuning.tools import TIMEOUT_S
 from proveout.dsl.tuning.facts import Output, UnitFact
 
-BOOT = {"/proc/sys/vm/swappiness": "60", "/proc/sys/vm/dirty_ratio": "20", "/proc/sys/net/core/somaxconn": "128"}
-UNITS = {"tuned.service": UnitFact(active=True, enabled=True), "app.service": UnitFact(active=True, enabled=True)}
+if TYPE_CHECKING:
+    from sim_undo import UndoDatabase
+
+MOUNT = "ttdb.mount"
+UNITS = {
+    "tuned.service": UnitFact(active=True, enabled=True),
+    "app.service": UnitFact(active=True, enabled=True),
+    MULTIPATHD: UnitFact(active=True, enabled=True),
+    MOUNT: UnitFact(active=False, enabled=None),
+}
 FILES = {
     "/etc/app/app.conf": Data(content=b"port = 1\n", mode=0o640, xattrs={"user.x": b"1"}, mtime_ns=10**18 + 7),
     "/etc/app/kept.conf": Data(content=b"old\n", mode=0o644, mtime_ns=10**18 + 8),
     "/etc/sysctl.d/10-other.conf": Data(content=b"kernel.panic = 1\n", mode=0o644, mtime_ns=10**18 + 9),
+    "/etc/fstab": Data(content=b"UUID=1 / ext4 defaults 0 1\n", mode=0o644, mtime_ns=10**18 + 10),
+    "/etc/app/sys.odbc.ini": Data(content=b"[hlr]\nPermSize=100\n; end\n", mode=0o640, mtime_ns=10**18 + 11),
+    "/etc/udev/rules.d/60-other.rules": Data(content=b"# theirs\n", mode=0o644, mtime_ns=10**18 + 12),
 }
+FOLDERS = (
+    "/etc",
+    "/etc/app",
+    "/etc/sysctl.d",
+    "/etc/udev",
+    "/etc/udev/rules.d",
+    "/etc/multipath",
+    "/etc/multipath/conf.d",
+    "/etc/security",
+    "/etc/security/limits.d",
+)
 POLICY = Policy(
     source="/etc/proveout/policy.yaml",
     sysctl=("vm.*", "net.*"),
-    units=("tuned.service", "app.service"),
-    paths=("/etc/sysctl.d", "/etc/app"),
+    units=("tuned.service", "app.service", MULTIPATHD, MOUNT),
+    paths=(*FOLDERS[1:], "/etc/fstab", "/sys/kernel/mm", "/sys/block", "/sys/devices/system/cpu"),
+    devices=(SPARE_ID, *(lasting for _, lasting in ASM_DISKS.values())),
+    tools=TOOLS,
+    destructive=True,
     validators=(("check", ("/usr/bin/check", "{file}")),),
+)
+MORE_BY_HAND = (
+    "/proc/sys/vm/nr_hugepages",
+    "/etc/udev/rules.d/66-disks.rules",
+    "/etc/security/limits.d/90-app.conf",
+    "/etc/app/sys.odbc.ini",
 )
 TRIED_BY_HAND = ("/proc/sys/vm/swappiness", "/etc/app/app.conf", "/etc/app/kept.conf", "/etc/sysctl.d/90-app.conf")
 PROGRAM_S = 0.15
+STATEMENT_S = 0.002
+READS = " goes by what was"
+"""After the name of who reads files, where he has read others."""
 
 
 @dataclass(eq=False)
@@ -61,16 +92,19 @@ class Machine:
     note: Callable[[str], None]
 
     def __post_init__(self) -> None:
-        self.disk = Disk(self.chance, ("/etc", "/etc/app", "/etc/sysctl.d"))
+        self.disk = Disk(self.chance, FOLDERS)
         for path, data in FILES.items():
             self.disk.put(path, replace(data))
-        self.kernel, self.units = dict(BOOT), dict(UNITS)
+        self.kernel, self.units = Kernel(BOOT), dict(UNITS)
+        self.oracle = SimOracle()
+        self.programs = Programs(self.disk, self.oracle)
         self.owned: dict[str, object] = self.state()
         self.kept: dict[str, object] = {}
         self.booted: dict[str, set[object]] = {}
         self.settings = Settings()
         self.serves = lambda: False
         self.journal: UndoDatabase | None = None
+        self.undo_commits = 0
         self.descriptors: set[int] = set()
         self.hangs = False
         self.hung_until_s = 0.0
@@ -78,31 +112,40 @@ class Machine:
         self.was_full = False
         self.interrupted = False
         self.hands = 0
+        self.tried_by_hand = TRIED_BY_HAND
+        self.at = ""
 
     # ---- what is, and what ought to be -----------------------------------------------------------------------------
 
     def state(self) -> dict[str, object]:
-        return {**self.kernel, **self.units, **self.disk.picture()}
+        table = {SPARE_ID: (self.programs.table, self.programs.ends)}
+        return {**self.kernel, **self.units, **table, **self.oracle.state(), **self.disk.picture()}
 
     def strange(self) -> dict[str, tuple[object, object]]:
         """subject -> (what is, what ought to be) where they differ; a name that is not there is None."""
         now, wanted = self.state(), {**self.owned, **self.kept}
         subjects = sorted(now.keys() | wanted.keys())
-        return {
+        found = {
             one: (now.get(one), wanted.get(one))
             for one in subjects
             if now.get(one) != wanted.get(one) and now.get(one) not in self.booted.get(one, ())
         }
+        for reader, pair in self.programs.stale().items():
+            where = READERS.get(reader, SPARE_ID)
+            if not any(one.startswith(where) for one in found):  # what is not as it was will be read when it is
+                found[f"{reader}{READS}"] = pair
+        return found
 
     def hand(self) -> None:
         """Somebody else changes something that a run may have tuned, or may tune yet."""
         self.hands += 1
-        subject = self.chance.choice(TRIED_BY_HAND)
+        subject = self.chance.choice(self.tried_by_hand)
         self.note(f"another hand changes {subject}")
         if subject.startswith("/proc"):
             self.kernel[subject] = str(7000 + self.hands)
         else:
             self.disk.put(subject, Data(content=b"# %d by hand\n" % self.hands, mode=0o600, mtime_ns=self.hands))
+            self.programs.boot_readers(subject)
         self.owned[subject] = self.state()[subject]
         self.kept.pop(subject, None)
         self.booted.pop(subject, None)
@@ -111,11 +154,15 @@ class Machine:
         """Off, and on again: memory is gone, and of the disk what was not synced."""
         self.disk.lose_power()
         before = {path: {self.kernel[path], self.owned[path], self.kept.get(path)} for path in BOOT}
-        self.kernel = {**BOOT, **self._configured(self.disk.picture())}
+        self.kernel = Kernel({**BOOT, **self._configured(self.disk.picture())})
+        self.programs.boot()
         owned = {path: data for path, data in self.owned.items() if isinstance(data, Data)}
         for path, value in {**BOOT, **self._configured(owned)}.items():
             self.booted[path] = before[path] | {value}
         self.units = {name: replace(unit, active=bool(unit.enabled)) for name, unit in self.units.items()}
+        if self.programs.has_place:
+            self.units[MOUNT] = replace(UNITS[MOUNT], active=True)
+            self.booted[MOUNT] = {self.units[MOUNT]}
 
     def _configured(self, files: dict[str, Any]) -> dict[str, str]:
         """What sysctl(8) makes of /etc/sysctl.d at boot."""
@@ -150,6 +197,40 @@ class Machine:
             os.close(descriptor)
         self.descriptors.clear()
 
+    # ---- the kernel and databases ----------------------------------------------------------------------------------
+
+    def shown(self, path: str) -> bytes | None:
+        """Of the kernel's attributes, those that tell of mounts and partitions."""
+        if path == "/proc/self/mounts":
+            mounted = f"/dev/sde {PLACE} xfs rw,noatime 0 0\n" if self.units[MOUNT].active else ""
+            return f"/dev/sda1 / ext4 rw 0 0\n{mounted}".encode()
+        if path in self.programs.parts():
+            return b"8:49\n"
+        return None
+
+    def put_back(self, content: bytes) -> None:
+        """The first and last bytes of the spare disk are written, durable at once."""
+        self.threads.pause(STATEMENT_S)
+        self.wrote(SPARE_ID)
+        self.programs.ends = content
+
+    def writes(self, path: str) -> None:
+        """An attribute is about to be written."""
+        self.threads.pause(0.001, short=True)
+        self.wrote(path)
+
+    def answers(self, act: Callable[[], None]) -> None:
+        """A database does something, unless what fails on this host keeps it from it; it goes on without whoever has asked."""
+        try:
+            self.threads.pause(STATEMENT_S)
+        except Killed:
+            if self.chance.random() < 0.5:
+                act()
+            raise
+        if self.fails:
+            raise TaskFault("unreachable", "the connection was refused")
+        act()
+
     # ---- programs and units ------------------------------------------------------------------------------------------
 
     def program(self, name: str, now_s: float) -> None:
@@ -158,7 +239,8 @@ class Machine:
             raise Killed
         self.interrupted = False
         left_s = PROGRAM_S * self.chance.random() + 0.01
-        if self.hangs:
+        is_hung = self.hangs
+        if is_hung:
             self.note(f"{name} hangs")
             self.hangs, left_s = False, TIMEOUT_S
             self.hung_until_s = now_s + TIMEOUT_S
@@ -168,7 +250,7 @@ class Machine:
         if self.interrupted:
             self.hung_until_s = min(self.hung_until_s, now_s + TIMEOUT_S - left_s)
             raise TaskFault("fault", f"{name} failed with exit code -9: it said nothing")
-        if self.hung_until_s > now_s:
+        if is_hung:
             raise TaskFault("timeout", f"{name} did not end within {TIMEOUT_S:g} s")
         if self.fails:
             raise TaskFault("fault", f"{name} failed with exit code 1: it said nothing")
@@ -184,12 +266,22 @@ class SimTools:
         self._machine.interrupted = True
 
     def run(self, argv: Sequence[str]) -> Output:
+        machine = self._machine
         try:
-            self._machine.program(argv[0], self._now_s())
+            machine.program(argv[0], self._now_s())
         except TaskFault as fault:
             if fault.code != "fault":
                 raise
             return Output(code=1, text="")
+        except Killed:  # a program goes on without whoever has started it
+            if machine.programs.said(argv) is None and machine.chance.random() < 0.5:
+                machine.programs.effect(argv)
+            raise
+        if (said := machine.programs.said(argv)) is not None:
+            return said
+        if argv[0] in {tool.path for tool in TOOLS}:
+            machine.wrote(argv[0])
+        machine.programs.effect(argv)
         return Output(code=0, text="")
 
 
@@ -200,35 +292,24 @@ class SimUnits:
         self._machine, self._now_s = machine, now_s
 
     def fact(self, unit: str) -> UnitFact | None:
-        return self._machine.units.get(unit)
+        found = self._machine.units.get(unit)
+        there = unit != MOUNT or self._machine.programs.has_place or (found is not None and found.active)
+        return found if there else None
 
     def act(self, unit: str, verb: str) -> None:
-        self._machine.program(f"systemctl {verb} {unit}", self._now_s())
-        self._machine.wrote(unit)
-        now = self._machine.units[unit]
+        machine = self._machine
+        machine.program(f"systemctl {verb} {unit}", self._now_s())
+        now = self.fact(unit)
+        if now is None:
+            raise TaskFault("fault", f"systemctl {verb} {unit} failed with exit code 5: Unit {unit} not loaded.")
+        machine.wrote(unit)
         if verb in ("start", "stop", "restart"):
             now = replace(now, active=verb != "stop")
         if verb in ("enable", "disable"):
             now = replace(now, enabled=verb == "enable")
-        self._machine.units[unit] = now
-
-
-@dataclass(frozen=True, slots=True)
-class SimTexts(Texts):
-    """The kernel's attributes; a value that is written is there at once, or the process was killed before."""
-
-    machine: Machine | None = None
-
-    def octets(self, path: str) -> bytes | None:
-        assert self.machine is not None
-        found = self.machine.kernel.get(path)
-        return None if found is None else f"{found}\n".encode()
-
-    def write(self, path: str, text: str) -> None:
-        assert self.machine is not None
-        self.machine.threads.pause(0.001, short=True)
-        self.machine.wrote(path)
-        self.machine.kernel[path] = text
+        machine.units[unit] = now
+        if unit in READERS and verb in ("start", "restart", "reload"):
+            machine.programs.read(unit)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -239,13 +320,15 @@ class SimHostView(Host):
 
     @property
     def texts(self) -> Texts:
-        return SimTexts(machine=self.machine)
+        machine = self.machine
+        assert machine is not None
+        return SimTexts(kernel=machine.kernel, more=machine.shown, parts=machine.programs.parts, wrote=machine.writes)
 
 
 def view(machine: Machine, host: Host, now_s: Callable[[], float]) -> Host:
     """What `Tuner(prepare=…)` takes."""
     units = SimUnits(machine, now_s)
-    databases = SimDatabases(machine.settings, machine.serves, lambda: machine.threads.pause(0.002), machine.wrote)
+    databases = SimDatabases(machine.settings, machine.serves, machine.oracle, machine.answers, machine.wrote)
     return SimHostView(
         policy=host.policy,
         scratch=host.scratch,
@@ -253,137 +336,4 @@ def view(machine: Machine, host: Host, now_s: Callable[[], float]) -> Host:
         databases=databases,
         units=units,
         machine=machine,
-    )
-
-
-class _Full(sqlite3.OperationalError):
-    def __init__(self) -> None:
-        super().__init__("database or disk is full")
-
-
-class UndoDatabase:
-    """The undo journal's connection, on a disk that can be full, of a process that can be killed before and after each commit."""
-
-    def __init__(self, machine: Machine, path: Path) -> None:
-        self._machine = machine
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._is_synchronous = False
-        machine.journal = self
-
-    def execute(self, query: str, arguments: Sequence[Any] = ()) -> sqlite3.Cursor:
-        if query.startswith("PRAGMA synchronous"):
-            self._is_synchronous = query.endswith("FULL")
-        writes = query.startswith(("INSERT", "UPDATE", "DELETE"))
-        self._before(writes=writes)
-        cursor = self._database.execute(query, arguments)
-        if query.startswith("UPDATE change SET done"):
-            self._promise(*arguments)
-        if writes and not self._database.in_transaction:
-            self._machine.threads.pause(0.002)
-        return cursor
-
-    def executemany(self, query: str, rows: Sequence[Any]) -> None:
-        self._before(writes=True)
-        self._database.executemany(query, rows)
-
-    def executescript(self, script: str) -> None:
-        self._before(writes=True)
-        self._database.executescript(script)
-
-    def __enter__(self) -> UndoDatabase:
-        return self
-
-    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
-        if is_dead() or not self._database.in_transaction:
-            return
-        if kind is not None:
-            self._database.rollback()
-            return
-        self._machine.threads.pause(0.003)
-        self._database.commit()
-        self._machine.threads.pause(0.001)
-
-    def close(self) -> None:
-        if is_dead():
-            raise Killed
-        self._machine.journal = None
-        self._database.close()
-
-    def die(self) -> None:
-        self._database.close()
-
-    def _before(self, *, writes: bool) -> None:
-        if is_dead():
-            raise Killed
-        if writes:
-            self._machine.threads.pause(0.002)
-            if self._machine.disk.full:
-                raise _Full
-
-    def covers(self, subject: str) -> bool:
-        if self._database.in_transaction or not self._is_synchronous:
-            return False
-        return any(subject in _subjects(text) for (text,) in self._database.execute("SELECT change FROM change"))
-
-    def _promise(self, after: int) -> None:
-        for (text,) in self._database.execute("SELECT change FROM change WHERE id > ? AND keep = 1", (after,)):
-            for subject in _subjects(text):
-                self._machine.promised(subject)
-
-
-@dataclass(frozen=True, slots=True)
-class Outstanding:
-    """An entry of an undo journal: of which run, what it changes, and why it could not be undone so far."""
-
-    run: str
-    subject: str
-    residue: str
-
-
-def outstanding_in(path: Path) -> list[Outstanding]:
-    """What an undo journal holds, whoever has it open."""
-    if not path.exists():
-        return []
-    with contextlib.closing(sqlite3.connect(path)) as database:
-        try:
-            rows = database.execute("SELECT run, change, residue FROM change").fetchall()
-        except sqlite3.OperationalError:  # it was being made when its agent was killed
-            return []
-    return [Outstanding(run, subject, residue) for run, text, residue in rows for subject in _subjects(text)]
-
-
-@functools.cache
-def _subjects(text: str) -> tuple[str, ...]:
-    change = change_of(text)
-    return tuple(getattr(change, name) for name in ("path", "unit", "system") if hasattr(change, name))
-
-
-def sqlite_of(machine: Callable[[], Machine]) -> SimpleNamespace:
-    """In place of the module `sqlite3` in `agent.tuning.undo`."""
-    return SimpleNamespace(connect=lambda path, **_more: UndoDatabase(machine(), path), Error=sqlite3.Error)
-
-
-def os_of(machine: Callable[[], Machine]) -> SimpleNamespace:
-    """In place of `os` in `agent.tuning.undo`: descriptors that end with their process."""
-
-    def opened(path: Path, flags: int, mode: int = 0o777) -> int:
-        if is_dead():
-            raise Killed
-        if machine().disk.full and not path.exists():
-            raise OSError(errno.ENOSPC, "No space left on device")
-        descriptor = os.open(path, flags, mode)
-        machine().descriptors.add(descriptor)
-        return descriptor
-
-    def close(descriptor: int) -> None:
-        if is_dead():
-            raise Killed
-        machine().descriptors.discard(descriptor)
-        os.close(descriptor)
-
-    return SimpleNamespace(
-        open=opened,
-        close=close,
-        fsync=os.fsync,
-        **{name: getattr(os, name) for name in dir(os) if name.startswith("O_")},
     )

@@ -54,12 +54,14 @@ class Strikes:
 
     def _stepped(self, process: Process) -> None:
         """A thread of an agent is about to take a step of a tuning; what strikes there strikes before that step is over."""
+        operation = self.history.hosts[process.name].machine.at
         left: list[tuple[Fault, int]] = []
         for fault, before in self._armed:
-            steps = before - (fault.host in ("", process.name))
+            steps = before - (fault.host in ("", process.name) and fault.at in ("", operation))
             if steps:
                 left.append((fault, steps))
             else:
+                self.history.tally.struck[operation] += 1
                 self.loop.call_soon(self._strike, fault, context=outside())
         self._armed = left
 
@@ -162,12 +164,12 @@ class Strikes:
             connection.there.put(self._expired(host.name))
 
     def _expired(self, name: str) -> bytes:
-        """Signed for this agent by this coordinator, 25 hours ago; its number is the highest."""
+        """Signed for this agent by this coordinator, two days ago (its host's clock may be hours off); its number is the highest."""
         to = Addressee(agent=f"agent/{name}", run=self.history.directory.name, epoch=self.history.sittings)
         key = f"run/-/0/0/{self.history.sittings}.98/{FORGED}/{name}"
         task = tasks.Task(key=key, spec=_SPEC, deadline_s=60.0)
         context = outside()
-        context.run(CURRENT.set, Process("long ago", wall_s=-25 * 3600.0))
+        context.run(CURRENT.set, Process("long ago", wall_s=-48 * 3600.0))
         signed = context.run(Signer(COORDINATOR.signer_key).sign, task, to)
         return codec.coordinator_envelope(signed).SerializeToString()
 

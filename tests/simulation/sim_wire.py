@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import random
 from collections import deque
 from collections.abc import Callable
@@ -20,11 +21,13 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from sim_clock import CURRENT, Process, SimLoop
 
 from proveout.coordinator.dial import AgentUnreachable
 from proveout.coordinator.pki import Authority
 from proveout.proto import agent_pb2 as pb
+from proveout.proto import orders
 
 EOF_MARK = grpc.aio.EOF  # type: ignore[attr-defined]
 ROOM = 64
@@ -34,6 +37,46 @@ ROOM = 64
 AUTHORITY = Authority.create()
 """TLS is not simulated; who signs tasks is real."""
 COORDINATOR = AUTHORITY.issue_coordinator()
+
+
+_SIGNED: set[tuple[bytes, bytes, bytes]] = set()
+"""(public key, signature, what was signed) of all that was signed here: that such a one is valid is the cipher's promise, and costs most to see."""
+
+
+class RememberingKey:
+    """A private key whose signatures are known to be its own."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key, self._public = key, key.public_key().public_bytes_raw()
+
+    def sign(self, data: bytes) -> bytes:
+        signature = self._key.sign(data)
+        _SIGNED.add((self._public, signature, data))
+        return signature
+
+
+class KnownKey:
+    """A public key that looks at every signature but those that were made here with its private key."""
+
+    def __init__(self, key: Ed25519PublicKey) -> None:
+        self._key, self._public = key, key.public_bytes_raw()
+
+    def verify(self, signature: bytes, data: bytes) -> None:
+        if (self._public, signature, data) not in _SIGNED:
+            self._key.verify(signature, data)
+
+
+class SimSigner(orders.Signer):
+    """The real one, with a key that remembers."""
+
+    def __init__(self, key: bytes) -> None:
+        super().__init__(key)
+        self._key = RememberingKey(self._key)  # type: ignore[assignment]
+
+
+def forget_signatures() -> None:
+    """Of histories that are over."""
+    _SIGNED.clear()
 
 
 def outside() -> contextvars.Context:
@@ -256,7 +299,12 @@ class Network:
         await asyncio.sleep(link.delay_s())
         if link.serve is None:
             raise AgentUnreachable("nothing listens there", where=where, way_out="Start it.", gone=True)
-        return AUTHORITY.issue_agent(link.host, []).certificate
+        return _certificate(link.host)
+
+
+@functools.cache
+def _certificate(host: str) -> bytes:
+    return AUTHORITY.issue_agent(host, []).certificate
 
 
 class _Channel:

@@ -134,6 +134,7 @@ def table(world: World) -> dict[type, Handler]:
                 if others := world.tuned_by(context.host) - {running.run}:
                     world.wrong(f"{running.key} tunes {context.host}, which is tuned by {others}")
                 done = await real(context, spec)
+                _settled(world, kind, spec, done)
                 world.note(
                     f"{context.host} {kind}: {', '.join(f'{state.name} {state.outcome}' for state in done.states)}"
                 )
@@ -172,7 +173,9 @@ def table(world: World) -> dict[type, Handler]:
 
 def _settled(world: World, kind: str, spec: Any, done: results.TuningDone) -> None:
     """What the server runs with is what was said of it."""
-    outcomes = {state.name: state.outcome for state in done.states}
+    outcomes = {
+        state.name: state.outcome for state in done.states if not any("is down" in line for line in state.lines)
+    }
     running = {"memory": ("work_mem", "8192"), "stored": ("max_connections", "200")}
     for name, (setting, value) in running.items():
         in_effect = world.settings.running[setting] == value
@@ -191,7 +194,7 @@ def _stop(world: World, context: TaskContext, spec: tasks.StopSystem) -> results
     world.systems.pop(spec.system, None)
     context.resources.pop(f"system:{spec.system}", None)
     if spec.remove:
-        world.settings.stored.clear()
+        world.settings.remove()
     return results.Done()
 
 

@@ -68,7 +68,7 @@ def test_a_coordinator_that_does_not_count_gaps(monkeypatch: pytest.MonkeyPatch)
         self.gaps.clear()
 
     monkeypatch.setattr(samples.Gathering, "add", without_gaps)
-    assert "said to be lost" in first_bad()[1]
+    assert "said to be lost" in first_bad("deaf", "client1", 1.5)[1]
 
 
 def test_a_coordinator_that_takes_an_agents_clock_for_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

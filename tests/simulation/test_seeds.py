@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -14,6 +15,10 @@ import pytest
 from seeds import play
 from sim_faults import ON_A_LINK, ON_AN_AGENT, ON_THE_COORDINATOR, Fault
 from sim_history import History
+from sim_operations import OF_A_HOST, OF_A_SYSTEM, alone, drawn
+
+from proveout.dsl.plan import Tuning
+from proveout.dsl.tuning.table import OPERATIONS
 
 SEEDS = 120
 
@@ -37,6 +42,20 @@ def test_a_seed_gives_the_same_history_in_another_process() -> None:
     assert "RunFinished" in ended.stdout
 
 
+def test_every_operation_is_drawn() -> None:
+    plans = [drawn(random.Random(f"plan {seed}")) for seed in range(SEEDS)]
+    tunings = [one for plan in plans for one in (*plan.tunings, *plan.stages[0].tunings)]
+    assert {one.operation for one in tunings} == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("one", [*OF_A_HOST, *OF_A_SYSTEM], ids=lambda one: one.name)
+def test_an_operation_that_nothing_goes_wrong_with_is_applied_and_set_back(one: Tuning) -> None:
+    outcome = play(0, faults=(), plan=alone(one))
+    assert (outcome.ends, outcome.wrongs) == (("finished",), ())
+    assert outcome.tally.applied[one.operation] == 1
+    assert outcome.tally.reverted[one.operation] == (one.operation != "package_present")
+
+
 @pytest.mark.parametrize("kind", ON_A_LINK + ON_AN_AGENT)
 def test_one_fault_on_a_client_in_the_middle_of_an_iteration(kind: str, tmp_path: Path) -> None:
     history = History(1, tmp_path, (Fault(12.0, kind, "client1", 4.0),)).run()
@@ -54,3 +73,12 @@ def test_one_fault_on_the_coordinator(kind: str, tmp_path: Path) -> None:
     wanted = {"interrupt": "interrupted", "fill": "failed"}.get(kind, "finished")
     assert history.ends[-1].status == wanted
     assert history.sittings == (2 if kind in ("kill", "ghost") else 1)
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_an_interrupt_that_comes_together_with_the_end_of_an_iteration(seed: int) -> None:
+    """The coordinator was stopped meanwhile, so it hears of both at once: the iteration is given up before its numbers are worked up."""
+    at_s = 13.5 if seed == 1 else 12.5
+    outcome = play(seed, faults=(Fault(at_s, "stop", "", 10.0), Fault(at_s + 8.0, "interrupt")))
+    assert not outcome.wrongs, str(outcome)
+    assert outcome.ends == ("interrupted",)

@@ -6,15 +6,19 @@ Each is struck by the kind of fault that it is weak against; that the real code 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from seeds import Outcome, play
 from sim_faults import Fault
+from sim_operations import having
 
 from proveout.agent import session
 from proveout.agent.journal import AgentJournal
 from proveout.agent.tuning import files, transaction, tuner, undo, undoing
+from proveout.dsl.plan import Plan
+from proveout.dsl.tuning.block_queue import BlockQueue
 
 WITHIN = 12
 Strike = Callable[[int], tuple[Fault, ...]]
@@ -29,10 +33,15 @@ def at_a_step(kind: str, host: str = "db1", for_s: float = 1.0) -> Strike:
     return lambda seed: (Fault(0.0, kind, host, for_s, step=9 + 4 * seed),)
 
 
-def found(strike: Strike, within: int = WITHIN) -> str:
+def at(operation: str, kind: str, for_s: float = 1.0) -> Strike:
+    """A fault at the steps of one operation, another one for each seed."""
+    return lambda seed: (Fault(0.0, kind, "db1", for_s, step=1 + seed, at=operation),)
+
+
+def found(strike: Strike, within: int = WITHIN, plan: Plan | None = None) -> str:
     """Which rules the first seed breaks that breaks any."""
     for seed in range(within):
-        if wrongs := play(seed, faults=strike(seed)).wrongs:
+        if wrongs := play(seed, faults=strike(seed), plan=plan).wrongs:
             return " ".join(wrongs)
     raise AssertionError(f"no rule broke within {within} seeds")
 
@@ -133,6 +142,60 @@ def test_what_a_full_disk_kept_from_the_journal_is_forgotten(monkeypatch: pytest
     assert play(0, faults=strike(0)).wrongs == ()
     monkeypatch.setattr(undo.UndoJournal, "_catch_up", catch_up)
     assert "4096" in found(strike) or "kept.conf" in found(strike)
+
+
+# ---- operations ------------------------------------------------------------------------------------------------------
+
+
+def holds(strike: Strike, plan: Plan) -> bool:
+    """Whether the code as it is breaks no rule under the same faults."""
+    return not any(play(seed, faults=strike(seed), plan=plan).wrongs for seed in range(4))
+
+
+def test_a_pool_of_huge_pages_whose_size_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = undo.change_text
+
+    def text(change: Any) -> str:
+        return real(replace(change, before=change.after) if getattr(change, "path", "").endswith("pages") else change)
+
+    monkeypatch.setattr(undo, "change_text", text)
+    assert "nr_hugepages is 512, not 0" in found(quiet, plan=having("huge_pages"))
+
+
+def test_a_line_of_fstab_that_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = undoing._undo
+
+    def undo(host: Any, entry: Any) -> Any:
+        return ("reverted", "") if getattr(entry.change, "path", "") == "/etc/fstab" else real(host, entry)
+
+    monkeypatch.setattr(undoing, "_undo", undo)
+    assert "/etc/fstab is" in found(quiet, plan=having("mount"))
+
+
+def test_a_mount_that_systemd_has_not_read_and_that_is_stopped_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    strike, plan, real = at("mount", "kill"), having("mount"), undoing._compare_unit
+    assert holds(strike, plan)
+
+    def compare(host: Any, change: Any) -> Any:
+        return "unknown" if host.manager.fact(change.unit) is None else real(host, change)
+
+    monkeypatch.setattr(undoing, "_compare_unit", compare)
+    assert "the undo journal is still there" in found(strike, plan=plan)
+
+
+def test_what_follows_an_undoing_and_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs hang one after the other: udev is told to read again, or to look at its devices, but not both."""
+    strike: Strike = lambda seed: (Fault(20.0, "hang", "db1", step=1 + seed, at="udev_rules"),)  # noqa: E731
+    plan = having("udev_rules")
+    assert holds(strike, plan)
+    monkeypatch.setattr(undoing, "only_undoes", lambda _change: False)
+    assert "/usr/bin/udevadm goes by what was" in found(strike, plan=plan)
+
+
+def test_the_length_of_a_queue_that_goes_with_its_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = BlockQueue._of
+    monkeypatch.setattr(BlockQueue, "_of", lambda *given: (change for change in real(*given) if change.after))
+    assert "/sys/block/sdc/queue/nr_requests is 256, not 200" in found(quiet, plan=having("block_queue"))
 
 
 # ---- signatures ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,138 @@
+"""The attributes of a simulated kernel below /proc and /sys, and the names that lead to its disks.
+
+Data flow: the real operations -> `SimTexts` in place of `agent.tuning.texts.Texts` -> `Kernel`, which keeps values, shows choices with the current
+one in brackets, and does by itself what Linux does: another scheduler gives a queue its usual length.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from proveout.agent.tuning.texts import Texts
+
+QUEUE_USUAL = {"mq-deadline": "256", "none": "1023", "kyber": "256"}
+DISKS = ("sdb", "sdc")
+CPUS = (0, 1)
+THP = "/sys/kernel/mm/transparent_hugepage"
+SPARE, SPARE_ID = "sdd", "/dev/disk/by-id/wwn-0x600a"
+"""An empty disk."""
+ASM_DISKS = {
+    "/dev/oraudev/disks/D1": ("sdf", "/dev/disk/by-id/wwn-0x600d1"),
+    "/dev/oraudev/disks/D2": ("sdg", "/dev/disk/by-id/wwn-0x600d2"),
+}
+"""What ASM calls a disk -> the kernel's name, and the one that it has for good."""
+PLACE, PLACE_DEVICE = "/ttdb", "/dev/disk/by-label/ttdb"
+"""A folder that nothing is mounted at, and what could be."""
+
+
+def governor(cpu: int) -> str:
+    return f"/sys/devices/system/cpu/cpufreq/policy{cpu}/scaling_governor"
+
+
+def _disk(folder: str, numbers: str) -> dict[str, bytes]:
+    """An empty disk of 100 GiB."""
+    words = {"size": "209715200", "ro": "0", "dev": numbers, "queue/logical_block_size": "512"}
+    return {f"{folder}/{name}": f"{word}\n".encode() for name, word in words.items()}
+
+
+BOOT = {
+    "/proc/sys/vm/swappiness": "60",
+    "/proc/sys/vm/dirty_ratio": "20",
+    "/proc/sys/net/core/somaxconn": "128",
+    "/proc/sys/vm/nr_hugepages": "0",
+    f"{THP}/enabled": "madvise",
+    f"{THP}/defrag": "madvise",
+    **{governor(cpu): "powersave" for cpu in CPUS},
+    **{f"/sys/block/{disk}/queue/scheduler": "mq-deadline" for disk in DISKS},
+    "/sys/block/sdb/queue/nr_requests": "256",
+    "/sys/block/sdc/queue/nr_requests": "200",
+    **{f"/sys/block/{disk}/queue/rotational": "1" for disk in DISKS},
+}
+"""What may be set, as it is after a start; its owner has given sdc a shorter queue than usual."""
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    f"{THP}/enabled": ("always", "madvise", "never"),
+    f"{THP}/defrag": ("always", "defer", "defer+madvise", "madvise", "never"),
+    **{f"/sys/block/{disk}/queue/scheduler": tuple(QUEUE_USUAL) for disk in DISKS},
+}
+FIXED: Mapping[str, bytes] = {
+    "/proc/meminfo": b"MemTotal: 16384000 kB\nHugepagesize: 2048 kB\n",
+    "/proc/swaps": b"Filename Type Size Used Priority\n",
+    "/proc/self/mountinfo": b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n",
+    **{governor(cpu).replace("governor", "available_governors"): b"performance powersave\n" for cpu in CPUS},
+    **{f"/sys/block/{disk}/device/vendor": b"FUSIONIO\n" for disk in DISKS},
+    **{f"/sys/block/{disk}/device/model": b"ION LUN\n" for disk in DISKS},
+    **{
+        f"/sys/block/{disk}/device/vpd_pg83": bytes.fromhex(f"00830014010300106002{number:04x}" + "00" * 12)
+        for number, disk in enumerate(DISKS, 1)
+    },
+    **_disk(f"/sys/block/{SPARE}", "8:48"),
+    **_disk("/sys/class/block/sdf", "8:80"),
+    **_disk("/sys/class/block/sdg", "8:96"),
+}
+LINKS = {
+    SPARE_ID: f"/dev/{SPARE}",
+    PLACE: PLACE,
+    PLACE_DEVICE: "/dev/sde",
+    **{path: f"/dev/{name}" for path, (name, _) in ASM_DISKS.items()},
+    **{lasting: f"/dev/{name}" for name, lasting in ASM_DISKS.values()},
+}
+
+
+class Kernel(dict[str, str]):
+    """Attribute -> value."""
+
+    def set(self, path: str, value: str) -> None:
+        """As a write to it does."""
+        self[path] = value
+        if path.endswith("/queue/scheduler"):
+            self[path.replace("scheduler", "nr_requests")] = QUEUE_USUAL[value]
+
+    def shown(self, path: str) -> bytes | None:
+        """What a read of it gives."""
+        value = self.get(path)
+        if value is None:
+            return FIXED.get(path)
+        if path in CHOICES:
+            value = " ".join(f"[{one}]" if one == value else one for one in CHOICES[path])
+        return f"{value}\n".encode()
+
+
+@functools.cache
+def matching(pattern: str) -> tuple[str, ...]:
+    """The attributes and folders that a pattern matches; a star stays within its folder."""
+    parts = pattern.split("/")
+    found = {"/".join(path.split("/")[: len(parts)]) for path in (*BOOT, *FIXED, *LINKS)}
+    return tuple(
+        sorted(
+            one for one in found if one.count("/") == len(parts) - 1 and all(map(fnmatchcase, one.split("/"), parts))
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimTexts(Texts):
+    """What `Texts` is asked, answered from a `Kernel`; `more` has what depends on the rest of the machine. A value that is written is there at once."""
+
+    kernel: Kernel
+    more: Callable[[str], bytes | None]
+    parts: Callable[[], tuple[str, ...]]
+    wrote: Callable[[str], None]
+
+    def octets(self, path: str) -> bytes | None:
+        found = self.more(path)
+        return found if found is not None else self.kernel.shown(path)
+
+    def write(self, path: str, text: str) -> None:
+        self.wrote(path)
+        self.kernel.set(path, text)
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        if pattern == f"/sys/block/{SPARE}/*/dev":
+            return self.parts()
+        return matching(pattern)
+
+    def link(self, path: str) -> str | None:
+        return LINKS.get(path)

@@ -1,0 +1,123 @@
+"""The programs that operations start on a simulated machine, and what those that read files have read.
+
+Data flow: `SimTools.run(argv)` -> the program takes its time, hangs or fails (`Machine.program`) -> `Programs.effect`, which changes the machine, or
+`Programs.said` for those that only look. What udev, multipathd and systemd go by is what they read last: `stale()` says whose files are others now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sim_disk import Data, Disk
+from sim_kernel import PLACE, SPARE, SPARE_ID
+from sim_oracle import SimOracle
+
+from proveout.agent.policy import Tool
+from proveout.dsl.tuning.facts import Output
+
+UDEVADM, SYSTEMCTL, MULTIPATHD = "/usr/bin/udevadm", "/usr/bin/systemctl", "multipathd.service"
+PARTED, WIPEFS, PARTPROBE, BLKID = "/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/partprobe", "/usr/sbin/blkid"
+DPKG = "/usr/bin/dpkg-query"
+READERS = {UDEVADM: "/etc/udev/rules.d/", MULTIPATHD: "/etc/multipath/conf.d/", SYSTEMCTL: "/etc/fstab"}
+"""Who reads which files, and keeps to what he has read until he is told to read again."""
+TOOLS = tuple(Tool(path=path, arguments=("*",)) for path in (UDEVADM, SYSTEMCTL, PARTED, WIPEFS, PARTPROBE, BLKID))
+INSTALLED = {"tuned": "2.20.0"}
+
+Read = tuple[tuple[str, Data], ...]
+
+
+class Programs:
+    """Of one machine."""
+
+    def __init__(self, disk: Disk, oracle: SimOracle) -> None:
+        self._disk, self._oracle = disk, oracle
+        self.table = ""
+        """The partition table of the spare disk, as parted tells its lines; "" for none."""
+        self.ends = b"an old loader"
+        """What lies where a table is written to: its owner's, the table's, or what is left when the table's signatures were taken away."""
+        self.seen = ""
+        """That table as the kernel knows it."""
+        self._pending: Read = ()
+        self._read: dict[str, Read] = {}
+        self.boot()
+
+    def boot(self) -> None:
+        """Everybody reads, and the kernel looks at its disks."""
+        self._read = {reader: self._there(reader) for reader in READERS}
+        self._pending = self._read[UDEVADM]
+        self.seen = self.table
+
+    def _there(self, reader: str) -> Read:
+        where = READERS[reader]
+        names = self._disk.names
+        return tuple(
+            (path, names[path].now.copy()) for path in sorted(names) if path.startswith(where) and "/." not in path
+        )
+
+    def read(self, reader: str) -> None:
+        """It reads its files."""
+        self._read[reader] = self._there(reader)
+
+    def boot_readers(self, path: str) -> None:
+        """Whoever has changed a file by hand has its reader read it."""
+        for reader, where in READERS.items():
+            if path.startswith(where):
+                self.read(reader)
+
+    def stale(self) -> dict[str, tuple[object, object]]:
+        """Reader -> (what it goes by, what is there), and the same of the kernel and the table of a disk."""
+        found: dict[str, tuple[object, object]] = {
+            reader: (had, now) for reader, had in self._read.items() if had != (now := self._there(reader))
+        }
+        return found | ({PARTPROBE: (self.seen, self.table)} if self.seen != self.table else {})
+
+    @property
+    def has_place(self) -> bool:
+        """Whether systemd has a unit for the folder that something can be mounted at."""
+        return any(f" {PLACE} ".encode() in data.content for _, data in self._read[SYSTEMCTL])
+
+    def parts(self) -> tuple[str, ...]:
+        count = sum(line[:1].isdigit() for line in self.seen.splitlines())
+        return tuple(f"/sys/block/{SPARE}/{SPARE}{number}/dev" for number in range(1, count + 1))
+
+    # ---- what they do ----------------------------------------------------------------------------------------------
+
+    def said(self, argv: Sequence[str]) -> Output | None:
+        """The answer of a program that only looks; None of the others."""
+        if argv[0] == BLKID:
+            found = "PTTYPE=gpt\n" if argv[-1] == SPARE_ID and self.table else ""
+            found += "TYPE=oracleasm\n" if self._oracle.has_header(argv[-1]) else ""
+            return Output(code=0 if found else 2, text=found)
+        if argv[0] == PARTED and argv[-1] == "print":
+            kind = "gpt" if self.table else "unknown"
+            text = f"BYT;\n/dev/{SPARE}:209715200s:scsi:512:512:{kind}:X:;\n{self.table}"
+            return Output(code=0 if self.table else 1, text=text)
+        if argv[0] == DPKG:
+            version = INSTALLED.get(argv[-1])
+            return Output(code=1, text="") if version is None else Output(code=0, text=f"installed {version}")
+        return None
+
+    def effect(self, argv: Sequence[str]) -> None:
+        """What the others change."""
+        match tuple(argv):
+            case (program, "control", "--reload") if program == UDEVADM:
+                self._pending = self._there(UDEVADM)
+            case (program, "trigger", *_) if program == UDEVADM:
+                self._read[UDEVADM] = self._pending
+            case (program, "settle", _) if program == UDEVADM:
+                pass
+            case (program, "daemon-reload") if program == SYSTEMCTL:
+                self.read(SYSTEMCTL)
+            case (program, "--script", device, "mklabel", "gpt", *words) if (program, device) == (PARTED, SPARE_ID):
+                made = [words[at : at + 4] for at in range(0, len(words), 4)]
+                lines = (f"{n}:{start}:{end}:0s::{name}:;\n" for n, (_, name, start, end) in enumerate(made, 1))
+                self.table = self.seen = "".join(lines)
+                self.ends = b"gpt"
+            case (program, "--all", "--types", _, device) if (program, device) == (WIPEFS, SPARE_ID):
+                self.table, self.ends = "", b"wiped" if self.ends == b"gpt" else self.ends
+            case (program, device) if (program, device) == (PARTPROBE, SPARE_ID):
+                self.seen = self.table
+            case ("/usr/bin/check", *_):
+                pass
+            case _:
+                raise AssertionError(f"the simulated machine has no {' '.join(argv)}")
