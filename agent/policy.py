@@ -15,16 +15,18 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from proveout.agent.tasks import TaskFault
 
-SYSCTL_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-]+)+")
+SYSCTL_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-][A-Za-z0-9_/:@-]*)+")
+"""With `/` for a `.` in the name of an interface (`net.ipv4.conf.eth0/100.rp_filter`), as sysctl(8) has it."""
 UNIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.@\\-]*\.(service|socket|timer|target|mount|path|slice)")
 DEVICE_NAME = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*|serial:[A-Za-z0-9][A-Za-z0-9._-]*")
 PARTITION = re.compile(r"-part\d+$")
+_CLIMBS = re.compile(r"(^|[/=:,])\.\.(/|$)")
 
 COMMANDS_OF_THE_KERNEL = (
     "kernel.core_pattern",
@@ -36,8 +38,33 @@ COMMANDS_OF_THE_KERNEL = (
 )
 """Settings that hold a program which the kernel starts as root. Source: Documentation/admin-guide/sysctl of Linux."""
 
-UNITS_OF_THE_HOST = ("dbus*", "init.*", "proveout-agent*", "ssh.*", "ssh@*", "sshd*", "systemd-*", "user@*")
-"""Units whose end locks people out, or that the agent itself is."""
+UNITS_OF_THE_HOST = (
+    "NetworkManager*",
+    "[a-z]*.slice",
+    "basic.target",
+    "dbus*",
+    "emergency.*",
+    "exit.*",
+    "halt.*",
+    "hibernate.*",
+    "init.*",
+    "kexec.*",
+    "multi-user.target",
+    "network*",
+    "poweroff.*",
+    "proveout-agent*",
+    "reboot.*",
+    "rescue.*",
+    "shutdown.*",
+    "ssh.*",
+    "ssh@*",
+    "sshd*",
+    "suspend.*",
+    "sysinit.target",
+    "systemd-*",
+    "user@*",
+)
+"""Units whose start or end locks people out or ends the host, or that the agent itself is. Source: systemd.special(7)."""
 
 OWN_FOLDERS = ("/etc/proveout", "/var/lib/proveout")
 """The agent's certificates, its policy and its journal."""
@@ -45,26 +72,84 @@ OWN_FOLDERS = ("/etc/proveout", "/var/lib/proveout")
 FILES_BY_THEMSELVES = ("/etc/fstab",)
 """Files that are listed themselves, as their folder is too wide to be."""
 
-PATHS_OF_THE_HOST = (
-    *OWN_FOLDERS,
+ROOT_BY_ANOTHER_NAME = (
+    "/bin",
     "/boot",
-    "/dev",
+    "/etc/NetworkManager",
+    "/etc/X11",
+    "/etc/alternatives",
+    "/etc/anacrontab",
+    "/etc/apt",
+    "/etc/bash.bashrc",
+    "/etc/bashrc",
     "/etc/cron.d",
+    "/etc/cron.daily",
+    "/etc/cron.hourly",
+    "/etc/cron.monthly",
+    "/etc/cron.weekly",
+    "/etc/crontab",
+    "/etc/dbus-1",
+    "/etc/default/grub",
+    "/etc/dnf",
+    "/etc/dpkg",
+    "/etc/dracut.conf.d",
+    "/etc/environment",
+    "/etc/group",
+    "/etc/grub.d",
+    "/etc/gshadow",
+    "/etc/init.d",
+    "/etc/initramfs-tools",
+    "/etc/kernel",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
     "/etc/ld.so.preload",
+    "/etc/logrotate.d",
+    "/etc/modprobe.d",
+    "/etc/network",
+    "/etc/nsswitch.conf",
+    "/etc/pam.conf",
     "/etc/pam.d",
     "/etc/passwd",
+    "/etc/polkit-1",
+    "/etc/profile",
+    "/etc/profile.d",
+    "/etc/rc.d",
+    "/etc/rc.local",
+    "/etc/rsyslog.d",
+    "/etc/security/namespace.d",
+    "/etc/security/namespace.init",
+    "/etc/security/pam_env.conf",
     "/etc/shadow",
     "/etc/ssh",
+    "/etc/sudo.conf",
     "/etc/sudoers",
     "/etc/sudoers.d",
-    "/etc/systemd/system",
-    "/proc",
+    "/etc/systemd",
+    "/etc/tmpfiles.d",
+    "/etc/udev/hwdb.d",
+    "/etc/yum",
+    "/etc/yum.repos.d",
+    "/lib",
+    "/lib64",
     "/root",
-    "/sys",
+    "/run/systemd",
+    "/run/udev",
+    "/sbin",
     "/usr/bin",
     "/usr/lib",
+    "/usr/lib64",
+    "/usr/libexec",
+    "/usr/local/bin",
+    "/usr/local/lib",
+    "/usr/local/sbin",
     "/usr/sbin",
+    "/var/spool/anacron",
+    "/var/spool/at",
+    "/var/spool/cron",
 )
+"""Files that root starts or believes: whoever writes one of them, or anything below, is root sooner or later. Denied whatever is listed."""
+
+PATHS_OF_THE_HOST = (*OWN_FOLDERS, *ROOT_BY_ANOTHER_NAME, "/dev", "/proc", "/sys")
 """What no root may contain by being wide: `/etc` is refused, `/etc/udev/rules.d` is not."""
 
 
@@ -96,8 +181,9 @@ class Tool:
     arguments: tuple[str, ...] = ()
 
     def takes(self, argument: str) -> bool:
-        """Whether one of the globs matches the whole argument."""
-        return any(fnmatchcase(argument, glob) for glob in self.arguments)
+        """Whether one of the globs matches the whole argument; a `*` does not lead out of a folder by `..`."""
+        leaves = _CLIMBS.search(argument) is not None
+        return any(fnmatchcase(argument, glob) and (not leaves or glob == argument) for glob in self.arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +225,8 @@ class Policy:
         own = (*OWN_FOLDERS, posixpath.dirname(self.source)) if self.source else OWN_FOLDERS
         if any(is_beneath(path, folder) for folder in own):
             return _never(f"{path} belongs to the agent itself")
+        if (reason := believed_by_root(path)) is not None:
+            return _never(reason)
         if self.root_of(path) or (path in FILES_BY_THEMSELVES and path in self.paths):
             return ALLOWED
         return self._denied("paths", f"the path {path}", posixpath.dirname(path))
@@ -157,6 +245,11 @@ class Policy:
             return _never(f"{device!r} does not name a device for good; write /dev/disk/by-id/NAME or serial:NUMBER")
         whole = PARTITION.sub("", device)
         return ALLOWED if {device, whole} & {*self.devices} else self._denied("devices", f"the device {device}", whole)
+
+    def allows_device_of(self, names: Sequence[str]) -> Decision:
+        """The same of a device by all of its names: one that is listed will do."""
+        decisions = [self.allows_device(name) for name in names] or [_never("a device without a lasting name")]
+        return next((decision for decision in decisions if decision), decisions[0])
 
     def allows_tool(self, argv: Iterable[str]) -> Decision:
         """Whether a program may be started with just these arguments."""
@@ -212,6 +305,12 @@ def is_plain_path(path: str) -> bool:
     """Whether a path is absolute and says where it leads: no `.`, `..`, doubled or trailing slash, NUL or line break."""
     odd = any(ord(character) < 32 for character in path)
     return path.startswith("/") and not path.startswith("//") and not odd and posixpath.normpath(path) == path
+
+
+def believed_by_root(path: str) -> str | None:
+    """Why nobody who is not root may write at `path`; None when nothing is known against it."""
+    found = next((place for place in ROOT_BY_ANOTHER_NAME if is_beneath(path, place)), None)
+    return None if found is None else f"{path} lies in {found}, which root runs or believes"
 
 
 def is_beneath(path: str, folder: str) -> bool:

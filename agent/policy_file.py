@@ -1,8 +1,8 @@
 """The policy of a host as its owner writes it: YAML, strict, with the line of each mistake.
 
 Flow: `read(path)` opens the file once, refuses one that somebody else can change (its owner must be root or the agent's own
-user, and nobody else may write it or a folder above it), reads it with the plan's own bounded reader, and gives a
-`policy.Policy`. `proveout agent --check-policy FILE` does the same and prints what came out.
+user, and nobody else may write it or a folder above it), reads it with the plan's own bounded reader, looks in the same way at the
+programs that it lists, and gives a `policy.Policy`. `proveout agent --check-policy FILE` does the same and prints what came out.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from proveout.agent import policy
+from proveout.agent.places import replaceable_in
 from proveout.agent.policy import Policy, Tool
 from proveout.dsl import loader
 from proveout.dsl.errors import PlanError, ProveoutError
@@ -28,51 +29,100 @@ DOCUMENT = loader.Document(name="policy", opening="policy: 1")
 
 INTERPRETERS = frozenset(
     {
-        "ash",
-        "awk",
-        "bash",
-        "busybox",
-        "csh",
-        "dash",
-        "env",
-        "expect",
-        "find",
-        "fish",
-        "gawk",
-        "ksh",
-        "lua",
-        "mawk",
-        "nice",
+        *(
+            "ash",
+            "at",
+            "awk",
+            "bash",
+            "batch",
+            "busybox",
+            "capsh",
+            "chroot",
+            "chrt",
+            "crontab",
+            "csh",
+            "dash",
+            "doas",
+            "docker",
+        ),
+        *(
+            "ed",
+            "emacs",
+            "env",
+            "expect",
+            "find",
+            "fish",
+            "flock",
+            "gawk",
+            "gdb",
+            "git",
+            "ionice",
+            "ksh",
+            "ld.so",
+            "less",
+            "ltrace",
+        ),
+        *(
+            "lua",
+            "make",
+            "man",
+            "mawk",
+            "more",
+            "nano",
+            "nc",
+            "ncat",
+            "nice",
+            "node",
+            "nohup",
+            "nsenter",
+            "parallel",
+            "perl",
+            "php",
+        ),
+        *(
+            "pkexec",
+            "podman",
+            "prlimit",
+            "python",
+            "rbash",
+            "rsync",
+            "ruby",
+            "runuser",
+            "script",
+            "sed",
+            "setarch",
+            "setpriv",
+        ),
+        *(
+            "setsid",
+            "sg",
+            "sh",
+            "socat",
+            "ssh",
+            "start-stop-daemon",
+            "stdbuf",
+            "strace",
+            "su",
+            "sudo",
+            "systemd-nspawn",
+        ),
+        *(
+            "systemd-run",
+            "tar",
+            "taskset",
+            "tclsh",
+            "tcsh",
+            "time",
+            "timeout",
+            "toybox",
+            "unshare",
+            "vi",
+            "view",
+            "vim",
+            "watch",
+        ),
+        *("xargs", "zsh"),
     }
-    | {
-        "node",
-        "nohup",
-        "parallel",
-        "perl",
-        "pkexec",
-        "php",
-        "python",
-        "ruby",
-        "runuser",
-        "script",
-        "sed",
-        "setsid",
-        "sh",
-    }
-    | {
-        "ssh",
-        "start-stop-daemon",
-        "stdbuf",
-        "su",
-        "sudo",
-        "systemd-run",
-        "taskset",
-        "tclsh",
-        "tcsh",
-        "timeout",
-        "unshare",
-    }
-    | {"vi", "vim", "watch", "xargs", "zsh"}
 )
 """Programs that run whatever they are given: listing one would allow everything."""
 
@@ -102,6 +152,8 @@ def _unit(glob: str) -> str:
 def _root(path: str) -> str:
     if not policy.is_plain_path(path):
         raise custom(f"`{path}` is not an absolute path without `.`, `..` and doubled slashes")
+    if (reason := policy.believed_by_root(path)) is not None:
+        raise custom(f"`{path}` cannot be allowed: {reason}")
     wide = [kept for kept in policy.PATHS_OF_THE_HOST if policy.is_beneath(kept, path)]
     if path == "/" or wide:
         raise custom(
@@ -169,6 +221,8 @@ def read(path: Path) -> Policy:
     entry = validate(PolicyEntry, root, "", problems) if root is not None else None
     if problems.found or entry is None:
         raise PolicyError(problems.error().problems)
+    for program in (*(tool.path for tool in entry.tools), *(argv[0] for argv in entry.validators.values())):
+        _check_program(path, Path(program))
     return Policy(
         source=str(path.absolute()),
         sysctl=tuple(entry.sysctl),
@@ -200,12 +254,25 @@ def _trusted(path: Path) -> bytes:
 
 
 def _check_folders(path: Path) -> None:
-    """Whoever can write a folder can replace what is in it, unless it is sticky as /tmp is."""
-    for folder in path.resolve().parents:
-        found = folder.stat()
-        loose = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
-        if loose or found.st_uid not in (0, os.geteuid()):
-            raise _unusable(path, f"others can replace the policy: they can write {folder}", f"chmod go-w {folder}")
+    folder = replaceable_in(path)
+    if folder is not None:
+        raise _unusable(path, f"others can replace the policy: they can write {folder}", f"chmod go-w {folder}")
+
+
+def _check_program(source: Path, program: Path) -> None:
+    """A program that others can change is theirs to choose; one that is not there (yet) says so when it is to be run."""
+    try:
+        found = program.stat()
+        folder = replaceable_in(program)
+    except OSError:
+        return
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+        raise _unusable(
+            source, f"others can change {program}, which it lists", f"chown root {program}; chmod go-w {program}"
+        )
+    if folder is not None:
+        what = f"others can replace {program}, which it lists: they can write {folder}"
+        raise _unusable(source, what, f"chown root {folder}; chmod go-w {folder}")
 
 
 def _unusable(path: Path, what: str, way_out: str) -> ProveoutError:

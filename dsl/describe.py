@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from proveout.dsl import order
+from proveout.dsl import databases, order
 from proveout.dsl.conditions import left_out
 from proveout.dsl.entries import SIZES_EVERY_S
 from proveout.dsl.plan import (
@@ -35,7 +35,15 @@ from proveout.dsl.plan import (
     Tool,
     Tune,
 )
-from proveout.dsl.tuned import TuningLine, estimate_tunings_s, hosts_of, privileges_of, tuning_lines
+from proveout.dsl.tuned import (
+    TuningLine,
+    TuningSum,
+    estimate_tunings_s,
+    hosts_of,
+    privileges_of,
+    tuning_lines,
+    tuning_sums,
+)
 from proveout.dsl.units import format_duration, format_size
 from proveout.dsl.workloads.parameters import expected_rows
 
@@ -80,7 +88,7 @@ class HostLine:
     name: str
     address: str
     roles: tuple[str, ...]
-    privileges: str
+    privileges: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,18 +105,20 @@ class SystemLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timetable:
-    """All that a run of the plan would do."""
+    """All that a run of the plan would do. `untimed` are the stages whose time is in no estimate: nobody knows it."""
 
     name: str
     title: str
     digest: str
     seconds: float
     seconds_min: float
+    untimed: tuple[str, ...]
     on_loss: str
     parameters: tuple[Parameter, ...]
     hosts: tuple[HostLine, ...]
     systems: tuple[SystemLine, ...]
     tunings: tuple[TuningLine, ...]
+    tuning_sums: tuple[TuningSum, ...]
     stages: tuple[StageLine, ...]
     verdicts: tuple[tuple[str, str, str], ...]
 
@@ -125,11 +135,13 @@ def timetable(plan: Plan) -> Timetable:
         digest=plan.digest,
         seconds=start + sum(stage.seconds for stage in stages),
         seconds_min=start + sum(stage.seconds_min for stage in stages),
+        untimed=tuple(stage.id for stage in stages if stage.kind == "sql" and stage.seconds > 0.0),
         on_loss=plan.on_loss,
         parameters=plan.parameters,
         hosts=tuple(_host_line(plan, host) for host in plan.hosts),
         systems=tuple(_system_line(system) for system in plan.systems),
         tunings=tuning_lines(plan),
+        tuning_sums=tuning_sums(plan),
         stages=stages,
         verdicts=tuple((check.id, check.severity, check.check.text) for check in plan.verdicts),
     )
@@ -209,26 +221,18 @@ def _host_line(plan: Plan, host: Host) -> HostLine:
     running = f"{' and '.join(servers)} {'run' if len(servers) > 1 else 'runs'} as an unprivileged user"
     disks = any(isinstance(s, Tool) and s.job.devices and host.name in s.clients for s in plan.stages)
     own = (*privileges_of(plan, host.name), *(("root: opens block devices",) if disks else ()))
-    needed = ", ".join(own) if own else "none"
-    privileges = f"{needed}; as root, {running}" if servers else needed
+    privileges = (*own, *((f"as root, {running}",) if servers else ()))
     return HostLine(name=host.name, address=host.address, roles=host.roles, privileges=privileges)
 
 
-def _onward(system: System) -> str | None:
-    if system.propagates_to is not None and system.propagates_by_itself:
-        return f"{system.propagates_to} (by its own cache groups; not compared)"
-    return system.propagates_to
-
-
 def _system_line(system: System) -> SystemLine:
-    origin = "started by proveout, removed afterwards" if system.provision else "runs already"
     return SystemLine(
         name=system.name,
         engine=system.engine,
         host=system.host,
-        origin=origin,
+        origin=databases.origin(system),
         settings=system.settings,
-        propagates_to=_onward(system),
+        propagates_to=databases.onward(system),
     )
 
 
@@ -271,8 +275,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
     """(one line, more lines) on a stage."""
     match stage:
         case Populate():
-            rows = expected_rows(plan.workload(stage.workload))
-            return f"load {stage.workload} into {', '.join(stage.into)}", (f"about {rows:,.0f} rows each",)
+            return f"load {stage.workload} into {', '.join(stage.into)}", tuple(databases.populated(plan, stage))
         case Ladder():
             rungs = ", ".join(map(str, stage.threads))
             alone = stage.workers is not None and stage.workers >= max(stage.threads)
@@ -285,7 +288,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             of = "" if stage.cell is None else f"{stage.cell.of} with {stage.cell}: "
             return f"{of}{stage.workload} on {stage.target}", tuple(detail)
         case Search():
-            span = f"from {_rate(stage.rate_from)} to {_rate(stage.rate_to)}, within {stage.tolerance_fraction:.3g}"
+            span = f"from {_rate(stage.rate_from)} to {_rate(stage.rate_to)}, within {stage.tolerance_fraction * 100.0:.3g} %"
             detail = [
                 f"{stage.threads} threads, {stage.distribution} arrival {span}",
                 *_session(stage),
@@ -297,7 +300,9 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
         case Tool():
             return f"fio on {', '.join(stage.clients)}: {stage.pattern}", tuple(_tool(stage))
         case Sql():
-            return f"{len(stage.statements)} statements in {stage.system}", stage.statements
+            count = len(stage.statements)
+            said = f"{count} statement{'' if count == 1 else 's'} in {stage.system}"
+            return said, tuple(databases.statements(stage))
         case Reset():
             does = [word for word, on in (("restore", stage.restore), ("checkpoint", stage.checkpoint)) if on]
             return f"{' and '.join(does)} {', '.join(stage.systems)}", ()
@@ -383,7 +388,10 @@ def _windows(stage: Ladder | Tool) -> str:
 
 
 def _rate(rate: float | Expression) -> str:
-    return f"${{{rate.text}}}" if isinstance(rate, Expression) else f"{rate:,.6g}/s"
+    if not isinstance(rate, Expression):
+        return f"{rate:,.6g}/s"
+    known = f", known when {' and '.join(rate.needs)} has ended" if rate.needs else ""
+    return f"${{{rate.text}}}{known}"
 
 
 def _seconds(seconds: float) -> str:

@@ -25,6 +25,14 @@ class ProveoutError(Exception):
         return f"{text}\n  {self.way_out}" if self.way_out else text
 
 
+def one_line(fault: BaseException) -> str:
+    """A failure where there is room for a line only, as in an event: `where: what (way out)`."""
+    if isinstance(fault, ProveoutError) and fault.way_out:
+        text, way_out = str(fault).removesuffix(fault.way_out), fault.way_out.strip().removesuffix(".")
+        return f"{' '.join(text.split())} ({' '.join(way_out.split())})"
+    return " ".join(str(fault).split())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanProblem:
     """One thing wrong in a plan: `key` is the dotted path in the document, `hint` what was expected or meant."""

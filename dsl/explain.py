@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from proveout.dsl.describe import StageLine, Timetable
+from proveout.dsl.describe import HostPart, StageLine, Timetable
 from proveout.dsl.plan import Value
+from proveout.dsl.tuned import TuningSum
 from proveout.dsl.units import format_duration
+
+WIDTH = 110
+"""Columns; only what cannot be broken (rules, checks, statements' words) is longer."""
 
 
 def render(table: Timetable) -> str:
-    """The timetable in at most about 110 columns, without a newline at the end."""
+    """The timetable in at most about 110 columns, names of things that are longer apart, without a newline at the end."""
     return "\n".join(line.rstrip() for line in _lines(table))
 
 
@@ -18,7 +23,8 @@ def _lines(table: Timetable) -> Iterator[str]:
     yield f"{table.name}: {table.title}" if table.title else table.name
     yield f"{table.digest}"
     total = sum(stage.iterations for stage in table.stages)
-    yield f"about {_span(table.seconds_min, table.seconds)}, at most {_plural(total, 'iteration')}"
+    more = f", and as long as {' and '.join(table.untimed)} may take" if table.untimed else ""
+    yield f"about {_span(table.seconds_min, table.seconds)}{more}; at most {_plural(total, 'iteration')}"
     if table.on_loss != "rerun":
         yield _LOSS[table.on_loss]
     if table.parameters:
@@ -44,7 +50,29 @@ def _hosts(table: Timetable) -> Iterator[str]:
     width = max(len(host.name) for host in table.hosts)
     for host in table.hosts:
         roles = ", ".join(host.roles) or "no role"
-        yield f"  {host.name:<{width}}  {host.address} ({roles}); privileges: {host.privileges}"
+        needed = "; ".join(_gathered(host.privileges)) or "none"
+        yield from _wrapped(f"  {host.name:<{width}}  ", f"{host.address} ({roles}); privileges: {needed}")
+
+
+def _gathered(privileges: Iterable[str]) -> Iterator[str]:
+    """`root: a` and `root: b` as `root: a, b`."""
+    found: dict[str, list[str]] = {}
+    for privilege in privileges:
+        who, colon, what = privilege.partition(": ")
+        found.setdefault(who + colon, []).append(what)
+    return (f"{who}{', '.join(what)}" for who, what in found.items())
+
+
+def _wrapped(first: str, text: str) -> Iterator[str]:
+    """Lines of a text behind `first`, the later ones below where it begins; words stay whole."""
+    yield from textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _systems(table: Timetable) -> Iterator[str]:
@@ -61,17 +89,36 @@ def _systems(table: Timetable) -> Iterator[str]:
 
 
 def _tunings(table: Timetable) -> Iterator[str]:
-    """Every change on every host; the ones of a stage say so."""
+    """What becomes of each host, then every change on every host; the ones of a stage say so."""
     if not table.tunings:
         return
     yield ""
-    yield "tuning, as far as it can be told without asking the hosts"
+    yield "tuning: changed where a host is not so already; `proveout explain --facts` asks the hosts"
+    width = max(len(one.host) for one in table.tuning_sums)
+    for one in table.tuning_sums:
+        yield f"  {one.host:<{width}}  {_summed(one)}"
     for host in dict.fromkeys(line.host for line in table.tunings):
+        yield ""
         yield f"  {host}"
-        for line in (line for line in table.tunings if line.host == host):
-            yield f"    {line.name} ({line.operation}{''.join(f', {word}' for word in line.words)})"
+        mine = [line for line in table.tunings if line.host == host]
+        for number, line in enumerate(mine, 1):
+            yield f"  {number:>3}. {line.name} ({line.operation}{''.join(f', {word}' for word in line.words)})"
             for wanted in line.wanted:
-                yield f"      {wanted}"
+                yield f"       {wanted}"
+
+
+def _summed(one: TuningSum) -> str:
+    parts = [
+        f"{count} {what}"
+        for count, what in (
+            (one.kept, "kept after the run"),
+            (one.set_back, "set back after the run"),
+            (one.looked_at, "looked at only"),
+        )
+        if count
+    ]
+    destroyed = f"; DESTROYS DATA in {one.destructive} of them" if one.destructive else ""
+    return (", ".join(parts) or "nothing is changed") + destroyed
 
 
 def _stage(number: int, stage: StageLine) -> Iterator[str]:
@@ -79,9 +126,17 @@ def _stage(number: int, stage: StageLine) -> Iterator[str]:
     yield f"  {number}. {stage.id} ({stage.kind}): {stage.summary}"
     yield f"       about {_span(stage.seconds_min, stage.seconds)}{count}"
     for line in stage.detail:
-        yield f"       {line}"
-    for part in stage.hosts:
-        yield f"       {part.host}: {'; '.join(part.tasks)}"
+        yield from _wrapped("       ", line) if len(line) > WIDTH else (f"       {line}",)
+    for hosts, tasks in _together(stage.hosts):
+        yield from _wrapped("       ", f"{', '.join(hosts)}: {'; '.join(tasks)}")
+
+
+def _together(parts: Iterable[HostPart]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Hosts that do the same in one line, where the first of them stands."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for part in parts:
+        found.setdefault(part.tasks, []).append(part.host)
+    return ((tuple(hosts), tasks) for tasks, hosts in found.items())
 
 
 def _verdicts(table: Timetable) -> Iterator[str]:

@@ -41,6 +41,7 @@ from proveout.dsl.typed import (
     Text,
     Threads,
     Tolerance,
+    Variation,
     one_or_many,
 )
 
@@ -177,8 +178,8 @@ class LimitsEntry(Strict):
     schedule_p99: Duration = Field(
         0.005, description="How late transactions start at the 99th percentile, open arrival."
     )
-    tps_slope: Percentage = Field(0.10, description="Drift of the throughput over the measure window.")
-    tps_cv: Percentage = Field(0.30, description="Coefficient of variation of the throughput, second by second.")
+    tps_slope: Variation = Field(0.10, description="Drift of the throughput over the measure window.")
+    tps_cv: Variation = Field(0.30, description="Coefficient of variation of the throughput, second by second.")
     pause: Duration = Field(
         10.0, gt=0, description="Longest time that the system or a load process may stand still in the measure window."
     )
@@ -368,8 +369,8 @@ class ToolLimitsEntry(Strict):
 
     errors: Percentage = Field(0.0, description="I/Os that failed, over all.")
     start_skew: Duration = Field(2.0, description="Latest start of the program after the agreed instant.")
-    iops_slope: Percentage = Field(0.10, description="Drift of the IOPS over the measure window.")
-    iops_cv: Percentage = Field(0.30, description="Coefficient of variation of the IOPS, second by second.")
+    iops_slope: Variation = Field(0.10, description="Drift of the IOPS over the measure window.")
+    iops_cv: Variation = Field(0.30, description="Coefficient of variation of the IOPS, second by second.")
     pause: Duration = Field(10.0, gt=0, description="Longest time that no I/O may end in the measure window.")
 
 

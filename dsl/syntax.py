@@ -19,6 +19,8 @@ from proveout.dsl.errors import ProveoutError
 
 TEXT_MAX = 4096
 DEPTH_MAX = 64
+LINKS_MAX = 150
+"""Operators that have something to their left, dots and brackets of one expression: each is a level of the tree for whoever walks it."""
 
 RESERVED = frozenset(
     {
@@ -255,6 +257,7 @@ class _Reader:
         self.words = tokens(text)
         self.position = 0
         self.depth = 0
+        self.links = 0
 
     @property
     def here(self) -> Token:
@@ -263,6 +266,15 @@ class _Reader:
     def fault(self, what: str) -> ExpressionFault:
         seen = f"`{self.here.text}`" if self.here.kind != "end" else "its end"
         return ExpressionFault(f"{what} {seen}", text=self.text, offset=self.here.start)
+
+    def link(self, token: Token) -> None:
+        """Count one more operator of a chain."""
+        self.links += 1
+        if self.links > LINKS_MAX:
+            what = f"the expression has more than {LINKS_MAX} operators, dots and brackets, counted to"
+            raise ExpressionFault(
+                f"{what} `{token.text}`", text=self.text, offset=token.start, way_out="make several of it"
+            )
 
     def take(self, *texts: str) -> Token | None:
         """The next token if it is an operator of `texts`, else None."""
@@ -298,6 +310,7 @@ class _Reader:
             return self.unary()
         left = self.binary(level + 1)
         while token := self.take(*_LEVELS[level]):
+            self.link(token)
             if _LEVELS[level] is COMPARISONS and isinstance(left, Binary) and left.operator in COMPARISONS:
                 raise ExpressionFault(
                     f"a chain of comparisons: `{token.text}` compares the outcome of another comparison",
@@ -322,6 +335,7 @@ class _Reader:
     def postfix(self) -> Syntax:
         node = self.primary()
         while token := self.take(".", "["):
+            self.link(token)
             node = self.member(node) if token.text == "." else self.index(node)
         return node
 

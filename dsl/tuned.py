@@ -25,11 +25,43 @@ class TuningLine:
     keep: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningSum:
+    """How many tunings a host has: looked at only, set back when the run ends, kept after it; of these, how many destroy data."""
+
+    host: str
+    looked_at: int
+    set_back: int
+    kept: int
+    destructive: int
+
+
+def tuning_sums(plan: Plan) -> tuple[TuningSum, ...]:
+    """A sum for each host of a plan that tunes any, those of which nothing is changed too."""
+    every = [tuning for _, tuning in _all(plan)]
+    return tuple(_sum(host.name, [t for t in every if host.name in t.hosts]) for host in plan.hosts) if every else ()
+
+
+def _sum(host: str, tunings: Sequence[Tuning]) -> TuningSum:
+    changing = [tuning for tuning in tunings if operation_of(tuning).changing]
+    kept = sum(tuning.keep for tuning in changing)
+    return TuningSum(
+        host=host,
+        looked_at=len(tunings) - len(changing),
+        set_back=len(changing) - kept,
+        kept=kept,
+        destructive=sum(tuning.destructive for tuning in changing),
+    )
+
+
 def tuning_lines(plan: Plan) -> tuple[TuningLine, ...]:
-    """Every tuning on every host: hosts in the plan's order, then the order in which they are applied."""
-    lines = [_line(tuning, host, stage) for stage, tuning in _all(plan) for host in tuning.hosts]
-    order = {host.name: index for index, host in enumerate(plan.hosts)}
-    return tuple(sorted(lines, key=lambda line: order[line.host]))
+    """Every tuning on every host: hosts in the plan's order, then the order in which they are applied.
+
+    That is: those of the plan, then those of each stage; of either, those of the host before those of systems on it.
+    """
+    batches = [("", plan.tunings), *((stage.id, stage.tunings) for stage in plan.stages if isinstance(stage, Tune))]
+    ordered = [(stage, t) for stage, tunings in batches for t in sorted(tunings, key=lambda t: bool(t.system))]
+    return tuple(_line(t, host.name, stage) for host in plan.hosts for stage, t in ordered if host.name in t.hosts)
 
 
 def privileges_of(plan: Plan, host: str) -> tuple[str, ...]:
@@ -80,5 +112,7 @@ def _words(tuning: Tuning, stage: str) -> Iterator[str]:
         yield "destroys data"
     if tuning.restart:
         yield f"restarts {tuning.restart}"
-    if tuning.keep:
-        yield "kept after the run"
+    if operation_of(tuning).changing:
+        yield "kept after the run" if tuning.keep else "set back after the run"
+    else:
+        yield "looked at only"

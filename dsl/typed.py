@@ -61,6 +61,10 @@ Every: TypeAlias = Annotated[
 Percentage: TypeAlias = Annotated[
     float, _reader(units.fraction, 0.0, 1.0, "a percentage is from 0% to 100%"), _PERCENTAGE
 ]
+Variation: TypeAlias = Annotated[
+    float, _reader(units.fraction, 0.0, 100.0, "a variation is from 0% to 10000%"), _PERCENTAGE
+]
+"""Of a rate over its mean, which has no upper bound by nature."""
 Tolerance: TypeAlias = Annotated[
     float, _reader(units.fraction, 0.001, 0.5, "a tolerance is from 0.1% to 50%"), _PERCENTAGE
 ]

@@ -1,8 +1,8 @@
 """Files of a host, changed so that nobody can lead the change astray, and nobody ever sees half of it.
 
 A path is walked from the root, one folder at a time, each opened beneath the one before with O_NOFOLLOW: a symbolic link anywhere in
-it is refused, and one that is swapped in while the walk is under way is not followed. (openat2 with RESOLVE_NO_SYMLINKS and RESOLVE_BENEATH
-promises the same in one call; the walk needs no kernel that has it.) A write goes to a new file in the same folder, is given its mode,
+it is refused, one that is swapped in while the walk is under way is not followed, and no part of it climbs. (openat2 with RESOLVE_NO_SYMLINKS
+and RESOLVE_BENEATH promises the same in one call; why it is not used is ADR 46.) A write goes to a new file in the same folder, is given its mode,
 owner and extended attributes, fsynced, and renamed into place; then the folder is fsynced.
 """
 
@@ -76,16 +76,19 @@ class Files:
         """Make the file be so; one that is there keeps its extended attributes."""
         before = self.original(path)
         made = Original(exists=True, content=content, mode=mode, uid=_uid(owner), gid=_gid(group), xattrs=before.xattrs)
-        self.put(path, made)
+        if before != made:
+            self._put(path, made, inherits=not before.exists)
 
     def put(self, path: str, wanted: Original) -> None:
         """Make the file be `wanted`, or not be there. Nothing is written where it is so already."""
-        if self.original(path) == wanted:
-            return
+        if self.original(path) != wanted:
+            self._put(path, wanted)
+
+    def _put(self, path: str, wanted: Original, *, inherits: bool = False) -> None:
         try:
             with self._folder(path) as (folder, name):
                 if wanted.exists:
-                    _replace(folder, name, path, wanted)
+                    _replace(folder, name, path, wanted, inherits=inherits)
                 else:
                     os.unlink(name, dir_fd=folder)
                 os.fsync(folder)
@@ -112,6 +115,8 @@ class Files:
     def _folder(self, path: str) -> Iterator[tuple[int, str]]:
         """(descriptor of the folder, name in it); FileNotFoundError when a folder on the way is not there."""
         *folders, name = path.strip("/").split("/")
+        if {"", ".", ".."} & {*folders, name}:
+            raise TaskFault("refused", f"{path!r} is no plain path; nothing is changed by it")
         here = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for folder in folders:
@@ -140,6 +145,8 @@ def _kind(folder: int, name: str) -> str:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     except FileNotFoundError:
         return "absent"
+    except OSError as error:
+        raise _fault(name, error) from error
     if stat.S_ISREG(mode):
         return "file"
     return "link" if stat.S_ISLNK(mode) else "directory" if stat.S_ISDIR(mode) else "other"
@@ -156,6 +163,13 @@ def _read(folder: int, name: str, path: str) -> Original:
     if not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
         raise TaskFault("refused", f"{path} is not a regular file")
+    if (
+        found.st_nlink > 1
+    ):  # what is put in its place would be another file, and what it shows may be a file of another folder
+        os.close(descriptor)
+        raise TaskFault(
+            "refused", f"{path} has {found.st_nlink} names (hard links); nothing is changed through one of them"
+        )
     with os.fdopen(descriptor, "rb") as stream:
         content = stream.read(SIZE_MAX_BYTES + 1)
         if len(content) > SIZE_MAX_BYTES:
@@ -180,6 +194,14 @@ def _xattrs(descriptor: int) -> dict[str, bytes]:
         raise
 
 
+def _set_xattrs(descriptor: int, wanted: Mapping[str, bytes], *, inherits: bool) -> None:
+    for attribute, value in wanted.items():
+        os.setxattr(descriptor, attribute, value)
+    for attribute in () if inherits else _xattrs(descriptor):
+        if attribute not in wanted and not attribute.startswith("security."):  # a label is the kernel's to give
+            os.removexattr(descriptor, attribute)
+
+
 def _names(folder: int) -> list[str]:
     return os.listdir(folder)
 
@@ -189,7 +211,8 @@ def _scratch(name: str) -> str:
     return f".{name[:200]}.proveout-"
 
 
-def _replace(folder: int, name: str, path: str, wanted: Original) -> None:
+def _replace(folder: int, name: str, path: str, wanted: Original, *, inherits: bool) -> None:
+    """A new file in the place of `name`; one that `inherits` keeps what its folder gives new files (an access list, a label)."""
     if _kind(folder, name) not in ("file", "absent"):
         raise TaskFault("refused", f"{path} is not a regular file")
     scratch = f"{_scratch(name)}{secrets.token_hex(6)}"
@@ -200,9 +223,8 @@ def _replace(folder: int, name: str, path: str, wanted: Original) -> None:
             stream.write(wanted.content)
             stream.flush()
             os.fchown(descriptor, wanted.uid, wanted.gid)
-            os.fchmod(descriptor, wanted.mode)
-            for attribute, value in wanted.xattrs.items():
-                os.setxattr(descriptor, attribute, value)
+            _set_xattrs(descriptor, wanted.xattrs, inherits=inherits)
+            os.fchmod(descriptor, wanted.mode)  # after an access list, which has permissions of its own
             if wanted.mtime_ns:
                 os.utime(descriptor, ns=(wanted.mtime_ns, wanted.mtime_ns))
             os.fsync(descriptor)
@@ -235,9 +257,12 @@ def _group(gid: int) -> str:
 
 
 def _uid(owner: str) -> int:
+    """A number is the owner of a file whom this host has no name for, as `_user` tells it."""
     try:
         return pwd.getpwnam(owner).pw_uid
     except KeyError:
+        if owner.isdecimal():
+            return int(owner)
         raise TaskFault("missing", f"this host has no user {owner!r}") from None
 
 
@@ -245,4 +270,6 @@ def _gid(group: str) -> int:
     try:
         return grp.getgrnam(group).gr_gid
     except KeyError:
+        if group.isdecimal():
+            return int(group)
         raise TaskFault("missing", f"this host has no group {group!r}") from None

@@ -13,13 +13,13 @@ from typing import assert_never
 
 from proveout.agent.policy import NOTHING, Decision, Policy
 from proveout.agent.tasks import TaskFault
-from proveout.agent.tuning import packages
+from proveout.agent.tuning import devices, packages
 from proveout.agent.tuning.databases import Databases
 from proveout.agent.tuning.files import Files, Original
 from proveout.agent.tuning.texts import Texts
 from proveout.agent.tuning.tools import Processes, Tools, must
 from proveout.agent.tuning.units import Systemd, Units
-from proveout.dsl.tuning.change import Change, Command, RemoveFile, SetText, Statement, UnitAction, WriteFile
+from proveout.dsl.tuning.change import Change, Command, KeepSpans, RemoveFile, SetText, Statement, UnitAction, WriteFile
 from proveout.dsl.tuning.facts import (
     BytesQuery,
     Fact,
@@ -38,6 +38,7 @@ from proveout.dsl.tuning.operation import Operation
 from proveout.dsl.tuning.sysctl import name_of
 
 ROUNDS_MAX = 8
+NAME_MAX = 200
 _SYSCTL = "/proc/sys/"
 
 
@@ -135,8 +136,10 @@ class Host:
             case Command():
                 device = [policy.allows_destructive(), policy.allows_device(change.device)] if change.device else []
                 return [*(policy.allows_tool(argv) for argv in (change.argv, change.undo) if argv), *device]
-            case Statement(destructive=True):
-                return [policy.allows_destructive()]
+            case KeepSpans():
+                return [policy.allows_device(change.device), policy.allows_tool(change.probe)]
+            case Statement(destructive=True, devices=devices):
+                return [policy.allows_destructive(), *(policy.allows_device_of(names) for names in devices)]
             case Statement():
                 return []  # what the plan's user may do in a database is the database's to say
             case _:
@@ -145,7 +148,9 @@ class Host:
     # ---- changing --------------------------------------------------------------------------------------------------
 
     def original(self, change: Change) -> Original | None:
-        """What must be kept to undo a change of a file."""
+        """What must be kept to undo a change of a file, or of a disk's ends."""
+        if isinstance(change, KeepSpans):
+            return Original(exists=True, content=devices.kept(self.root, change.device, change.spans))
         if isinstance(change, (WriteFile, RemoveFile)):
             return self.files.original(change.path)
         return None
@@ -158,13 +163,16 @@ class Host:
             case RemoveFile(path=path):
                 self.files.put(path, Original(exists=False))
             case SetText(path=path, after=after):
-                self.texts.write(path, after)
+                if change.part != "undo":
+                    self.texts.write(path, after)
             case UnitAction(unit=unit, verb=verb):
                 if verb:
                     self.manager.act(unit, verb)
             case Command(argv=argv):
                 if argv:
                     must(self.tools, argv)
+            case KeepSpans():
+                pass  # what is kept was read before
             case Statement(system=system, text=text):
                 if text:
                     self.databases.run(system, text)
@@ -175,14 +183,18 @@ class Host:
         """Let the policy's validator look at the new content of a file before it is put in place. TaskFault when it does not accept it."""
         if not isinstance(change, WriteFile) or not change.validator:
             return
-        trial = self.scratch / f"trial-{Path(change.path).name}"
-        trial.write_bytes(change.content)
+        trial = self.scratch / f"trial-{Path(change.path).name[-NAME_MAX:]}"
         try:
+            trial.write_bytes(change.content)
             must(self.tools, self.policy.validator(change.validator, str(trial)))
+        except OSError as error:
+            raise TaskFault(
+                "disk_full", f"{trial}, which {change.validator} was to look at: {error.strerror}"
+            ) from error
         except TaskFault as fault:
             raise TaskFault("invalid", f"{change.path} is not accepted by {change.validator}: {fault.what}") from fault
         finally:
-            trial.unlink()
+            trial.unlink(missing_ok=True)
 
 
 def _denied(policy: Policy, validator: str) -> Decision:

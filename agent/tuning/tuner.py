@@ -52,6 +52,7 @@ class Tuner:
         self._stop = threading.Event()
         self._tools: Processes | None = None
         self._asker: Asker | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -122,9 +123,17 @@ class Tuner:
         return await self._in_turn(work)
 
     async def close(self, *, keep_data: bool) -> None:
-        """The session is over: undo, and say what could not be."""
+        """The session is over: undo, and say what could not be.
+
+        Whoever waits no longer for a program that hangs leaves it to itself: what is to be undone is undone as soon as that has ended.
+        """
         del keep_data  # tuning is never data
         self._stop.set()
+        self._closing = asyncio.ensure_future(self._undo_all())
+        self._closing.add_done_callback(_told)
+        await asyncio.shield(self._closing)
+
+    async def _undo_all(self) -> None:
         for state in await self.revert():
             level = logging.WARNING if state.outcome in ("residue", "drifted") else logging.INFO
             _log.log(level, "tuning %r: %s%s", state.name, state.outcome, _lines(state))
@@ -199,6 +208,12 @@ class Tuner:
         databases = Databases(self._endpoints.values(), self._ask)
         host = Host(policy=self._policy, scratch=scratch, databases=databases, tools=self._tools)
         return self._prepare(host)
+
+
+def _told(closing: asyncio.Task[None]) -> None:
+    """What goes wrong when nobody waits any more is told as well."""
+    if not closing.cancelled() and (error := closing.exception()) is not None:
+        _log.error("tuning could not be undone: %s", error)
 
 
 def _lines(state: TuningState) -> str:

@@ -11,12 +11,23 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias, assert_never
 
 from proveout.agent.tasks import TaskFault
+from proveout.agent.tuning import devices
 from proveout.agent.tuning.files import NONE, Original
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.texts import holds
 from proveout.agent.tuning.tools import must
 from proveout.agent.tuning.undo import Entry, UndoJournal
-from proveout.dsl.tuning.change import Command, RemoveFile, SetText, Statement, UnitAction, WriteFile
+from proveout.dsl.tuning.change import (
+    Command,
+    KeepSpans,
+    RemoveFile,
+    SetText,
+    Statement,
+    UnitAction,
+    WriteFile,
+    only_undoes,
+)
+from proveout.dsl.tuning.disk import AMBIVALENT, NOTHING_FOUND
 from proveout.dsl.tuning.facts import FileFact, UnitFact
 from proveout.proto.results import TuningOutcome, TuningState
 
@@ -31,21 +42,24 @@ def end(host: Host, journal: UndoJournal, *, systems_only: bool = False) -> tupl
 def revert(host: Host, journal: UndoJournal, *, after: int = 0, systems_only: bool = False) -> tuple[TuningState, ...]:
     """Undo what is outstanding, the last change first; one state for each tuning and outcome. Never raises for what the host does.
 
-    A path is set back step by step: as long as one step is left, those before it would take what is there for another hand's.
+    A path is set back step by step: as long as one step is left, those before it would take what is there for another hand's. What only
+    follows the undoing of a tuning's changes (a reload) waits for all of them.
     """
     done: list[tuple[Entry, TuningOutcome, str]] = []
-    blocked: set[str] = set()
+    left: set[str | tuple[str, str]] = set()
     for entry in journal.outstanding(after=after):
         if systems_only and not entry.system:
             continue
-        path = getattr(entry.change, "path", "")
-        if path in blocked:
-            outcome: TuningOutcome = "residue"
-            line = f"{path} could not be undone, as what was changed there later could not be"
+        places = _places(entry)
+        outcome: TuningOutcome = "residue"
+        if left & places:
+            line = f"{_subject(entry)} could not be undone, as what was changed there later could not be"
+        elif (entry.run, entry.tuning) in left and only_undoes(entry.change):
+            line = f"{_subject(entry)} could not be undone, as it follows what could not be"
         else:
             outcome, line = _undo(host, entry)
         if outcome == "residue":
-            blocked |= {path} - {""}
+            left |= {*places, (entry.run, entry.tuning)}
             journal.leave(entry, line)
         else:
             journal.settle(entry)
@@ -61,7 +75,7 @@ def look(host: Host, journal: UndoJournal) -> tuple[TuningState, ...]:
     found: list[tuple[Entry, TuningOutcome, str]] = []
     latest = {_subject(entry): entry for entry in reversed(journal.outstanding())}
     for entry in reversed(journal.outstanding()):
-        if latest[_subject(entry)].tuning != entry.tuning:
+        if only_undoes(entry.change) or latest[_subject(entry)].tuning != entry.tuning:
             found.append((entry, "in_place", ""))
             continue
         try:
@@ -94,10 +108,17 @@ def _states(found: Iterable[tuple[Entry, TuningOutcome, str]]) -> tuple[TuningSt
     )
 
 
+def _places(entry: Entry) -> set[str]:
+    """Paths and devices: what could not be undone there keeps what was made before from being undone."""
+    change = entry.change
+    found = {getattr(change, "path", ""), getattr(change, "device", ""), *getattr(change, "only_if", ())[:1]}
+    return found - {""}
+
+
 # ---- one change ----------------------------------------------------------------------------------------------------
 
 
-def compare(host: Host, entry: Entry) -> Found:
+def compare(host: Host, entry: Entry) -> Found:  # noqa: PLR0911 - one per kind of change
     """How the host stands to a change: as before it, as made by it, otherwise, or of a kind that nothing shows."""
     change = entry.change
     match change:
@@ -105,11 +126,14 @@ def compare(host: Host, entry: Entry) -> Found:
             return _compare_file(host, entry, _made(host, change))
         case RemoveFile():
             return _compare_file(host, entry, FileFact(kind="absent"))
+        case SetText(part="undo"):
+            return _compare_follower(host, change)
         case SetText():
-            now = host.texts.read(change.path)
-            return "made" if holds(now, change.after) else "before" if holds(now, change.before) else "other"
+            return _compare_text(host, entry, change)
         case UnitAction():
             return _compare_unit(host, change)
+        case KeepSpans():
+            return _compare_spans(host, entry, change)
         case Command() | Statement():
             return "unknown"
         case _:
@@ -131,6 +155,44 @@ def _compare_file(host: Host, entry: Entry, made: FileFact) -> Found:
     return "before" if same else "other"
 
 
+def _compare_text(host: Host, entry: Entry, change: SetText) -> Found:
+    now = host.texts.read(change.path)
+    if holds(now, change.after):
+        return "made"
+    if holds(now, change.before):
+        return "before"
+    ours = change.part == "make" or (change.adjusted and _is_between(now, change.before, change.after))
+    return "made" if ours and not entry.done else "other"
+
+
+def _is_between(now: str | None, before: str, after: str) -> bool:
+    """Whether a number is on the way from one to another: the kernel goes as far as it can. What is beyond somebody else has set."""
+    try:
+        here, one, other = int(now or ""), int(before), int(after)
+    except ValueError:
+        return False
+    return min(one, other) <= here <= max(one, other)
+
+
+def _compare_spans(host: Host, entry: Entry, change: KeepSpans) -> Found:
+    if host.original(change) == entry.original:
+        return "before"
+    said = host.tools.run(change.probe)
+    if said.code not in (0, NOTHING_FOUND, AMBIVALENT):
+        raise TaskFault(
+            "fault", f"{change.probe[0]} failed with exit code {said.code}, so what is on {change.device} is not known"
+        )
+    return "made" if said.code == NOTHING_FOUND else "other"
+
+
+def _compare_follower(host: Host, change: SetText) -> Found:
+    """Of an attribute that the kernel changes with another: whatever it is, it is made, as long as the other one is as it must be."""
+    if holds(host.texts.read(change.path), change.before):
+        return "before"
+    path, text = change.only_if or ("", "")
+    return "made" if not path or holds(host.texts.read(path), text) else "other"
+
+
 def _same(now: Original, original: Original) -> bool:
     return dataclasses.replace(now, mtime_ns=0) == dataclasses.replace(original, mtime_ns=0)
 
@@ -138,6 +200,8 @@ def _same(now: Original, original: Original) -> bool:
 def _compare_unit(host: Host, change: UnitAction) -> Found:
     unit = host.manager.fact(change.unit)
     wanted = {"start": "active", "stop": "inactive", "enable": "enabled", "disable": "disabled"}
+    if unit is None and change.undo in ("stop", "disable"):
+        return "before"  # what made the unit has not been read yet, or not any more: there is nothing that runs
     if unit is None or change.verb not in wanted or change.undo not in wanted:
         return "unknown"
     return "made" if wanted[change.verb] in _words(unit) else "before"
@@ -173,9 +237,13 @@ def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR09
 def _as_before(host: Host, entry: Entry) -> bool:
     """Whether a change that still looks made has nothing to undo: what it made is what there was."""
     change = entry.change
+    if isinstance(change, KeepSpans):
+        return False
     if isinstance(change, (WriteFile, RemoveFile)):
         return _same(host.files.original(change.path), entry.original or NONE)
-    return isinstance(change, SetText) and holds(host.texts.read(change.path), change.before)
+    if not isinstance(change, SetText):
+        return False
+    return change.part == "make" or holds(host.texts.read(change.path), change.before)
 
 
 def _undone(host: Host, entry: Entry) -> None:
@@ -184,10 +252,13 @@ def _undone(host: Host, entry: Entry) -> None:
         case WriteFile() | RemoveFile():
             host.files.put(change.path, entry.original or NONE)
         case SetText():
-            host.texts.write(change.path, change.before)
+            if change.part != "make":
+                host.texts.write(change.path, change.before)
         case UnitAction():
             if change.undo:
                 host.manager.act(change.unit, change.undo)
+        case KeepSpans():
+            devices.put_back(host.root, change.device, change.spans, (entry.original or NONE).content)
         case Command():
             if change.undo:
                 must(host.tools, change.undo)
@@ -202,11 +273,16 @@ def _drift(host: Host, entry: Entry) -> str:
     """What another hand has made of a change."""
     change = entry.change
     match change:
+        case SetText(part="undo", only_if=(path, _)):
+            now = " ".join((host.texts.read(change.path) or "nothing").split())
+            return f"{change.path} is {now}, not {change.before} as before, as another hand has changed {path} since"
         case SetText():
             now = " ".join((host.texts.read(change.path) or "nothing").split())
             return f"{change.path} is {now}, neither {change.after} as the plan set it nor {change.before} as it was before"
         case WriteFile() | RemoveFile():
             return f"{change.path} was changed by another hand since"
+        case KeepSpans():
+            return f"there is something on {change.device} that another hand has put there, so it is left as it is"
         case _:
             return f"{_subject(entry)} was changed by another hand since"
 
@@ -218,6 +294,8 @@ def _subject(entry: Entry) -> str:
             return change.path
         case UnitAction():
             return change.unit
+        case KeepSpans():
+            return f"the ends of {change.device}"
         case Command():
             return " ".join(change.undo or change.argv)
         case Statement():

@@ -1,6 +1,8 @@
 """`asm_disk_group`: a disk group of Automatic Storage Management, made of disks that nobody uses; never by FORCE.
 
-The system is the ASM instance, reached with SYSASM. A group of that name with the same redundancy and allocation unit is as wanted; another one
+The system is the ASM instance, reached with SYSASM by the agent of its own host, which looks at the disks itself: ASM takes a filesystem that
+it does not know for an empty disk. Each disk is traced to what /dev/disk/by-id calls it, as only that can be a key of the host's owner;
+a label of the filter driver (AFD) to the device that the plan names for it, whose header must carry that label. A group of that name with the same redundancy and allocation unit is as wanted; another one
 is refused. To undo drops the group if it is empty: what lies in it by then is not destroyed but named. Source: ASM Administrator's Guide.
 """
 
@@ -8,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from proveout.dsl.tuning.change import Statement
 from proveout.dsl.tuning.database_words import OracleName, SystemOperation, bytes_of, in_list, literal, once
+from proveout.dsl.tuning.disk import BY_ID, VOLUMES, disk_queries, in_use, name_queries, names, probed
 from proveout.dsl.tuning.facts import Facts, Query, RowsQuery
 from proveout.dsl.tuning.operation import Step
 from proveout.dsl.typed import custom
@@ -21,7 +24,11 @@ from proveout.dsl.typed import custom
 FREE = ("CANDIDATE", "PROVISIONED", "FORMER")
 REDUNDANCY = {"external": "EXTERN", "normal": "NORMAL", "high": "HIGH"}
 """As V$ASM_DISKGROUP.TYPE has them."""
+LEAST = {"external": 1, "normal": 2, "high": 3}
+"""Failure groups; a disk is one of its own unless it is said otherwise."""
 _PATH = re.compile(r"/dev/[A-Za-z0-9._:+@/-]{1,200}|AFD:[A-Z0-9_]{1,30}")
+_DEVICE = re.compile(rf"{BY_ID}[A-Za-z0-9][A-Za-z0-9._:+-]*")
+_AFD, _SIGNATURE = "AFD:", "oracleasm"
 _VERSION = re.compile(r"\d{1,2}(\.\d{1,2}){1,4}")
 
 
@@ -39,6 +46,12 @@ def _version(value: str) -> str:
     return value
 
 
+def _device(value: str) -> str:
+    if not _DEVICE.fullmatch(value):
+        raise custom(f"`{value}` does not name a device for good: {BY_ID}NAME")
+    return value
+
+
 class AsmDiskGroup(SystemOperation):
     """An ASM disk group: `{system: asm, disk_group: DATA, redundancy: external, au_size: 4M, disks: [/dev/oraudev/disks/DATA1]}`."""
 
@@ -48,12 +61,34 @@ class AsmDiskGroup(SystemOperation):
     disks: Annotated[list[Annotated[str, AfterValidator(_path)]], Field(min_length=1, max_length=200)] = Field(
         description="Its disks by path, as V$ASM_DISK has them; every one by itself."
     )
+    devices: dict[Annotated[str, AfterValidator(_path)], Annotated[str, AfterValidator(_device)]] = Field(
+        default_factory=dict,
+        max_length=200,
+        description="What a label of the filter driver stands for: `AFD:DATA1` to `/dev/disk/by-id/…`.",
+    )
     compatible: Annotated[str, AfterValidator(_version)] | None = Field(
         None, description="compatible.asm and compatible.rdbms."
     )
 
-    privileges = "in the ASM instance: SYSASM"
+    privileges = "root: reads the headers of disks; in the ASM instance: SYSASM"
     destructive = True
+
+    @model_validator(mode="after")
+    def _enough_disks(self) -> AsmDiskGroup:
+        if twice := next((disk for disk in self.disks if self.disks.count(disk) > 1), None):
+            raise custom(f"{twice} is named twice")
+        if len(self.disks) < LEAST[self.redundancy]:
+            raise custom(f"{self.redundancy} redundancy takes {LEAST[self.redundancy]} disks at least")
+        return self
+
+    @model_validator(mode="after")
+    def _labels_have_devices(self) -> Self:
+        labels = {disk for disk in self.disks if disk.startswith(_AFD)}
+        if missing := sorted(labels - self.devices.keys()):
+            raise custom(f"`{missing[0]}` says not which disk it is: give its device in `devices`")
+        if more := sorted(self.devices.keys() - labels):
+            raise custom(f"`devices` are for labels of the filter driver among `disks`, which `{more[0]}` is not")
+        return self
 
     def targets(self) -> Mapping[str, str]:
         """The group."""
@@ -64,6 +99,7 @@ class AsmDiskGroup(SystemOperation):
         return (
             f"disk group {self.disk_group}, {self.redundancy} redundancy, allocation unit {self.au_size}",
             *(f"  {disk}" for disk in self.disks),
+            f"refused where a disk is not {', '.join(FREE[:-1])} or {FREE[-1]}; never by FORCE",
         )
 
     @property
@@ -80,7 +116,15 @@ class AsmDiskGroup(SystemOperation):
         """The group, and where there is none its disks."""
         if self._groups not in known or facts_of(known, self._groups):
             return (self._groups,)
-        return (self._groups, self._disks)
+        volumes = [query for disk in self.disks for query in self._volume_queries(disk, known)]
+        return (self._groups, self._disks, *dict.fromkeys(volumes))
+
+    def _volume_queries(self, disk: str, known: Facts) -> tuple[Query, ...]:
+        path = self.devices.get(disk, disk)
+        wanted = name_queries(path, known)
+        if any(query not in known for query in wanted) or not names(path, known):
+            return wanted
+        return (*wanted, *disk_queries(names(path, known)[0], known, VOLUMES))
 
     def changes(self, facts: Facts) -> Step:
         """CREATE DISKGROUP, where there is no such group and the disks are free."""
@@ -89,7 +133,9 @@ class AsmDiskGroup(SystemOperation):
             return self._there_is(*(value or "" for value in found[0]))
         if refusals := tuple(self._not_free(facts)):
             return Step(refusals=refusals)
-        return Step(changes=(Statement(system=self.system, text=self._create(), undo=self._drop(), destructive=True),))
+        devices = tuple(names(self.devices.get(disk, disk), facts) for disk in self.disks)
+        made = Statement(system=self.system, text=self._create(), undo=self._drop(), destructive=True, devices=devices)
+        return Step(changes=(made,))
 
     def _there_is(self, kind: str, unit: str, state: str) -> Step:
         if (kind, unit) != (REDUNDANCY[self.redundancy], str(bytes_of(self.au_size))) and state != "DISMOUNTED":
@@ -110,6 +156,21 @@ class AsmDiskGroup(SystemOperation):
                 yield f"the ASM instance does not see {disk} (asm_diskstring)"
             elif states[disk] not in FREE:
                 yield f"{disk} is {states[disk]}: only {', '.join(FREE)} disks are taken, and never by FORCE"
+            else:
+                yield from self._in_use(disk, facts)
+
+    def _in_use(self, disk: str, facts: Facts) -> Iterator[str]:
+        """What the host itself says against it."""
+        path = self.devices.get(disk, disk)
+        found = names(path, facts)
+        if not found:
+            what = "is not on this host" if facts.link(path) is None else f"has no name below {BY_ID.rstrip('/')}"
+            yield f"{path} {what}, so its owner cannot have listed it"
+            return
+        label = (probed(found[0], facts) or {}).get("LABEL", "")
+        if disk.startswith(_AFD) and label != disk.removeprefix(_AFD):
+            yield f"{path} is not {disk}: its header says {label or 'nothing'}"
+        yield from in_use(found[0], facts, VOLUMES, own=_SIGNATURE)
 
     def _create(self) -> str:
         attributes: list[tuple[str, str]] = [("au_size", self.au_size)]

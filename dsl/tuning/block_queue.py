@@ -15,7 +15,7 @@ from proveout.dsl.typed import OrOne, custom, one_or_many
 
 _PATTERN = re.compile(r"[A-Za-z0-9!_*?.\[\]-]{1,64}")
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
-SCHEDULER, REQUESTS = "scheduler", "nr_requests"
+SCHEDULER, REQUESTS, READ_AHEAD = "scheduler", "nr_requests", "read_ahead_kb"
 NUMBERS = ("rotational", "rq_affinity", "nomerges", "nr_requests", "read_ahead_kb")
 
 
@@ -59,7 +59,9 @@ class BlockQueue(Operation):
         None, description="Merging of requests: 0 all, 1 the cheap ones, 2 none."
     )
     nr_requests: Annotated[int, Field(ge=4, le=100_000)] | None = Field(None, description="Requests in the queue.")
-    read_ahead_kb: Annotated[int, Field(ge=0, le=1_048_576)] | None = Field(None, description="Read-ahead, KiB.")
+    read_ahead_kb: Annotated[int, Field(ge=0, le=1_048_576, multiple_of=4)] | None = Field(
+        None, description="Read-ahead, KiB: whole pages."
+    )
 
     privileges = "root: writes /sys/block"
 
@@ -80,19 +82,27 @@ class BlockQueue(Operation):
 
     def _settings(self) -> Iterator[tuple[str, str]]:
         if self.scheduler:
-            yield SCHEDULER, " or ".join(self.scheduler)
+            yield SCHEDULER, ", else ".join(self.scheduler)
         for name in NUMBERS:
             value = getattr(self, name)
             if value is not None:
                 yield name, str(value)
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The disks that match, then the attributes of each."""
+        """The disks that match, the attributes of each, and what another scheduler would change."""
         patterns = tuple(PathsQuery(_queue(device)) for device in self.devices)
         if any(query not in known for query in patterns):
             return patterns
-        texts = (TextQuery(f"{queue}/{name}") for queue in self._queues(known) for name, _ in self._settings())
-        return (*patterns, *texts)
+        texts = tuple(TextQuery(f"{queue}/{name}") for queue in self._queues(known) for name, _ in self._settings())
+        if any(query not in known for query in texts):
+            return (*patterns, *texts)
+        lengths = (TextQuery(f"{queue}/{REQUESTS}") for queue in self._queues(known) if self._switches(queue, known))
+        return (*patterns, *texts, *lengths)
+
+    def _switches(self, queue: str, facts: Facts) -> bool:
+        """Whether the disk is given another scheduler."""
+        text = facts.text(f"{queue}/{SCHEDULER}") if self.scheduler else None
+        return text is not None and self._offered(text) not in (None, _current(text))
 
     def _queues(self, facts: Facts) -> tuple[str, ...]:
         found = (path for device in self.devices for path in facts.paths(_queue(device)))
@@ -111,8 +121,11 @@ class BlockQueue(Operation):
         return Step(changes=tuple(changes), refusals=tuple(refusals))
 
     def _of(self, queue: str, facts: Facts) -> Iterator[SetText]:
-        """The scheduler first: with another one the kernel sets the length of the queue anew."""
-        anew = False
+        """The scheduler first: with another one the kernel sets the length of the queue anew, also when it is set back."""
+        anew = self._switches(queue, facts)
+        if anew and (length := facts.text(f"{queue}/{REQUESTS}")) is not None:
+            was = (f"{queue}/{SCHEDULER}", _current(facts.text(f"{queue}/{SCHEDULER}") or ""))
+            yield SetText(path=f"{queue}/{REQUESTS}", before=length, after="", part="undo", only_if=was)
         for name, wanted in self._settings():
             path = f"{queue}/{name}"
             text = facts.text(path)
@@ -120,19 +133,19 @@ class BlockQueue(Operation):
                 raise _Refused(f"this disk has no {name} ({path})")
             now, value = _current(text), wanted
             if name == SCHEDULER:
-                value = self._offered(path, text)
-                anew = now != value
-            if now != value or (anew and name == REQUESTS):
-                yield SetText(path=path, before=now, after=value)
+                value = self._offered(text) or ""
+            if not value:
+                offered = ", ".join(_choices(text))
+                raise _Refused(
+                    f"the kernel offers no scheduler {' or '.join(self.scheduler)} there, but {offered} ({path})"
+                )
+            if anew and name == REQUESTS:
+                yield SetText(path=path, before=now, after=value, part="make")
+            elif now != value:
+                yield SetText(path=path, before=now, after=value, adjusted=name == READ_AHEAD)
 
-    def _offered(self, path: str, text: str) -> str:
-        choices = text.replace("[", "").replace("]", "").split()
-        found = next((name for name in self.scheduler if name in choices), None)
-        if found is None:
-            raise _Refused(
-                f"the kernel offers no scheduler {' or '.join(self.scheduler)} there, but {', '.join(choices)} ({path})"
-            )
-        return found
+    def _offered(self, text: str) -> str | None:
+        return next((name for name in self.scheduler if name in _choices(text)), None)
 
 
 class _Refused(Exception):
@@ -141,6 +154,10 @@ class _Refused(Exception):
 
 def _queue(device: str) -> str:
     return f"/sys/block/{device}/queue"
+
+
+def _choices(text: str) -> list[str]:
+    return text.replace("[", "").replace("]", "").split()
 
 
 def _current(text: str) -> str:

@@ -51,11 +51,20 @@ class SetText:
 
     The file of some attributes lists all choices with the current one in brackets (`always [madvise] never`): the operation
     gives the bare word, whoever reads it back looks for the brackets.
+
+    Setting one attribute may set another. `part` "undo": the kernel changes this one when another is set, so it is only set back, after that one,
+    and only if `only_if` (a path and its text) holds: else another hand has been there. "make": what undoes it is such a change.
+
+    `adjusted`: the kernel may make another number of what it is
+    given (as many huge pages as it finds), so until the transaction has ended well one between the two is taken for its answer, and set back.
     """
 
     path: str
     before: str
     after: str
+    part: Literal["", "make", "undo"] = ""
+    adjusted: bool = False
+    only_if: tuple[str, str] | tuple[()] = ()
     kind: Literal["set_text"] = "set_text"
 
 
@@ -86,20 +95,36 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepSpans:
+    """Keep what a program is about to overwrite on a device: `spans` of (offset, length), bytes. Nothing is changed by it.
+
+    To undo writes it back, after what undoes the program; but if `probe` (blkid) finds anything on the device by then (exit code other
+    than 2), another hand has put it there, and it is left alone.
+    """
+
+    device: str
+    spans: tuple[tuple[int, int], ...]
+    probe: tuple[str, ...]
+    kind: Literal["keep_spans"] = "keep_spans"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """A statement in a system of the plan and the one that undoes it; "" where nothing is to be run. Both must be idempotent.
 
-    `destructive`: it overwrites what is not the database's own (disks); the policy of the host must allow such steps.
+    `destructive`: it overwrites what is not the database's own (disks); the policy of the host must allow such steps. `devices` are these
+    disks, each by all of its lasting names: the policy must list one of them.
     """
 
     system: str
     text: str = ""
     undo: str = ""
     destructive: bool = False
+    devices: tuple[tuple[str, ...], ...] = ()
     kind: Literal["statement"] = "statement"
 
 
-Change: TypeAlias = WriteFile | RemoveFile | SetText | UnitAction | Command | Statement
+Change: TypeAlias = WriteFile | RemoveFile | SetText | UnitAction | Command | KeepSpans | Statement
 
 
 def around(changes: tuple[Change, ...], argv: tuple[str, ...]) -> tuple[Change, ...]:
@@ -107,7 +132,16 @@ def around(changes: tuple[Change, ...], argv: tuple[str, ...]) -> tuple[Change, 
     return (Command(undo=argv), *changes, Command(argv=argv)) if changes else ()
 
 
-def diff(change: Change) -> tuple[str, ...]:
+def only_undoes(change: Change) -> bool:
+    """Whether nothing is done when it is made: it follows the undoing of the changes that come after it."""
+    match change:
+        case SetText(part="undo") | KeepSpans() | UnitAction(verb="") | Command(argv=()) | Statement(text=""):
+            return True
+        case _:
+            return False
+
+
+def diff(change: Change) -> tuple[str, ...]:  # noqa: PLR0911 - one per kind of change
     """What a change does, as a person reads it."""
     match change:
         case WriteFile():
@@ -115,14 +149,20 @@ def diff(change: Change) -> tuple[str, ...]:
             return (*lines, *(f"  makes the host run {shlex.join(argv)}" for argv in change.runs))
         case RemoveFile():
             return _file_diff(change.path, change.before, None, "")
+        case SetText(part="undo"):
+            return (f"to undo: {change.path}: {change.before}",)
         case SetText():
             return (f"{change.path}: {change.before} -> {change.after}",)
         case UnitAction():
             return _sided(f"systemctl {change.verb} {change.unit}", f"systemctl {change.undo} {change.unit}", change)
         case Command():
             return _sided(shlex.join(change.argv), shlex.join(change.undo), change)
+        case KeepSpans():
+            kib = sum(length for _, length in change.spans) / 1024
+            return (f"to undo: the {kib:g} KiB that this takes at both ends of {change.device}, as they were",)
         case Statement():
-            return _sided(f"{change.system}: {change.text}", f"{change.system}: {change.undo}", change)
+            lines = _sided(f"{change.system}: {change.text}", f"{change.system}: {change.undo}", change)
+            return (*lines, *(f"  destroys what is on {names[0]}" for names in change.devices if names))
         case _:
             assert_never(change)
 

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from proveout.dsl.tuning.facts import Facts, FileQuery, Query
 from proveout.dsl.tuning.operation import Operation, Step
 from proveout.dsl.tuning.whole_file import whole_file
-from proveout.dsl.tuning.words import AbsolutePath, Account, Mode, no_control
+from proveout.dsl.tuning.words import Account, Mode, OwnPath, no_control
 from proveout.dsl.typed import ID_PATTERN, custom
 
 SIZE_MAX = 256 * 1024
@@ -40,6 +40,8 @@ def rendered(template: str, values: Mapping[str, str]) -> str:
         tree = jinja2.Environment(autoescape=False, keep_trailing_newline=True).parse(template)  # noqa: S701 - no HTML
     except jinja2.TemplateSyntaxError as error:
         raise ValueError(f"the template is not well-formed at its line {error.lineno}: {error.message}") from None
+    except RecursionError:
+        raise ValueError("the template is nested too deeply: it holds names only, {{ name }}") from None
     parts: list[str] = []
     for output in tree.body:
         for node in output.nodes if isinstance(output, nodes.Output) else [output]:
@@ -58,7 +60,7 @@ def rendered(template: str, values: Mapping[str, str]) -> str:
 class File(Operation):
     """A file with its content, mode and owner: `{path: /etc/app/app.conf, content: "…"}`."""
 
-    path: AbsolutePath = Field(description="Where it is; its folder must be there.")
+    path: OwnPath = Field(description="Where it is; its folder must be there.")
     content: Annotated[str, Field(max_length=SIZE_MAX)] | None = Field(None, description="All that is in it.")
     template: Annotated[str, Field(max_length=SIZE_MAX)] | None = Field(
         None, description="Or a template of it, with {{ name }} for each of `values`."

@@ -27,7 +27,7 @@ class HugePages(Operation):
         None, description="Of which size; by default the host's own (vm.nr_hugepages)."
     )
 
-    privileges = "root: writes /proc/sys and /sys"
+    privileges = "root: sets the number of huge pages"
 
     @property
     def _path(self) -> str:
@@ -41,8 +41,11 @@ class HugePages(Operation):
         return {name: str(self.pages)}
 
     def wanted(self) -> tuple[str, ...]:
-        """How many."""
-        return (f"{self.pages} huge pages of {self.size or 'the default size'}",)
+        """How many, how much memory that is, and who takes it up."""
+        gib = self.pages * _KIB[self.size or "2MiB"] / 1024**2
+        size, where = (self.size, "") if self.size else ("the host's default size", " where that is 2MiB")
+        taken = ("a server that runs already takes them up when it is started again",) if self.pages else ()
+        return (f"{self.pages:,} huge pages of {size}: {gib:,.6g} GiB{where}", *taken)
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
         """How many there are, and the memory there is."""
@@ -65,4 +68,4 @@ class HugePages(Operation):
             )
         if now == str(self.pages):
             return Step()
-        return Step(changes=(SetText(path=self._path, before=now, after=str(self.pages)),))
+        return Step(changes=(SetText(path=self._path, before=now, after=str(self.pages), adjusted=True),))

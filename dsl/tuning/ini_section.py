@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from proveout.dsl.tuning.change import WriteFile
 from proveout.dsl.tuning.facts import Facts, FileQuery, Query
 from proveout.dsl.tuning.operation import Operation, Step
-from proveout.dsl.tuning.words import AbsolutePath, no_control
+from proveout.dsl.tuning.words import OwnPath, no_control
 from proveout.dsl.typed import custom
 
 _SECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.:-]{0,79}")
@@ -47,6 +47,14 @@ def _value(value: object) -> object:
     return text
 
 
+def _once_each(given: dict[str, str]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for key in given:
+        if (first := names.setdefault(key.lower(), key)) != key:
+            raise custom(f"`{first}` and `{key}` are one attribute: their case does not count")
+    return given
+
+
 Name: TypeAlias = Annotated[str, AfterValidator(_key)]
 Text: TypeAlias = Annotated[
     str, BeforeValidator(_value), WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]})
@@ -56,14 +64,16 @@ Text: TypeAlias = Annotated[
 class IniSection(Operation):
     """Attributes of a section of an INI file: `{file: /opt/TimesTen/conf/sys.odbc.ini, section: hlrcache, set: {PermSize: 620000}}`."""
 
-    file: AbsolutePath = Field(description="The file; it has to be there.")
+    file: OwnPath = Field(description="The file; it has to be there.")
     section: Annotated[str, AfterValidator(_section)] = Field(description="The section, without its brackets.")
-    set: dict[Name, Text] = Field(
-        min_length=1, max_length=200, description="Attribute to value; what is not named stays."
-    )
+    set: Annotated[
+        dict[Name, Text],
+        Field(min_length=1, max_length=200, description="Attribute to value; what is not named stays."),
+        AfterValidator(_once_each),
+    ]
     create: bool = Field(False, description="Add the section at the end of the file where there is none.")
 
-    privileges = "may write the file"
+    privileges = "may write the ini file"
 
     def targets(self) -> Mapping[str, str]:
         """Each attribute."""
@@ -134,7 +144,8 @@ def _appended(lines: list[bytes], after: int, missing: Sequence[tuple[str, str]]
     """The lines with new attributes after the last one of the section."""
     if not missing:
         return lines
-    ending = b"\r\n" if lines[after].endswith(b"\r\n") else b"\n"
+    ended = lines[after] if lines[after].endswith(b"\n") else lines[0]
+    ending = b"\r\n" if ended.endswith(b"\r\n") else b"\n"
     last = lines[after] if lines[after].endswith(b"\n") else lines[after] + ending
     new = [f"{key}={value}".encode() + ending for key, value in missing]
     return [*lines[:after], last, *new, *lines[after + 1 :]]

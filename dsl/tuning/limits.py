@@ -97,7 +97,7 @@ class Limits(Operation):
 
     def wanted(self) -> tuple[str, ...]:
         """The file's lines."""
-        return (*self._lines(), f"in {self.file}, for logins from then on")
+        return (f"{self.file}, for logins from then on:", *(f"  {line}" for line in self._lines()))
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
         """The file."""

@@ -17,9 +17,17 @@ from proveout.dsl.typed import custom
 FSTAB, MOUNTS = "/etc/fstab", "/proc/self/mounts"
 RELOAD = ("/usr/bin/systemctl", "daemon-reload")
 _SOURCE = re.compile(r"/dev/[A-Za-z0-9._+@:=,/-]+|(UUID|LABEL|PARTUUID|PARTLABEL)=[A-Za-z0-9._:-]{1,80}")
+_NO_DISKS = ("/dev/fd", "/dev/hugepages", "/dev/mqueue", "/dev/pts", "/dev/shm")  # noqa: S108
 _OPTION = re.compile(r"[a-z][a-z0-9_.-]*(=[A-Za-z0-9_./:%-]+)?")
-_TYPE = re.compile(r"[a-z][a-z0-9.]{1,20}")
-_OF_THE_HOST = ("/", "/boot", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/sys", "/tmp", "/usr", "/var")  # noqa: S108
+_OF_THE_HOST = ("/", "/home", "/opt", "/srv", "/tmp", "/var", "/var/lib", "/var/log", "/var/tmp")  # noqa: S108
+_ALL_OF = (
+    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/usr"),
+    *("/var/lib/proveout", "/var/lib/systemd", "/var/run", "/var/spool"),
+)
+"""Folders of which nothing may be covered: what root runs, believes or keeps lies there."""
+_ON_DISKS = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "gfs2", "jfs", "ocfs2", "vfat", "xfs"})
+"""Filesystems of the kernel that lie on a block device. mount(8) starts a helper for a type that it does not know (`fuse.NAME` is a
+program), and with some others a folder that anybody can write is laid over another."""
 _SHOWN = frozenset({"noatime", "nodiratime", "relatime", "ro", "rw", "nosuid", "nodev", "noexec", "sync", "dirsync"})
 _RUNS = (
     "helper=",
@@ -31,20 +39,23 @@ _RUNS = (
     "users",
     "owner",
     "group",
+    "bind",
+    "rbind",
+    "loop",
+    "move",
+    "remount",
+    "x-",
 )
 
 
 def _source(value: str) -> str:
-    if not _SOURCE.fullmatch(value) or ".." in value.split("/"):
+    if not _SOURCE.fullmatch(value) or ".." in value.split("/") or value.startswith(_NO_DISKS):
         raise custom(f"`{value}` is no device: /dev/disk/by-id/…, UUID=…, LABEL=…")
     return value
 
 
 def _at(value: str) -> str:
-    inside = any(
-        value == folder or value.startswith(f"{folder}/")
-        for folder in ("/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/usr")
-    )
+    inside = any(value == folder or value.startswith(f"{folder}/") for folder in _ALL_OF)
     if value in _OF_THE_HOST or inside:
         raise custom(f"`{value}` is the host's own folder; mount elsewhere")
     return value
@@ -57,8 +68,8 @@ def _option(value: str) -> str:
 
 
 def _type(value: str) -> str:
-    if not _TYPE.fullmatch(value):
-        raise custom(f"`{value}` is not the name of a filesystem, as xfs")
+    if value not in _ON_DISKS:
+        raise custom(f"`{value}` is not a filesystem on a disk: {', '.join(sorted(_ON_DISKS))}")
     return value
 
 
@@ -75,7 +86,8 @@ def unit_of(path: str) -> str:
         else "".join(f"\\x{byte:02x}" for byte in one.encode())
         for one in path.strip("/")
     )
-    return f"{escaped}.mount"
+    hidden = escaped.startswith(".")
+    return f"\\x2e{escaped[1:]}.mount" if hidden else f"{escaped}.mount"
 
 
 class Mount(Operation):
@@ -166,4 +178,5 @@ def _place(line: bytes) -> str | None:
     words = line.split()
     if len(words) < 2 or words[0].startswith(b"#"):
         return None
-    return words[1].decode("utf-8", errors="replace")
+    place = words[1].decode("utf-8", errors="replace")
+    return place.rstrip("/") or place

@@ -41,6 +41,8 @@ class Operation(BaseModel, ABC):
     """What the agent must be able to do, for `explain`: "root: writes /proc/sys"."""
     destructive: ClassVar[bool] = False
     """Whether it can destroy data: the tuning then needs `destructive: true`."""
+    changing: ClassVar[bool] = True
+    """Whether it changes anything; False for what only looks, and refuses the run where a host is not as wanted."""
 
     @classmethod
     def reshape(cls, block: Map) -> Map:

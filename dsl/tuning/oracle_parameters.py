@@ -106,7 +106,7 @@ class OracleParameters(SystemOperation):
         restarts: list[str] = []
         for name, value in self.settings.items():
             now = self._now(name, facts)
-            if reason := _refusal(name, now):
+            if reason := _refusal(name, value, now):
                 refusals.append(reason)
                 continue
             is_running = _same(now.running[0], value)
@@ -155,20 +155,33 @@ def reset(name: str) -> str:
     return f"BEGIN EXECUTE IMMEDIATE {statement}; EXCEPTION WHEN OTHERS THEN IF SQLCODE != {_NOT_IN_FILE} THEN RAISE; END IF; END;"
 
 
-def _refusal(name: str, now: _Now) -> str:
+def _refusal(name: str, value: str, now: _Now) -> str:
     if not now.running:
         return f"this database has no parameter {name}"
     if len(now.running) > 1:
         return f"the instances run with different values of {name}: {', '.join(now.running)}"
     if now.for_one:
         return f"{name} is stored for {', '.join(now.for_one)} alone, which comes before what is stored for all"
-    return ""
+    there = (now.running[0], *(() if now.stored is None else (now.stored,)))
+    odd = [text for text in there if _odd(text) and not _same(text, value)]
+    return f"{name} is {odd[0]!r}, which could not be written back" if odd else ""
+
+
+def _odd(text: str) -> bool:
+    """Whether it is no literal of `database_words`."""
+    try:
+        literal(text)
+    except ValueError:
+        return True
+    return False
 
 
 def _same(now: str, wanted: str) -> bool:
-    """Whether two texts mean one value: sizes as bytes, words without regard to case."""
+    """Whether two texts mean one value: sizes as bytes, words without regard to case; the case of a path counts."""
     return _plain(now) == _plain(wanted)
 
 
 def _plain(text: str) -> str:
-    return str(bytes_of(text.upper())) if _SIZE.fullmatch(text) else text.strip().lower()
+    if _SIZE.fullmatch(text):
+        return str(bytes_of(text.upper()))
+    return text.strip() if "/" in text else text.strip().lower()

@@ -19,7 +19,8 @@ from proveout.dsl.tuning.operation import Step
 
 THREAD = "SELECT thread# FROM v$instance"
 GROUPS = "SELECT group#, thread#, bytes, status FROM v$log ORDER BY group#"
-MEMBERS = "SELECT group#, member FROM v$logfile WHERE type = 'ONLINE' ORDER BY group#, member"
+MEMBERS = "SELECT group#, member FROM v$logfile ORDER BY group#, member"
+"""Of standby groups too: their numbers are taken."""
 CHECKPOINT = "ALTER SYSTEM CHECKPOINT"
 SWITCHES_MAX = 40
 
@@ -44,11 +45,16 @@ class OracleRedo(SystemOperation):
 
     def targets(self) -> Mapping[str, str]:
         """The groups of the instance."""
-        return {f"redo log groups of {self.system}": self.wanted()[0]}
+        return {f"redo log groups of {self.system}": self._groups}
 
     def wanted(self) -> tuple[str, ...]:
-        """The groups."""
-        return (f"{self.groups} redo log groups of {self.size} on {', '.join(self.disk_groups)}; others are dropped",)
+        """The groups, and what becomes of those that are there."""
+        return (self._groups, "its groups of other sizes are dropped, after log switches and a checkpoint")
+
+    @property
+    def _groups(self) -> str:
+        turns = " in turn" if len(self.disk_groups) > 1 else ""
+        return f"{self.groups} redo log groups of {self.size} in its thread, on {', '.join(self.disk_groups)}{turns}"
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
         """The thread of the instance, and the groups of the database."""
@@ -57,11 +63,11 @@ class OracleRedo(SystemOperation):
     def changes(self, facts: Facts) -> Step:
         """Add, leave the others, drop them."""
         (thread,) = (int(row[0] or 0) for row in facts.rows(self.system, THREAD)[:1])
-        every = facts.rows(self.system, GROUPS)
-        mine = [_group(row, facts.rows(self.system, MEMBERS)) for row in every if int(row[1] or 0) == thread]
+        every, members = facts.rows(self.system, GROUPS), facts.rows(self.system, MEMBERS)
+        mine = [_group(row, members) for row in every if int(row[1] or 0) == thread]
         fit = [group for group in mine if group.size == bytes_of(self.size)]
         old = [group for group in mine if group.size != bytes_of(self.size)] + fit[self.groups :]
-        taken = {int(row[0] or 0) for row in every}
+        taken = {int(row[0] or 0) for row in (*every, *members)}
         free = (number for number in range(1, 1000) if number not in taken)
         new = [
             _Group(next(free), bytes_of(self.size), (f"+{self.disk_groups[index % len(self.disk_groups)]}",))

@@ -21,6 +21,7 @@ class PackagePresent(Operation):
     ] = Field(description="Their names.")
 
     privileges = "asks rpm or dpkg"
+    changing = False
 
     def targets(self) -> Mapping[str, str]:
         """Each package."""
@@ -28,7 +29,7 @@ class PackagePresent(Operation):
 
     def wanted(self) -> tuple[str, ...]:
         """All packages."""
-        return (f"installed already: {', '.join(self.packages)}",)
+        return (f"must be installed, or the run ends: {', '.join(self.packages)}",)
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
         """Each package."""

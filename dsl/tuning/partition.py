@@ -2,7 +2,7 @@
 
 It destroys data, so a disk that holds anything is refused: a signature of any kind, a partition, something mounted or swapped on it, a
 holder (LVM, md, device mapper). It is named by /dev/disk/by-id, as sdb is another disk after the next boot. To undo it takes away
-the table that it made, and nothing that another hand may have put there since.
+the table's signatures and then, if nothing is on the disk that another hand has put there, writes back what the table has taken.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from proveout.dsl.tuning.change import Command, around
-from proveout.dsl.tuning.disk import SECTOR, disk_queries, in_use, sys_folder
+from proveout.dsl.tuning.change import Command, KeepSpans, around
+from proveout.dsl.tuning.disk import SECTOR, disk_queries, in_use, probe_argv, sys_folder
 from proveout.dsl.tuning.facts import Facts, Output, OutputQuery, Query
 from proveout.dsl.tuning.operation import Operation, Step
 from proveout.dsl.typed import custom
 
 PARTED, WIPEFS, PARTPROBE = "/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/partprobe"
 ALIGN = 1024 * 1024
+ENTRIES = 128 * 128
+"""Bytes: as many entries as every GPT has room for. Source: UEFI Specification, 5.3."""
 _DEVICE = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*")
 _PART = re.compile(r"-part\d+$")
 _SIZE = re.compile(r"([1-9][0-9]{0,8})(MiB|GiB|TiB)")
@@ -96,8 +98,9 @@ class Partition(Operation):
         return {f"partitions of {self.device}": ", ".join(self._words())}
 
     def wanted(self) -> tuple[str, ...]:
-        """The partitions."""
-        return (f"{self.device}: GPT with {', '.join(self._words())}",)
+        """The partitions, and when they are not made."""
+        refused = "refused where the disk is read-only, held, mounted, swap or not empty, unless it is so already"
+        return (f"{self.device}: GPT with {', '.join(self._words())}", refused)
 
     def _words(self) -> Iterator[str]:
         return (f"{part.name} {part.size or 'the rest'}" for part in self.partitions)
@@ -134,11 +137,12 @@ class Partition(Operation):
         made = Command(
             argv=self._argv(spans), undo=(WIPEFS, "--all", "--types", "gpt,PMBR", self.device), device=self.device
         )
-        return Step(changes=around((made,), (PARTPROBE, self.device)))
+        ends = KeepSpans(device=self.device, spans=_ends(facts, disk), probe=probe_argv(self.device))
+        return Step(changes=around((ends, made), (PARTPROBE, self.device)))
 
     def _spans(self, facts: Facts, disk: str) -> list[_Span] | str:
         """Where the partitions lie; or, as text, why they do not fit."""
-        block = int(facts.text(f"{disk}/queue/logical_block_size") or SECTOR)
+        block = _block(facts, disk)
         mib = ALIGN // block
         whole = int(facts.text(f"{disk}/size") or 0) * SECTOR // ALIGN
         at, last = 1, whole - 1  # MiB; the second copy of the table lies at the end
@@ -154,6 +158,16 @@ class Partition(Operation):
     def _argv(self, spans: list[_Span]) -> tuple[str, ...]:
         made = (word for span in spans for word in ("mkpart", span.name, f"{span.start}s", f"{span.end}s"))
         return (PARTED, "--script", self.device, "mklabel", "gpt", *made)
+
+
+def _block(facts: Facts, disk: str) -> int:
+    return int(facts.text(f"{disk}/queue/logical_block_size") or SECTOR)
+
+
+def _ends(facts: Facts, disk: str) -> tuple[tuple[int, int], ...]:
+    """What a GPT takes: a protective MBR and the header, a block each, with the entries; and at the end the entries and the header again."""
+    block, size = _block(facts, disk), int(facts.text(f"{disk}/size") or 0) * SECTOR
+    return (0, 2 * block + ENTRIES), (size - ENTRIES - block, ENTRIES + block)
 
 
 def _table(said: Output) -> list[_Span]:

@@ -16,7 +16,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from proveout.dsl.nodes import Map
 from proveout.dsl.tuning.change import Change, Statement
-from proveout.dsl.tuning.database_words import SETTING_SCHEMA, Setting, SystemOperation, in_list, literal
+from proveout.dsl.tuning.database_words import SETTING_SCHEMA, Setting, SystemOperation, in_list
 from proveout.dsl.tuning.facts import Facts, Query, RowsQuery
 from proveout.dsl.tuning.named_settings import as_written, gathered
 from proveout.dsl.tuning.operation import Step
@@ -46,6 +46,18 @@ _AFTER_THE_FILES: Mapping[str, str] = {
     "client": "the options of the connection",
 }
 _TRUE, _FALSE = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
+_OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
+    "wal_compression": {"on": "pglz"},
+    "client_min_messages": {"debug": "debug2"},
+    "log_min_messages": {"debug": "debug2"},
+    "log_min_error_statement": {"debug": "debug2"},
+}
+"""Words of one meaning: what may be written, and what pg_settings tells then. Source: guc_tables.c of PostgreSQL 18."""
+_LISTS = ("search_path", "temp_tablespaces")
+"""Lists of names: a text with commas would be taken for one name."""
+_OF_THE_SOCKET = ("tcp_keepalives_", "tcp_user_timeout")
+"""Shown as the asking connection's socket has them, which is 0 for one that is not TCP: what is stored is what new ones get."""
+_ANY_CASE = ("timezone", "log_timezone")
 
 
 def _name(value: str) -> str:
@@ -65,6 +77,7 @@ SettingName: TypeAlias = Annotated[str, AfterValidator(_name)]
 class _Now:
     """A row of pg_settings, and what ALTER SYSTEM has stored."""
 
+    name: str
     setting: str
     unit: str
     kind: str
@@ -74,7 +87,20 @@ class _Now:
 
     def same(self, text: str, other: str) -> bool:
         """Whether two texts mean the same value of this setting."""
-        return normal(text, self.kind, self.unit) == normal(other, self.kind, self.unit)
+        if self.name == "datestyle":  # of its two parts one may be left out
+            one, two = ({part.strip().lower() for part in value.split(",")} for value in (text, other))
+            return one <= two or two <= one
+        return self._normal(text) == self._normal(other)
+
+    def _normal(self, text: str) -> object:
+        if self.kind == "enum":
+            word = str(normal(text, "enum", ""))
+            return _OTHER_WORDS.get(self.name, {}).get(word, word)
+        if self.kind == "string" and self.name in _LISTS:
+            return _names(text)
+        if self.kind == "string" and self.name in _ANY_CASE:
+            return text.lower()
+        return normal(text, self.kind, self.unit)
 
 
 class PostgresSettings(SystemOperation):
@@ -102,12 +128,12 @@ class PostgresSettings(SystemOperation):
     @property
     def _running(self) -> RowsQuery:
         columns = "name, setting, coalesce(unit, ''), vartype, context, source"
-        where = f"name IN ({self._names})"
+        where = f"lower(name) IN ({self._names})"
         return RowsQuery(self.system, f"SELECT {columns} FROM pg_settings WHERE {where} ORDER BY name")  # noqa: S608 - literals
 
     @property
     def _stored(self) -> RowsQuery:
-        where = f"sourcefile LIKE '%postgresql.auto.conf' AND name IN ({self._names})"
+        where = f"sourcefile LIKE '%postgresql.auto.conf' AND lower(name) IN ({self._names})"
         return RowsQuery(self.system, f"SELECT name, setting FROM pg_file_settings WHERE {where} ORDER BY seqno")  # noqa: S608 - literals
 
     @property
@@ -119,11 +145,13 @@ class PostgresSettings(SystemOperation):
         return (self._running, self._stored)
 
     def _facts(self, facts: Facts) -> dict[str, _Now]:
-        stored = {str(row[0]): str(row[1]) for row in facts.rows(self.system, self._stored.statement)}
+        stored = {str(row[0]).lower(): str(row[1]) for row in facts.rows(self.system, self._stored.statement)}
         found: dict[str, _Now] = {}
         for row in facts.rows(self.system, self._running.statement):
             name, setting, unit, kind, context, source = (value or "" for value in row)
-            found[name] = _Now(setting, unit, kind, context, source, stored.get(name))
+            if name.startswith(_OF_THE_SOCKET):
+                setting = stored.get(name, setting)
+            found[name.lower()] = _Now(name.lower(), setting, unit, kind, context, source, stored.get(name.lower()))
         return found
 
     def changes(self, facts: Facts) -> Step:
@@ -154,7 +182,9 @@ class PostgresSettings(SystemOperation):
         waiting = [
             Statement(system=self.system, undo=_set(name, now.setting))
             for name, now in known.items()
-            if now.context == "postmaster" and not now.same(now.setting, self.settings[name])
+            if now.context == "postmaster"
+            and not now.same(now.setting, self.settings[name])
+            and not _is_stored(now, self.settings[name])  # what was stored before stays so
         ]
         return (Statement(system=self.system, undo=RELOAD), *waiting) if waiting else ()
 
@@ -166,7 +196,20 @@ class PostgresSettings(SystemOperation):
 
 
 def _set(name: str, value: str) -> str:
-    return f"ALTER SYSTEM SET {name} = {literal(value)}"
+    parts = _names(value) if name in _LISTS else [value]
+    return f"ALTER SYSTEM SET {name} = {', '.join(_text(part) for part in parts)}"
+
+
+def _text(value: str) -> str:
+    """A literal, of what the server had stored too: with backslashes it is one whatever `standard_conforming_strings` is."""
+    quoted = value.replace("'", "''")
+    return f"E'{quoted.replace(chr(92), chr(92) * 2)}'" if "\\" in value else f"'{quoted}'"
+
+
+def _names(text: str) -> list[str]:
+    """The names of a list, without their quotes: `"$user", public`; without quotes their case does not count."""
+    found = (part.strip() for part in re.findall(r'(?:"(?:[^"]|"")*"|[^,"])+', text))
+    return [part[1:-1].replace('""', '"') if part.startswith('"') else part.lower() for part in found if part]
 
 
 def _refusal(name: str, value: str, now: _Now) -> str:
@@ -193,16 +236,20 @@ def _shown(now: _Now) -> str:
 
 
 def normal(text: str, kind: str, unit: str) -> object:
-    """A value as it is compared: numbers in the smallest unit, on and off as booleans, words in lower case, texts as they are."""
+    """A value as it is compared: numbers as the server rounds them, on and off as booleans, words in lower case, texts as they are."""
+    word = text.strip().lower()
     if kind == "bool":
-        word = text.strip().lower()
         return True if word in _TRUE else False if word in _FALSE else word
     if kind in ("integer", "real"):
-        return _amount(text, unit)
-    return text.strip().lower() if kind == "enum" else text
+        amount = _amount(text, unit)
+        return amount if not isinstance(amount, float) else round(amount) if kind == "integer" else f"{amount:g}"
+    if kind == "enum":
+        return "on" if word in _TRUE else "off" if word in _FALSE else word
+    return text
 
 
-def _amount(text: str, unit: str) -> object:
+def _amount(text: str, unit: str) -> float | str:
+    """A number in the setting's unit; a text that is none as it is."""
     found = _NUMBER.fullmatch(text)
     if found is None:
         return text
@@ -213,4 +260,4 @@ def _amount(text: str, unit: str) -> object:
     factors = _KIB if base[2] in _KIB else _US
     if base[2] not in factors or (own and own not in factors):
         return text
-    return number * (factors[own] if own else int(base[1] or 1) * factors[base[2]])
+    return number * factors[own] / (int(base[1] or 1) * factors[base[2]]) if own else number

@@ -53,6 +53,15 @@ class Service(Operation):
         if self.enabled is not None and unit.enabled is None:
             word = "enabled" if self.enabled else "disabled"
             return Step(refusals=(f"{self.unit} cannot be {word}: it is {unit.state or 'of no kind that is'}",))
+        if self.enabled is False and unit.state == "enabled-runtime":
+            why = (
+                "it is enabled until the next boot only, which `systemctl disable` leaves and nothing would bring back"
+            )
+            return Step(refusals=(f"{self.unit} cannot be disabled: {why}",))
+        if self.state == "stopped" and unit.active and unit.state.startswith("masked"):
+            return Step(
+                refusals=(f"{self.unit} cannot be stopped: it runs and is masked, so nothing could start it again",)
+            )
         state: list[UnitAction] = []
         if self.state is not None and unit.active != (self.state == "running"):
             start = self.state == "running"

@@ -27,8 +27,19 @@ _RUNS_PROGRAMS = (
     "kernel.hotplug",
     "kernel.poweroff_cmd",
     "kernel.usermodehelper.",
+    "fs.binfmt_misc.",
 )
 _NO_WAY_BACK = ("kernel.modules_disabled", "kernel.kexec_load_disabled", "kernel.yama.ptrace_scope", "kernel.sysrq")
+COUPLED: Mapping[str, str] = {
+    "vm.dirty_bytes": "vm.dirty_ratio",
+    "vm.dirty_background_bytes": "vm.dirty_background_ratio",
+    "vm.overcommit_kbytes": "vm.overcommit_ratio",
+}
+"""Two ways to say one thing: the kernel sets one to 0 when the other is written. Source: Documentation/admin-guide/sysctl/vm of Linux."""
+_OTHER = {**COUPLED, **{ratio: number for number, ratio in COUPLED.items()}}
+_AS_FOUND = ("vm.nr_hugepages",)
+"""The kernel gives as many as it finds."""
+_NEVER_ZERO = ("vm.dirty_bytes", "vm.dirty_background_bytes")
 _ACTS = ("vm.drop_caches", "vm.compact_memory", "net.ipv4.route.flush", "net.ipv6.route.flush", "vm.stat_refresh")
 
 
@@ -74,6 +85,13 @@ def _checked_file(path: str) -> str:
     return path
 
 
+def _one_of_two(given: dict[str, str]) -> dict[str, str]:
+    for name, other in COUPLED.items():
+        if given.get(name, "0") != "0" and given.get(other, "0") != "0":
+            raise custom(f"`{name}` and `{other}` exclude each other: the kernel sets one to 0 when the other is set")
+    return given
+
+
 SysctlName: TypeAlias = Annotated[str, AfterValidator(_checked_name)]
 SysctlValue: TypeAlias = Annotated[
     str, BeforeValidator(_checked_value), WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]})
@@ -92,7 +110,9 @@ class Sysctl(Operation):
 
     model_config = ConfigDict(json_schema_extra=_as_written)
 
-    settings: SkipJsonSchema[Annotated[dict[SysctlName, SysctlValue], Field(min_length=1, max_length=200)]]
+    settings: SkipJsonSchema[
+        Annotated[dict[SysctlName, SysctlValue], Field(min_length=1, max_length=200), AfterValidator(_one_of_two)]
+    ]
     file: Annotated[AbsolutePath, AfterValidator(_checked_file)] | None = Field(
         None,
         description="Also keep them in this file of /etc/sysctl.d, whole and alone: what comes with the restart of the host.",
@@ -116,11 +136,12 @@ class Sysctl(Operation):
     def wanted(self) -> tuple[str, ...]:
         """Each parameter, and the file."""
         lines = tuple(f"{name} = {value}" for name, value in self.settings.items())
-        return (*lines, f"and in {self.file}") if self.file else lines
+        return (*lines, f"the same in {self.file}, for the next start of the host") if self.file else lines
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The values as they are, and the file."""
-        texts = tuple(TextQuery(path_of(name)) for name in self.settings)
+        """The values as they are, those that the kernel changes with them, and the file."""
+        names = dict.fromkeys((*self.settings, *(_OTHER[name] for name in self.settings if name in _OTHER)))
+        texts = tuple(TextQuery(path_of(name)) for name in names)
         return (*texts, FileQuery(self.file)) if self.file else texts
 
     def changes(self, facts: Facts) -> Step:
@@ -133,12 +154,27 @@ class Sysctl(Operation):
             if now is None:
                 refusals.append(f"this kernel has no parameter {name} ({path})")
             elif normal(now) != value:
-                changes.append(SetText(path=path, before=normal(now), after=value))
+                changes += self._set(name, normal(now), facts, refusals)
         if self.file is not None:
             file = whole_file(facts, self.file, self._content())
             changes += file.changes
             refusals += file.refusals
         return Step(changes=tuple(changes), refusals=tuple(refusals))
+
+    def _set(self, name: str, now: str, facts: Facts, refusals: list[str]) -> tuple[SetText, ...]:
+        """The parameter; of two that exclude each other, what sets it back is the one that ruled before."""
+        path, value = path_of(name), self.settings[name]
+        other = _OTHER.get(name, "")
+        was = normal(facts.text(path_of(other)) or "0") if other else "0"
+        if value == "0" and self.settings.get(other, "0") != "0":
+            return ()  # the kernel does it when the other one is set
+        if value == "0" and name in _NEVER_ZERO:
+            refusals.append(f"{name} cannot be set to 0 by itself: set {other}, and the kernel does")
+            return ()
+        if was == "0":
+            return (SetText(path=path, before=now, after=value, adjusted=name in _AS_FOUND),)
+        back = SetText(path=path_of(other), before=was, after="0", part="undo", only_if=(path, value))
+        return (back, SetText(path=path, before=now, after=value, part="make"))
 
     def _content(self) -> bytes:
         return "".join(f"{name} = {value}\n" for name, value in self.settings.items()).encode()

@@ -146,8 +146,9 @@ class UdevRules(Operation):
         return {f"file {self.file}": self._content().decode()}
 
     def wanted(self) -> tuple[str, ...]:
-        """The rules."""
-        return (f"{self.file}:", *(f"  {rule.line()}" for rule in self.rules))
+        """The rules, and when they take effect."""
+        after = f"udev reads them at once and looks at all {self.subsystem} devices again"
+        return (f"{self.file}:", *(f"  {rule.line()}" for rule in self.rules), after)
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
         """The file."""

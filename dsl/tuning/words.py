@@ -15,6 +15,17 @@ from proveout.dsl.typed import custom
 
 PATH_MAX = 1024
 _PATH = re.compile(r"/[A-Za-z0-9._+@:=,%/-]*[A-Za-z0-9_+@=%-]")
+_OF_OPERATIONS = {
+    "/etc/fstab": "mount",
+    "/etc/multipath": "multipath",
+    "/etc/multipath.conf": "multipath",
+    "/etc/security/limits.conf": "limits",
+    "/etc/security/limits.d": "limits",
+    "/etc/sysctl.conf": "sysctl",
+    "/etc/sysctl.d": "sysctl",
+    "/etc/udev": "udev_rules",
+}
+"""Files that are a language of their own in which root can be told to run something, and the operation that knows what may stand there."""
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.@\\-]{0,200}")
 _UNIT_KINDS = ("service", "socket", "timer", "mount", "automount", "path", "target", "swap", "slice")
 _OWN_UNITS = re.compile(
@@ -53,6 +64,13 @@ def _path(value: str) -> str:
     return value
 
 
+def _path_of_no_operation(value: str) -> str:
+    for place, operation in _OF_OPERATIONS.items():
+        if value == place or value.startswith(f"{place}/"):
+            raise custom(f"`{value}` is written by `{operation}` alone, which knows what may stand there")
+    return value
+
+
 def unit_name(value: str) -> str:
     """A unit with its kind, `tuned` being `tuned.service`; those that the host cannot be reached without are refused."""
     if not _UNIT.fullmatch(value):
@@ -86,6 +104,8 @@ def _mode(value: object) -> object:
 
 Line: TypeAlias = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(no_control)]
 AbsolutePath: TypeAlias = Annotated[str, Field(min_length=2, max_length=PATH_MAX), AfterValidator(_path)]
+OwnPath: TypeAlias = Annotated[AbsolutePath, AfterValidator(_path_of_no_operation)]
+"""The path of a file that no other operation is there for."""
 UnitName: TypeAlias = Annotated[str, Field(min_length=1, max_length=210), AfterValidator(unit_name)]
 Account: TypeAlias = Annotated[str, AfterValidator(_account)]
 PackageName: TypeAlias = Annotated[str, AfterValidator(_package)]

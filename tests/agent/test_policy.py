@@ -9,7 +9,7 @@ import pytest
 
 from proveout.agent import policy_file
 from proveout.agent.daemon import Options, read_policy
-from proveout.agent.policy import NOTHING, Decision, Policy
+from proveout.agent.policy import NOTHING, Decision, Policy, Tool
 from proveout.agent.tasks import TaskFault
 from proveout.cli import execute
 from proveout.dsl.errors import ProveoutError
@@ -158,6 +158,19 @@ EVERYTHING = Policy(
         ("path", "/etc/x\n"),
         ("path", "etc/x"),
         ("path", ""),
+        ("unit", "reboot.target"),
+        ("unit", "user.slice"),
+        ("unit", "NetworkManager.service"),
+        ("path", "/etc/cron.daily/x"),
+        ("path", "/etc/ld.so.conf.d/x.conf"),
+        ("path", "/etc/modprobe.d/x.conf"),
+        ("path", "/etc/passwd"),
+        ("path", "/etc/profile.d/x.sh"),
+        ("path", "/etc/sudoers.d/x"),
+        ("path", "/etc/systemd/system/x.service.d/x.conf"),
+        ("path", "/root/.ssh/authorized_keys"),
+        ("path", "/usr/local/bin/x"),
+        ("path", "/var/spool/cron/crontabs/root"),
         ("device", "/dev/sda"),
         ("device", "sda"),
     ],
@@ -166,6 +179,22 @@ def test_no_policy_allows_this(what: str, name: str) -> None:
     decision = ask(EVERYTHING, what, name)
     assert not decision
     assert decision.way_out == "No policy can allow this."
+
+
+@pytest.mark.parametrize(
+    ("argument", "allowed"),
+    [
+        ("--file=/srv/load/a", True),
+        ("--file=/srv/load/a..b", True),
+        ("--file=/srv/load/../../etc/shadow", False),
+        ("--file=/srv/load/..", False),
+        ("/srv/load/x:/srv/load/../x", False),
+    ],
+)
+def test_a_glob_does_not_lead_out_of_its_folder(argument: str, allowed: bool) -> None:
+    tool = Tool(path="/usr/bin/fio", arguments=("--file=/srv/load/*", "/srv/load/*"))
+    assert bool(Policy(tools=(tool,)).allows_tool(["/usr/bin/fio", argument])) is allowed
+    assert Policy(tools=(Tool(path="/x", arguments=("..",)),)).allows_tool(["/x", ".."]), "who lists it means it"
 
 
 def test_the_deepest_root_counts() -> None:
@@ -216,6 +245,10 @@ def write(tmp_path: Path, text: str) -> Path:
         ("policy: 1\ntools:\n  - {path: fio}", ":3:12: `fio` is not the absolute path of a program"),
         ("policy: 1\ntools:\n  - {path: /bin/bash}", "`/bin/bash` runs whatever it is given"),
         ("policy: 1\ntools:\n  - {path: /usr/bin/python3.11}", "runs whatever it is given"),
+        ("policy: 1\npaths: [/root/.ssh]", "lies in /root, which root runs or believes"),
+        ("policy: 1\npaths: [/etc/systemd/system/x.service.d]", "lies in /etc/systemd"),
+        ("policy: 1\npaths: [/var/spool]", "`/var/spool` is too wide"),
+        ("policy: 1\ntools:\n  - {path: /usr/sbin/chroot}", "runs whatever it is given"),
         ("policy: 1\nvalidators: {a: [/bin/true, x]}", "once, as {file}"),
         ("policy: 1\nvalidators: {a: [/bin/sh, '{file}']}", "runs whatever it is given"),
         ("policy: 1\ndestructive: yes", "is a boolean in YAML 1.1"),
@@ -254,6 +287,29 @@ def test_a_policy_in_a_folder_that_others_can_write(tmp_path: Path) -> None:
         policy_file.read(path)
     folder.chmod(0o755)
     assert policy_file.read(path) == Policy(source=str(path))
+
+
+def test_a_program_that_others_can_change_or_replace(tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir(mode=0o755)
+    program = folder / "load"
+    program.write_text("")
+    program.chmod(0o755)
+    link = tmp_path / "link"
+    link.symlink_to(program)
+    listed = f"policy: 1\ntools:\n  - {{path: {link}}}\nvalidators:\n  a: [{program}, '{{file}}']\n"
+    policy = write(tmp_path, listed)
+    assert policy_file.read(policy).tools == (Tool(path=str(link)),)
+    program.chmod(0o757)
+    with pytest.raises(ProveoutError, match=r"others can change .*link, which it lists"):
+        policy_file.read(policy)
+    program.chmod(0o755)
+    folder.chmod(0o777)
+    with pytest.raises(ProveoutError, match=r"others can replace .*link, which it lists: they can write .*bin"):
+        policy_file.read(policy)
+    program.unlink()
+    folder.chmod(0o755)
+    assert policy_file.read(policy).tools, "what is not there yet says so when it is to be started"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

@@ -9,12 +9,14 @@ import pytest
 
 from proveout.agent.provision import embedded_sqlite
 from proveout.agent.provision import settings as embedded
-from proveout.dsl import metrics, plan, rules, schema, stages, topology, vocabulary
+from proveout.dsl import databases, metrics, plan, rules, schema, stages, topology, vocabulary
 from proveout.dsl.canonical import canonical_json, to_data
 from proveout.dsl.compiler import compile_plan
 from proveout.dsl.describe import estimate_s, terminals, timetable
 from proveout.dsl.errors import PlanError
 from proveout.dsl.plan import Ladder, Limits, Search
+from proveout.dsl.workloads.parameters import of_workload, to_values
+from proveout.dsl.workloads.table import build
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = ROOT / "tests" / "golden" / "good" / "everything.yaml"
@@ -34,6 +36,13 @@ def test_every_kind_of_stage_is_in_the_language() -> None:
 
 def test_limits_default_to_what_the_plan_says() -> None:
     assert stages._limits(schema.LimitsEntry.model_validate({})) == Limits()
+
+
+@pytest.mark.parametrize("kind", databases.TABLES)
+def test_the_tables_that_explain_names_are_those_that_are_loaded(kind: str) -> None:
+    model = of_workload(plan.Workload(name="w", kind=kind, parameters=()))
+    made = build(plan.Workload(name="w", kind=kind, parameters=to_values(model)))
+    assert databases.TABLES[kind] == tuple(table.name for table in made.population.tables)
 
 
 def test_figures_are_those_of_the_schema() -> None:

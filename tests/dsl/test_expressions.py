@@ -178,3 +178,22 @@ def test_cel_comes_without_its_command_line() -> None:
     code = "import sys, proveout.dsl.expressions as e; e.evaluate('1 < 2', {}); print('prompt_toolkit' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+CHAINS = [
+    "1" + " + 1" * 150 + " == 2",
+    "a" + ".b" * 151,
+    "true" + " && true" * 151,
+    "(1 + " * 60 + "1" + ") + 1" * 60 + " + 1" * 100,
+]
+
+
+@pytest.mark.parametrize("text", CHAINS, ids=["sum", "path", "all of", "nested"])
+def test_a_chain_that_is_too_long_is_refused_before_anybody_walks_it(text: str) -> None:
+    with pytest.raises(ExpressionFault, match="more than 150 operators"):
+        parse(text)
+
+
+def test_the_longest_chains_can_be_walked_and_evaluated() -> None:
+    assert evaluate("1" + " + 1" * 149 + " == 150", {})
+    assert comparisons("true" + " && true" * 150) is not None

@@ -39,9 +39,51 @@ def test_the_server_of_the_in_memory_study_is_explained_change_by_change(tmp_pat
         "sga_target = 400G",
         "inmemory_size = 300G",
         "use_large_pages = only",
-        "2 redo log groups of 300G on REDO; others are dropped",
+        "2 redo log groups of 300G in its thread, on REDO",
+        "its groups of other sizes are dropped, after log switches and a checkpoint",
         "CREATE BIGFILE UNDO TABLESPACE undo200 DATAFILE '+DATA' SIZE 200G",
         "undo_tablespace = UNDO200",
         "ALTER SYSTEM",
     ):
         assert line in said, line
+
+
+def test_the_cache_study_is_explained_as_the_owners_of_its_hosts_ask() -> None:
+    """How many changes, which stay, which destroy; which database is meant; what is not known before the run."""
+    said = render(timetable(compile_plan(FRAGMENTS.parent / "hlr-cache-lab.yaml")))
+    for line in (
+        "rac1      9 kept after the run, 3 set back after the run, 1 looked at only; DESTROYS DATA in 5 of them",
+        "storage4  nothing is changed",
+        "must be installed, or the run ends: oracle-database-preinstall-19c",
+        "196,623 huge pages of the host's default size: 384.029 GiB where that is 2MiB",
+        "refused where the disk is read-only, held, mounted, swap or not empty, unless it is so already",
+        "oracle on rac1, runs already: hlr/${secrets.oracle}@//rac1.lab.example:1521/HLR1",
+        "tables made anew, those of an earlier populate are dropped: subscriber, access_info",
+        "constant arrival at ${cap.rate}, known when cap has ended",
+        "and as long as fill may take; at most",
+        "what they change is not set back after the run",
+    ):
+        assert line in said, line
+    assert said.index("disk group REDO1 (asm_disk_group") < said.index("redo of instance 1 (oracle_redo")
+
+
+def test_hosts_are_tuned_before_systems_and_are_told_in_that_order(tmp_path: Path) -> None:
+    text = """
+proveout: 1
+name: order
+topology:
+  hosts: {db1: {roles: [server], address: "db1.lab.example:7443"}}
+  systems: {db: {engine: postgres, host: db1, dsn: "host=db1 user=dba password=${secrets.db}"}}
+secrets: {db: {env: PROVEOUT_DB}}
+tuning:
+  - {name: work memory, postgres_settings: {system: db, work_mem: 64MB}}
+  - {name: swapping, on: db1, keep: true, sysctl: {vm.swappiness: 10}}
+stages: [{pause: {duration: 1s}}]
+"""
+    (tmp_path / "plan.yaml").write_text(text, encoding="utf-8")
+    table = timetable(compile_plan(tmp_path / "plan.yaml"))
+    assert [line.name for line in table.tunings] == ["swapping", "work memory"]
+    assert [line.words for line in table.tunings] == [
+        ("kept after the run",),
+        ("of system db", "set back after the run"),
+    ]

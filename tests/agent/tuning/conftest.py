@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.tuning.undo import UndoJournal
+from proveout.dsl.plan import System
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -19,3 +21,14 @@ def journal(tmp_path: Path) -> Iterator[UndoJournal]:
     journal = UndoJournal(tmp_path / "undo")
     yield journal
     journal.close()
+
+
+@pytest.fixture(scope="module")
+def dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of its own: the settings of the shared one are everybody's."""
+    system = System(name="db", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),))
+    server = Server(system, tmp_path_factory.mktemp("tuned"))
+    try:
+        yield server.start().dsn
+    finally:
+        server.close(keep_data=False)

@@ -12,34 +12,56 @@ from tuning_bench import POLICY, StubTools, host_in
 
 from proveout.agent.policy import Policy
 from proveout.agent.tuning import transaction
+from proveout.agent.tuning.databases import Databases
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo import UndoJournal
 from proveout.dsl.plan import Tuning
-from proveout.dsl.tuning.change import Command
+from proveout.dsl.tuning.change import Change, Command, Statement
 from proveout.dsl.tuning.operation import Step
 
 DEVICE = "/dev/disk/by-id/wwn-0x600a"
-DESTROY = Step(changes=(Command(argv=("/usr/bin/reload", "all"), device=DEVICE),))
+OTHER_NAME = "/dev/disk/by-id/scsi-3600a"
+COMMAND = Command(argv=("/usr/bin/reload", "all"), device=DEVICE)
+STATEMENT = Statement(system="asm", text="CREATE", destructive=True, devices=((DEVICE, OTHER_NAME),))
+
+
+class NotedDatabases(Databases):
+    """Statements are noted, and run nowhere."""
+
+    def __init__(self, done: list[tuple[str, ...]]) -> None:
+        super().__init__()
+        self._done = done
+
+    def run(self, system: str, statement: str) -> None:
+        self._done.append((system, statement))
 
 
 def run(
     agreed: bool, policy: Policy, tmp_path: Path, journal: UndoJournal
 ) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
-    """(outcome, what was said, programs started) of a step that overwrites the device, whatever its operation."""
+    """(outcome, what was said, what was done) of a step that overwrites the device, whatever its operation."""
     tools = StubTools()
+    host = host_in(tmp_path / "root", policy=policy, tools=tools)
+    host.databases = NotedDatabases(tools.done)
     tuning = Tuning(name="x", operation="partition", hosts=("h",), parameters=(), destructive=agreed)
-    (state,) = Transaction(host=host_in(tmp_path / "root", policy=policy, tools=tools), journal=journal, run="r").apply(
-        (tuning,)
-    )
+    (state,) = Transaction(host=host, journal=journal, run="r").apply((tuning,))
     return state.outcome, state.lines, tools.done
 
 
+@pytest.mark.parametrize("change", [COMMAND, STATEMENT], ids=["command", "statement"])
 @pytest.mark.parametrize(("agreed", "allowed", "listed"), itertools.product((False, True), repeat=3))
 def test_all_three_or_nothing(
-    agreed: bool, allowed: bool, listed: bool, tmp_path: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
+    change: Change,
+    agreed: bool,
+    allowed: bool,
+    listed: bool,
+    tmp_path: Path,
+    journal: UndoJournal,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    steps = iter([DESTROY, DESTROY, Step()])  # looked at, made, looked at again
+    destroy = Step(changes=(change,))
+    steps = iter([destroy, destroy, Step()])  # looked at, made, looked at again
     operation = SimpleNamespace(destructive=True, changes=lambda _facts: next(steps))
     monkeypatch.setattr(transaction, "operation_of", lambda _tuning: operation)
     monkeypatch.setattr(Host, "facts", lambda _self, _operation: {})
@@ -47,7 +69,7 @@ def test_all_three_or_nothing(
     outcome, said, done = run(agreed, policy, tmp_path, journal)
     if agreed and allowed and listed:
         assert outcome == "applied"
-        assert done == [("/usr/bin/reload", "all")]
+        assert done == [("/usr/bin/reload", "all") if change is COMMAND else ("asm", "CREATE")]
         return
     assert outcome == "refused"
     assert done == []
@@ -65,3 +87,11 @@ def test_all_three_or_nothing(
 def test_a_name_that_moves_is_no_key(device: str) -> None:
     policy = Policy(source="/etc/proveout/policy.yaml", devices=(device,), destructive=True)
     assert not policy.allows_device(device)
+
+
+def test_one_of_a_devices_names_will_do() -> None:
+    listed = Policy(source="/p", devices=(OTHER_NAME,), destructive=True)
+    assert listed.allows_device_of((DEVICE, OTHER_NAME))
+    assert listed.allows_device_of((f"{OTHER_NAME}-part2",))
+    assert not listed.allows_device_of((DEVICE,))
+    assert not listed.allows_device_of(()), "what has no lasting name cannot be listed"

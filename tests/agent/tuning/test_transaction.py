@@ -229,6 +229,30 @@ def test_another_hand_is_told_and_left_alone(root: Path, journal: UndoJournal) -
     assert (root / "proc/sys/kernel/shmmni").read_text() == "4096\n"
 
 
+@pytest.mark.parametrize(
+    ("at", "found", "left", "outcome"),
+    [
+        ("keep the originals", "7001", "7001", "drifted"),  # more than was asked for: nobody's but another hand's
+        ("verify", "20", "4", "reverted"),  # as many as the kernel has found
+    ],
+)
+def test_huge_pages_that_the_kernel_has_found_are_ours_and_others_are_not(
+    root: Path, journal: UndoJournal, at: str, found: str, left: str, outcome: str
+) -> None:
+    pages = put(root, "/proc/sys/vm/nr_hugepages", "4\n")
+    put(root, "/proc/meminfo", "MemTotal: 4194304 kB\nHugepagesize: 2048 kB\n")
+
+    def watch(step: str) -> None:
+        if step.endswith(at):
+            pages.write_text(f"{found}\n")
+
+    transaction = Transaction(host=host_in(root), journal=journal, run="r1", watch=watch)
+    state, *undone = transaction.apply((tuning("huge_pages", pages=32),))
+    assert state.outcome == "failed"
+    assert [one.outcome for one in undone] == [outcome]
+    assert pages.read_text() == f"{left}\n"
+
+
 def test_what_the_run_itself_has_changed_again_is_no_drift(root: Path, journal: UndoJournal) -> None:
     before, host = picture(root), host_in(root)
     run(host, journal).apply(BOTH)

@@ -53,6 +53,7 @@ from proveout.dsl.tuning.facts import (
     UnitFact,
     UnitQuery,
 )
+from proveout.dsl.tuning.file import rendered
 from proveout.dsl.tuning.operation import Operation
 from proveout.dsl.tuning.table import OPERATIONS, operation_of
 from proveout.dsl.validation import validate
@@ -191,3 +192,11 @@ _FACTS: Mapping[str, Any] = {
     "rows": _rows,
     "output": lambda argv, given: (OutputQuery(tuple(argv.split())), Output(**given)),
 }
+
+
+@pytest.mark.parametrize(
+    "template", ["{{" + "(" * 3000 + "a" + ")" * 3000 + "}}", "{% if a %}" * 3000, "{{" + "-" * 20_000 + "a}}"]
+)
+def test_a_template_that_is_too_deep_is_refused(template: str) -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        rendered(template, {"a": "1"})

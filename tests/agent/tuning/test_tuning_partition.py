@@ -11,10 +11,12 @@ from tuning_bench import tuning
 
 from proveout.agent.policy import Policy, Tool
 from proveout.agent.tuning import undoing
+from proveout.agent.tuning.databases import Databases
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo import UndoJournal
 from proveout.dsl.plan import Tuning
+from proveout.dsl.tuning.facts import Rows
 
 PROGRAMS = ("/usr/sbin/parted", "/usr/sbin/partprobe", "/usr/sbin/wipefs", "/usr/sbin/blkid")
 
@@ -63,3 +65,35 @@ def test_a_policy_that_does_not_allow_to_destroy_keeps_the_disk(disk: str, journ
     assert state.outcome == "refused"
     assert "steps that destroy data are not allowed on this host" in state.lines[0]
     assert table(disk) == []
+
+
+class AsmThatSees(Databases):
+    """An ASM instance that sees one disk, as an empty one; what it is told to make is noted. That ASM says so is not shown by this."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path, self.done = path, list[str]()
+
+    def rows(self, system: str, statement: str) -> Rows:
+        if "v$asm_disk " in statement:
+            return ((self.path, "CANDIDATE"),)
+        return (("EXTERN", str(4 << 20), "MOUNTED"),) if self.done else ()
+
+    def run(self, system: str, statement: str) -> None:
+        self.done.append(statement)
+
+
+def test_a_disk_group_takes_a_disk_by_another_path_if_its_owner_has_listed_it(disk: str, journal: UndoJournal) -> None:
+    path = os.path.realpath(disk)
+    group = tuning("asm_disk_group", system="asm", disk_group="DATA", redundancy="external", disks=[path])
+    one = replace(group, destructive=True)
+    for listed in ("/dev/disk/by-id/another", disk):
+        host = host_of(listed)
+        host.databases = asm = AsmThatSees(path)
+        (state,) = Transaction(host=host, journal=journal, run="r").apply((one,))
+        assert (state.outcome, len(asm.done)) == (("applied", 1) if listed == disk else ("refused", 0)), state.lines
+    subprocess.run(["mkswap", disk], check=True, capture_output=True, timeout=180)
+    host.databases = asm = AsmThatSees(path)
+    (state,) = Transaction(host=host, journal=journal, run="r").apply((one,))
+    assert (state.outcome, asm.done) == ("refused", [])
+    assert "blkid finds TYPE=swap" in state.lines[0]

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 from tuning_bench import host_in, tuning
 
-from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.tuning import undoing
 from proveout.agent.tuning.databases import Databases
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo import UndoJournal
-from proveout.dsl.plan import System, Tuning
+from proveout.dsl.plan import Tuning
 from proveout.proto.results import TuningState
 from proveout.proto.tasks import Endpoint
-
-
-@pytest.fixture(scope="module")
-def dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server of its own: the settings of the shared one are everybody's."""
-    system = System(name="db", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),))
-    server = Server(system, tmp_path_factory.mktemp("tuned"))
-    try:
-        yield server.start().dsn
-    finally:
-        server.close(keep_data=False)
 
 
 @pytest.fixture

@@ -97,9 +97,10 @@ def picture(root: Path) -> dict[str, tuple[object, ...]]:
         status = path.lstat()
         content = path.read_bytes() if stat.S_ISREG(status.st_mode) else b""
         xattrs = {name: os.getxattr(path, name) for name in os.listxattr(path)} if path.is_file() else {}
-        mtime = status.st_mtime_ns if path.is_file() and not _is_kernels(root, path) else 0
+        devices = path.relative_to(root).parts[0] == "dev"
+        mtime = status.st_mtime_ns if path.is_file() and not devices and not _is_kernels(root, path) else 0
         found[str(path.relative_to(root))] = (
-            status.st_mode, status.st_uid, status.st_gid, content.strip() if _is_kernels(root, path) else content, xattrs, mtime,
+            status.st_mode, status.st_uid, status.st_gid, b" ".join(content.split()) if _is_kernels(root, path) else content, xattrs, mtime,
         )  # fmt: skip
     return found
 

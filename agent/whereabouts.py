@@ -1,0 +1,43 @@
+"""Where the files of a run's systems and tools lie on a host: where the coordinator says only if the host's owner says so too.
+
+Flow: a task -> `placed(context, spec)` -> the same task with folders that this agent may use. An agent that is the child of a run takes the
+run's directory, and so does one whose policy lists the folder. Any other keeps such files in a folder of its own state directory, found
+again by the name that the coordinator gave; else whoever may run plans could have folders made, and files removed, anywhere as root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from proveout.agent.tasks import TaskContext
+from proveout.proto.tasks import PrepareFio, ReadFacts, RunFio, SnapshotSystem, StartSystem, StopSystem, TaskSpec
+
+FOLDER = "systems"
+
+
+def placed(context: TaskContext, spec: TaskSpec) -> TaskSpec:
+    """The task as this agent does it."""
+    match spec:
+        case StartSystem() | StopSystem() | SnapshotSystem() | PrepareFio() | RunFio() if spec.data_root:
+            return replace(spec, data_root=str(root(context, spec.data_root)))
+        case ReadFacts(directories=directories):
+            return replace(spec, directories=tuple((system, str(root(context, told))) for system, told in directories))
+    return spec
+
+
+def root(context: TaskContext, told: str) -> Path:
+    """The folder for what a coordinator wants in `told`."""
+    if context.policy.own or context.policy.allows_path(f"{told}/{FOLDER}"):
+        return Path(told)
+    return context.work_dir.parent / FOLDER / hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def tidy(spec: StopSystem) -> None:
+    """Remove what is left in a folder of the agent's own of a system whose data is gone: its log, and the folder with the last."""
+    shutil.rmtree(Path(spec.data_root) / spec.system, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        Path(spec.data_root).rmdir()

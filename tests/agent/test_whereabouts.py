@@ -1,0 +1,75 @@
+"""Where a run's files lie: not where a coordinator wants them, unless the owner of the host does too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from proveout.agent import whereabouts
+from proveout.agent.handlers import TABLE
+from proveout.agent.policy import NOTHING, Policy
+from proveout.dsl.plan import System
+from proveout.proto.results import FactsRead, SystemStarted
+from proveout.proto.tasks import ReadFacts, SnapshotSystem, StartSystem, StopSystem, TaskSpec
+
+LITE = System(name="lite", engine="sqlite", host="h", provision="embedded")
+
+
+def at(tmp_path: Path, policy: Policy) -> Any:
+    return SimpleNamespace(policy=policy, work_dir=tmp_path / "state" / "work-1")
+
+
+@pytest.mark.parametrize("told", ["/etc/systemd/system", "/srv/../etc", "relative", "/srv/runs/x"])
+def test_without_the_owners_word_it_is_a_folder_of_the_agents_own(told: str, tmp_path: Path) -> None:
+    context = at(tmp_path, NOTHING)
+    own = whereabouts.root(context, told)
+    assert own.parent == tmp_path / "state" / "systems"
+    assert own == whereabouts.root(context, told), "a resume finds it again"
+    assert own != whereabouts.root(context, told + "2")
+
+
+def test_with_the_owners_word_and_for_the_child_of_a_run_it_is_where_they_say(tmp_path: Path) -> None:
+    listed = Policy(source="/etc/proveout/policy.yaml", paths=("/srv/runs",))
+    assert whereabouts.root(at(tmp_path, listed), "/srv/runs/one") == Path("/srv/runs/one")
+    assert whereabouts.root(at(tmp_path, listed), "/srv/other").is_relative_to(tmp_path)
+    assert whereabouts.root(at(tmp_path, listed), "/srv/runs/../other").is_relative_to(tmp_path)
+    assert whereabouts.root(at(tmp_path, Policy(own=True)), "/anywhere") == Path("/anywhere")
+
+
+def test_every_task_that_names_a_folder_is_looked_at(tmp_path: Path) -> None:
+    context = at(tmp_path, NOTHING)
+    own = str(whereabouts.root(context, "/etc"))
+    named: tuple[TaskSpec, ...] = (
+        StartSystem(system=LITE, data_root="/etc"),
+        StopSystem(system="lite", data_root="/etc", remove=True),
+        SnapshotSystem(system=LITE, data_root="/etc", action="save"),
+    )
+    for spec in named:
+        assert cast(Any, whereabouts.placed(context, spec)).data_root == own
+    facts = whereabouts.placed(context, ReadFacts(directories=(("lite", "/etc"),)))
+    assert facts == ReadFacts(directories=(("lite", own),))
+
+
+async def test_a_coordinator_has_no_folder_made_and_none_removed(task_context: Any, tmp_path: Path) -> None:
+    """The whole way of a task in an agent that stays: a system is started, found, stopped and taken away."""
+    task_context.policy = NOTHING
+    task_context.work_dir = tmp_path / "state" / "work-1"
+    task_context.work_dir.mkdir(parents=True)
+    wanted = tmp_path / "wanted"
+    started = await TABLE[StartSystem](task_context, StartSystem(system=LITE, data_root=str(wanted)))
+    assert isinstance(started, SystemStarted)
+    assert not wanted.exists()
+    own = whereabouts.root(task_context, str(wanted))
+    assert (own / "lite").is_dir()
+    found = await TABLE[ReadFacts](task_context, ReadFacts(directories=(("lite", str(wanted)),)))
+    assert isinstance(found, FactsRead)
+    await TABLE[StopSystem](task_context, StopSystem(system="lite", data_root=str(wanted), remove=True))
+    assert not own.exists()
+    mine = tmp_path / "wanted" / "lite"
+    mine.mkdir(parents=True)
+    (mine / "system.json").write_text("{}")
+    await TABLE[StopSystem](task_context, StopSystem(system="lite", data_root=str(wanted), remove=True))
+    assert (mine / "system.json").exists()

@@ -1,0 +1,259 @@
+"""Operations on attributes of the kernel: any values, and a kernel that does of itself what Linux does.
+
+Modelled, each as Documentation/admin-guide and the source have it, and as Linux 6.18 was seen to do: choices in brackets; numbers with tabs between
+them; of `dirty_bytes` and `dirty_ratio` (and the like) the one that is written sets the other to 0, and 0 itself is not taken by the
+first; another I/O scheduler sets `nr_requests` anew, and without one it is no more than the device's own queue; huge pages are as many as there is memory for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from any_files import STATES
+from any_host import GOOD, Case, World, asked, some, words, world
+from hypothesis import assume
+from hypothesis import strategies as st
+from tuning_bench import put
+
+from proveout.dsl.tuning.sysctl import COUPLED, path_of
+
+PAIRS = {path_of(one): path_of(other) for pair in COUPLED.items() for one, other in (pair, pair[::-1])}
+NO_ZERO = ("dirty_bytes", "dirty_background_bytes")
+THP = "/sys/kernel/mm/transparent_hugepage"
+
+
+def refuse() -> None:
+    """As the kernel does."""
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+
+def bracketed(text: str, choice: str) -> str:
+    """The choices with this one in brackets."""
+    choices = text.replace("[", "").replace("]", "").split()
+    if choice not in choices:
+        refuse()
+    return " ".join(f"[{one}]" if one == choice else one for one in choices)
+
+
+# ---- sysctl ----------------------------------------------------------------------------------------------------------
+
+
+def kernel_of_parameters(root: Path, path: str, text: str) -> str:
+    """Coupled parameters, and tabs."""
+    name = path.rpartition("/")[2]
+    other = PAIRS.get(path)
+    if name in NO_ZERO and text == "0":
+        refuse()
+    file = root / path.lstrip("/")
+    if other is not None and file.read_text().split() != text.split():
+        (root / other.lstrip("/")).write_text("0\n")
+    return "\t".join(text.split())
+
+
+PARAMETER = st.one_of(
+    st.sampled_from(
+        ["vm.swappiness", "kernel.sem", "net.ipv4.tcp_rmem", "net.ipv4.ip_local_reserved_ports", "fs.aio-max-nr"]
+    ),
+    st.sampled_from(["vm.swappiness", "kernel.sem", "net.ipv4.conf.eth0/100.rp_filter"]),
+    words(r"(net|vm|fs)(\.[A-Za-z0-9_/:@-]{1,4}){1,3}", 16),
+)
+SETTING = st.one_of(st.integers(), words(r"[A-Za-z0-9_.:,/%+-]{1,6}( [A-Za-z0-9_.:,/%+-]{1,4}){0,3}", 20))
+NOW = st.one_of(words(r"[0-9]{1,4}([ \t]{1,2}[0-9]{1,3}){0,3}", 20), st.sampled_from(["", "(none)", "1-2,4"]))
+DIRTY = st.sampled_from([("vm.dirty_bytes", "vm.dirty_ratio"), ("vm.dirty_background_bytes", "vm.dirty_background_ratio"),
+                         ("vm.overcommit_kbytes", "vm.overcommit_ratio")])  # fmt: skip
+
+
+@st.composite
+def sysctl(draw: st.DrawFn) -> Case:
+    """Any parameters, also in a file; parameters of which one sets the other back."""
+    settings = draw(st.dictionaries(PARAMETER, SETTING, max_size=3))
+    values = {name: draw(NOW) for name in settings}
+    if draw(st.booleans()) or not settings:
+        bytes_, ratio = draw(DIRTY)
+        number, rules = str(draw(st.integers(min_value=1, max_value=99))), draw(st.booleans())
+        values |= {bytes_: number if rules else "0", ratio: "0" if rules else number}
+        numbers = st.integers(min_value=1, max_value=99)
+        settings |= draw(
+            st.one_of(
+                st.fixed_dictionaries({bytes_: numbers}),
+                st.fixed_dictionaries({ratio: numbers}),
+                st.fixed_dictionaries({bytes_: numbers, ratio: st.just(0)}),
+                st.fixed_dictionaries({bytes_: st.just(0), ratio: numbers}),
+                st.fixed_dictionaries({bytes_: numbers, ratio: numbers}),
+                st.fixed_dictionaries({ratio: st.just(0)}),
+            )
+        )
+    path = draw(st.sampled_from([None, "/etc/sysctl.d/97-x.conf"]))
+    one = asked("sysctl", settings=settings, **({"file": path} if path else {}))
+    places = [path_of(name) for name in values]
+    assume(not any(other.startswith(f"{place}/") for place in places for other in places))
+    missing = draw(st.sampled_from([False] * 9 + [True]))
+    found = draw(STATES)
+
+    def make(folder: Path) -> World:
+        made = world(folder, react=kernel_of_parameters)
+        for name, value in values.items():
+            if not (missing and name == next(iter(settings))):
+                put(made.host.root, path_of(name), f"{value}\n")
+        if path:
+            found.put(made.host.root / path.lstrip("/"))
+        return made
+
+    return Case(tuning=one, state=(values, missing, found), make=make)
+
+
+# ---- huge_pages, thp, cpu_governor ------------------------------------------------------------------------------------
+
+
+@st.composite
+def huge_pages(draw: st.DrawFn) -> Case:
+    """Any number, of any size, of a memory that may have no room for it."""
+    size = draw(st.sampled_from([None, "2MiB", "1GiB"]))
+    now, most = draw(st.integers(min_value=0, max_value=50)), draw(st.integers(min_value=50, max_value=100))
+    one = asked("huge_pages", pages=draw(st.integers(min_value=0, max_value=120)), **({"size": size} if size else {}))
+    folders = {"2MiB": "hugepages-2048kB", "1GiB": "hugepages-1048576kB"}
+    path = f"/sys/kernel/mm/hugepages/{folders[size]}/nr_hugepages" if size else "/proc/sys/vm/nr_hugepages"
+    memory = draw(st.sampled_from([256 * 1024, 200 * 1024**2]))
+
+    def react(_root: Path, _path: str, text: str) -> str:
+        return str(min(int(text), most))
+
+    def make(folder: Path) -> World:
+        made = world(folder, react=react)
+        put(made.host.root, path, f"{now}\n")
+        put(made.host.root, "/proc/meminfo", f"MemTotal:  {memory} kB\nHugepagesize:    2048 kB\n")
+        return made
+
+    return Case(tuning=one, state=(now, most, memory), make=make, outcomes=GOOD | {"failed"})
+
+
+@st.composite
+def thp(draw: st.DrawFn) -> Case:
+    """Any of the two attributes, on kernels with fewer choices too."""
+    modes, stops = ["always", "madvise", "never"], ["always", "defer", "defer+madvise", "madvise", "never"]
+    one = asked("thp", **draw(some({"enabled": st.sampled_from(modes), "defrag": st.sampled_from(stops)})))
+    offered = draw(st.sampled_from([stops, stops, modes]))
+    enabled, defrag = draw(st.sampled_from(modes)), draw(st.sampled_from(offered))
+    there = draw(st.sampled_from([True] * 5 + [False]))
+
+    def react(root: Path, path: str, text: str) -> str:
+        return bracketed((root / path.lstrip("/")).read_text(), text)
+
+    def make(folder: Path) -> World:
+        made = world(folder, react=react)
+        if there:
+            put(made.host.root, f"{THP}/enabled", bracketed(" ".join(modes), enabled) + "\n")
+            put(made.host.root, f"{THP}/defrag", bracketed(" ".join(offered), defrag) + "\n")
+        return made
+
+    return Case(tuning=one, state=(enabled, defrag, offered, there), make=make)
+
+
+GOVERNORS = ["performance", "powersave", "ondemand", "conservative", "schedutil"]
+
+
+@st.composite
+def cpu_governor(draw: st.DrawFn) -> Case:
+    """Any number of CPUs, each with any governor of those that its driver has."""
+    available = draw(st.lists(st.sampled_from(GOVERNORS), min_size=1, unique=True))
+    now = draw(st.lists(st.sampled_from(available), max_size=4))
+    one = asked("cpu_governor", governor=draw(st.one_of(st.sampled_from(available), st.sampled_from(GOVERNORS))))
+
+    def react(root: Path, path: str, text: str) -> str:
+        if text not in (root / path.lstrip("/")).with_name("scaling_available_governors").read_text().split():
+            refuse()
+        return text
+
+    def make(folder: Path) -> World:
+        made = world(folder, react=react)
+        for cpu, governor in enumerate(now):
+            put(made.host.root, f"/sys/devices/system/cpu/cpufreq/policy{cpu}/scaling_governor", f"{governor}\n")
+            offered = " ".join(available)
+            put(
+                made.host.root,
+                f"/sys/devices/system/cpu/cpufreq/policy{cpu}/scaling_available_governors",
+                f"{offered} \n",
+            )
+        return made
+
+    return Case(tuning=one, state=(available, now), make=make)
+
+
+# ---- block_queue -------------------------------------------------------------------------------------------------------
+
+NEW, OLD = ["none", "mq-deadline", "kyber", "bfq"], ["noop", "deadline", "cfq"]
+MERGED_MAX, LEAST = 128, 4
+PAGE_KIB = 4
+QUEUE = {
+    "rotational": st.integers(min_value=0, max_value=1),
+    "rq_affinity": st.integers(min_value=0, max_value=2),
+    "nomerges": st.integers(min_value=0, max_value=2),
+}
+
+
+def depth_of(root: Path, queue: str) -> int:
+    """Of the device's own queue."""
+    return int((root / queue.lstrip("/") / "../device_depth").read_text())
+
+
+def kernel_of_queues(root: Path, path: str, text: str) -> str:
+    """Schedulers and lengths of queues."""
+    queue, _, name = path.rpartition("/")
+    file = root / path.lstrip("/")
+    now = file.read_text()
+    if name == "scheduler":
+        shown = bracketed(now, text)
+        if shown.split() != now.split():
+            depth = depth_of(root, queue)
+            anew = depth if text in ("none", "noop") else 2 * min(depth, MERGED_MAX)
+            (file.with_name("nr_requests")).write_text(f"{anew}\n")
+        return shown
+    if name == "nr_requests":
+        bare = "[none]" in file.with_name("scheduler").read_text()
+        if bare and int(text) > depth_of(root, queue):
+            refuse()
+        return str(max(int(text), LEAST))
+    return str(int(text) // PAGE_KIB * PAGE_KIB) if name == "read_ahead_kb" else text
+
+
+@st.composite
+def a_queue(draw: st.DrawFn) -> dict[str, str]:
+    """Attributes of a disk as they may be found."""
+    offered, depth = draw(st.sampled_from([NEW, NEW, OLD])), draw(st.sampled_from([32, 64, 128, 1023]))
+    chosen = draw(st.sampled_from(offered))
+    most = depth if chosen == "none" else 2000
+    return {
+        "scheduler": bracketed(" ".join(offered), chosen),
+        "nr_requests": str(draw(st.integers(min_value=4, max_value=most))),
+        "read_ahead_kb": str(4 * draw(st.integers(min_value=0, max_value=500))),
+        "../device_depth": str(depth),
+        **{name: str(draw(values)) for name, values in QUEUE.items()},
+    }
+
+
+@st.composite
+def block_queue(draw: st.DrawFn) -> Case:
+    """Any attributes of any disks, on kernels new and old."""
+    asks = {
+        **QUEUE,
+        "scheduler": st.lists(st.sampled_from(NEW + OLD), min_size=1, max_size=3, unique=True),
+        "nr_requests": st.one_of(st.integers(min_value=4, max_value=64), st.integers(min_value=4, max_value=100_000)),
+        "read_ahead_kb": st.one_of(
+            st.integers(min_value=0, max_value=99).map(lambda n: 4 * n), st.integers(min_value=0, max_value=9)
+        ),
+    }
+    devices = draw(st.sampled_from([["sd*"], ["sda"], ["sd[ab]", "sda"], ["/dev/sda"], ["nvme*n1"]]))
+    one = asked("block_queue", devices=devices, **draw(some(asks)))
+    disks = draw(st.lists(a_queue(), min_size=1, max_size=3))
+
+    def make(folder: Path) -> World:
+        made = world(folder, react=kernel_of_queues)
+        for letter, attributes in zip("abc", disks, strict=False):
+            (made.host.root / f"sys/block/sd{letter}/queue").mkdir(parents=True)
+            for name, value in attributes.items():
+                put(made.host.root, f"/sys/block/sd{letter}/queue/{name}", f"{value}\n")
+        return made
+
+    return Case(tuning=one, state=disks, make=make, outcomes=GOOD | {"failed"})

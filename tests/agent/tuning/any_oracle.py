@@ -1,0 +1,365 @@
+"""`oracle_parameters`, `oracle_redo`, `asm_disk_group`: any instances, redo logs and disks of a model of Oracle.
+
+The model runs just the statements that these operations make, by the rules of the SQL Language Reference (ALTER SYSTEM, ALTER DATABASE,
+CREATE and DROP DISKGROUP) and the Administrator's Guide (a current or active group cannot be dropped, an instance keeps two). It answers for
+the logic of the operations; that an Oracle takes the statements, and that its views say these things in these words, is not shown by it.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from any_host import Case, World, asked, words, world
+from hypothesis import strategies as st
+from tuning_bench import StubTools, put
+
+from proveout.agent.tasks import TaskFault
+from proveout.agent.tuning.databases import Databases
+from proveout.dsl.tuning.asm_disk_group import REDUNDANCY
+from proveout.dsl.tuning.database_words import bytes_of
+from proveout.dsl.tuning.disk import NOTHING_FOUND
+from proveout.dsl.tuning.facts import Output, Rows
+
+_SET = re.compile(r"ALTER SYSTEM SET (\w+) = (.*) SCOPE=(SPFILE|MEMORY) SID='\*'", re.S)
+_RESET = re.compile(r"ALTER SYSTEM RESET (\w+) SCOPE=SPFILE SID='\*'")
+_IMMEDIATE = re.compile(r"EXECUTE IMMEDIATE '((?:[^']|'')*)'")
+_LITERAL = re.compile(r"'((?:[^']|'')*)'")
+_ADD = re.compile(r"ALTER DATABASE ADD LOGFILE THREAD (\d+) GROUP (\d+) \((.*)\) SIZE (\w+)( REUSE)?")
+_DROP = re.compile(r"ALTER DATABASE DROP LOGFILE GROUP (\d+)")
+_CREATE = re.compile(r"CREATE DISKGROUP (\w+) (\w+) REDUNDANCY DISK (.*) ATTRIBUTE 'au_size' = '(\w+)'(.*)")
+_SIZED = re.compile(r"[1-9]\d*[KMGT]", re.I)
+
+
+def ora(code: int) -> TaskFault:
+    """An error of the database."""
+    return TaskFault("fault", f"ORA-{code:05d}")
+
+
+def unquoted(text: str) -> str:
+    """A literal's text, or the text as it is."""
+    found = _LITERAL.fullmatch(text)
+    return found[1].replace("''", "'") if found else text
+
+
+# ---- oracle_parameters -----------------------------------------------------------------------------------------------
+
+KINDS = {"sga_target": "FALSE", "open_cursors": "IMMEDIATE", "cursor_sharing": "IMMEDIATE", "db_create_file_dest": "IMMEDIATE",
+         "use_large_pages": "FALSE", "backup_tape_io_slaves": "DEFERRED"}  # fmt: skip
+
+
+class Parameters(Databases):
+    """Parameters of an instance: what they are, what the server parameter file has for all instances and for one."""
+
+    def __init__(
+        self, running: dict[str, list[str | None]], stored: dict[tuple[str, str], str | None], spfile: str | None
+    ) -> None:
+        super().__init__()
+        self.running, self.stored, self.spfile = running, stored, spfile
+
+    def rows(self, system: str, statement: str) -> Rows:
+        """GV$SYSTEM_PARAMETER or V$SPPARAMETER."""
+        asked_for = {unquoted(text) for text in re.findall(r"'(?:[^']|'')*'", statement.partition(" IN ")[2])}
+        if "gv$system_parameter" in statement:
+            every = {**self.running, "spfile": [self.spfile]}
+            return tuple(
+                (name, str(number), value, KINDS.get(name, "FALSE"))
+                for name, values in sorted(every.items()) if name in asked_for
+                for number, value in enumerate(values, 1)
+            )  # fmt: skip
+        return tuple((name, sid, value) for (name, sid), value in sorted(self.stored.items()) if name in asked_for)
+
+    def run(self, system: str, statement: str) -> None:
+        """ALTER SYSTEM."""
+        if found := _SET.fullmatch(statement):
+            name, value = found[1], unquoted(found[2]) or None
+            if found[3] == "SPFILE":
+                self.stored[name, "*"] = value
+            elif KINDS[name] != "IMMEDIATE":
+                raise ora(2095)
+            else:
+                self.running[name] = [shown(value) for _ in self.running[name]]
+            return
+        block = _IMMEDIATE.search(statement)
+        reset = _RESET.fullmatch(unquoted(f"'{block[1]}'")) if block else None
+        assert reset, statement
+        if "SQLCODE != -32010" not in statement and (reset[1], "*") not in self.stored:
+            raise ora(32010)
+        self.stored.pop((reset[1], "*"), None)
+
+
+def shown(value: str | None) -> str | None:
+    """As GV$SYSTEM_PARAMETER has a value: sizes in bytes."""
+    return str(bytes_of(value.upper())) if value and _SIZED.fullmatch(value) else value
+
+
+VALUE = st.one_of(st.sampled_from(["400G", "2g", "429496729600", "true", "FALSE", "only", "EXACT", "FORCE", "+DATA", "/u01/a", "/u01/A", "it's"]),
+                  st.integers(min_value=0, max_value=4000).map(str))  # fmt: skip
+FOUND = st.one_of(VALUE, VALUE, st.none())
+ODD = st.sampled_from(["C:\\oracle", "two\tparts"])
+
+
+@st.composite
+def oracle_parameters(draw: st.DrawFn) -> Case:
+    """Any parameters of one instance or two, which may differ; stored for all, for one, or not."""
+    trouble = draw(st.sampled_from(["", "", "", "", "no spfile", "they differ", "for one alone", "odd", "not there"]))
+    settings = draw(st.dictionaries(st.sampled_from([*KINDS]), VALUE, min_size=1, max_size=3))
+    troubled = draw(st.sampled_from([*settings]))
+    if trouble == "not there":
+        settings["no_such_thing"] = "1"
+    instances = draw(st.sampled_from([1, 2]))
+    running: dict[str, list[str | None]] = {}
+    stored: dict[tuple[str, str], str | None] = {}
+    for name in KINDS:
+        value = draw(ODD) if (trouble, name) == ("odd", troubled) else shown(draw(FOUND))
+        running[name] = [value] * instances
+        if draw(st.booleans()):
+            stored[name, "*"] = draw(st.one_of(st.just(value), FOUND))
+    if trouble == "they differ":
+        running[troubled] = ["1", "2"]
+    if trouble == "for one alone":
+        stored[troubled, "orcl1"] = "1"
+    spfile = None if trouble == "no spfile" else "+DATA/spfile"
+    one = asked("oracle_parameters", system="orcl", settings=settings)
+
+    def make(folder: Path) -> World:
+        model = Parameters(copy.deepcopy(running), copy.deepcopy(stored), spfile)
+        return world(folder, databases=model, seen=lambda: (copy.deepcopy(model.running), copy.deepcopy(model.stored)))
+
+    outcomes = frozenset({"applied", "unchanged", "refused", "needs_restart"})
+    return Case(tuning=one, state=(running, stored, spfile), make=make, outcomes=outcomes)
+
+
+# ---- oracle_redo ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Group:
+    """A redo log group; `members` as V$LOGFILE has them."""
+
+    thread: int
+    size: int
+    members: list[str]
+    status: str = "INACTIVE"
+
+
+class Redo(Databases):
+    """The redo log groups of a database with two threads, seen from an instance of the first; numbers of standby groups are taken."""
+
+    def __init__(self, groups: dict[int, Group], standby: dict[int, str]) -> None:
+        super().__init__()
+        self.groups, self.standby, self._files = groups, standby, 1000
+
+    def rows(self, system: str, statement: str) -> Rows:
+        """V$INSTANCE, V$LOG, V$LOGFILE."""
+        if "v$instance" in statement:
+            return (("1",),)
+        if "v$logfile" in statement:
+            found = [(number, member) for number, group in sorted(self.groups.items()) for member in group.members]
+            online = "type = 'ONLINE'" in statement
+            found += [] if online else list(self.standby.items())
+            return tuple((str(number), member) for number, member in sorted(found))
+        return tuple(
+            (str(number), str(one.thread), str(one.size), one.status) for number, one in sorted(self.groups.items())
+        )
+
+    def run(self, system: str, statement: str) -> None:
+        """A block that looks first, or ALTER SYSTEM CHECKPOINT."""
+        if statement == "ALTER SYSTEM CHECKPOINT":
+            for group in self.groups.values():
+                group.status = "INACTIVE" if group.status == "ACTIVE" else group.status
+            return
+        if "LOOP" in statement:
+            numbers = {int(one) for one in re.findall(r"\d+", statement.partition("group# IN ")[2].partition(")")[0])}
+            for _ in range(40):
+                if any(group.status == "CURRENT" and number in numbers for number, group in self.groups.items()):
+                    self._switch()
+            return
+        guard = re.search(r"SELECT (1 - )?COUNT\(\*\) INTO n FROM v\$log WHERE group# = (\d+)", statement)
+        block = _IMMEDIATE.search(statement)
+        assert guard and block, statement
+        if (int(guard[2]) in self.groups) != bool(guard[1]):
+            self._do(unquoted(f"'{block[1]}'"))
+
+    def _switch(self) -> None:
+        mine = sorted(number for number, group in self.groups.items() if group.thread == 1)
+        current = next(number for number in mine if self.groups[number].status == "CURRENT")
+        following = mine[(mine.index(current) + 1) % len(mine)]
+        self.groups[current].status, self.groups[following].status = "ACTIVE", "CURRENT"
+
+    def _do(self, text: str) -> None:
+        if found := _DROP.fullmatch(text):
+            group = self.groups[int(found[1])]
+            if group.status != "INACTIVE":
+                raise ora(1623 if group.status == "CURRENT" else 1624)
+            if sum(one.thread == group.thread for one in self.groups.values()) <= 2:
+                raise ora(1567)
+            del self.groups[int(found[1])]
+            return
+        found = _ADD.fullmatch(text)
+        assert found, text
+        if int(found[2]) in self.groups or int(found[2]) in self.standby:
+            raise ora(1184)
+        self.groups[int(found[2])] = Group(
+            int(found[1]), bytes_of(found[4]), [self._file(unquoted(one)) for one in found[3].split(", ")]
+        )
+
+    def _file(self, place: str) -> str:
+        """In a disk group ASM gives the name."""
+        self._files += 1
+        return f"{place}/ORCL/ONLINELOG/group.{self._files}" if place.startswith("+") else place
+
+    def seen(self) -> object:
+        """The groups as a person compares them: names that ASM gives, and which group is written to, are not the plan's."""
+        return {
+            number: (
+                one.thread,
+                one.size,
+                sorted(name.partition("/")[0] if name.startswith("+") else name for name in one.members),
+            )
+            for number, one in self.groups.items()
+        }
+
+
+MEMBERS = st.lists(
+    st.sampled_from(["+REDO1/ORCL/a", "+REDO2/ORCL/b", "/u01/it's.log", "/u02/redo.log"]),
+    min_size=1,
+    max_size=2,
+    unique=True,
+)
+GROUP = st.builds(Group, st.sampled_from([1, 1, 1, 2]), st.sampled_from([50 << 20, 1 << 30, 15 << 30]), MEMBERS)
+
+
+@st.composite
+def oracle_redo(draw: st.DrawFn) -> Case:
+    """Any number of groups of any sizes on any disk groups, before and after."""
+    numbers = draw(st.lists(st.integers(min_value=1, max_value=9), min_size=4, max_size=8, unique=True))
+    groups = {number: draw(GROUP) for number in numbers}
+    for number, thread in zip(numbers, (1, 1, 2, 2), strict=False):
+        groups[number].thread = thread
+    mine = [number for number in numbers if groups[number].thread == 1]
+    for number in mine:
+        groups[number].status = draw(st.sampled_from(["INACTIVE", "ACTIVE"]))
+    groups[draw(st.sampled_from(mine))].status = "CURRENT"
+    groups[numbers[2]].status = "CURRENT"
+    standby = {
+        number: "/u03/standby.log" for number in draw(st.sets(st.integers(1, 12), max_size=3)) if number not in groups
+    }
+    one = asked(
+        "oracle_redo",
+        system="orcl",
+        groups=draw(st.integers(min_value=2, max_value=6)),
+        size=draw(st.sampled_from(["50M", "1G", "15G", "1024M"])),
+        disk_groups=draw(st.lists(st.sampled_from(["REDO1", "REDO2", "DATA"]), min_size=1, max_size=2)),
+    )
+
+    def make(folder: Path) -> World:
+        model = Redo(copy.deepcopy(groups), dict(standby))
+        return world(folder, databases=model, seen=model.seen)
+
+    return Case(tuning=one, state=(groups, standby), make=make, outcomes=frozenset({"applied", "unchanged"}))
+
+
+# ---- asm_disk_group ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Asm:
+    """Disk groups by name -> (type, allocation unit, state, files in it), and disks by path -> state of their header."""
+
+    groups: dict[str, tuple[str, int, str, int]] = field(default_factory=dict)
+    disks: dict[str, str] = field(default_factory=dict)
+
+
+class AsmInstance(Databases):
+    """An ASM instance."""
+
+    def __init__(self, has: Asm) -> None:
+        super().__init__()
+        self.has = has
+
+    def rows(self, system: str, statement: str) -> Rows:
+        """V$ASM_DISKGROUP or V$ASM_DISK."""
+        named = [unquoted(text) for text in re.findall(r"'(?:[^']|'')*'", statement)]
+        if "v$asm_diskgroup" in statement:
+            return tuple(
+                (kind, str(unit), state) for name, (kind, unit, state, _) in self.has.groups.items() if name in named
+            )
+        return tuple((path, state) for path, state in sorted(self.has.disks.items()) if path in named)
+
+    def run(self, system: str, statement: str) -> None:
+        """CREATE DISKGROUP, or a block that drops one."""
+        if found := _CREATE.fullmatch(statement):
+            disks = [unquoted(text) for text in found[3].split(", ")]
+            if found[1] in self.has.groups or any(
+                self.has.disks.get(disk) not in ("CANDIDATE", "PROVISIONED", "FORMER") for disk in disks
+            ):
+                raise ora(15018)
+            least = {"EXTERNAL": 1, "NORMAL": 2, "HIGH": 3}[found[2]]
+            if len(disks) < least or len(set(disks)) < len(disks):
+                raise ora(15072)
+            self.has.groups[found[1]] = (REDUNDANCY[found[2].lower()], bytes_of(found[4]), "MOUNTED", 0)
+            self.has.disks |= dict.fromkeys(disks, "MEMBER")
+            self._members = disks
+            return
+        block = _IMMEDIATE.search(statement)
+        assert block, statement
+        dropped = re.fullmatch(r"DROP DISKGROUP (\w+) EXCLUDING CONTENTS", block[1])
+        assert dropped, statement
+        if dropped[1] in self.has.groups:
+            del self.has.groups[dropped[1]]
+            self.has.disks |= dict.fromkeys(self._members, "FORMER")
+
+    def seen(self) -> object:
+        """The groups, and which disks are nobody's: a disk that was in a group is FORMER for good."""
+        free = sorted(path for path, state in self.has.disks.items() if state in ("CANDIDATE", "PROVISIONED", "FORMER"))
+        return dict(self.has.groups), free
+
+
+def _disk(root: Path, path: str, number: int) -> None:
+    """A disk that the host itself sees: as ASM names it, and by the name that its owner lists."""
+    node = put(root, f"/dev/sd{'abcd'[number]}", "")
+    for name in (path, f"/dev/disk/by-id/asm{number}"):
+        (root / name[1:]).parent.mkdir(parents=True, exist_ok=True)
+        (root / name[1:]).symlink_to(node)
+    for attribute, value in {"size": "2048", "ro": "0", "dev": f"8:{number}"}.items():
+        put(root, f"/sys/class/block/{node.name}/{attribute}", value)
+    for listing in ("/proc/self/mountinfo", "/proc/swaps"):
+        put(root, listing, "")
+
+
+@st.composite
+def asm_disk_group(draw: st.DrawFn) -> Case:
+    """Any group of any disks; there may be one already, and disks may be another's or not be seen."""
+    paths = draw(st.lists(words(r"/dev/oraudev/disks/[A-Z]{1,5}[0-9]", 40), min_size=1, max_size=4, unique=True))
+    states = st.sampled_from(["CANDIDATE"] * 9 + ["PROVISIONED", "FORMER", "MEMBER", "FOREIGN", ""])
+    disks = {path: draw(states) for path in paths}
+    group = (
+        draw(st.sampled_from(["EXTERN", "NORMAL"])),
+        4 << 20,
+        draw(st.sampled_from(["MOUNTED", "CONNECTED", "DISMOUNTED"])),
+        3,
+    )
+    there = {"DATA": group} if draw(st.sampled_from([False, False, False, True])) else {}
+    one = asked(
+        "asm_disk_group",
+        system="asm",
+        disk_group="data",
+        redundancy=draw(st.sampled_from(["external", "external", "normal", "high"])),
+        au_size=draw(st.sampled_from(["1M", "4M", "64M"])),
+        disks=paths,
+        **draw(st.sampled_from([{}, {"compatible": "19.0.0.0"}])),
+    )
+    found = {path: state for path, state in disks.items() if state}
+
+    def make(folder: Path) -> World:
+        model = AsmInstance(Asm(groups=dict(there), disks=dict(found)))
+        tools = StubTools(blkid=Output(code=NOTHING_FOUND, text=""))
+        made = world(folder, databases=model, tools=tools, seen=model.seen)
+        for number, path in enumerate(paths):
+            _disk(made.host.root, path, number)
+        return made
+
+    return Case(tuning=replace(one, destructive=True), state=(there, found), make=make)

@@ -1,0 +1,167 @@
+"""Operations on units, packages and mounts: any state that systemctl tells of, any /etc/fstab."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from any_files import CONTENTS, Found, files
+from any_host import Case, World, asked, some, words, world
+from hypothesis import strategies as st
+from tuning_bench import StubUnits, put
+
+from proveout.agent.tasks import TaskFault
+from proveout.agent.tuning import packages
+from proveout.agent.tuning.tools import Tools
+from proveout.dsl.tuning.facts import Output, UnitFact
+from proveout.dsl.tuning.mount import unit_of
+
+STATES = ["enabled", "enabled", "disabled", "enabled-runtime", "static", "masked", "indirect", "generated"]
+ENABLED = {"enabled": True, "enabled-runtime": True, "disabled": False}
+
+
+class LikeSystemd(StubUnits):
+    """As systemd has it: what is masked does not start, `disable` does not touch what is enabled until the next boot."""
+
+    def act(self, unit: str, verb: str) -> None:
+        """One action."""
+        now = self.units.get(unit)
+        if now is None or (now.state == "masked" and verb in ("start", "restart", "enable")):
+            raise TaskFault("fault", f"systemctl {verb} -- {unit} failed with exit code 1")
+        super().act(unit, verb)
+        changed = self.units[unit]
+        if verb == "disable" and now.state == "enabled-runtime":
+            self.units[unit] = replace(changed, enabled=True, state="enabled-runtime")
+        elif verb in ("enable", "disable"):
+            self.units[unit] = replace(changed, state="enabled" if changed.enabled else "disabled")
+
+
+@st.composite
+def service(draw: st.DrawFn) -> Case:
+    """Any unit of any kind in any state."""
+    name = draw(st.one_of(st.sampled_from(["tuned", "irqbalance.timer"]), words(r"[A-Za-z0-9][A-Za-z0-9:_.@-]{0,8}")))
+    one = asked(
+        "service", unit=name, **draw(some({"state": st.sampled_from(["running", "stopped"]), "enabled": st.booleans()}))
+    )
+    unit = dict(one.parameters)["unit"]
+    state = draw(st.sampled_from([*STATES, None]))
+    found = UnitFact(active=draw(st.booleans()), enabled=ENABLED.get(state), state=state) if state else None
+
+    def make(folder: Path) -> World:
+        units = LikeSystemd()
+        if found is not None:
+            units.units[str(unit)] = found
+        return world(folder, units=units, seen=lambda: dict(units.units))
+
+    starts_masked = state == "masked" and dict(one.parameters).get("state") == "running"
+    return Case(
+        tuning=one,
+        state=found,
+        make=make,
+        outcomes=frozenset({"failed" if starts_masked else "applied", "unchanged", "refused"}),
+    )
+
+
+@st.composite
+def package_present(draw: st.DrawFn) -> Case:
+    """Any packages, some of which are there; nothing is ever installed."""
+    wanted = draw(st.lists(words(r"[A-Za-z0-9][A-Za-z0-9+._:-]{0,8}"), min_size=1, max_size=3))
+    there = draw(st.sets(st.sampled_from(wanted))) if draw(st.booleans()) else set(wanted)
+
+    class PackageManager:
+        """rpm or dpkg-query, whichever this host has."""
+
+        def run(self, argv: tuple[str, ...]) -> Output:
+            return (
+                Output(code=0, text="installed 1.0-1") if argv[-1] in there else Output(code=1, text="no such package")
+            )
+
+    tools: Tools = PackageManager()  # type: ignore[assignment]
+    return Case(
+        tuning=asked("package_present", packages=wanted),
+        state=there,
+        make=lambda folder: world(folder, tools=tools),
+        outcomes=frozenset({"unchanged" if there >= set(wanted) else "refused"}),
+    )
+
+
+assert packages.version  # what asks them
+
+# ---- mount ---------------------------------------------------------------------------------------------------------------
+
+FSTAB_LINE = st.sampled_from([
+    b"# by hand", b"", b"UUID=1 / ext4 defaults 0 1", b"LABEL=ttdb /ttdb xfs noatime 0 2", b"LABEL=old  /ttdb\txfs defaults",
+    b"LABEL=ttdb /ttdb/ xfs defaults 0 0", b"none swap swap sw 0 0", b"# LABEL=ttdb /ttdb xfs x 0 0", b"one", b"\xff /odd ext4 x",
+])  # fmt: skip
+FSTAB_ENDS = st.sampled_from([b"\n", b"\n", b"\r\n"])
+FSTABS = st.one_of(
+    st.lists(st.tuples(FSTAB_LINE, FSTAB_ENDS), max_size=5).map(
+        lambda pairs: b"".join(line + end for line, end in pairs)
+    ),
+    st.builds(lambda line: b"UUID=1 / ext4 defaults 0 1\n" + line, FSTAB_LINE),
+    CONTENTS,
+)
+
+
+class Mounting(StubUnits):
+    """Mount units whose mounts stand in /proc/self/mounts."""
+
+    def __init__(self, root: Path, at: str, line: str, refuses: bool) -> None:
+        super().__init__()
+        self._file, self._line, self._refuses = root / "proc/self/mounts", line, refuses
+        self._unit, self._at = unit_of(at), at
+
+    def fact(self, unit: str) -> UnitFact | None:
+        """There is a unit of what is mounted, and of what has a line in /etc/fstab."""
+        assert unit == self._unit
+        mounted = f" {self._at} " in self._file.read_text()
+        fstab = self._file.parents[2] / "etc/fstab"
+        if not mounted and not (fstab.exists() and f" {self._at} ".encode() in fstab.read_bytes()):
+            return None
+        return UnitFact(active=mounted, enabled=None, state="generated")
+
+    def act(self, unit: str, verb: str) -> None:
+        """Mount it, or let go of it; systemd does neither twice."""
+        assert unit == self._unit
+        if verb == "start" and self._refuses:
+            raise TaskFault("fault", f"systemctl start -- {unit} failed with exit code 1")
+        others = "".join(line for line in self._file.read_text().splitlines(keepends=True) if line != self._line)
+        self._file.write_text(others + (self._line if verb == "start" else ""))
+
+
+@st.composite
+def mount(draw: st.DrawFn) -> Case:
+    """Any place, device and options, and any /etc/fstab; mounted already, by another device too, or not at all."""
+    at = draw(st.sampled_from(["/ttdb", "/ttdb", "/u01/app-x", "/.data"]))
+    device = draw(st.sampled_from(["LABEL=ttdb", "/dev/disk/by-id/disk", "/dev/pmem0", "/dev/none"]))
+    options = draw(
+        st.lists(st.sampled_from(["noatime", "nodev", "dax=always", "defaults"]), min_size=1, max_size=3, unique=True)
+    )
+    one = asked("mount", at=at, device=device, type="xfs", options=options)
+    fstab: Found = draw(st.one_of(files(FSTABS), files(FSTABS), files(FSTABS), st.just(Found(kind="absent"))))
+    mounted = draw(st.sampled_from(["", "", "", "/dev/pmem0", "/dev/sdz"]))
+    refuses = draw(st.sampled_from([False] * 5 + [True]))
+    shown = ",".join(["rw", *(option for option in options if option != "defaults")])
+
+    def make(folder: Path) -> World:
+        made = world(folder)
+        root = made.host.root
+        fstab.put(root / "etc/fstab")
+        for place in ("/dev/pmem0", "/dev/sdz"):
+            put(root, place, "")
+        (root / "dev/disk/by-id").mkdir(parents=True)
+        (root / "dev/disk/by-id/disk").symlink_to("../../pmem0")
+        (root / at.lstrip("/")).mkdir(parents=True)
+        there = f"{mounted} {at} xfs rw 0 0\n" if mounted else ""
+        put(root, "/proc/self/mounts", f"/dev/sda1 / ext4 rw 0 0\n{there}")
+        made.host.units = Mounting(root, at, f"/dev/pmem0 {at} xfs {shown} 0 0\n", refuses)
+        return made
+
+    outcomes = {
+        "applied",
+        "unchanged",
+        "refused",
+        *(["needs_restart"] if mounted else []),
+        *(["failed"] if refuses else []),
+    }
+    return Case(tuning=one, state=(fstab, mounted, refuses), make=make, outcomes=frozenset(outcomes))

@@ -1,0 +1,238 @@
+"""Every operation x any arguments that the schema permits x any host before it: applied twice nothing changes the second time, reverted all is
+as before, to the byte, mode, owner, attribute, setting and row; stopped or killed before any step the same.
+
+`PROVEOUT_EXAMPLES=300` tries that many examples of each, other ones each time; what runs otherwise is a few, the same
+ones each time as long as the same modules are loaded (hypothesis draws constants from them, too).
+What models answer for and what is real, the modules `any_…` say.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import any_disk
+import any_files
+import any_kernel
+import any_oracle
+import any_postgres
+import any_units
+import pytest
+from any_host import Case, World
+from hypothesis import HealthCheck, Phase, assume, given, note, settings
+from hypothesis import strategies as st
+
+from proveout.agent.tuning import undoing
+from proveout.agent.tuning.transaction import Stopped, Transaction
+from proveout.agent.tuning.undo import UndoJournal
+from proveout.dsl.tuning.table import OPERATIONS
+from proveout.proto.results import TuningState
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root")
+EXAMPLES = int(os.environ.get("PROVEOUT_EXAMPLES", "0"))
+QUICK, QUICK_ON_A_SERVER = 5, 2
+MANY_TIMES = 40
+STEPS_MIN = 2
+"""To keep the originals, and to verify; with each change in between."""
+CASES: Mapping[str, Callable[[], st.SearchStrategy[Case]]] = {
+    "sysctl": any_kernel.sysctl,
+    "huge_pages": any_kernel.huge_pages,
+    "service": any_units.service,
+    "package_present": any_units.package_present,
+    "file": any_files.a_file,
+    "cpu_governor": any_kernel.cpu_governor,
+    "thp": any_kernel.thp,
+    "limits": any_files.limits,
+    "udev_rules": any_files.udev_rules,
+    "multipath": any_files.multipath,
+    "block_queue": any_kernel.block_queue,
+    "mount": any_units.mount,
+    "partition": any_disk.partition,
+    "ini_section": any_files.ini_section,
+    "oracle_parameters": any_oracle.oracle_parameters,
+    "oracle_redo": any_oracle.oracle_redo,
+    "asm_disk_group": any_oracle.asm_disk_group,
+}
+ON_A_SERVER: Mapping[str, Callable[[str], st.SearchStrategy[Case]]] = {
+    "postgres_settings": any_postgres.postgres_settings,
+    "sql": any_postgres.sql,
+}
+NEVER_CHANGES = {"package_present"}
+
+
+def test_there_is_no_operation_without_such_a_test() -> None:
+    assert sorted([*CASES, *ON_A_SERVER]) == sorted(OPERATIONS)
+
+
+def cases(kind: str, request: pytest.FixtureRequest) -> st.SearchStrategy[Case]:
+    """The cases of an operation; a server is started for those that need one."""
+    return CASES[kind]() if kind in CASES else ON_A_SERVER[kind](request.getfixturevalue("dsn"))
+
+
+def profile(quick: int) -> settings:
+    """As many examples as the environment says; else a few, that are the same each time."""
+    return settings(
+        max_examples=EXAMPLES or quick,
+        derandomize=not EXAMPLES,
+        database=None,
+        report_multiple_bugs=False,
+        deadline=None,
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def outcomes(states: tuple[TuningState, ...]) -> set[str]:
+    return {state.outcome for state in states}
+
+
+def run(world: World, journal: UndoJournal, watch: Callable[[str], None] = lambda _step: None) -> Transaction:
+    return Transaction(host=world.host, journal=journal, run="r", watch=watch)
+
+
+def new_folder(tmp_path: Path) -> Path:
+    return tmp_path / secrets.token_hex(8)
+
+
+# ---- applied, again, reverted ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", OPERATIONS)
+def test_twice_is_once_and_reverted_is_as_before(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    seen: Counter[str] = Counter()
+    few, drawn = QUICK_ON_A_SERVER if kind in ON_A_SERVER else QUICK, cases(kind, request)
+
+    def any_case(case: Case) -> None:
+        seen[_twice_and_back(case, new_folder(tmp_path))] += 1
+
+    for most in (few, MANY_TIMES * few):  # the few may all be such that the host refuses them
+        if not seen["applied"]:
+            profile(most)(given(case=drawn)(any_case))()
+    assert kind in NEVER_CHANGES or seen["applied"], f"nothing was applied in any example: {seen}"
+
+
+def _twice_and_back(case: Case, folder: Path) -> str:
+    """The outcome of the first time."""
+    world, journal = case.make(folder), UndoJournal(folder / "undo")
+    before = world.picture()
+    (planned,) = run(world, journal).plan([case.tuning])
+    assert world.picture() == before, "looking ahead has changed something"
+    assert not journal.directory.exists()
+    state, *undone = run(world, journal).apply([case.tuning])
+    note(f"{state.outcome}: {state.lines}")
+    excused = bool(case.excuse) and state.outcome == "failed" and case.excuse in state.lines[0]
+    assert excused or state.outcome in case.outcomes
+    assert outcomes(tuple(undone)) <= {"reverted"}
+    assert (planned.outcome == "refused") == (state.outcome == "refused")
+    if state.outcome in ("applied", "needs_restart"):
+        _again_and_back(case, world, journal, state.outcome)
+    assert world.picture() == before
+    assert journal.outstanding() == ()
+    journal.close()
+    return state.outcome
+
+
+def _again_and_back(case: Case, world: World, journal: UndoJournal, outcome: str) -> None:
+    once, mark = world.picture(), journal.mark()
+    assert outcomes(undoing.look(world.host, journal)) <= {"in_place"}
+    (again,) = run(world, journal).apply([case.tuning])
+    assert again.outcome == ("unchanged" if outcome == "applied" else outcome), again.lines
+    assert world.picture() == once, "applied again, something has changed"
+    assert journal.mark() == mark, "applied again, there is more to undo"
+    undone = undoing.revert(world.host, journal)
+    assert outcomes(undone) <= {"reverted"}, undone
+    assert undoing.revert(world.host, journal) == ()
+
+
+# ---- a fault before every step -----------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The agent is gone: nobody undoes anything in this process."""
+
+
+@contextmanager
+def nobody_left_to_undo() -> Iterator[None]:
+    """What the transaction undoes when it is left, a killed agent does not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(undoing, "revert", lambda *_args, **_named: ())
+        yield
+
+
+def until(k: int, fault: type[BaseException]) -> Callable[[str], None]:
+    """A `watch` that raises before step `k`."""
+    taken = iter(range(k + 1))
+
+    def watch(step: str) -> None:
+        if next(taken) == k:
+            raise fault(step)
+
+    return watch
+
+
+def stopped_at(k: int, case: Case, folder: Path) -> bool:
+    """Whether there was a step `k` to stop at; everything is as before then."""
+    world, journal = case.make(folder), UndoJournal(folder / "undo")
+    before = world.picture()
+    try:
+        run(world, journal, until(k, Stopped)).apply([case.tuning])
+    except Stopped:
+        assert world.picture() == before
+        assert journal.outstanding() == ()
+        return True
+    finally:
+        undoing.revert(world.host, journal)
+        journal.close()
+    return False
+
+
+def killed_at(k: int, case: Case, folder: Path) -> bool:
+    """Whether there was a step `k` to be killed at; the next agent finds the journal, and everything is as before then."""
+    world, journal = case.make(folder), UndoJournal(folder / "undo")
+    before = world.picture()
+    try:
+        with nobody_left_to_undo():
+            run(world, journal, until(k, Killed)).apply([case.tuning])
+    except Killed:
+        journal.close()
+        found = UndoJournal(folder / "undo")
+        undone = undoing.revert(world.host, found)
+        found.close()
+        assert outcomes(undone) <= {"reverted"}, undone
+        assert world.picture() == before
+        assert not (folder / "undo").exists()
+        return True
+    undoing.revert(world.host, journal)
+    journal.close()
+    return False
+
+
+@pytest.mark.parametrize("fault", [stopped_at, killed_at], ids=["stopped", "killed"])
+@pytest.mark.parametrize("kind", [kind for kind in OPERATIONS if kind not in NEVER_CHANGES])
+def test_a_fault_before_any_step_leaves_all_as_before(
+    kind: str, fault: Callable[[int, Case, Path], bool], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    steps: Counter[int] = Counter()
+
+    @profile(1)
+    @given(case=cases(kind, request))
+    def any_case(case: Case) -> None:
+        assume(_changes(case, new_folder(tmp_path)))
+        k = 0
+        while fault(k, case, new_folder(tmp_path)):
+            k += 1
+        steps[k] += 1
+
+    any_case()
+    assert min(steps) >= STEPS_MIN, steps
+
+
+def _changes(case: Case, folder: Path) -> bool:
+    """Whether there is anything to be changed, and allowed."""
+    world = case.make(folder)
+    (state,) = run(world, UndoJournal(folder / "undo")).plan([case.tuning])
+    return state.outcome == "would_change"

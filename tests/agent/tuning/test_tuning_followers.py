@@ -1,0 +1,206 @@
+"""What follows the undoing of a tuning's changes: reloads that wait for it, values that the kernel sets along with another, units of what is not read yet.
+
+What it does not prove: that udev, systemd and the kernel behave as the stand-ins here do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tuning_bench import StubTools, StubUnits, host_in, picture, put, tuning
+
+from proveout.agent.policy import Policy, Tool
+from proveout.agent.tasks import TaskFault
+from proveout.agent.tuning import undoing
+from proveout.agent.tuning.files import Files, Original
+from proveout.agent.tuning.texts import Texts
+from proveout.agent.tuning.transaction import Stopped, Transaction
+from proveout.agent.tuning.tuner import Tuner
+from proveout.agent.tuning.undo import UndoJournal
+from proveout.dsl.tuning.change import KeepSpans
+from proveout.dsl.tuning.facts import Output, UnitFact
+
+RULES = "/etc/udev/rules.d/66-asm.rules"
+UDEV = tuning("udev_rules", file=RULES, rules=[{"match": {"KERNEL": "sd*"}, "assign": {"OWNER": "grid"}}])
+POLICY = Policy(
+    source="/etc/proveout/policy.yaml",
+    paths=("/etc/udev/rules.d", "/etc/fstab", "/sys/block"),
+    units=("ttdb.mount",),
+    tools=(
+        Tool(path="/usr/bin/udevadm", arguments=("control", "trigger", "settle", "--*")),
+        Tool(path="/usr/bin/systemctl", arguments=("daemon-reload",)),
+    ),
+)
+
+
+class FailingTools(StubTools):
+    """Programs of which those with one of these words fail."""
+
+    broken: frozenset[str] = frozenset()
+
+    def run(self, argv: Sequence[str]) -> Output:
+        super().run(argv)
+        return Output(code=int(not self.broken.isdisjoint(argv)), text="")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    put(root, RULES, "# by hand\n")
+    return root
+
+
+def test_what_comes_after_a_program_that_failed_waits_for_it(root: Path, journal: UndoJournal) -> None:
+    tools = FailingTools()
+    host = host_in(root, policy=POLICY, tools=tools)
+    Transaction(host=host, journal=journal, run="r").apply((UDEV,))
+    tools.done.clear()
+    tools.broken = frozenset({"--reload"})
+    assert "residue" in {state.outcome for state in undoing.revert(host, journal)}
+    assert [argv[1] for argv in tools.done] == ["control"]
+    tools.broken = frozenset()
+    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert [argv[1] for argv in tools.done] == ["control", "control", "trigger", "settle"]
+
+
+def test_nothing_is_read_again_before_the_file_is_as_it_was(
+    root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools, before = StubTools(), picture(root)
+    host = host_in(root, policy=POLICY, tools=tools)
+    Transaction(host=host, journal=journal, run="r").apply((UDEV,))
+    tools.done.clear()
+
+    def full(*_: object) -> None:
+        raise TaskFault("disk_full", "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "put", full)
+        undoing.revert(host, journal)
+    assert tools.done == []
+    undoing.revert(host, journal)
+    assert [argv[1] for argv in tools.done] == ["control", "trigger", "settle"]
+    assert picture(root) == before
+
+
+class Unread(StubUnits):
+    """systemd that has not read what makes a unit, or has read that it is gone."""
+
+    def act(self, unit: str, verb: str) -> None:
+        if unit not in self.units:
+            raise TaskFault("fault", f"Unit {unit} not loaded.")
+        super().act(unit, verb)
+
+
+def test_a_mount_whose_line_was_never_read_is_not_stopped(root: Path, tmp_path: Path) -> None:
+    """The agent was killed before it had written the line."""
+    put(root, "/etc/fstab", "UUID=1 / ext4 defaults 0 1\n")
+    put(root, "/proc/self/mounts", "/dev/sda1 / ext4 rw 0 0\n")
+    (root / "ttdb").mkdir()
+    before, units = picture(root), Unread()
+    host = host_in(root, policy=POLICY, units=units)
+    mount = tuning("mount", at="/ttdb", device="LABEL=ttdb", type="xfs")
+
+    class Gone(BaseException):
+        pass
+
+    def kill(step: str) -> None:
+        if "daemon-reload" in step:
+            raise Gone
+
+    killed = UndoJournal(tmp_path / "undo")
+    transaction = Transaction(host=host, journal=killed, run="r", watch=kill)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(undoing, "revert", lambda *_, **__: ())
+        with pytest.raises(Gone):
+            transaction.apply((mount,))
+    assert killed.outstanding()
+    states = undoing.revert(host, killed)
+    killed.close()
+    assert {state.outcome for state in states} == {"reverted"}, states
+    assert picture(root) == before
+    assert not (tmp_path / "undo").exists()
+
+
+def test_a_unit_that_runs_is_stopped(root: Path, journal: UndoJournal) -> None:
+    units = Unread()
+    units.units["ttdb.mount"] = UnitFact(active=False, enabled=None)
+    put(root, "/etc/fstab", "LABEL=ttdb /ttdb xfs defaults 0 0\n")
+    (root / "ttdb").mkdir()
+    mounts = put(root, "/proc/self/mounts", "")
+    host = host_in(root, policy=POLICY, units=units)
+    mount = tuning("mount", at="/ttdb", device="LABEL=ttdb", type="xfs")
+    Transaction(host=host, journal=journal, run="r", watch=lambda _: mounts.write_text("d /ttdb xfs rw 0 0\n")).apply(
+        (mount,)
+    )
+    undoing.revert(host, journal)
+    assert units.done == ["start ttdb.mount", "stop ttdb.mount"]
+
+
+@pytest.mark.parametrize("more", [{}, {"nr_requests": 64}], ids=["scheduler", "and length"])
+def test_the_length_of_a_queue_is_set_back_after_its_scheduler(
+    more: dict[str, int], root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(root, "/sys/block/sda/queue/scheduler", "[mq-deadline] none\n")
+    put(root, "/sys/block/sda/queue/nr_requests", "200\n")
+    write = Texts.write
+
+    def as_linux_does(self: Texts, path: str, text: str) -> None:
+        if path.endswith("scheduler"):
+            write(self, path.replace("scheduler", "nr_requests"), "256" if text == "mq-deadline" else "1023")
+            text = f"[{text}] {'none' if text == 'mq-deadline' else 'mq-deadline'}"
+        write(self, path, text)
+
+    monkeypatch.setattr(Texts, "write", as_linux_does)
+    before, host = picture(root), host_in(root, policy=POLICY)
+    one = tuning("block_queue", devices=["sda"], scheduler=["none"], **more)
+    (state,) = Transaction(host=host, journal=journal, run="r").apply((one,))
+    assert state.outcome == "applied"
+    assert {state.outcome for state in undoing.look(host, journal)} == {"in_place"}
+    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert picture(root) == before
+
+
+async def test_what_nobody_waits_for_any_more_is_undone_all_the_same(root: Path, tmp_path: Path) -> None:
+    """A session gives up closing while a program hangs; when that ends, the host is set back without another start of the agent."""
+    hangs, begun, before = threading.Event(), threading.Event(), picture(root)
+
+    class Hanging(StubTools):
+        def run(self, argv: Sequence[str]) -> Output:
+            begun.set()
+            assert hangs.wait(60.0)
+            return super().run(argv)
+
+    tuner = Tuner(tmp_path / "undo", POLICY, prepare=lambda _: host_in(root, policy=POLICY, tools=Hanging()))
+    applying = asyncio.ensure_future(tuner.apply("r", (UDEV,), (), tmp_path))
+    assert await asyncio.to_thread(begun.wait, 60.0)
+    closing = asyncio.ensure_future(tuner.close(keep_data=False))
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert picture(root) != before
+    hangs.set()
+    await asyncio.wait({applying})
+    async with asyncio.timeout(60.0):
+        while not tuner.is_idle:  # noqa: ASYNC110 -- the undoing is nobody's to wait for
+            await asyncio.sleep(0.01)
+    assert picture(root) == before
+    assert isinstance(applying.exception(), Stopped) or applying.result()
+
+
+def test_a_look_at_a_disk_that_failed_tells_nothing_of_another_hand(root: Path, journal: UndoJournal) -> None:
+    """What the disk's ends were stays outstanding; where blkid tells nothing it would be forgotten."""
+    disk = put(root, "/dev/disk/by-id/x", "made")
+    change = KeepSpans(device="/dev/disk/by-id/x", spans=((0, 4),), probe=("/usr/sbin/blkid", "x"))
+    tools = StubTools(blkid=Output(code=1, text=""))
+    host = host_in(root, policy=POLICY, tools=tools)
+    journal.intend("r", UDEV, [(change, Original(exists=True, content=b"mine"))])
+    assert [state.outcome for state in undoing.revert(host, journal)] == ["residue"]
+    tools.answers = {"blkid": Output(code=2, text="")}
+    assert [state.outcome for state in undoing.revert(host, journal)] == ["reverted"]
+    assert disk.read_text() == "mine"

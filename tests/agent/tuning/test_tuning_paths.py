@@ -1,0 +1,146 @@
+"""Where a path leads: the walk refuses what openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS refuses, also while somebody swaps folders.
+
+Where the kernel has no openat2 the comparison is skipped; what the walk itself refuses is shown everywhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from proveout.agent.tasks import TaskFault
+from proveout.agent.tuning.files import NONE, Files, Original
+
+OPENAT2, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 437, 0x04, 0x08
+CONTENT = Original(exists=True, content=b"new", mode=0o644, uid=os.geteuid(), gid=os.getegid())
+
+
+def openat2(root: Path, path: str) -> int:
+    """The error of opening the folder of `path` beneath `root`, 0 for none."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    how = struct.pack("QQQ", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH)
+    here = os.open(root, os.O_PATH | os.O_DIRECTORY)
+    try:
+        found = libc.syscall(OPENAT2, here, str(Path(path.lstrip("/")).parent).encode(), how, len(how))
+        if found >= 0:
+            os.close(found)
+        return 0 if found >= 0 else ctypes.get_errno()
+    finally:
+        os.close(here)
+
+
+def walk(root: Path, path: str) -> str:
+    """What the walk says to a write there: "" when it was made, else the code of its fault."""
+    try:
+        Files(root).put(path, CONTENT)
+    except TaskFault as fault:
+        return fault.code
+    return ""
+
+
+def plain(root: Path) -> None:
+    (root / "a" / "b").mkdir(parents=True)
+
+
+def linked(target: str) -> Callable[[Path], None]:
+    def make(root: Path) -> None:
+        (root / "a").mkdir()
+        (root / "real" / "b").mkdir(parents=True)
+        (root / "a" / "b").symlink_to(target)
+
+    return make
+
+
+def a_file(root: Path) -> None:
+    (root / "a").mkdir()
+    (root / "a" / "b").write_text("")
+
+
+PLACES = [
+    pytest.param(plain, "/a/b/x", "", id="plain"),
+    pytest.param(linked("../real/b"), "/a/b/x", "refused", id="a link that stays beneath"),
+    pytest.param(linked("/tmp"), "/a/b/x", "refused", id="a link that leads out"),
+    pytest.param(linked("b"), "/a/b/x", "refused", id="a link to itself"),
+    pytest.param(linked("/proc/self/root/tmp"), "/a/b/x", "refused", id="a magic link"),
+    pytest.param(linked("/proc/self/cwd"), "/a/b/x", "refused", id="a magic link by itself"),
+    pytest.param(a_file, "/a/b/x", "refused", id="a file on the way"),
+    pytest.param(plain, "/a/../../x", "refused", id="it climbs out"),
+    pytest.param(plain, "/a/none/x", "missing", id="not there"),
+]
+
+
+@pytest.mark.parametrize(("make", "path", "code"), PLACES)
+def test_the_walk_refuses_what_the_kernel_would(
+    make: Callable[[Path], None], path: str, code: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    make(root)
+    assert walk(root, path) == code
+    if openat2(root, "/x") != 0:
+        pytest.skip("this kernel has no openat2, or a filter keeps it from us")
+    assert (openat2(root, path) == 0) is (code == "")
+
+
+@pytest.mark.parametrize("path", ["/a/./b", "/a//b", "/a/..", "/..", "/a/../b/c"])
+def test_no_part_of_a_path_climbs_or_stays(path: str, tmp_path: Path) -> None:
+    """Also where nobody has looked at it before: what is undone comes from the journal."""
+    plain(tmp_path)
+    with pytest.raises(TaskFault, match="is no plain path"):
+        Files(tmp_path).put(path, CONTENT)
+
+
+def test_folders_that_are_swapped_meanwhile_lead_nowhere_else(tmp_path: Path) -> None:
+    """Somebody who may write the folder above swaps a folder with a link again and again; every write is in the folder, or refused."""
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    (root / "a" / "b").mkdir(parents=True)
+    elsewhere.mkdir()
+    (elsewhere / "x").write_text("untouched")
+    link, folder, aside = root / "a" / "link", root / "a" / "b", root / "a" / "aside"
+    link.symlink_to(elsewhere)
+    over = threading.Event()
+
+    def swap() -> None:
+        while not over.is_set():
+            folder.rename(aside)
+            link.rename(folder)
+            folder.rename(link)
+            aside.rename(folder)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        codes = {walk(root, "/a/b/x") if number % 2 else gone(root) for number in range(400)}
+    finally:
+        over.set()
+        swapping.join()
+    assert codes <= {"", "refused", "missing"}
+    assert [path.name for path in elsewhere.iterdir()] == ["x"]
+    assert (elsewhere / "x").read_text() == "untouched"
+
+
+def gone(root: Path) -> str:
+    try:
+        Files(root).put("/a/b/x", NONE)
+    except TaskFault as fault:
+        return fault.code
+    return ""
+
+
+def test_a_second_name_of_a_file_is_not_taken_for_the_file(tmp_path: Path) -> None:
+    """A hard link in a folder that a policy lists would show, in a difference, a file of a folder that it does not list."""
+    (tmp_path / "listed").mkdir()
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (tmp_path / "listed" / "x").hardlink_to(secret)
+    for attempt in (Files(tmp_path).fact, Files(tmp_path).original):
+        with pytest.raises(TaskFault, match="has 2 names"):
+            attempt("/listed/x")
+    assert walk(tmp_path, "/listed/x") == "refused"
+    assert secret.read_text() == "secret"

@@ -1,0 +1,58 @@
+"""`block_queue` on a real kernel: the queue of a loop device of the test's own. Skipped where there are none, or no scheduler to choose."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tuning_bench import tuning
+
+from proveout.agent.policy import Policy
+from proveout.agent.tuning import undoing
+from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.transaction import Transaction
+from proveout.agent.tuning.undo import UndoJournal
+
+ATTRIBUTES = ("scheduler", "nr_requests", "rq_affinity", "nomerges", "read_ahead_kb")
+
+
+@pytest.fixture
+def queue(disk: str) -> Path:
+    """The kernel's folder, the queue being longer than any that is without a scheduler."""
+    folder = Path("/sys/block") / Path(os.path.realpath(disk)).name / "queue"
+    if "mq-deadline" not in (folder / "scheduler").read_text():
+        pytest.skip("this kernel has no other scheduler")
+    (folder / "scheduler").write_text("mq-deadline")
+    (folder / "nr_requests").write_text("1000")
+    return folder
+
+
+def as_it_is(queue: Path) -> dict[str, str]:
+    return {name: (queue / name).read_text() for name in ATTRIBUTES}
+
+
+@pytest.mark.parametrize("length", [{}, {"nr_requests": 64}], ids=["scheduler", "and length"])
+def test_another_scheduler_and_back(length: dict[str, int], queue: Path, journal: UndoJournal) -> None:
+    """Without a scheduler the kernel takes no length of 1000, with one it begins at 256: only in the right order is it 1000 again."""
+    before = as_it_is(queue)
+    one = tuning("block_queue", devices=[queue.parent.name], scheduler=["none"], rq_affinity=2, nomerges=1, **length)
+    host = Host(policy=Policy(source="/etc/proveout/policy.yaml", paths=("/sys/block",)))
+    transaction = Transaction(host=host, journal=journal, run="r")
+    assert [state.outcome for state in transaction.apply((one,))] == ["applied"]
+    assert "[none]" in as_it_is(queue)["scheduler"]
+    assert {state.outcome for state in undoing.look(host, journal)} == {"in_place"}
+    assert [state.outcome for state in transaction.apply((one,))] == ["unchanged"]
+    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert as_it_is(queue) == before
+
+
+def test_a_length_that_the_kernel_does_not_take_leaves_all_as_before(queue: Path, journal: UndoJournal) -> None:
+    before = as_it_is(queue)
+    one = tuning("block_queue", devices=[queue.parent.name], scheduler=["none"], nr_requests=100_000)
+    host = Host(policy=Policy(source="/etc/proveout/policy.yaml", paths=("/sys/block",)))
+    failed, *undone = Transaction(host=host, journal=journal, run="r").apply((one,))
+    assert failed.outcome == "failed", failed.lines
+    assert "nr_requests cannot be set to '100000': Invalid argument" in failed.lines[0]
+    assert {state.outcome for state in undone} == {"reverted"}
+    assert as_it_is(queue) == before
