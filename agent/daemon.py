@@ -29,6 +29,7 @@ from proveout.agent.admission import Admission, Place
 from proveout.agent.guard import Guard, server_credentials
 from proveout.agent.handlers import TABLE
 from proveout.agent.journal import AgentJournal
+from proveout.agent.places import check_own_folder
 from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.session import Attachment, Session
 from proveout.agent.tasks import Handler, TaskFault
@@ -156,7 +157,8 @@ async def _listen(context: Any, session: Session, attachment: Attachment) -> Wir
     """Hand over what comes in until the stream ends, and detach it then; the fault when it ended for one."""
     try:
         while (envelope := await _read(context)) is not _EOF and attachment.open:
-            session.receive(codec.coordinator_message(envelope))
+            message = codec.coordinator_message(envelope)
+            session.receive(message, codec.came_digest(envelope))
             await session.room()
     except WireFault as fault:
         _log.warning("ended a stream: %s", fault.what)
@@ -190,9 +192,13 @@ async def serve(
 ) -> None:
     """Run an agent to its end; `ready` is told the address once it listens. ProveoutError when it cannot be started."""
     credentials = server_credentials(options.pki)
+    denied = Denied(options.pki / DENIED)
+    denied.check()
     policy = read_policy(options)
     state_dir = options.state_dir
-    with _locked(state_dir):
+    if not options.local:
+        check_own_folder(options.pki, "the folder of certificates", "Put it where only the agent's user can write.")
+    with _locked(state_dir, local=options.local):
         audit = _audit_log(state_dir, policy)
         journal = AgentJournal(state_dir / "journal.sqlite")
         tuner = Tuner(options.undo, policy)
@@ -207,7 +213,7 @@ async def serve(
             standing={tuning.RESOURCE: tuner},
         )
         admission = Admission(place, journal)
-        guard = Guard(denied=Denied(options.pki / DENIED))
+        guard = Guard(denied=denied)
         server = grpc.aio.server(interceptors=[guard], options=SERVER_OPTIONS)
         add_AgentServicer_to_server(Servicer(admission, options.name), server)
         address = _bind(server, options.listen, credentials)
@@ -255,9 +261,9 @@ def _audit_log(state_dir: Path, policy: Policy) -> AuditLog:
     audit = AuditLog(state_dir / FILE)
     try:
         audit.note("started", version=proveout.__version__, policy=policy.source)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise ProveoutError(
-            f"the audit log cannot be used: {error}",
+            f"the audit log cannot be used: {error.strerror}",
             where=str(state_dir / FILE),
             way_out="`proveout audit verify` says what is wrong with it. Move it away to begin a new one.",
         ) from error
@@ -265,11 +271,13 @@ def _audit_log(state_dir: Path, policy: Policy) -> AuditLog:
 
 
 @contextlib.contextmanager
-def _locked(state_dir: Path) -> Iterator[None]:
-    """The state directory, 0700, held by this agent alone; work directories of an agent that was killed are removed."""
+def _locked(state_dir: Path, *, local: bool) -> Iterator[None]:
+    """The state directory, nobody else's to write (what its journals say is undone as root), held by this agent alone; work directories of an agent that was killed are removed."""
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(state_dir / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        if not local:  # whose is in a private directory of the run's
+            check_own_folder(state_dir, "the state directory", "Name another --state-dir.")
+        descriptor = os.open(state_dir / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise ProveoutError(
             f"cannot use the state directory: {error.strerror}",

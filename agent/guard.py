@@ -55,7 +55,8 @@ def read_identity(directory: Path) -> Identity:
     except OSError as error:
         raise ProveoutError(
             f"cannot read {error.filename}: {error.strerror}",
-            way_out="--pki must name a directory with ca.pem, agent.pem and agent.key.",
+            way_out="--pki must name a directory with ca.pem, agent.pem and agent.key: "
+            "what `proveout pki invite` prints on the authority's host makes it, run here.",
         ) from error
     if mode & 0o077:
         raise ProveoutError("the key can be read by others", where=str(key), way_out=f"chmod 600 {key}")

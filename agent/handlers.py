@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
+from proveout.agent import whereabouts
 from proveout.agent.tasks import Handler, TaskContext
 from proveout.proto import tasks
 from proveout.proto.results import TaskResult
@@ -47,7 +48,11 @@ def _late(place: str) -> Handler:
     async def handle(context: TaskContext, spec: Any) -> TaskResult:
         # In a thread: importing a driver takes long enough to make a beat late.
         handler = await asyncio.to_thread(resolve, place)
-        return await handler(context, spec)
+        here = whereabouts.placed(context, spec)
+        result = await handler(context, here)
+        if isinstance(here, tasks.StopSystem) and here.remove and here != spec:
+            await asyncio.to_thread(whereabouts.tidy, here)
+        return result
 
     return handle
 

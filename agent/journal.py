@@ -100,9 +100,13 @@ class AgentJournal:
 
     def accept(self, run: str, epoch: int, key: str, digest: str, sequence: int) -> None:
         """Note a key, and the number that its signature has, before its task starts."""
-        query = "INSERT INTO sequence VALUES (?, ?) ON CONFLICT (run) DO UPDATE SET highest = max(highest, excluded.highest)"
-        self._db.execute(query, (run, sequence))  # first: whatever comes in between, this task is not taken twice
+        self.note_sequence(run, sequence)  # first: whatever comes in between, this task is not taken twice
         self._db.execute("INSERT INTO task VALUES (?, ?, ?, ?, NULL)", (run, epoch, key, digest))
+
+    def note_sequence(self, run: str, sequence: int) -> None:
+        """Note the number of a task that is known already and was signed once more: sent again later, it is not taken for a new one."""
+        query = "INSERT INTO sequence VALUES (?, ?) ON CONFLICT (run) DO UPDATE SET highest = max(highest, excluded.highest)"
+        self._db.execute(query, (run, sequence))
 
     def highest_sequence(self, run: str) -> int:
         """The highest number of a task that was ever accepted for `run`; 0 when none was."""

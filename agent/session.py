@@ -150,8 +150,11 @@ class Session:
 
     # ---- what comes in ---------------------------------------------------------------------------------------------
 
-    def receive(self, message: CoordinatorMessage) -> None:
-        """Act on a message of the attached stream. WireFault for a second Hello."""
+    def receive(self, message: CoordinatorMessage, digest: str = "") -> None:
+        """Act on a message of the attached stream. WireFault for a second Hello.
+
+        `digest` is that of a task (`codec.came_digest`), when it is known already.
+        """
         match message:
             case Beat():
                 now_ns = time.monotonic_ns()
@@ -160,7 +163,7 @@ class Session:
                     BeatReply(sequence=message.sequence, sent_ns=message.sent_ns, received_ns=now_ns, replied_ns=now_ns)
                 )
             case Task():
-                self._take(message)
+                self._take(message, digest or task_digest(message))
             case Goodbye():
                 self.end("cancelled", "the coordinator said goodbye", keep_data=message.keep_data)
             case Start() | Finish() | Cancel():
@@ -182,13 +185,15 @@ class Session:
             case Cancel():
                 work.stop("cancelled", message.reason)
 
-    def _take(self, task: Task) -> None:
+    def _take(self, task: Task, digest: str) -> None:
         if len(task.key) > KEY_MAX:
             raise WireFault(f"a task has a key of {len(task.key)} characters")
         run, epoch = self.hello.run_id, self.hello.epoch
-        digest = task_digest(task)
         try:
             known = self._journal.known(run, epoch, task.key)
+            if known is not None and known.digest == digest and not self.orders.objection(task, digest):
+                # Signed anew after a broken connection: when its key is forgotten, with the run, its number must not be.
+                self._journal.note_sequence(run, task.sequence)
             if known is None:
                 self._accept(task, digest)
             elif known.digest != digest:

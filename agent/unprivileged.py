@@ -34,7 +34,7 @@ from proveout.proto.tasks import Endpoint
 
 FILE_ENGINES = frozenset({"sqlite", "duckdb"})
 
-PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS = 8, 38
+PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS = 4, 8, 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 CAP_DAC_READ_SEARCH = 2
 CAPABILITY_VERSION_3 = 0x20080522
@@ -144,6 +144,8 @@ def drop(told: str) -> None:
     if reads_all:  # for the programs that it starts itself
         _check(libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, 0, 0))
     _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    # Whatever fs.suid_dumpable says: neighbours of the same user cannot trace or read it, and no core file keeps its passwords.
+    _check(libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 
 def seal(told: str) -> None:

@@ -14,6 +14,7 @@ import asyncio
 import datetime
 import hashlib
 import json
+import os
 import re
 import ssl
 from collections.abc import Mapping
@@ -170,8 +171,15 @@ def _check(address: str, ca: bytes, ca_hash: str, shown: bytes) -> None:
         leaf = x509.load_der_x509_certificate(shown)
         leaf.verify_directly_issued_by(authority)
         now = datetime.datetime.now(datetime.UTC)
-        if "authority" not in Shown.of(leaf).roles or not leaf.not_valid_before_utc <= now <= leaf.not_valid_after_utc:
+        if "authority" not in Shown.of(leaf).roles:
             raise EnrolmentError("what answers there is not the authority itself", where=address, way_out=way_out)
+        if not leaf.not_valid_before_utc <= now <= leaf.not_valid_after_utc:
+            times = f"{leaf.not_valid_before_utc:%Y-%m-%d %H:%M} to {leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+            raise EnrolmentError(
+                f"the authority's certificate is valid from {times}, but here it is {now:%Y-%m-%d %H:%M}",
+                where=address,
+                way_out="Set the clock of this host, or of the authority's.",
+            )
     except (ValueError, TypeError, InvalidSignature) as error:
         raise EnrolmentError("what answers there is not the authority", where=address, way_out=way_out) from error
 
@@ -191,9 +199,18 @@ class _Line:
                 self._reader, self._writer = await asyncio.open_connection(
                     host.strip("[]"), int(port), ssl=self._context, limit=LINE_MAX
                 )
-        except (OSError, TimeoutError) as error:
+        except ssl.SSLCertVerificationError as error:
             raise EnrolmentError(
-                f"the authority cannot be reached: {error or 'no answer'}",
+                f"the authority's certificate is not accepted: {error.verify_message}",
+                where=self._address,
+                way_out="Compare this host's clock with the authority's, and the authority with the one of the invitation.",
+            ) from error
+        except OSError as error:  # TimeoutError is one
+            # asyncio puts words of its own where the system's would be; the codes of a resolver are negative.
+            code = error.errno or 0
+            words = os.strerror(code) if code > 0 else error.strerror or str(error) or "no answer"
+            raise EnrolmentError(
+                f"the authority cannot be reached: {words}",
                 where=self._address,
                 way_out="Is `proveout pki serve` running there, and does a firewall let this port through?",
             ) from error

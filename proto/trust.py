@@ -10,18 +10,22 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import re
 import ssl
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from cryptography import x509
 
+from proveout.dsl.errors import ProveoutError
+
 URI = "proveout://"
 DENIED = "denied"
 AUTHORITY = "authority"
+_SERIAL = re.compile(rb"[0-9A-Fa-f]{1,40}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +73,8 @@ def _uris(certificate: x509.Certificate) -> list[str]:
 class Denied:
     """The serial numbers in a file, one in hexadecimal a line, `#` begins a remark; none while there is no file.
 
-    A file that cannot be read, or a line that is no number, leaves what was read before: a slip must not let anybody in.
+    A slip must not let anybody in: lines that are numbers count beside one that is none, and while the file cannot be read, or has such
+    a line, what was read before counts as well. Whoever begins to serve or to dial asks `check` first, as there is no before then.
     """
 
     def __init__(self, path: Path) -> None:
@@ -83,17 +88,40 @@ class Denied:
             found = self.path.stat()
             stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
             if stamp != self._stamp:
-                self._serials = frozenset(_serials(self.path.read_text()))
+                serials, odd = self._read()
+                self._serials = self._serials | serials if odd else serials
                 self._stamp = stamp
-        except (OSError, ValueError):
+        except OSError:
             pass
         return self._serials
 
+    def check(self) -> None:
+        """ProveoutError when there is a file, and not all of it can be read."""
+        try:
+            _, odd = self._read()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _unread(self.path, error.strerror or "it cannot be read") from error
+        if odd:
+            raise _unread(self.path, f"line {odd[0]} is no serial number in hexadecimal")
 
-def _serials(text: str) -> Iterator[int]:
-    for line in text.splitlines():
-        if word := line.partition("#")[0].strip():
-            yield int(word, 16)
+    def _read(self) -> tuple[frozenset[int], tuple[int, ...]]:
+        """The numbers, and which lines are none."""
+        serials: set[int] = set()
+        odd: list[int] = []
+        for number, line in enumerate(self.path.read_bytes().splitlines(), 1):
+            word = line.partition(b"#")[0].strip()
+            if _SERIAL.fullmatch(word):
+                serials.add(int(word, 16))
+            elif word:
+                odd.append(number)
+        return frozenset(serials), tuple(odd)
+
+
+def _unread(path: Path, why: str) -> ProveoutError:
+    way_out = "Write one serial number a line, as `proveout pki list` shows them, or copy the authority's file again."
+    return ProveoutError(f"who is denied cannot be told: {why}", where=str(path), way_out=way_out)
 
 
 def denied_text(serials: Iterable[int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import os
 import random
 import signal
 import socket
@@ -15,11 +16,13 @@ from pathlib import Path
 import pytest
 from fabric_bench import FAKE_AGENT, Bench, Line, eventually, is_gone, lines, task
 
-from proveout.coordinator.dial import AgentRefused, AgentUnreachable
+from proveout.coordinator.dial import AgentRefused, AgentUnreachable, StreamEnded, open_stream
 from proveout.coordinator.local import LocalFabric
 from proveout.coordinator.pki import Authority, Credentials
 from proveout.coordinator.session import SessionEvent, connect
-from proveout.proto.messages import PROTOCOL_VERSION, Hello, TaskDone
+from proveout.proto import codec
+from proveout.proto.messages import PROTOCOL_VERSION, Goodbye, Hello, TaskDone, TaskFailed
+from proveout.proto.orders import Addressee, Signer
 
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 
@@ -133,6 +136,34 @@ async def test_a_newer_epoch_takes_over_and_ends_the_old_work_first(agent: Perma
     assert "session" in reason or "epoch 1 of run run is over" in reason
 
 
+async def test_a_task_that_was_signed_twice_is_not_taken_again_when_its_run_is_forgotten(
+    agent: Permanent, tmp_path: Path
+) -> None:
+    """A coordinator whose connection broke signs anew what is under way; who heard that may send it after the run's end."""
+    file = tmp_path / "f"
+    signer = Signer(agent.credentials.signer_key)
+    to = Addressee(agent="agent/db1", run="run", epoch=1)
+    once, anew = (signer.sign(task("k", f"append {file}"), to) for _ in range(2))
+    stream, _ = await open_stream("db1", agent.address, agent.credentials, HELLO, 20.0)
+    for signed in (once, anew):
+        await stream._call.write(codec.coordinator_envelope(signed))
+        while not isinstance(await stream.read(), TaskDone):
+            pass
+    await stream.write(Goodbye(keep_data=False))
+    with pytest.raises(StreamEnded):
+        while True:
+            await stream.read()
+    await stream.close()
+    stream, _ = await open_stream("db1", agent.address, agent.credentials, HELLO, 20.0)
+    await stream._call.write(codec.coordinator_envelope(anew))
+    while not isinstance(answer := await stream.read(), (TaskDone, TaskFailed)):
+        pass
+    await stream.close()
+    assert isinstance(answer, TaskFailed)
+    assert "somebody sends it again" in answer.error.message
+    assert lines(file) == ["effect"]
+
+
 async def test_a_stale_epoch_is_refused_also_after_a_restart(agent: Permanent) -> None:
     await (await agent.connect(epoch=7)).session.close()
     await agent.stop()
@@ -146,7 +177,7 @@ async def test_another_run_is_refused_while_one_is_there(agent: Permanent) -> No
     line = await agent.connect(run_id="one")
     with pytest.raises(AgentRefused, match="busy with run one") as caught:
         await agent.connect(run_id="two")
-    assert "one run at a time" in str(caught.value)
+    assert "Wait for the end of that run" in caught.value.way_out
     line.session.send(task("k", "sleep 0"))
     assert isinstance(await line.outcome("k"), TaskDone)
 
@@ -269,6 +300,40 @@ async def test_a_missing_certificate(agent: Permanent, tmp_path: Path) -> None:
     assert "agent.pem: No such file or directory" in await refusal(agent.command())
 
 
+@pytest.mark.parametrize("name", ["pki", "state"])
+async def test_a_folder_that_others_can_write(agent: Permanent, name: str) -> None:
+    """Whoever can write there could put his own authority, or changes to be undone as root, in the agent's way."""
+    (agent.directory / name).chmod(0o777)
+    assert "others can write the" in await refusal(agent.command())
+
+
+async def test_a_folder_that_others_can_replace(agent: Permanent) -> None:
+    agent.directory.chmod(0o777)
+    assert "others can replace the" in await refusal(agent.command())
+    agent.directory.chmod(0o700)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+async def test_a_state_directory_of_another_user(agent: Permanent, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir(mode=0o700)
+    os.chown(tmp_path / "theirs", 12345, 12345)
+    command = agent.command()
+    command[command.index("--state-dir") + 1] = str(tmp_path / "theirs")
+    assert "the state directory belongs to another user" in await refusal(command)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "state")
+    os.chown(link, 12345, 12345, follow_symlinks=False)
+    command[command.index("--state-dir") + 1] = str(link)
+    assert "the state directory belongs to another user" in await refusal(command)
+    command[command.index("--state-dir") + 1] = str(link / "below")
+    assert f"others can replace the state directory: they can write {link}" in await refusal(command)
+
+
+async def test_who_is_denied_cannot_be_told(agent: Permanent) -> None:
+    (agent.directory / "pki" / "denied").write_text("1f\ndb7\ndb-seven\n")
+    assert "line 3 is no serial number" in await refusal(agent.command())
+
+
 # ---- dialling wrongly ------------------------------------------------------------------------------------------------
 
 
@@ -307,7 +372,7 @@ async def test_somebody_listens_and_says_nothing(monkeypatch: pytest.MonkeyPatch
 
 async def test_an_agent_of_another_authority(agent: Permanent) -> None:
     said = await dial(agent.address, Authority.create().issue_coordinator())
-    assert "certificates of the same authority" in said
+    assert "of another authority than the coordinator's" in said
 
 
 async def test_a_certificate_for_another_address(bench: Bench, tmp_path: Path) -> None:
@@ -322,7 +387,7 @@ async def test_a_certificate_for_another_address(bench: Bench, tmp_path: Path) -
     try:
         assert process.stdout is not None
         address = (await process.stdout.readline()).decode().split()[1]
-        assert "certificates" in await dial(address, authority.issue_coordinator())
+        assert "enrolled anew with --address 127.0.0.1" in await dial(address, authority.issue_coordinator())
     finally:
         process.terminate()
         await process.wait()

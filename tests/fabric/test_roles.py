@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
@@ -27,6 +28,7 @@ from proveout.coordinator.dial import AgentUnreachable, open_stream
 from proveout.coordinator.ledger import Ledger, Member, write_member
 from proveout.coordinator.pki import Authority, Credentials
 from proveout.coordinator.session import SessionEvent, connect
+from proveout.dsl.errors import ProveoutError
 from proveout.proto import agent_pb2 as pb
 from proveout.proto import codec, enrolment
 from proveout.proto.messages import Hello, TaskDone
@@ -273,13 +275,19 @@ async def test_every_request_for_everybody(lab: tuple[Ledger, str]) -> None:
 
 @pytest.mark.parametrize(
     "request_",
-    [b"", b"\n", b"[]\n", b"{}\n", b'{"do": []}\n', b"\x00" * 100_000, b"GET / HTTP/1.1\r\n\r\n"],
-    ids=["nothing", "empty", "list", "no-request", "odd-request", "too-long", "http"],
+    [
+        *(b"", b"\n", b"[]\n", b"{}\n", b'{"do": []}\n', b"\x00" * 100_000, b"GET / HTTP/1.1\r\n\r\n"),
+        b"[" * 60_000 + b"\n",
+        b'{"do": "enrol", "token": "\\ud800", "csr": {}}\n',
+        b'{"do": "\\u001b]0;owned\\u0007"}\n',
+    ],
+    ids=["nothing", "empty", "list", "no-request", "odd-request", "too-long", "http", "deep", "surrogate", "escapes"],
 )
 async def test_what_is_no_request_ends_the_connection_and_nothing_else(
-    lab: tuple[Ledger, str], request_: bytes
+    lab: tuple[Ledger, str], request_: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger, address = lab
+    caplog.set_level("INFO")
     async with enrolment._Line(address, client_context(ledger.authority.pem)) as line:
         await line.read()
         line._writer.write(request_)
@@ -288,6 +296,8 @@ async def test_what_is_no_request_ends_the_connection_and_nothing_else(
             assert "error" in await line.read()
     token = ledger.invite(DB1)
     assert token
+    assert "\x1b" not in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 async def test_a_host_enrols_and_its_key_stays_with_it(lab: tuple[Ledger, str], tmp_path: Path) -> None:
@@ -439,6 +449,25 @@ def test_an_authority_is_made_once_and_kept_to_itself(tmp_path: Path) -> None:
         Ledger.open(tmp_path / "b")
 
 
+def test_strangers_do_not_fill_the_authoritys_disk() -> None:
+    noted = authority_module.Sparing(2)
+    assert [noted.left_out(at_s) for at_s in (0.0, 1.0, 2.0, 3.0, 59.0)] == [0, 0, None, None, None]
+    assert [noted.left_out(at_s) for at_s in (60.0, 61.0, 62.0, 125.0)] == [3, 0, None, 1]
+
+
+async def test_what_is_left_out_of_the_audit_log_is_counted(
+    lab: tuple[Ledger, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, address = lab
+    clock = iter([*[100.0] * (authority_module.STRANGERS_NOTED_MAX + 5), 161.0])
+    monkeypatch.setattr(authority_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    for _ in range(authority_module.STRANGERS_NOTED_MAX + 6):
+        await asked(address, ledger.authority.pem, None, {"do": "enrol", "token": "made up", "csr": {}})
+    text = (ledger.directory / "audit.log").read_text()
+    assert text.count('"refused"') == authority_module.STRANGERS_NOTED_MAX + 1
+    assert text.count('"left_out_before": 5') == 1
+
+
 def test_a_slip_in_the_file_of_denied_ones_lets_nobody_in(tmp_path: Path) -> None:
     from proveout.proto.trust import Denied
 
@@ -446,10 +475,18 @@ def test_a_slip_in_the_file_of_denied_ones_lets_nobody_in(tmp_path: Path) -> Non
     assert denied.serials() == frozenset()
     (tmp_path / DENIED).write_text("1f # stolen\n\nff\n")
     assert denied.serials() == {0x1F, 0xFF}
-    (tmp_path / DENIED).write_text("not a number at all\n")
-    assert denied.serials() == {0x1F, 0xFF}
+    denied.check()
+    (tmp_path / DENIED).write_text("not a number at all\n2e\n")
+    assert denied.serials() == {0x1F, 0xFF, 0x2E}
+    assert Denied(tmp_path / DENIED).serials() == {0x2E}, "one line that is none does not take the others with it"
+    with pytest.raises(ProveoutError, match="line 1 is no serial number"):
+        Denied(tmp_path / DENIED).check()
     (tmp_path / DENIED).unlink()
-    assert denied.serials() == {0x1F, 0xFF}
+    assert denied.serials() == {0x1F, 0xFF, 0x2E}
+    denied.check()
+    (tmp_path / DENIED).mkdir()
+    with pytest.raises(ProveoutError, match="who is denied cannot be told"):
+        denied.check()
 
 
 def test_credentials_follow_their_files(tmp_path: Path) -> None:

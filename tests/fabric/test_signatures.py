@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -204,3 +205,17 @@ async def test_a_session_signs_by_itself(bench: Bench, tmp_path: Path) -> None:
     line.session.send(task("k", f"append {tmp_path}/f"))
     await line.message(TaskAccepted, "k")
     assert isinstance(await line.outcome("k"), TaskDone)
+
+
+async def test_a_deadline_that_is_none_or_years_away_is_refused(bench: Bench, tmp_path: Path) -> None:
+    address = await bench.start()
+    credentials = bench.fabric.credentials
+    signer, file = Signer(credentials.signer_key), tmp_path / "effects"
+    async with Raw(bench, address) as raw:
+        assert isinstance(await raw.say(replace(HELLO, signer=credentials.signer.decode())), Welcome)
+        for deadline_s in (0.0, -1.0, math.nan, math.inf, 10 * 365 * 86_400.0):
+            told = replace(task(f"k{deadline_s}", f"append {file} done"), deadline_s=deadline_s)
+            answer = await raw.say(signer.sign(told, TO))
+            assert isinstance(answer, TaskFailed)
+            assert (answer.error.code, "is no deadline" in answer.error.message) == ("invalid", True), deadline_s
+    assert not file.exists()

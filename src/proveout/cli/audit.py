@@ -31,7 +31,8 @@ def verify(
 ) -> None:
     """Check that no line was changed, removed, added or moved; the first that does not fit is named. Exit code 1 then.
 
-    Lines cut off the end show only against the log of another side, which notes how far this one was at each session.
+    Lines cut off the end show only against the log of another side, which notes how far this one was at each session; so does a log that
+    was removed and began anew: the other side has never seen it.
     """
     from proveout.proto.audit import verify as check
 
@@ -41,10 +42,8 @@ def verify(
         typer.echo(
             "whether lines are missing at its end cannot be told from it alone: name the other side's log with --against"
         )
-    elif found.seen_by_others:
+    else:
         typer.echo(
             f"{found.seen_by_others} times another log has seen it, the last time at line {found.last_seen}: all agree"
         )
         typer.echo(f"lines after {found.last_seen} were seen by nobody else")
-    else:
-        typer.echo("the other logs have never seen this one: whether lines are missing at its end cannot be told")

@@ -22,7 +22,7 @@ EPILOG = """Examples:
 
   proveout pki invite ~/lab-authority db1 --address db1.lab --authority authority.lab:7444
 
-  proveout pki enrol authority.lab:7444 --token TOKEN --ca-hash sha256:HASH --pki /etc/proveout/pki
+  PROVEOUT_ENROL_TOKEN=TOKEN proveout pki enrol authority.lab:7444 --ca-hash sha256:HASH --pki /etc/proveout/pki
 
   proveout pki revoke ~/lab-authority db1
 """
@@ -104,7 +104,9 @@ def invite(
     member = Member(role=role, name=name, addresses=tuple(address or ()))
     token = ledger.invite(member, timedelta(minutes=minutes))
     where = authority or f"{socket.gethostname()}:7444"
-    typer.echo(f"proveout pki enrol {where} --token {token} --ca-hash {ledger.fingerprint} --pki /etc/proveout/pki")
+    # Not as an option: every user of that host could read it there, and be let in first.
+    said = f"proveout pki enrol {where} --ca-hash {ledger.fingerprint} --pki /etc/proveout/pki"
+    typer.echo(f"PROVEOUT_ENROL_TOKEN={token} {said}")
     ledger.close()
 
 
@@ -116,7 +118,12 @@ def enrol(
         Path, typer.Option("--pki", metavar="PKI", help="Directory for keys and certificates.", show_default=False)
     ],
     token: Annotated[
-        str, typer.Option(envvar="PROVEOUT_ENROL_TOKEN", help="The token of the invitation.", show_default=False)
+        str,
+        typer.Option(
+            envvar="PROVEOUT_ENROL_TOKEN",
+            help="The token of the invitation; better by its variable, as other users see the options of a command.",
+            show_default=False,
+        ),
     ],
 ) -> None:
     """Become a member, with the token of an invitation. Keys are made here and stay here."""

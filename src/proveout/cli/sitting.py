@@ -99,8 +99,9 @@ def checkout(environment: Mapping[str, str]) -> Path:
 
 
 def remote_credentials(plan: Plan, pki: str | None) -> Credentials | None:
-    """The coordinator's credentials, when the plan has agents that run already. PkiError, CertificatesMissing."""
+    """The coordinator's credentials, when the plan has agents that run already. PkiError, CertificatesMissing, ProveoutError."""
     from proveout.coordinator.pki import Credentials
+    from proveout.proto.trust import DENIED, Denied
 
     remote = [host for host in plan.hosts if not host.is_local]
     if not remote:
@@ -111,6 +112,8 @@ def remote_credentials(plan: Plan, pki: str | None) -> Credentials | None:
             where=str(remote[0].where),
             way_out=f"Name the directory with the coordinator's certificate: --pki DIR or ${PKI_VARIABLE}.",
         )
+    Denied(Path(pki) / DENIED).check()
+    Denied(Path(pki) / DENIED).check()
     return Credentials.read(Path(pki))
 
 

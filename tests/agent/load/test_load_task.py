@@ -277,8 +277,8 @@ async def test_a_server_that_hangs_does_not_hold_the_load_up(context: LoadContex
         await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
         load = asyncio.create_task(run_load(context, spec(endpoint.dsn, windows=(0.2, 1.0, 0.2))))
         await context.is_armed.wait()
-        assert server.postmaster_pid is not None
-        postmaster = psutil.Process(server.postmaster_pid)
+        assert server.pid is not None
+        postmaster = psutil.Process(server.pid)
         stopped = [postmaster, *postmaster.children(recursive=True)]
         for process in stopped:
             process.suspend()

@@ -96,11 +96,11 @@ async def test_a_worker_with_other_privileges_is_not_lent() -> None:
 
 @as_root
 async def test_one_worker_cannot_look_into_another() -> None:
-    """They are the same user; what the kernel shows of a process that has changed its user is root's."""
+    """They are the same user; what the kernel shows of a process that is not dumpable is root's. That it may signal it is documented."""
     worker = await WorkerProcess.start("postgres")
     told = unprivileged.argument("postgres")
     code = f"""
-import os, sys
+import ctypes, errno, os, sys
 from proveout.agent import unprivileged
 unprivileged.drop({told!r}), unprivileged.seal({told!r})
 for name in ("environ", "mem", "fd", "maps"):
@@ -110,6 +110,24 @@ for name in ("environ", "mem", "fd", "maps"):
     except PermissionError:
         continue
     sys.exit(f"{{path}} was shown")
+libc = ctypes.CDLL(None, use_errno=True)
+PTRACE_ATTACH, PTRACE_SEIZE = 16, 0x4206
+there = ctypes.create_string_buffer(16)
+span = (ctypes.c_size_t * 2)(ctypes.addressof(there), 16)
+for what, made in (
+    ("traced", lambda: libc.ptrace(PTRACE_ATTACH, {worker.pid}, None, None)),
+    ("seized", lambda: libc.ptrace(PTRACE_SEIZE, {worker.pid}, None, None)),
+    ("read", lambda: libc.process_vm_readv({worker.pid}, span, 1, span, 1, 0)),
+    ("written", lambda: libc.process_vm_writev({worker.pid}, span, 1, span, 1, 0)),
+):
+    if made() != -1 or ctypes.get_errno() != errno.EPERM:
+        sys.exit(f"the other could be {{what}}: {{ctypes.get_errno()}}")
+if libc.prctl(3, 0, 0, 0, 0) != 0:
+    sys.exit("it would leave a core file")
+try:
+    os.pidfd_open({worker.pid}), os.kill({worker.pid}, 0)
+except PermissionError:
+    sys.exit("they are not the same user, and this test shows nothing")
 """
     done = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False

@@ -125,7 +125,7 @@ def test_programs_out_of_reach_are_copied_for_the_session(
 @needs_root
 def test_the_server_is_a_user_that_nobody_else_is_without_groups(closed_root: Path, begin: Start) -> None:
     server = begin(closed_root)
-    fields = dict(line.split(":", 1) for line in Path(f"/proc/{server.postmaster_pid}/status").read_text().splitlines())
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{server.pid}/status").read_text().splitlines())
     uids = {int(word) for word in fields["Uid"].split()}
     assert len(uids) == 1
     assert programs.UID_FIRST <= uids.pop() < programs.UID_LAST

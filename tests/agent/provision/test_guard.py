@@ -37,7 +37,7 @@ print("begun", flush=True)
 server.start()
 if os.fork() == 0:
     # A child that holds the agent's end of the guard's pipe, as a forked load worker would.
-    print(json.dumps({"child": os.getpid(), "guard": server.guard_pid, "postmaster": server.postmaster_pid,
+    print(json.dumps({"child": os.getpid(), "guard": server.guard_pid, "postmaster": server.pid,
                       "session": str(server.session), "data": str(server.data), "dsn": server.dsn}), flush=True)
 sys.stdin.read()
 """
@@ -185,7 +185,7 @@ def test_postmaster_killed_is_told_and_its_orphans_are_ended(
     watched: tuple[Server, threading.Event, list[str]],
 ) -> None:
     server, died, told = watched
-    pid, session = server.postmaster_pid, server.session
+    pid, session = server.pid, server.session
     assert pid is not None
     with contextlib.closing(psycopg.connect(server.dsn)) as connection:
         # Busy in one long computation, it would not look whether its postmaster lives.
@@ -205,8 +205,8 @@ def test_postmaster_killed_is_told_and_its_orphans_are_ended(
 
 def test_a_server_starts_again_after_its_death(watched: tuple[Server, threading.Event, list[str]]) -> None:
     server, died, _ = watched
-    assert server.postmaster_pid is not None
-    os.kill(server.postmaster_pid, signal.SIGKILL)
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGKILL)
     assert died.wait(PATIENCE_S)
     server.start()
     assert server.death is None
