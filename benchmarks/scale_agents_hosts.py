@@ -2,7 +2,7 @@
 
 Data flow: `scale_agents.py` starts it with a folder of certificates -> one gRPC server for the process, with a port for each agent, which
 gives each session to the agent that its Hello names -> `{"addresses": …}` as one line of JSON on standard output -> the run -> at SIGTERM
-one more line: per host when its load was given to it, when it was to start on the coordinator's clock and when it did. All clocks are
+one more line: per host when its capture and its load were given to it, when it was to start on the coordinator's clock and when it did. All clocks are
 the same `monotonic_ns` here, which is what makes the skew measurable, and which no coordinator knows.
 
 As on a real host: a TLS connection and a stream for each agent, the guard, admission and fencing, signatures, leases, the clock's
@@ -12,6 +12,9 @@ Simulated: agents share a server, an event loop and a certificate. A capture sen
 `LoadSecond` a second; what a task would cost on its host is left out, as a thousand hosts have a thousand machines for it. Loads start by
 one timer of the process (`Starter`), where a host's own worker processes would look at the clock: when a load begins shows whether
 its `Start` was there in time and whether this process was awake, not how fast a thousand coroutines can be woken one after the other.
+
+With `--light` agents look at no signature and keep journal and audit log in a dict and nowhere: a thousand real agents do that side by side, each
+on a machine of its own, these one after the other on what this machine has left.
 """
 
 from __future__ import annotations
@@ -35,15 +38,15 @@ import grpc.aio
 from proveout.agent.admission import Admission, Place
 from proveout.agent.daemon import SERVER_OPTIONS, STOP_S, Servicer
 from proveout.agent.guard import Guard, server_credentials
-from proveout.agent.journal import AgentJournal
+from proveout.agent.journal import AgentJournal, Known
 from proveout.agent.session import Session
 from proveout.agent.tasks import Handler, TaskContext
-from proveout.agent.trusting import Trust
+from proveout.agent.trusting import Orders, Trust
 from proveout.coordinator.collecting import seldom
 from proveout.proto.agent_pb2_grpc import add_AgentServicer_to_server
-from proveout.proto.audit import FILE, AuditLog
+from proveout.proto.audit import FILE, AuditLog, Head
 from proveout.proto.columns import Loads, Readings
-from proveout.proto.messages import Hello, Refused
+from proveout.proto.messages import Hello, Refused, TaskDone, TaskFailed
 from proveout.proto.results import (
     CaptureResult,
     CaptureSample,
@@ -56,7 +59,7 @@ from proveout.proto.results import (
     TransactionCounts,
     TransactionLoad,
 )
-from proveout.proto.tasks import Endpoint, InspectSystem, ReadFacts, RunCapture, RunLoad, RunSql, StopSystem
+from proveout.proto.tasks import Endpoint, InspectSystem, ReadFacts, RunCapture, RunLoad, RunSql, StopSystem, Task
 from proveout.proto.trust import DENIED, Denied
 
 METRICS = 50
@@ -121,6 +124,8 @@ def _each_second(first_ns: int, count: int | None, send: Callable[[int], None]) 
 async def run_capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """50 readings a second until it is finished."""
     sent = 0
+    # An iteration that is run again was given before.
+    _told.setdefault(context.host, {}).setdefault("watched_ns", time.monotonic_ns())
 
     def send(number: int) -> None:
         nonlocal sent
@@ -143,9 +148,9 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     context.armed()
     t0_ns = await context.started()
     began_ns = await _starter.at(t0_ns)
-    # An iteration that is run again was given before.
-    first_ns = _told.get(context.host, {}).get("given_ns", given_ns)
-    _told[context.host] = {"given_ns": first_ns, "t0_ns": t0_ns, "began_ns": began_ns}
+    noted = _told.setdefault(context.host, {})
+    noted.setdefault("given_ns", given_ns)
+    noted |= {"t0_ns": t0_ns, "began_ns": began_ns}
     windows, count = spec.windows, int(spec.windows.total_s)
     over = asyncio.Event()
 
@@ -216,6 +221,80 @@ TABLE: Mapping[type, Handler] = {
 }
 
 
+class LightJournal(AgentJournal):
+    """What an agent's journal says, without a file."""
+
+    def __init__(self) -> None:
+        self._epochs: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
+        self._tasks: dict[tuple[str, int, str], Known] = {}
+
+    def highest_epoch(self, run: str) -> int | None:
+        return self._epochs.get(run)
+
+    def note_epoch(self, run: str, epoch: int) -> None:
+        self._epochs[run] = epoch
+
+    def known(self, run: str, epoch: int, key: str) -> Known | None:
+        return self._tasks.get((run, epoch, key))
+
+    def accept(self, run: str, epoch: int, key: str, digest: str, sequence: int) -> None:
+        self.note_sequence(run, sequence)
+        self._tasks[run, epoch, key] = Known(digest=digest, outcome=None)
+
+    def note_sequence(self, run: str, sequence: int) -> None:
+        self._numbers[run] = max(sequence, self._numbers.get(run, 0))
+
+    def highest_sequence(self, run: str) -> int:
+        return self._numbers.get(run, 0)
+
+    def finish(self, run: str, epoch: int, outcome: TaskDone | TaskFailed) -> None:
+        before = self._tasks[run, epoch, outcome.key]
+        self._tasks[run, epoch, outcome.key] = Known(digest=before.digest, outcome=outcome)
+
+    def blank(self) -> None:
+        self._tasks = {key: Known(digest=known.digest, outcome=None) for key, known in self._tasks.items()}
+
+    def forget(self, run: str) -> None:
+        self._tasks = {key: known for key, known in self._tasks.items() if key[0] != run}
+
+    def close(self) -> None:
+        pass
+
+
+class LightLog(AuditLog):
+    """An audit log that nothing is written to."""
+
+    def note(self, what: str, **fields: str | int | float | None) -> Head:
+        return Head(log="", number=0, hash="")
+
+    def head(self) -> str:
+        return ""
+
+    def sync(self) -> None:
+        pass
+
+
+class LightOrders(Orders):
+    """Takes every task."""
+
+    def __init__(self) -> None:
+        pass
+
+    def objection(self, task: Task, digest: str = "") -> str:
+        return ""
+
+
+class LightTrust(Trust):
+    """Takes tasks from every coordinator that TLS lets in."""
+
+    def objection(self, hello: Hello) -> str:
+        return ""
+
+    def orders(self, hello: Hello) -> Orders:
+        return LightOrders()
+
+
 class Gate(Admission):
     """The gates of many agents behind one server: a Hello is for the agent of the host that it names."""
 
@@ -232,15 +311,16 @@ class Gate(Admission):
         return Refused(reason=f"there is no host {hello.host}") if gate is None else await gate.admit(hello)
 
 
-def _admission(name: str, trust: Trust, state_dir: Path) -> Admission:
+def _admission(name: str, trust: Trust, state_dir: Path, light: bool) -> Admission:
     state_dir.mkdir(mode=0o700, parents=True)
-    place = Place(name=name, state_dir=state_dir, table=TABLE, trust=trust, audit=AuditLog(state_dir / FILE))
-    return Admission(place, AgentJournal(state_dir / "journal.sqlite"))
+    audit = (LightLog if light else AuditLog)(state_dir / FILE)
+    place = Place(name=name, state_dir=state_dir, table=TABLE, trust=trust, audit=audit)
+    return Admission(place, LightJournal() if light else AgentJournal(state_dir / "journal.sqlite"))
 
 
-async def _serve(names: list[str], pki: Path, state: Path) -> None:
-    trust = Trust(pki)
-    gates = {name: _admission(name, trust, state / name) for name in names}
+async def _serve(names: list[str], pki: Path, state: Path, light: bool) -> None:
+    trust = (LightTrust if light else Trust)(pki)
+    gates = {name: _admission(name, trust, state / name, light) for name in names}
     server = grpc.aio.server(interceptors=[Guard(denied=Denied(pki / DENIED))], options=SERVER_OPTIONS)
     add_AgentServicer_to_server(Servicer(Gate(gates), ""), server)
     ports = {name: server.add_secure_port("127.0.0.1:0", server_credentials(pki)) for name in names}
@@ -263,10 +343,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Agents for scale_agents.py.")
     parser.add_argument("--pki", type=Path, required=True)
     parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--light", action="store_true")
     parser.add_argument("names", nargs="+")
     chosen = parser.parse_args()
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
-    asyncio.run(_serve(chosen.names, chosen.pki, chosen.state))
+    asyncio.run(_serve(chosen.names, chosen.pki, chosen.state, chosen.light))
 
 
 if __name__ == "__main__":

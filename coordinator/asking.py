@@ -15,7 +15,7 @@ from pathlib import Path
 from proveout.coordinator.local import LocalFabric
 from proveout.coordinator.pki import Credentials
 from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect
-from proveout.dsl.errors import ProveoutError
+from proveout.dsl.errors import ProveoutError, one_line
 from proveout.dsl.plan import Plan, Tune, Tuning
 from proveout.proto.messages import Hello, TaskDone, TaskFailed
 from proveout.proto.results import TuningDone, TuningState
@@ -67,7 +67,7 @@ async def _ask(plan: Plan, host: str, reach: Reach, fabric: LocalFabric | None) 
     try:
         session = await _connect(plan, host, reach, fabric, events)
     except (ProveoutError, OSError) as fault:
-        return HostAnswer(host=host, problem=" ".join(str(fault).split()))
+        return HostAnswer(host=host, problem=one_line(fault))
     try:
         async with asyncio.timeout(ANSWER_S):
             return await _answer(plan, host, reach, session, events)

@@ -14,7 +14,11 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
+import sqlite3
 import ssl
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -39,6 +43,8 @@ POLICY: Mapping[str, frozenset[str]] = MappingProxyType(
 CONNECTIONS_MAX = 128
 HANDSHAKE_S = 10.0
 CERTIFICATE_S = 12 * 3600.0
+STRANGERS_NOTED_MAX = 60
+"""Refusals of who has shown no certificate that the audit log takes in a minute: it is on a disk that must not be filled from outside."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +62,7 @@ class AuthorityServer:
         self._open = 0
         self._server: asyncio.Server | None = None
         self._renewing: asyncio.Task[None] | None = None
+        self._strangers = Sparing(STRANGERS_NOTED_MAX)
 
     async def start(self, listen: str) -> str:
         """Listen at `name:port` (port 0: any); the address. ProveoutError when it cannot."""
@@ -101,7 +108,12 @@ class AuthorityServer:
             if self._open <= CONNECTIONS_MAX:
                 async with asyncio.timeout(ANSWER_S):
                     await self._converse(reader, writer)
-        except (OSError, TimeoutError, ValueError) as error:  # hanging up is the answer to what is no request
+        except (
+            OSError,
+            TimeoutError,
+            ValueError,
+            sqlite3.Error,
+        ) as error:  # hanging up is the answer to what is no request
             _log.info("gave up on %s: %s", writer.get_extra_info("peername"), type(error).__name__)
         finally:
             self._open -= 1
@@ -111,13 +123,11 @@ class AuthorityServer:
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _write(writer, {"ca": self._ledger.authority.pem.decode()})
-        request = json.loads(await reader.readline())
-        if not isinstance(request, dict):
-            raise ValueError("a request is an object")
+        request = _request(await reader.readline())
         shown = _shown(writer.get_extra_info("ssl_object"))
         answer = await asyncio.to_thread(self._answer, request, shown)
         said = answer.get("error", answer.get("role", "done"))
-        _log.info("%s %s: %s", writer.get_extra_info("peername")[0], str(request.get("do"))[:20], said)
+        _log.info("%s %s: %s", writer.get_extra_info("peername")[0], _named(request), said)
         _write(writer, answer)
         await writer.drain()
 
@@ -129,8 +139,18 @@ class AuthorityServer:
                 raise Refusal("the certificate, or the lack of one, does not allow this")
             return self._do(str(what), request, shown)
         except ProveoutError as refusal:
-            self._ledger.audit.note("refused", request=str(what), reason=refusal.what)
+            self._note_refusal(_named(request), shown, refusal.what)
             return {"error": refusal.what, "way_out": refusal.way_out}
+
+    def _note_refusal(self, what: str, shown: Shown | None, reason: str) -> None:
+        """In the audit log; of strangers, of whom there may be any number, so many a minute and how many there were beside."""
+        if shown is not None:
+            self._ledger.audit.note("refused", request=what, reason=reason)
+            return
+        left_out = self._strangers.left_out(time.monotonic())
+        if left_out is not None:
+            more = {"left_out_before": left_out} if left_out else {}
+            self._ledger.audit.note("refused", request=what, reason=reason, **more)
 
     def _do(self, what: str, request: Mapping[str, Any], shown: Shown | None) -> dict[str, Any]:
         do: Mapping[str, Callable[[], dict[str, Any]]] = {
@@ -151,6 +171,44 @@ class AuthorityServer:
         assert shown is not None  # noqa: S101 - the policy lets members only
         made = self._ledger.renew(shown.serial, _keys(request))
         return {"certificates": {use: pem.decode() for use, pem in made.items()}}
+
+
+class Sparing:
+    """At most `most` of something a minute. Safe to use from several threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._began_s, self._count, self._left_out = -math.inf, 0, 0
+        self._lock = threading.Lock()
+
+    def left_out(self, now_s: float) -> int | None:
+        """None when this one is too many; else how many were since the last that was not."""
+        with self._lock:
+            if now_s - self._began_s >= 60.0:
+                self._began_s, self._count = now_s, 0
+            self._count += 1
+            if self._count > self._most:
+                self._left_out += 1
+                return None
+            found, self._left_out = self._left_out, 0
+            return found
+
+
+def _request(line: bytes) -> dict[str, Any]:
+    """A request. ValueError for what is none, however deep."""
+    try:
+        request = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("a request is not so deep") from error
+    if not isinstance(request, dict):
+        raise ValueError("a request is an object")
+    return request
+
+
+def _named(request: Mapping[str, Any]) -> str:
+    """What was asked, for logs: only words that are known here, as anybody can send any."""
+    what = request.get("do")
+    return what if isinstance(what, str) and what in POLICY else "something unknown"
 
 
 def kinds(shown: Shown | None, denied: frozenset[int]) -> frozenset[str]:

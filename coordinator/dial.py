@@ -10,7 +10,9 @@ not revoked. The channel then trusts that very certificate and no other, so what
 from __future__ import annotations
 
 import asyncio
+import datetime
 import functools
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -33,6 +35,26 @@ from proveout.proto.transport import OPTIONS
 from proveout.proto.trust import DENIED, Denied, Shown, client_context
 
 CERTIFICATES = "Coordinator and agent must hold certificates of the same authority that are in force, and the agent's must name its address."
+CLOCKS = (
+    "Compare the clocks of the two hosts, here it is {now:%Y-%m-%d %H:%M} UTC; an agent that was off for longer than its certificate is valid "
+    "is invited again: proveout pki invite."
+)
+MISMATCH = "Write the name that it was enrolled with into the topology, or have it enrolled anew with --address {name}."
+OTHER_AUTHORITY = (
+    "It is of another authority than the coordinator's: have that host enrolled with this one (proveout pki invite)."
+)
+NOT_YET, EXPIRED, OTHER_NAMES, ISSUERS = 9, 10, (62, 64), (7, 18, 19, 20, 21)
+"""OpenSSL's codes for what is wrong with a certificate (x509_vfy.h): its time, its host name or IP address, who has signed it."""
+
+WAYS_OUT = (
+    ("speaks protocol", "Install the same release of proveout here and on that host, and start its agent anew."),
+    ("this is the agent of host", "The topology has the address of another host: correct it, or the agent's --name."),
+    ("busy with run", "Wait for the end of that run; when its coordinator is gone, for the ten seconds of its lease."),
+    ("is over: epoch", "Another coordinator has resumed this run: leave it to that one."),
+    ("cannot write", "Make room on that host, or give its agent another --state-dir."),
+)
+"""What to do about a refusal, by words that it has; agents of other releases are understood so, too."""
+REFUSED = "The agent's log on that host says more."
 
 _EOF = grpc.aio.EOF  # type: ignore[attr-defined]
 
@@ -117,7 +139,9 @@ async def _probe(where: str, address: str, credentials: Credentials) -> bytes:
         _, writer = await asyncio.open_connection(name.strip("[]"), int(port), ssl=context)
     except ssl.SSLCertVerificationError as error:
         raise AgentUnreachable(
-            f"the agent's certificate is not accepted: {error.verify_message}", where=where, way_out=CERTIFICATES
+            f"the agent's certificate is not accepted: {error.verify_message}",
+            where=where,
+            way_out=_about_certificate(error, name),
         ) from error
     except ValueError as error:
         raise AgentUnreachable("this is no address", where=where, way_out="Write it as name:port.") from error
@@ -134,12 +158,22 @@ async def _probe(where: str, address: str, credentials: Credentials) -> bytes:
         ) from error
     except OSError as error:
         raise AgentUnreachable(
-            f"no connection: {error.strerror or error}", where=where, way_out="Check network, firewall and address."
+            f"no connection: {os.strerror(error.errno) if error.errno else error}",
+            where=where,
+            way_out="Check network, firewall and address.",
         ) from error
     try:
         return _accepted(where, writer.get_extra_info("ssl_object").getpeercert(binary_form=True), credentials)
     finally:
         writer.close()
+
+
+def _about_certificate(error: ssl.SSLCertVerificationError, name: str) -> str:
+    if error.verify_code in (NOT_YET, EXPIRED):
+        return CLOCKS.format(now=datetime.datetime.now(datetime.UTC))
+    if error.verify_code in OTHER_NAMES:
+        return MISMATCH.format(name=name)
+    return OTHER_AUTHORITY if error.verify_code in ISSUERS else CERTIFICATES
 
 
 @functools.lru_cache(8)
@@ -198,7 +232,7 @@ async def _greet(where: str, address: str, credentials: Credentials, hello: Hell
     raise AgentRefused(
         f"the agent refused: {reason}",
         where=where,
-        way_out="An agent serves one run at a time, and never an older coordinator of it.",
+        way_out=next((way_out for words, way_out in WAYS_OUT if words in reason), REFUSED),
     )
 
 

@@ -54,10 +54,12 @@ def summarise(
     if not loads:
         raise ValueError(f"iteration {id} has no load result")
     window = measure_window(loads, clocks)
-    merged = merge_loads(load.transactions for load in loads.values())
     ended = ended_by_type(loads, seconds)
     load_tree = _stage_metrics(id, plan, rate, loads, boots or {})
-    summaries = tuple(_summary(item, ended[item.counts.name], loads) for item in merged)
+    summaries = tuple(
+        _summary(item, ended[item.counts.name], loads)
+        for item in merge_loads(load.transactions for load in loads.values())
+    )
     recordings = {key: Recording(samples) for key, samples in captures.items()}
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
     waits_tree, waits = cut.waits()

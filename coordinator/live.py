@@ -8,6 +8,7 @@ stored samples through the same meters.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -16,7 +17,7 @@ from proveout.coordinator.adding import added
 from proveout.coordinator.observed import top_waits
 from proveout.coordinator.samples import Gathering, merged_tick
 from proveout.proto import histogram
-from proveout.proto.columns import Loads, Names, Readings
+from proveout.proto.columns import NAMES_KEPT, Loads, Names, Readings
 from proveout.proto.events import (
     Event,
     HostTick,
@@ -167,11 +168,19 @@ class WaitsMeter:
 
 
 def _waited(sample: CaptureSample) -> dict[str, float]:
-    return {reading.label: float(reading.value) for reading in sample.readings if reading.metric == _WAITED}
+    columns = Readings.of(sample.readings)
+    return {columns.names[place][1]: columns.values[place] for place in _places(columns.names, _WAITED)}
 
 
 def _total(sample: CaptureSample, metric: str) -> float:
-    return sum(float(reading.value) for reading in sample.readings if reading.metric == metric)
+    columns = Readings.of(sample.readings)
+    return sum(columns.values[place] for place in _places(columns.names, metric))
+
+
+@functools.lru_cache(NAMES_KEPT)
+def _places(names: Names, metric: str) -> tuple[int, ...]:
+    """Where readings of a metric are among those with these names, which a capture says again each second."""
+    return tuple(place for place, (name, _) in enumerate(names) if name == metric)
 
 
 class HostMeter:

@@ -160,7 +160,9 @@ def _gone(turn: Turn, host: str, reason: str) -> None:
     if abandoned:
         turn.notice("warning", f"the run goes on without {host} (on_loss: continue)")
     too_often = turn.state.losses > state.setup.timing.losses_max
-    if too_often or (dialled and not state.losses):
+    if dialled and not state.losses:
+        turn.end("failed", 4, f"agent {host} cannot be reached: {reason}")
+    elif too_often:
         turn.end("failed", 4, f"agent {host} was lost: {reason}")
     elif state.plan.on_loss == "stop":
         turn.end("failed", 4, f"agent {host} was lost: {reason} (on_loss: stop)")

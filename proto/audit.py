@@ -11,6 +11,7 @@ canonical JSON without `hash`. The first line names the log. No line holds a con
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -120,9 +121,26 @@ class AuditLog:
         lines = tail[:whole].splitlines()
         if not lines:
             return None
-        last = json.loads(lines[-1])
-        head = Head(log=last["log"], number=last["n"], hash=last["hash"])
+        head = _head_of(lines[-1])
         return _append(descriptor, head, "torn", {"bytes": torn}) if torn else head
+
+
+def _head_of(raw: bytes) -> Head:
+    """Of a log that ends with this line. OSError when that is none: nothing can be added to what is no log."""
+    line = _line(raw)
+    head = None if line is None else Head.read(f"{line.get('log')}/{line.get('n')}/{line.get('hash')}")
+    if head is None:
+        raise OSError(errno.EBADMSG, "its last line is no line of an audit log")
+    return head
+
+
+def _line(raw: bytes) -> dict[str, Any] | None:
+    """What a line says, None when it is none; nobody else's line is so long, or so deep."""
+    try:
+        line = json.loads(raw) if len(raw) <= TAIL_BYTES else None
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) else None
 
 
 def _state(descriptor: int) -> tuple[int, int, int]:
@@ -150,7 +168,11 @@ def _hash(line: dict[str, Any]) -> str:
 
 
 def verify(path: Path, others: Iterable[Path] = ()) -> Verified:
-    """Hold a log against itself, and against the heads that other logs have seen of it. AuditFault names what does not fit."""
+    """Hold a log against itself, and against the heads that other logs have seen of it. AuditFault names what does not fit.
+
+    Others that have never seen it are a fault as well: a log that was removed begins anew under another name.
+    """
+    others = tuple(others)
     hashes: list[str] = []
     log = ""
     for number, line in enumerate(_lines(path), 1):
@@ -159,7 +181,15 @@ def verify(path: Path, others: Iterable[Path] = ()) -> Verified:
         hashes.append(line["hash"])
     if not hashes:
         raise AuditFault("the log is empty", where=str(path))
+    if Head.read(f"{log}/{len(hashes)}/{hashes[-1]}") is None:
+        raise AuditFault("this is no line of an audit log", where=f"{path}:1")
     heads = [head for other in others for head in _heads(other) if head.log == log]
+    if others and not heads:
+        raise AuditFault(
+            "the other logs have never seen this one",
+            where=str(path),
+            way_out="It was begun anew, or they are of others: name a log of a session with this one.",
+        )
     for head in heads:
         if head.number > len(hashes):
             raise AuditFault(
@@ -184,11 +214,8 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with path.open("rb") as stream:
             for number, raw in enumerate(stream, 1):
-                try:
-                    line = json.loads(raw)
-                except ValueError:
-                    line = None
-                if not isinstance(line, dict) or not raw.endswith(b"\n"):
+                line = _line(raw)
+                if line is None or not raw.endswith(b"\n"):
                     raise AuditFault("this is no line of an audit log", where=f"{path}:{number}")
                 yield line
     except OSError as error:

@@ -12,7 +12,6 @@ that it can be refused by its version.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from google.protobuf.message import DecodeError, EncodeError, Message
@@ -66,8 +65,19 @@ def outcome_from_bytes(data: bytes) -> TaskDone | TaskFailed:
 
 def task_digest(task: Task) -> str:
     """SHA-256 (hex) of a task without its signature: what tells one that is sent again from another under the same key."""
-    bare = replace(task, sequence=0, expires_unix_s=0, signature="")
-    return hashlib.sha256(coordinator_envelope(bare).SerializeToString(deterministic=True)).hexdigest()
+    return came_digest(coordinator_envelope(task))
+
+
+def came_digest(envelope: pb.CoordinatorEnvelope) -> str:
+    """`task_digest` of the task in an envelope, without making its bytes from the task again; "" when it holds no task.
+
+    The envelope is used up: its signature is taken out of it.
+    """
+    if envelope.WhichOneof("message") != "task":
+        return ""
+    for name in ("sequence", "expires_unix_s", "signature"):
+        envelope.task.ClearField(name)  # type: ignore[arg-type, unused-ignore]
+    return hashlib.sha256(envelope.SerializeToString(deterministic=True)).hexdigest()
 
 
 _Envelope = TypeVar("_Envelope", pb.CoordinatorEnvelope, pb.AgentEnvelope)

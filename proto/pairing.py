@@ -187,7 +187,7 @@ def _message(hint: Any, wire: FieldDescriptor) -> tuple[_Put, _Take]:
     name = wire.name
     shape = _shape(hint, _part(_owner(wire), name))
     if hint.__name__ in SHARED:
-        return _put_shared(name, shape), _take_message(name, shape, wire)
+        return _put_shared(name, shape), _take_shared(name, shape, wire)
 
     def put(value: Any, message: Any) -> None:
         part = getattr(message, name)
@@ -242,6 +242,24 @@ def _put_shared(name: str, shape: _Shape) -> _Put:
         part.CopyFrom(written)
 
     return put
+
+
+def _take_shared(name: str, shape: _Shape, wire: FieldDescriptor) -> _Take:
+    """Read a value once and give the same one again for as long as the same bytes come: each iteration brings its workload."""
+    plain = _take_message(name, shape, wire)
+    kept: list[tuple[bytes, Any]] = [(b"", None)]
+
+    def take(message: Any) -> Any:
+        if not message.HasField(name):
+            return plain(message)
+        came = getattr(message, name).SerializeToString(deterministic=True)
+        known, value = kept[0]
+        if value is None or known != came:
+            value = plain(message)
+            kept[0] = (came, value)
+        return value
+
+    return take
 
 
 def _repeated(hint: Any, wire: FieldDescriptor) -> tuple[_Put, _Take]:

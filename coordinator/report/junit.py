@@ -26,7 +26,9 @@ from proveout.proto.events import IterationFinished, VerdictReached
 
 Mark: TypeAlias = Literal["failure", "error", "skipped"]
 
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_FORBIDDEN = re.compile(
+    "[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,7 @@ def _element(suite: ET.Element, name: str, case: Case) -> None:
 
 
 def _clean(text: str) -> str:
-    """Text without the characters that XML cannot hold: a database's words may have any."""
+    """Text without the characters that XML cannot hold, or that steer a terminal: a database's words may have any."""
     return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

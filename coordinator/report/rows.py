@@ -2,18 +2,23 @@
 
 Data flow: `RunResults` -> `rows` -> CSV or parquet. `ALL` is the row of all transactions together. Latencies are response times in
 microseconds; a number that is not known is empty, never 0. Iterations that do not count are there too, with `valid` false.
+
+In CSV a text from outside (a name of a table, a label) is one line without control characters, and begins with an apostrophe where a
+spreadsheet would take it for a formula; parquet has it as it is.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proveout.coordinator.report.tables import cell_of, read
 from proveout.coordinator.results import RunResults
+from proveout.coordinator.wording import safe
 from proveout.dsl.cells import written
 from proveout.proto.events import IterationFinished
 
@@ -29,6 +34,8 @@ COLUMNS = (
 )  # fmt: skip
 
 
+_FORMULA = re.compile(r"\s*[=+\-@]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 SETS = ("solve_s", "geomean_s")
 _SIZES = ("system", "table", "part", "name", "start_bytes", "end_bytes")
 SIZE_COLUMNS = ("run", "stage", "threads", "repeat", "attempt", "valid", *_SIZES)
@@ -104,11 +111,23 @@ def _transactions(item: IterationFinished) -> Iterator[dict[str, Any]]:
 
 def to_csv(results: RunResults) -> str:
     """RFC 4180 with a head, UTF-8."""
+    return _csv(columns(results), rows(results))
+
+
+def _csv(heads: Sequence[str], found: Iterable[Mapping[str, Any]]) -> str:
     out = io.StringIO(newline="")
-    writer = csv.DictWriter(out, columns(results))
-    writer.writeheader()
-    writer.writerows(rows(results))
+    writer = csv.writer(out)
+    writer.writerow([_cell(head) for head in heads])
+    writer.writerows([_cell(row.get(head, "")) for head in heads] for row in found)
     return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A text that a spreadsheet shows and does not act on; numbers, also as text, stay as they are."""
+    if not isinstance(value, str):
+        return value
+    shown = safe(value)
+    return f"'{shown}" if _FORMULA.match(shown) and not _NUMBER.fullmatch(shown) else shown
 
 
 def size_rows(results: RunResults) -> Iterator[dict[str, Any]]:
@@ -130,11 +149,7 @@ def size_rows(results: RunResults) -> Iterator[dict[str, Any]]:
 
 def sizes_to_csv(results: RunResults) -> str:
     """`size_rows` as CSV with a head, UTF-8."""
-    out = io.StringIO(newline="")
-    writer = csv.DictWriter(out, (*SIZE_COLUMNS, *label_columns(results)))
-    writer.writeheader()
-    writer.writerows(size_rows(results))
-    return out.getvalue()
+    return _csv((*SIZE_COLUMNS, *label_columns(results)), size_rows(results))
 
 
 def to_table(results: RunResults) -> pa.Table:

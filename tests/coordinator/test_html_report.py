@@ -24,6 +24,7 @@ from proveout.coordinator.report import figures, page, rows, vega
 from proveout.coordinator.report.timeline import SamplesUnreadable, read_timeline
 from proveout.coordinator.results import RunResults, load_results
 from proveout.coordinator.store import RunDirectory
+from proveout.coordinator.wording import safe
 from proveout.dsl.schema import FIGURES
 from proveout.proto.events import (
     AgentUp,
@@ -304,8 +305,36 @@ def test_a_row_for_each_rung_repeat_and_transaction() -> None:
     assert (whole["stage"], whole["target"], whole["threads"], whole["transaction"]) == ("slow", "base", "1", rows.ALL)
     assert (whole["ok"], whole["logical_failures"], whole["errors"]) == (str(70 + 30), "6", "4")
     assert float(whole["tps"]) == 101.0
-    assert found[2]["transaction"] == HOSTILE
+    assert found[2]["transaction"] == safe(HOSTILE)
     assert {line["valid"] for line in found if line["threads"] == "4" and line["repeat"] == "2"} == {"False"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('=HYPERLINK("http://192.0.2.1")', '\'=HYPERLINK("http://192.0.2.1")'),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("+cmd|'/c calc'!A1", "'+cmd|'/c calc'!A1"),
+        ("-2+3", "'-2+3"),
+        ("\t=1", "' =1"),
+        ("-1.5e3", "-1.5e3"),
+        ("two\nlines\x1b[2J\u202e", "two\\nlines\\x1b[2J\\u202e"),
+        ('plain, "quoted"', 'plain, "quoted"'),
+        (7, 7),
+        (None, None),
+    ],
+)
+def test_a_cell_of_csv_is_no_formula_and_one_line(text: object, shown: object) -> None:
+    assert rows._cell(text) == shown
+
+
+def test_names_of_a_database_come_into_csv_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = load_results(history())
+    hostile = dict.fromkeys((*rows.SIZE_COLUMNS, *rows.label_columns(results)), "=1+1\x1b[2J")
+    monkeypatch.setattr(rows, "size_rows", lambda _: [hostile])
+    text = rows.sizes_to_csv(results)
+    assert text.count("'=1+1") == len(hostile)
+    assert "\x1b" not in text
 
 
 # ---- the command -------------------------------------------------------------------------------------------------

@@ -306,6 +306,12 @@ def suite_of(*verdicts: VerdictReached, **changes: Any) -> ET.Element:
     return root[0]
 
 
+def test_junit_holds_nothing_that_steers_a_terminal() -> None:
+    for steering in ("\x1b[2J", "\x9b2J", "\x07", "\u202e", "\x00"):
+        assert junit._clean(f"a{steering}b\n").startswith("a\N{REPLACEMENT CHARACTER}")
+    assert junit._clean("żółty\n") == "żółty\n"
+
+
 def test_junit_counts_what_it_holds() -> None:
     suite = suite_of(*ALL, exit_code=1)
     cases = suite.findall("testcase")

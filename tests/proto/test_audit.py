@@ -143,6 +143,37 @@ def test_a_log_that_was_made_anew_meanwhile_is_read_anew(tmp_path: Path) -> None
     assert verify(path).head.number == 3
 
 
+@pytest.mark.parametrize(
+    "last",
+    [b"{}\n", b"[]\n", b"1\n", b"garbage\n", b"[" * 60_000 + b"\n", b'{"log": "x", "n": 1, "hash": null}\n'],
+    ids=["empty", "list", "number", "garbage", "deep", "odd"],
+)
+def test_a_log_that_ends_with_no_line_is_not_gone_on_with(last: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    written(path)
+    with path.open("ab") as stream:
+        stream.write(last)
+    content = path.read_bytes()
+    with pytest.raises(OSError, match="its last line is no line of an audit log"):
+        AuditLog(path).note("task", key="after")
+    with pytest.raises(AuditFault):
+        verify(path)
+    assert path.read_bytes() == content
+
+
+def test_a_log_that_was_removed_and_began_anew_shows_against_the_other_side(tmp_path: Path) -> None:
+    agent, run = tmp_path / "agent.log", tmp_path / "run.log"
+    AuditLog(run).note("agent", host="db1", head=written(agent).head())
+    agent.unlink()
+    written(agent)
+    assert verify(agent).head.number == 6
+    with pytest.raises(AuditFault, match="the other logs have never seen this one"):
+        verify(agent, [run])
+    agent.write_bytes(b"")
+    with pytest.raises(AuditFault, match="the log is empty"):
+        verify(agent)
+
+
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     agent, run = tmp_path / "agent.log", tmp_path / "run.log"
     AuditLog(run).note("agent", host="db1", head=written(agent).head())

@@ -19,6 +19,7 @@ from proveout.proto.messages import (
     PROTOCOL_VERSION,
     AgentMessage,
     Beat,
+    Cancel,
     CoordinatorMessage,
     Goodbye,
     Hello,
@@ -283,6 +284,25 @@ def test_digests_tell_tasks_apart() -> None:
     other = dataclasses.replace(task, spec=Checkpoint(endpoint=dataclasses.replace(endpoint, dsn="e")))
     assert codec.task_digest(task) == codec.task_digest(dataclasses.replace(task))
     assert codec.task_digest(task) != codec.task_digest(other)
+
+
+def test_the_digest_of_a_task_that_came_is_that_of_the_task() -> None:
+    workload = Workload(name="w", kind="hlr", parameters=(("scale", 2), ("mix", (("a", 1.5), ("b", None)))))
+    endpoint = Endpoint(system="s", engine="postgres", dsn="d")
+    task = Task(key="k", spec=PopulateSystem(workload=workload, endpoint=endpoint, workers=2), deadline_s=1.0)
+    signed = dataclasses.replace(task, sequence=7, expires_unix_s=8, signature="c2ln")
+    came = pb.CoordinatorEnvelope.FromString(codec.coordinator_envelope(signed).SerializeToString())
+    assert codec.came_digest(came) == codec.task_digest(signed) == codec.task_digest(task)
+    assert codec.came_digest(codec.coordinator_envelope(Cancel(key="k", reason="r"))) == ""
+
+
+def test_workloads_that_are_read_one_after_the_other_stay_apart() -> None:
+    endpoint = Endpoint(system="s", engine="postgres", dsn="d")
+    for parameters in ((("scale", 1),), (("scale", 1),), (("scale", True),), (), (("scale", 1),)):
+        workload = Workload(name="w", kind="hlr", parameters=parameters)
+        task = Task(key="k", spec=PopulateSystem(workload=workload, endpoint=endpoint, workers=2), deadline_s=1.0)
+        back = through_the_wire(task).spec.workload
+        assert back == workload and [type(value) for _, value in back.parameters] == [type(v) for _, v in parameters]
 
 
 def test_a_sample_of_nothing() -> None:
