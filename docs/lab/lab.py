@@ -18,9 +18,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from network import CONTROL, HOSTS, POLL_S, Host, LabError, Network, run, say
 from servers import Server, programs
@@ -42,6 +43,9 @@ LISTEN_S = 60.0
 PASSWORD_VARIABLE = "PROVEOUT_HLR_PASSWORD"  # noqa: S105 - the name of it
 TOOLS = ("ip", "unshare", "setpriv")
 NEEDS_ROOT = 2
+INTERRUPTED = 130
+JUDGED = {0, 1, 3, INTERRUPTED}
+"""Exit codes of a run that say all by themselves; after any other one the ends of the agents' logs are shown."""
 PROVEOUT = (sys.executable, "-m", "proveout")
 
 SERVERS = {
@@ -96,9 +100,10 @@ class Lab:
     def _enrol(self, host: Host) -> None:
         """Invite a host, and run there what the invitation says, with a directory of its own."""
         member = [host.name, "--address", host.address, "--authority", AUTHORITY]
-        said = self._proveout(CONTROL, "pki", "invite", str(self._authority), *member).split()
+        token, *said = self._proveout(CONTROL, "pki", "invite", str(self._authority), *member).split()
         said[said.index("--pki") + 1] = str(self.directory / host.name / "pki")
-        self._proveout(host, *said[1:])
+        name, _, value = token.partition("=")
+        self._proveout(host, *said[1:], environment={name: value})
 
     def _start_agent(self, host: Host) -> None:
         own = self.directory / host.name
@@ -110,8 +115,8 @@ class Lab:
     def _await_agent(self, host: Host) -> None:
         self._await(host, "listens at")
 
-    def _proveout(self, host: Host, *argv: str) -> str:
-        return run(*self.network.command(host, *PROVEOUT, *argv))
+    def _proveout(self, host: Host, *argv: str, environment: Mapping[str, str] = MappingProxyType({})) -> str:
+        return run(*self.network.command(host, *PROVEOUT, *argv), environment=environment)
 
     def _start(self, host: Host, *argv: str) -> None:
         """Start what stays on a host."""
@@ -153,6 +158,10 @@ class Lab:
         self.network.down()
         if (self.directory / MARK).exists():
             shutil.rmtree(self.directory, ignore_errors=True)
+
+    def is_there(self) -> bool:
+        """Whether there is anything of it on this machine."""
+        return bool(self.network.left()) or (self.directory / MARK).exists()
 
     def logs(self) -> str:
         """The last lines of every agent's log."""
@@ -217,15 +226,24 @@ class Cut:
 
 def run_study(lab: Lab, plan: Path, options: Sequence[str], cut: Cut | None, runs: Path) -> int:
     """Make the lab, run the plan in it, remove the lab; the run's exit code."""
-    lab.down()
-    guard = _guard(lab)
+    guard = _guard(lab)  # first, so that whatever interrupts the rest leaves nothing
     try:
+        if lab.is_there():
+            say("== what an earlier lab has left is removed")
+            lab.down()
         lab.up()
         return _run(lab, plan, options, cut, runs)
     finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        say("== the lab is being removed")
         assert guard.stdin is not None  # noqa: S101 - it was made with a pipe
         guard.stdin.close()
         guard.wait()
+        say(
+            "== the lab is removed"
+            if not lab.is_there()
+            else "== something of the lab is left: python docs/lab/lab.py down"
+        )
 
 
 def _guard(lab: Lab) -> subprocess.Popen[bytes]:
@@ -252,7 +270,7 @@ def _run(lab: Lab, plan: Path, options: Sequence[str], cut: Cut | None, runs: Pa
         over.set()
         if watcher:
             watcher.join()
-    if code not in {0, 1, 3}:
+    if code not in JUDGED:
         say(lab.logs())
     return code
 
@@ -302,6 +320,9 @@ def main(arguments: Sequence[str]) -> int:
     except (LabError, ProveoutError) as error:
         say(f"error: {error}\n{lab.logs()}")
         return 4
+    except KeyboardInterrupt:
+        say("interrupted")
+        return INTERRUPTED
     return 0
 
 

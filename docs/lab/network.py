@@ -16,9 +16,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 NAMESPACES = Path("/run/netns")
 SWITCH = "switch"
@@ -51,10 +52,14 @@ class LabError(Exception):
     """What stands in the way of the lab, in words for people."""
 
 
-def run(*argv: str, told: str | None = None) -> str:
-    """Show a command, run it with `told` on its standard input, and give back what it says; LabError when it fails."""
-    say("+ " + " ".join(argv))
-    done = subprocess.run(argv, input=told or "", text=True, capture_output=True, check=False)
+def run(*argv: str, told: str | None = None, environment: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Show a command, run it with `told` on its standard input, and give back what it says; LabError when it fails.
+
+    `environment`: variables beside our own, whose values are not shown.
+    """
+    say("+ " + " ".join([*(f"{name}=…" for name in environment), *argv]))
+    told_more = {**os.environ, **environment}
+    done = subprocess.run(argv, input=told or "", text=True, capture_output=True, check=False, env=told_more)
     if done.returncode:
         raise LabError(f"{' '.join(argv)}\n  failed: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
@@ -113,11 +118,15 @@ class Network:
 
     def down(self) -> None:
         """End what runs on the hosts, in order where it can be, and remove them. Nothing there is fine."""
-        left = [path for path in NAMESPACES.glob(f"{self._prefix}-*") if NAMESPACES.is_dir()]
-        names = [path.name.removeprefix(f"{self._prefix}-") for path in left]
+        names = self.left()
         self._end(names)
         for name in names:
             subprocess.run(["ip", "netns", "delete", self.namespace(name)], capture_output=True, check=False)
+
+    def left(self) -> list[str]:
+        """The hosts of which there is a namespace, those of an earlier lab too."""
+        found = sorted(NAMESPACES.glob(f"{self._prefix}-*")) if NAMESPACES.is_dir() else []
+        return [path.name.removeprefix(f"{self._prefix}-") for path in found]
 
     def _end(self, names: Sequence[str]) -> None:
         """SIGTERM for everything in the namespaces, and SIGKILL for what is still there after a while."""

@@ -63,8 +63,8 @@ class Server:
     programs: Path
     settings: Mapping[str, str]
 
-    def start(self, password: str) -> None:
-        """Make the data, start the server, and make the role `hlr` with that password and its database."""
+    def start(self, password: str) -> subprocess.Popen[bytes]:
+        """Make the data, start the server, and make the role `hlr` with that password and its database; the server's process."""
         owner = pwd.getpwnam(OWNER)
         self.folder.mkdir(mode=0o700, parents=True)
         os.chown(self.folder, owner.pw_uid, owner.pw_gid)
@@ -77,11 +77,12 @@ class Server:
         argv = self._on_host("postgres", "-D", str(data))
         say("+ " + " ".join(argv) + " &")
         with (self.folder / "server.log").open("wb") as log:
-            subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            started = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self._await_ready()
         with self._connected() as connection:
             for statement in ROLE.format(password=password).strip().splitlines():
                 connection.execute(statement.encode())
+        return started
 
     def _settings(self) -> dict[str, str]:
         usual = {

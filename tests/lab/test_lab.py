@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hand_made import OBJECTION
 
 ROOT = Path(__file__).parents[2]
 LAB = ROOT / "docs" / "lab" / "lab.py"
@@ -26,24 +26,6 @@ PLAN = Path(__file__).with_name("smallest.yaml")
 PATIENCE_S = 300.0
 
 
-def objection() -> str:
-    """Why there can be no lab here."""
-    if os.geteuid() != 0:
-        return "needs root"
-    if shutil.which("ip") is None:
-        return "needs iproute2"
-    name = f"pv{secrets.token_hex(4)}"
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
-    if made.returncode:
-        return f"network namespaces cannot be made here: {made.stderr.strip()}"
-    peer = ["ip", "-n", name, "link", "add", "veth0", "type", "veth", "peer", "name", "veth1"]
-    bridge = ["ip", "-n", name, "link", "add", "bridge0", "type", "bridge"]
-    made_all = [subprocess.run(argv, capture_output=True, text=True, check=False) for argv in (peer, bridge)]
-    subprocess.run(["ip", "netns", "delete", name], check=True)
-    return next((f"no veth or bridge here: {made.stderr.strip()}" for made in made_all if made.returncode), "")
-
-
-OBJECTION = objection()
 needs_a_lab = pytest.mark.skipif(bool(OBJECTION), reason=OBJECTION)
 
 
@@ -123,6 +105,23 @@ def test_a_lab_that_is_killed_while_it_is_made_leaves_nothing(place: Place) -> N
     while not place.is_gone():
         assert time.monotonic() < until_s, "the guard has left it there"
         time.sleep(0.05)
+
+
+@needs_a_lab
+def test_ctrl_c_leaves_nothing_of_an_earlier_lab_either(place: Place) -> None:
+    subprocess.run(["ip", "netns", "add", f"{place.prefix}-db1"], check=True)
+    place.directory.mkdir()
+    (place.directory / ".proveout-lab").touch()
+    making = subprocess.Popen(place.argv("run", "--plan", str(PLAN)), stderr=subprocess.PIPE, text=True)
+    with making:
+        assert making.stderr is not None
+        assert making.stderr.readline() == "== what an earlier lab has left is removed\n"
+        making.send_signal(signal.SIGINT)
+        said = making.stderr.read()
+    assert making.returncode == 130, said
+    assert "Traceback" not in said
+    assert said.splitlines()[-2:] == ["== the lab is removed", "interrupted"]
+    assert place.is_gone()
 
 
 def test_a_folder_that_no_lab_has_made_is_left_alone(tmp_path: Path) -> None:

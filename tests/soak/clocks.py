@@ -71,7 +71,11 @@ def unnoticed(folder: Path, *, lease_s: float, jumps: tuple[int, ...] = (HOUR_S,
         wrongs = [] if code == 0 else [f"exit code {code}: {run.said[-1000:]}"]
         wrongs += [f"{lost.host} was lost: {lost.reason}" for lost in run.all(AgentLost)]
         wrongs += [f"void: {void.reason}" for void in facts.voided]
-        wrongs += [f"{i.id} is not valid" for i in facts.iterations if not i.valid]
+        wrongs += [
+            f"{i.id} is not valid: {[found.evidence for found in i.findings if found.voids and not found.ok]}"
+            for i in facts.iterations
+            if not i.valid
+        ]
     finally:
         run.kill()
     return len(jumps), wrongs

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fabric"))
@@ -67,7 +68,8 @@ def seeds(count: int) -> tuple[str, list[str]]:
     """Simulated histories (promise 13)."""
     argv = [sys.executable, str(HERE.parent / "simulation" / "seeds.py"), "--count", str(count)]
     ended = subprocess.run(argv, capture_output=True, text=True, check=False)
-    return ended.stdout.strip().splitlines()[-3], [] if ended.returncode == 0 else [ended.stdout + ended.stderr]
+    told = [line for line in ended.stdout.splitlines() if line.startswith(f"{count} seeds in ")]
+    return "".join(told), [] if ended.returncode == 0 else [ended.stdout + ended.stderr]
 
 
 def links(count: int) -> tuple[str, list[str]]:
@@ -143,32 +145,63 @@ PARTS: dict[str, tuple[Part, int]] = {
 }
 
 
+ALONE = ("links", "clocks", "stops", "seeds")
+"""Parts that look at the time, or that use all cores by themselves."""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="*", choices=[*PARTS, []], help="all of them when none is named")
     parser.add_argument("--count", type=int, help="instead of a part's own")
+    parser.add_argument("--jobs", type=int, default=1, help="parts at a time, after those that have to be alone (1)")
     given = parser.parse_args()
-    rows, failed = [], False
-    for name in given.part or PARTS:
-        part, count = PARTS[name]
-        began_s = time.monotonic()
-        try:
-            figure, failures = part(given.count or count)
-        except (
-            AssertionError,
-            OSError,
-            subprocess.SubprocessError,
-            TimeoutError,
-        ) as error:  # the other parts are run all the same
-            figure, failures = "broken off", [f"{type(error).__name__}: {error}"]
-        for failure in failures:
-            print(f"{name}: FAILED {failure}", flush=True)
-        failed = failed or bool(failures)
-        took_s = time.monotonic() - began_s
-        print(f"{name}: {figure}; {len(failures)} failures; {took_s:.0f} s", flush=True)
-        rows.append(f"| {name} | {figure} | {len(failures)} | {took_s:.0f} s |")
+    names: list[str] = given.part or list(PARTS)
+    rows = [_one(name, given.count) for name in names] if given.jobs < 2 else _side_by_side(names, given)
     print("\n".join(["", "| part | figure | failures | took |", "|---|---|---|---|", *rows]), flush=True)
-    return 1 if failed else 0
+    return 1 if any(row.split(" | ")[-2] != "0" for row in rows) else 0
+
+
+def _one(name: str, counted: int | None) -> str:
+    """Run a part; its row of the table."""
+    part, count = PARTS[name]
+    began_s = time.monotonic()
+    try:
+        figure, failures = part(counted or count)
+    except (
+        AssertionError,
+        OSError,
+        subprocess.SubprocessError,
+        TimeoutError,
+    ) as error:  # the other parts are run all the same
+        figure, failures = "broken off", [f"{type(error).__name__}: {error}"]
+    for failure in failures:
+        print(f"{name}: FAILED {failure}", flush=True)
+    took_s = time.monotonic() - began_s
+    print(f"{name}: {figure}; {len(failures)} failures; {took_s:.0f} s", flush=True)
+    return f"| {name} | {figure} | {len(failures)} | {took_s:.0f} s |"
+
+
+def _side_by_side(names: Sequence[str], given: argparse.Namespace) -> list[str]:
+    """Each part in a process of its own: first those that have to be alone, then `jobs` of the others at a time."""
+    alone = [name for name in names if name in ALONE]
+    rows = {name: _apart(name, given.count) for name in alone}
+    with ThreadPoolExecutor(given.jobs) as lanes:
+        others = [name for name in names if name not in ALONE]
+        rows |= dict(zip(others, lanes.map(lambda name: _apart(name, given.count), others), strict=True))
+    return [rows[name] for name in names]
+
+
+def _apart(name: str, count: int | None) -> str:
+    argv = [sys.executable, __file__, name, *(["--count", str(count)] if count else [])]
+    row = f"| {name} | broken off | 1 | |"
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(f"| {name} |"):
+                row = line.rstrip()
+            elif line.strip() and not line.startswith("|"):
+                print(line, end="", flush=True)
+    return row
 
 
 if __name__ == "__main__":

@@ -34,7 +34,6 @@ class Stopped:
 
 def stop(who: str, pause_s: float, folder: Path) -> Stopped:
     """Stop it in the measure window of a load, and see what the run says. The window is long enough for the load to go on after it."""
-    # A pause of a quarter of the window leaves the variation of its seconds below 100 %, which is the plan's limit.
     measure_s = 4.0 * pause_s if pause_s < 10.0 else pause_s + 8.0
     run = LiveRun(folder, plan(engine="postgres" if who == "database" else "sqlite", measure_s=measure_s))
     try:

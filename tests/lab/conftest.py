@@ -1,0 +1,27 @@
+"""Fixtures of the lab's tests; what they give is in `hand_made`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # pytest's importlib mode leaves this folder out
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "lab"))
+
+from hand_made import OBJECTION, Lab
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """The guide's four hosts with nothing on them; whatever was started there is ended, and they are removed."""
+    if OBJECTION:
+        pytest.skip(OBJECTION)
+    made = Lab()
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()

@@ -1,0 +1,257 @@
+"""The page `lab-first-run` is walked: each of its commands is run as it stands, on the host that the page says, and says what the page shows.
+
+Data flow: the page -> `steps` (a block of commands or of what they show, with the host of the sentence before it) -> `hand_made.Lab`. What stays
+(`pki serve`, `agent`) is started and waited for. Of section 2 the blocks are run once more for each other host, with its name. What is not
+run: `pip install`, and the run of half an hour; the short run only with PROVEOUT_LONG=1.
+
+Not shown by it: machines with clocks and networks of their own, and a user other than root.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psycopg
+import pytest
+from hand_made import DB1, FAKETIME, Lab, until
+from servers import Server, programs
+
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "lab-first-run.md"
+STAYS = ("proveout pki serve", "proveout agent ")
+LEFT_OUT = "pip install"
+ADMITTED, RUN = "2.", "5."
+LISTED = "proveout pki list"
+WHOLE = "proveout run study.yaml\n"
+
+
+@dataclass(frozen=True)
+class Step:
+    """Commands of a host (`language` sh), statements (sql), or what the step before shows (text)."""
+
+    section: str
+    host: str
+    language: str
+    text: str
+
+
+def steps(page: str) -> Iterator[Step]:
+    section = host = ""
+    for part in re.split(r"^( *```\w+\n.*?^ *```$)", page, flags=re.MULTILINE | re.DOTALL):
+        fence = re.match(r"( *)```(\w+)\n(.*?)\n *```$", part, re.DOTALL)
+        if fence:
+            yield Step(section, host, fence[2], fence[3].replace(f"\n{fence[1]}", "\n").removeprefix(fence[1]))
+            continue
+        section = (re.findall(r"^## (.*)$", part, re.MULTILINE) or [section])[-1]
+        host = (re.findall(r"\*\*[Oo]n (\w+)\*\*", part) or [host])[-1]
+
+
+STEPS = tuple(steps(PAGE.read_text()))
+
+
+def as_shown(text: str) -> list[re.Pattern[str]]:
+    """A pattern for each line of what is shown: `…` is anything, blanks are any."""
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    return [re.compile(re.escape(line).replace("…", ".*?").replace(r"\ ", r"\s+")) for line in lines]
+
+
+class Walk:
+    """Runs steps; `said` is what the last commands said."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab, self.said, self.log, self.invitation, self.shown = lab, "", ("", ""), "", 0
+
+    def step(self, step: Step) -> None:
+        match step.language:
+            case "sh":
+                lines = [line for line in step.text.splitlines() if not line.startswith(LEFT_OUT)]
+                self.said = "".join(self.command(step.host, line) for line in lines)
+            case "text":
+                for pattern in as_shown(step.text):
+                    self.shows(pattern)
+            case "sql":
+                self.statements(step.text)
+
+    def shows(self, pattern: re.Pattern[str]) -> None:
+        """What goes on says it sooner or later; what has ended has said it."""
+        self.shown += 1
+        if self.log[0]:
+            until(lambda: pattern.search(self.lab.read(*self.log)) is not None, lambda: self.lab.read(*self.log))
+        else:
+            assert pattern.search(self.said), f"{pattern.pattern}\n{self.said[-4000:]}"
+
+    def command(self, host: str, line: str) -> str:
+        self.log = ("", "")
+        if "proveout pki enrol" in line:
+            alike = re.escape(line).replace("…", r"\S+")
+            assert re.fullmatch(alike, self.invitation), "the invitation is another command than the page shows"
+            line = self.invitation
+        if line.startswith(STAYS):
+            self.log = (host, line.split()[1])
+            self.lab.start(host, line, self.log[1])
+            return ""
+        said = self.lab.run(host, line, code=None if line.startswith("proveout run") else 0)
+        if line.startswith("proveout pki invite"):
+            self.invitation = said.strip()
+        return said
+
+    def statements(self, text: str) -> None:
+        """As the administrator of db1's server, which is reached by its socket."""
+        with psycopg.connect(
+            host=str(self.lab.folder / "pg"), user="postgres", dbname="postgres", autocommit=True
+        ) as own:
+            for line in text.splitlines():
+                own.execute(line.encode())
+
+
+@pytest.fixture(scope="module")
+def server(lab: Lab) -> None:
+    """A PostgreSQL of somebody's on db1, that its administrator has set up to be reached from the lab's hosts."""
+    made = Server(network=lab.network, host=DB1, folder=lab.folder / "pg", programs=programs(lab.folder), settings={})
+    lab.stays.append(made.start("not-this-one"))
+
+
+@pytest.fixture(scope="module")
+def walk(lab: Lab, server: None) -> Walk:
+    """The page walked up to its run."""
+    walk = Walk(lab)
+    for step in STEPS:
+        if step.section.startswith(RUN):
+            break
+        if LISTED in step.text:
+            for name in ("client1", "client2"):
+                admit(walk, name)
+        walk.step(step)
+    return walk
+
+
+def admit(walk: Walk, name: str) -> None:
+    """The steps of db1, with another host's name."""
+    mine = [step for step in STEPS if step.section.startswith(ADMITTED)]
+    for step in itertools.takewhile(lambda step: LISTED not in step.text, mine):
+        swapped = replace(step, host=step.host.replace("db1", name), text=step.text.replace("db1", name))
+        walk.step(swapped)
+
+
+@pytest.mark.slow
+def test_every_command_up_to_the_run_does_what_the_page_says(walk: Walk) -> None:
+    sections = dict.fromkeys(step.section[:1] for step in STEPS)
+    assert list(sections) == ["W", "1", "2", "3", "4", "5"]
+    assert walk.shown >= 16, "the page shows what its commands say"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("PROVEOUT_LONG"), reason="takes most of a minute: set PROVEOUT_LONG=1")
+def test_so_do_those_of_the_run(walk: Walk) -> None:
+    for step in STEPS:
+        if step.section.startswith(RUN):
+            walk.step(replace(step, text=step.text.removeprefix(WHOLE)))
+    page = Path(walk.said.strip())  # what `proveout report` has written
+    assert "A PostgreSQL server under load from two client machines" in page.read_text()
+
+
+# ---- what goes wrong ---------------------------------------------------------------------------------------------
+
+OTHER_RELEASE = """
+import sys
+from proveout.agent import admission
+from proveout.cli import execute
+admission.PROTOCOL_VERSION += 1
+sys.exit(execute(sys.argv[1:]))
+"""
+ADDRESSES: Mapping[str, tuple[str, str]] = {
+    "nothing listens there": ("stopped", "db1.lab:7500"),
+    "the name does not resolve": ("misspelt", "nowhere.lab:7443"),
+    "no connection: No route to host": ("gone", "10.77.0.99:7443"),
+    "certificate is not valid for": ("numbered", "10.77.0.11:7443"),
+    "certificate signature failure": ("strange", "client1.lab:7501"),
+    "this is the agent of host db1, not of client1": ("client1", "db1.lab:7443"),
+    "speaks protocol": ("old", "client1.lab:7502"),
+    "the agent is busy with run": ("client2", "client2.lab:7443"),
+}
+"""A host of a plan for each wrong thing: its name, and the address that it has there."""
+TOKENS = ("this token was used before", "this token is too old")
+CLOCKS = ("certificate is not yet valid", "the authority's certificate is valid from")
+LOST = "agent client2 is lost"
+INVITE = "proveout pki invite ~/lab-authority db1 --address db1.lab --authority lead.lab:7444"
+
+
+def test_every_wrong_thing_of_the_page_is_provoked() -> None:
+    table = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(), re.MULTILINE)
+    assert set(table) == {*ADDRESSES, *TOKENS, *CLOCKS, LOST}
+
+
+def asked(lab: Lab, hosts: Mapping[str, str], before: str = "") -> str:
+    """What `explain --facts` on lead says of hosts of which none can be asked."""
+    topology = ", ".join(f'{name}: {{roles: [server], address: "{address}"}}' for name, address in hosts.items())
+    lines = ["proveout: 1", "name: asked", f"topology: {{hosts: {{{topology}}}}}", "stages: [{pause: {duration: 60s}}]"]
+    lines.append(f"tuning: [{{name: swapping, on: [{', '.join(hosts)}], sysctl: {{vm.swappiness: 10}}}}]")
+    (lab.folder / "lead" / "home" / "asked.yaml").write_text("\n".join(lines))
+    said = lab.run("lead", f"{before} proveout explain --facts asked.yaml", code=None)
+    _, found, answers = said.partition("as the hosts are now")
+    assert found, said
+    return answers
+
+
+def strange_agents(lab: Lab) -> None:
+    """On client1: one of another authority, and one of another release."""
+    (lab.folder / "client1" / "home" / "other.py").write_text(OTHER_RELEASE)
+    issue = "proveout pki issue /etc/other client1 --address client1.lab --out /etc/strange"
+    lab.run("client1", f"proveout pki init /etc/other && {issue}")
+    agent = "agent --name client1 --listen 0.0.0.0:750"
+    lab.start("client1", f"proveout {agent}1 --pki /etc/strange --state-dir /var/lib/strange", "strange")
+    lab.start("client1", f"python other.py {agent}2 --pki /etc/proveout/pki --state-dir /var/lib/old", "old")
+    lab.until_said("client1", "strange", "listens at")
+    lab.until_said("client1", "old", "listens at")
+
+
+@pytest.fixture(scope="module")
+def answers(lab: Lab, walk: Walk) -> Iterator[str]:
+    """What is said of all the hosts at once, while a run has the agent of client2."""
+    strange_agents(lab)
+    pausing = "proveout: 1\nname: pausing\nstages: [{pause: {duration: 10m}}]\n"
+    topology = 'topology: {hosts: {client2: {roles: [client], address: "client2.lab:7443"}}}\n'
+    (lab.folder / "lead" / "home" / "pausing.yaml").write_text(pausing + topology)
+    running = lab.start("lead", "exec proveout run pausing.yaml --headless", "pausing")
+    lab.until_said("lead", "pausing", "agent client2 is up")
+    yield asked(lab, dict(ADDRESSES.values()))
+    running.terminate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ADDRESSES)
+def test_a_host_that_cannot_be_had_is_named_with_its_address_and_the_way_out(words: str, answers: str) -> None:
+    host, address = ADDRESSES[words]
+    (line,) = [line for line in answers.splitlines() if f"host {host} ({address}): " in line]
+    assert words in line
+    assert line.endswith(")"), "there is a way out"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FAKETIME, reason="needs libfaketime")
+def test_a_clock_that_is_an_hour_off_is_what_is_said_to_be_wrong(lab: Lab, walk: Walk) -> None:
+    said = asked(lab, {"db1": "db1.lab:7443"}, FAKETIME.format("-1h"))
+    assert f"host db1 (db1.lab:7443): the agent's {CLOCKS[0]}" in said.replace("certificate is not accepted: ", "")
+    assert "Compare the clocks" in said
+    said = enrolled(lab, lab.run("lead", INVITE), FAKETIME.format("-1h"))
+    assert CLOCKS[1] in said
+    assert "Set the clock" in said
+
+
+@pytest.mark.slow
+def test_an_invitation_is_good_for_once_and_for_its_time(lab: Lab, walk: Walk) -> None:
+    assert TOKENS[0] in enrolled(lab, walk.invitation)
+    assert TOKENS[1] in enrolled(lab, lab.run("lead", f"{INVITE} --minutes 0.00001"))
+
+
+def enrolled(lab: Lab, command: str, before: str = "") -> str:
+    """What an enrolment on db1 says that must not succeed."""
+    line = f"{before} {command.strip().replace('/etc/proveout/pki', '/etc/second')}"
+    said = lab.run("db1", line, code=4)
+    assert said.startswith("error: lead.lab:7444: ")
+    assert "\n  " in said, "there is a way out"
+    return said
