@@ -15,6 +15,7 @@ COMPILED := agent/drivers/postgres_native.pyx agent/drivers/postgres_native.pxd 
 	agent/drivers/native_build.py
 PLAN ?= plans/hlr-cache-embedded.yaml
 CUT ?= client2@baseline:15
+JOBS ?= 2
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,8 +40,8 @@ check: $(VENV)/.dev  ## Lint, format, types, layers, generated stubs
 bench: $(VENV)/.dev  ## Run the benchmarks: ours and the peer in one run, ratios
 	$(BIN)/python benchmarks/all.py
 
-soak: $(VENV)/.dev  ## The long tests of reliability: seeds, kills, cuts, pauses, clocks, leaks (root; about two hours)
-	$(BIN)/python tests/soak/soak.py
+soak: $(VENV)/.dev  ## The long tests of reliability: seeds, kills, cuts, pauses, clocks, leaks (root; about an hour; JOBS=N at a time, 2)
+	$(BIN)/python tests/soak/soak.py --jobs $(JOBS)
 
 docs: $(VENV)/.dev  ## Build the site of the guide and the reference into build/site; links that lead nowhere fail it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -8,6 +8,7 @@ import os
 import runpy
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -27,6 +28,10 @@ from proveout.coordinator.report import compare_schema, compared, result, result
 from proveout.dsl.plan import System
 from proveout.proto.results import CaptureSample, LoadSecond
 from proveout.proto.tasks import Endpoint
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it puts in the background so, and programs that tests interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

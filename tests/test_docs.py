@@ -132,12 +132,13 @@ def test_commands_stand_where_they_are_looked_at(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", SHELL, ids=str)
-def test_commands_can_be_given_as_they_stand(block: Block) -> None:
+def test_commands_can_be_given_as_they_stand(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     assert block.commands, "there is no command in it"
     for command in block.commands:
         words = shlex.split(command, comments=True)
         while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
-            words.pop(0)
+            name, _, value = words.pop(0).partition("=")
+            monkeypatch.setenv(name, value)
         if words[0] == "proveout":
             parse(words[1:])
         elif words[0] != "echo":
