@@ -12,13 +12,13 @@ from __future__ import annotations
 import contextlib
 import heapq
 import select
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from proveout.agent.drivers.base import BlockingSession, FailureKind, PolledSession, StatementFailure
+from proveout.agent.drivers.base import FailureKind, StatementFailure
+from proveout.agent.load.cancelling import give_up
 from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.load.reconnect import Reconnector
 from proveout.agent.load.recorder import Recorder
@@ -30,8 +30,6 @@ from proveout.dsl.workloads.base import Outcome
 
 DRAIN_POLL_S = 0.05
 DRAIN_S = 1.0
-CANCEL_S = 2.0
-"""A statement that waits for a lock outlives a client that does not get its cancel through: a busy host has time for it."""
 PAUSE_MIN_S, PAUSE_MAX_S = 0.1, 1.0
 
 
@@ -108,27 +106,41 @@ class PolledLoop:
     def close(self) -> None:
         """Let statements under way end for a moment, cancel those that do not, and close every connection."""
         self._reconnector.end()
-        self._drain(time.monotonic() + DRAIN_S)
+        self._drain()
         self.unknown += [terminal.kind.number for terminal in self._all if terminal.busy and not terminal.rolling_back]
-        cancel([terminal.session for terminal in self._all if terminal.busy and terminal.session is not None])
+        busy = self._unanswered()
+        give_up(
+            lambda: [terminal.session for terminal in busy.values()],
+            lambda seconds: self._settle(busy, time.monotonic() + seconds, is_given_up),
+        )
         for terminal in self._all:
             if terminal.session is not None:
                 terminal.session.close()
         self._epoll.close()
         self._timer.close()
 
-    def _drain(self, deadline_s: float) -> None:
+    def _drain(self) -> None:
         """Wait for the answers to statements that are under way; all that counts of them any more is a commit."""
-        busy = {terminal.session.fileno(): terminal for terminal in self._all if terminal.busy and terminal.session}
-        while busy and (left := deadline_s - time.monotonic()) > 0:
-            for fd, _ in self._epoll.poll(min(left, DRAIN_POLL_S)):
+        for terminal in self._settle(self._unanswered(), time.monotonic() + DRAIN_S, self._answered):
+            terminal.busy = False
+
+    def _unanswered(self) -> dict[int, Terminal]:
+        """By their descriptors, the terminals whose statement is under way."""
+        return {terminal.fd: terminal for terminal in self._all if terminal.busy and terminal.session is not None}
+
+    def _settle(
+        self, busy: dict[int, Terminal], deadline_s: float, has_ended: Callable[[Terminal], bool]
+    ) -> list[Terminal]:
+        """Take from `busy` those whose statement ends until then, and return them."""
+        ended = []
+        while busy and (left_s := deadline_s - time.monotonic()) > 0:
+            for fd, _ in self._epoll.poll(min(left_s, DRAIN_POLL_S)):
                 if (terminal := busy.get(fd)) is None:
                     with contextlib.suppress(OSError):
                         self._epoll.unregister(fd)
-                    continue
-                if self._answered(terminal):
-                    terminal.busy = False
-                    del busy[fd]
+                elif has_ended(terminal):
+                    ended.append(busy.pop(fd))
+        return ended
 
     def _answered(self, terminal: Terminal) -> bool:
         """Whether a statement that was under way at the end has its answer; and if it was the last, what came of it."""
@@ -348,14 +360,12 @@ def ending(terminal: Terminal) -> int | None:
     return int(Outcome.COMMIT if terminal.session.count else Outcome.LOGICAL_FAILURE)
 
 
-def cancel(sessions: Sequence[PolledSession | BlockingSession]) -> None:
-    """Cancel what runs on each, in threads: a server that hangs may never answer; waits CANCEL_S at most in all."""
-    threads = [threading.Thread(target=session.cancel, daemon=True) for session in sessions]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + CANCEL_S
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
+def is_given_up(terminal: Terminal) -> bool:
+    """Whether a statement that was cancelled has its answer, whatever that is."""
+    try:
+        return bool(terminal.session.receive())
+    except StatementFailure:
+        return True
 
 
 def unfinished(terminals: Sequence[Terminal], pacing: Pacing, timeline: Timeline) -> Counter[int]:

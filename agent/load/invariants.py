@@ -8,13 +8,14 @@ whole numbers -> `InvariantCheck` with both in words. Beside them, what the data
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import select
+import threading
 import time
 from typing import Any
 
 from proveout.agent.drivers.base import Driver, FailureKind, StatementFailure
 from proveout.agent.drivers.table import driver
+from proveout.agent.load.cancelling import give_up
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.dsl.workloads.base import Invariant, Row, Statement
 from proveout.dsl.workloads.table import build
@@ -50,6 +51,8 @@ class _Asking:
     def __init__(self, spec: CheckInvariants, engine: Driver) -> None:
         self._spec, self._driver = spec, engine
         self._session: Any = None
+        self._broken_off = False
+        self._answered = threading.Event()
 
     def run(self) -> InvariantsChecked:
         started = time.monotonic()
@@ -64,14 +67,17 @@ class _Asking:
         except StatementFailure as failure:
             raise self._fault(failure) from None
         finally:
+            self._answered.set()
             if self._session is not None:
                 self._session.close()
 
     def break_off(self) -> None:
-        """From another thread: cancel the statement under way."""
-        with contextlib.suppress(StatementFailure):
-            if self._session is not None:
-                self._session.cancel()
+        """From another thread: ask nothing more, and give up the statement under way."""
+        self._broken_off = True
+        give_up(self._unanswered, self._answered.wait)
+
+    def _unanswered(self) -> list[Any]:
+        return [] if self._session is None or self._answered.is_set() else [self._session]
 
     def _written(self) -> tuple[Invariant, ...]:
         workload = self._spec.workload
@@ -92,6 +98,8 @@ class _Asking:
 
     def _row(self, statement: Statement, arguments: Row, width: int) -> Row:
         """The one row of `width` numbers that a statement gives."""
+        if self._broken_off:
+            raise TaskFault("cancelled", "the invariants are not wanted any more")
         prepared = self._session.prepare(statement)
         if self._driver.waits == "blocking":
             self._session.execute(prepared, arguments)

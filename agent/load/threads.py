@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proveout.agent.drivers.base import FailureKind, StatementFailure
-from proveout.agent.load.engine import PAUSE_MAX_S, PAUSE_MIN_S, Ticker, cancel, unfinished
+from proveout.agent.load.cancelling import give_up
+from proveout.agent.load.engine import PAUSE_MAX_S, PAUSE_MIN_S, Ticker, unfinished
 from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.load.recorder import Recorder
 from proveout.agent.load.terminal import RETRIES_MAX, Terminal
@@ -76,13 +77,15 @@ class ThreadedLoop:
         """Let statements under way end for a moment, interrupt those that do not, and close."""
         self._over.set()
         self._join(JOIN_S)
-        cancel([terminal.session for terminal in self._all if terminal.busy and terminal.session is not None])
-        self._join(JOIN_S)
-        alive = [terminal for terminal, thread in zip(self._all, self._threads, strict=True) if thread.is_alive()]
-        self.unknown += [terminal.kind.number for terminal in alive if terminal.busy]
+        give_up(lambda: [terminal.session for terminal in self._alive() if terminal.session is not None], self._join)
+        self.unknown += [terminal.kind.number for terminal in self._alive() if terminal.busy]
         for terminal, thread in zip(self._all, self._threads, strict=True):
             if terminal.session is not None and not thread.is_alive():
                 terminal.session.close()
+
+    def _alive(self) -> list[Terminal]:
+        """Those whose thread has not ended."""
+        return [terminal for terminal, thread in zip(self._all, self._threads, strict=True) if thread.is_alive()]
 
     def _join(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -16,14 +16,15 @@ import sys
 import threading
 import time
 from collections import Counter
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 from proveout.agent import unprivileged
 from proveout.agent.drivers.base import Driver, FailureKind, Labelled, StatementFailure
 from proveout.agent.drivers.table import driver
 from proveout.agent.load import frames
-from proveout.agent.load.engine import PolledLoop, cancel
+from proveout.agent.load.cancelling import give_up
+from proveout.agent.load.engine import PolledLoop
 from proveout.agent.load.outlet import Outlet
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.parent import die_with_parent
@@ -54,6 +55,7 @@ class Pulse:
         self._heard.register(stdin, select.POLLIN)
         self._edges = (timeline.measure_start_ns, timeline.measure_end_ns, timeline.end_ns)
         self._marks: list[tuple[int, int]] = []
+        self._stopped = False
         self._ticked_ns = timeline.t0_ns
         self.pause_longest_ns = 0
 
@@ -63,12 +65,12 @@ class Pulse:
 
     def tick(self, now_ns: int) -> int:
         """See `engine.Ticker`."""
-        stopped = self._stopped()
+        self._heed()
         self._paused(now_ns)
         while len(self._marks) < 2 and now_ns >= self._edges[len(self._marks)]:
             self._marks.append((time.monotonic_ns(), time.process_time_ns()))
         self.pack(now_ns)
-        if stopped or now_ns >= self._timeline.end_ns:
+        if self._stopped or now_ns >= self._timeline.end_ns:
             return 0
         since = now_ns - self._timeline.t0_ns
         grid_ns = self._timeline.t0_ns + (since // CHUNK_NS + 1) * CHUNK_NS
@@ -98,13 +100,12 @@ class Pulse:
         (began_ns, cpu_began_ns), (ended_ns, cpu_ended_ns) = self._marks
         return (cpu_ended_ns - cpu_began_ns) / 1e9, (ended_ns - began_ns) / 1e9
 
-    def _stopped(self) -> bool:
-        if not self._heard.poll(0):
-            return False
-        frame = frames.read_blocking(self._stdin)
-        if frame is None:
-            os._exit(0)  # the agent is gone: there is nobody to tell
-        return isinstance(frame, frames.Stop)
+    def _heed(self) -> None:
+        """Take what the agent says: a Stop, or the end of its pipe. What is under way on the server is then given up, not left to wait
+        there; an agent that is gone takes this process with it (`parent`)."""
+        while not self._stopped and self._heard.poll(0):
+            frame = frames.read_blocking(self._stdin)
+            self._stopped = frame is None or isinstance(frame, frames.Stop)
 
 
 class Load:
@@ -122,12 +123,15 @@ class Load:
         self._pacing = arm.pacing()
         self._recorder = Recorder(len(self._workload.transactions))
         self._opened: list[Any] = []
+        self._broken_off = False
         self._terminals: list[Terminal] = []
 
     def arm(self) -> frames.Armed | frames.Fault:
         """Connect and prepare all terminals; no connection stays open when that fails."""
         try:
             for number in self._arm.numbers:
+                if self._broken_off:
+                    break
                 self._terminals.append(self._terminal(number))
         except StatementFailure as failure:
             self.abandon()
@@ -135,9 +139,10 @@ class Load:
             return frames.Fault(code=code, message=f"{failure.code}: {failure.what}")
         return frames.Armed()
 
-    def break_off(self) -> None:
-        """From another thread, while it arms: cancel what the server is waiting for."""
-        cancel(list(self._opened))
+    def break_off(self, arming: Future[Any]) -> None:
+        """From another thread, while it arms: open nothing more, and give up what the server is waiting for."""
+        self._broken_off = True
+        give_up(lambda: [] if arming.done() else list(self._opened), lambda seconds: wait([arming], seconds))
 
     def run(self, t0_ns: int, outlet: Outlet, stdin: int) -> frames.Finished:
         """Run the windows from T0 on."""
@@ -249,7 +254,7 @@ def arm(load: Load, stdin: int) -> frames.Armed | frames.Fault:
     either.register(stdin, select.POLLIN)
     either.register(done, select.POLLIN)
     if not any(fd == done for fd, _ in either.poll()):
-        load.break_off()
+        load.break_off(arming)
         os._exit(0)
     os.close(done)
     return arming.result()

@@ -1,0 +1,188 @@
+"""A load that is stopped leaves nothing waiting on the server, whatever it was doing when it was told.
+
+The sessions here lose cancel requests, as a server does that takes the request before the statement; real servers and locks are
+in `test_load_task`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from proveout.agent.drivers.base import FailureKind, StatementFailure
+from proveout.agent.load import frames, worker
+from proveout.agent.load.engine import PolledLoop
+from proveout.agent.load.outlet import Outlet
+from proveout.agent.load.pacing import Pacing, Timeline
+from proveout.agent.load.reconnect import Reconnector
+from proveout.agent.load.recorder import Recorder
+from proveout.agent.load.terminal import Terminal
+from proveout.agent.load.threads import ThreadedLoop
+from proveout.agent.load.transaction import statements
+from proveout.dsl.plan import Windows
+from proveout.dsl.workloads import hlr
+from proveout.dsl.workloads.base import Statement
+from proveout.dsl.workloads.parameters import Hlr
+
+TERMINALS = 3
+CANCELLED = StatementFailure("57014", "canceling statement due to user request", FailureKind.ERROR)
+
+
+class Deaf:
+    """A session whose every statement waits for a lock, and that loses its first cancel requests."""
+
+    def __init__(self, lost: int) -> None:
+        self.count = 1
+        self.waiting, self.cancelled = threading.Event(), threading.Event()
+        self.is_closed = False
+        self._lost = lost
+        self._fd = os.eventfd(0)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def prepare(self, statement: Statement) -> Statement:
+        return statement
+
+    def send(self, prepared: Statement, arguments: Sequence[Any]) -> None:
+        self.waiting.set()
+
+    def receive(self) -> bool:
+        if self.cancelled.is_set():
+            raise CANCELLED
+        return False
+
+    def exchange(self, prepared: Statement, arguments: Sequence[Any]) -> bool:
+        self.send(prepared, arguments)
+        return self.receive()
+
+    def execute(self, prepared: Statement, arguments: Sequence[Any]) -> None:
+        self.waiting.set()
+        self.cancelled.wait()
+        raise CANCELLED
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        raise AssertionError("nothing was answered")
+
+    def cancel(self) -> None:
+        self._lost -= 1
+        if self._lost < 0:
+            self.cancelled.set()
+            os.eventfd_write(self._fd, 1)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Once:
+    """A ticker that ends the load when every session waits; a second tick of a load that is over would be a mistake of the loop's."""
+
+    def __init__(self, sessions: Sequence[Deaf]) -> None:
+        self._sessions = sessions
+        self._silent, self._hold = os.pipe()
+
+    def control(self) -> int:
+        return self._silent
+
+    def tick(self, now_ns: int) -> int:
+        return 0 if all(session.waiting.is_set() for session in self._sessions) else now_ns + 1_000_000
+
+    def close(self) -> None:
+        os.close(self._silent)
+        os.close(self._hold)
+
+
+def polled(**common: Any) -> PolledLoop:
+    def connect(number: int) -> Any:
+        raise AssertionError(f"terminal {number} has lost nothing")
+
+    return PolledLoop(**common, reconnector=Reconnector(connect))
+
+
+def threaded(**common: Any) -> ThreadedLoop:
+    def connect(number: int) -> Any:
+        raise AssertionError(f"terminal {number} has lost nothing")
+
+    return ThreadedLoop(**common, connect=connect)
+
+
+@pytest.mark.parametrize("loop_of", [polled, threaded])
+def test_a_cancel_request_that_the_server_took_too_early_is_made_again(loop_of: Callable[..., Any]) -> None:
+    kind = hlr.build(Hlr(population=100))
+    sessions = [Deaf(lost) for lost in range(TERMINALS)]
+    recorder, pacing = Recorder(len(kind.transactions)), Pacing(total=TERMINALS, ramp_s=0.0)
+    prepared = {s.name: s for s in statements(kind)}
+    terminals = [
+        Terminal(n, workload=kind, pacing=pacing, recorder=recorder, seed=1, session=session, prepared=prepared)
+        for n, session in enumerate(sessions)
+    ]
+    timeline = Timeline.of(Windows(ramp_up_s=0.0, measure_s=60.0, ramp_down_s=0.0), time.monotonic_ns())
+    ticker = Once(sessions)
+    loop = loop_of(terminals=terminals, recorder=recorder, pacing=pacing, timeline=timeline, ticker=ticker)
+    try:
+        loop.run()
+    finally:
+        loop.close()
+        ticker.close()
+    assert [session.cancelled.is_set() for session in sessions] == [True] * TERMINALS
+    assert all(session.is_closed for session in sessions)
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """What the agent says to a worker: the end to read, the end to write."""
+    told, tell = os.pipe()
+    yield told, tell
+    for fd in (told, tell):
+        try:
+            os.close(fd)
+        except OSError:
+            continue
+
+
+@pytest.mark.parametrize("words", [b"", frames.encode(frames.Stop())], ids=["no word", "Stop"])
+def test_a_worker_that_was_told_to_stop_stays_to_give_up_its_statements(
+    pipe: tuple[int, int], words: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent says Stop and closes its pipe; the loop may tick again before it ends, when answers came in the same moment."""
+
+    def exits(code: int) -> None:
+        raise AssertionError(f"the worker exits ({code}), and the server keeps on with what it was asked for")
+
+    monkeypatch.setattr(os, "_exit", exits)
+    told, tell = pipe
+    timeline = Timeline.of(Windows(ramp_up_s=0.0, measure_s=60.0, ramp_down_s=0.0), time.monotonic_ns())
+    silent = os.open(os.devnull, os.O_WRONLY)
+    try:
+        pulse = worker.Pulse(Recorder(1), Outlet(silent), timeline, told)
+        assert pulse.tick(time.monotonic_ns()) > 0
+        os.write(tell, words)
+        os.close(tell)
+        assert [pulse.tick(time.monotonic_ns()) for _ in range(3)] == [0, 0, 0]
+    finally:
+        os.close(silent)
+
+
+def test_arming_is_broken_off_however_late_its_statement_comes() -> None:
+    session = Deaf(lost=2)
+    statement = Statement(name="get", text={}, arguments=())
+    load = worker.Load.__new__(worker.Load)
+    load._opened, load._broken_off = [session], False
+    arming: Future[None] = Future()
+
+    def arm() -> None:
+        with pytest.raises(StatementFailure):
+            session.execute(statement, ())
+        arming.set_result(None)
+
+    thread = threading.Thread(target=arm)
+    thread.start()
+    load.break_off(arming)
+    assert arming.done()
+    thread.join()
