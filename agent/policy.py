@@ -222,9 +222,12 @@ class Policy:
         """Whether a file at `path` may be written, changed or removed."""
         if not is_plain_path(path):
             return _never(f"{path!r} is not an absolute path without `.`, `..` and doubled slashes")
-        own = (*OWN_FOLDERS, posixpath.dirname(self.source)) if self.source else OWN_FOLDERS
-        if any(is_beneath(path, folder) for folder in own):
+        if any(is_beneath(path, folder) for folder in OWN_FOLDERS):
             return _never(f"{path} belongs to the agent itself")
+        if self.source and is_beneath(path, folder := posixpath.dirname(self.source)):
+            reason = f"{path} lies in {folder}, where the agent's policy is"
+            way_out = f"No policy can allow what lies beside it; put {self.source} into a folder of its own."
+            return Decision(allowed=False, reason=reason, way_out=way_out)
         if (reason := believed_by_root(path)) is not None:
             return _never(reason)
         if self.root_of(path) or (path in FILES_BY_THEMSELVES and path in self.paths):

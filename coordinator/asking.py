@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from proveout.coordinator.local import LocalFabric
+from proveout.coordinator.local import LocalAgentError, LocalFabric
 from proveout.coordinator.pki import Credentials
 from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect
 from proveout.dsl.errors import ProveoutError, one_line
@@ -66,6 +66,8 @@ async def _ask(plan: Plan, host: str, reach: Reach, fabric: LocalFabric | None) 
     events: asyncio.Queue[SessionEvent] = asyncio.Queue()
     try:
         session = await _connect(plan, host, reach, fabric, events)
+    except LocalAgentError as fault:  # the log that it names goes when the question is answered
+        return HostAnswer(host=host, problem=fault.what)
     except (ProveoutError, OSError) as fault:
         return HostAnswer(host=host, problem=one_line(fault))
     try:

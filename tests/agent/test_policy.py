@@ -178,7 +178,7 @@ EVERYTHING = Policy(
 def test_no_policy_allows_this(what: str, name: str) -> None:
     decision = ask(EVERYTHING, what, name)
     assert not decision
-    assert decision.way_out == "No policy can allow this."
+    assert decision.way_out.startswith("No policy can allow ")
 
 
 @pytest.mark.parametrize(
@@ -356,3 +356,10 @@ def test_a_file_may_be_listed_by_itself_where_its_folder_is_too_wide() -> None:
     assert policy.allows_path("/etc/fstab")
     assert not policy.allows_path("/etc/fstab2")
     assert not policy.allows_path("/etc/passwd")
+
+
+def test_the_folder_of_the_policy_is_not_to_be_written_and_who_is_refused_is_told_why() -> None:
+    decision = Policy(source="/srv/lab/policy.yaml", paths=("/srv/lab/app",)).allows_path("/srv/lab/app/app.conf")
+    assert not decision
+    assert decision.reason == "/srv/lab/app/app.conf lies in /srv/lab, where the agent's policy is"
+    assert "put /srv/lab/policy.yaml into a folder of its own" in decision.way_out

@@ -56,6 +56,14 @@ def test_explain_asks_the_hosts(folder: Path) -> None:
     assert (folder / "app/app.conf").read_text() == "a = 1\n"
 
 
+def test_explain_says_what_is_wrong_with_a_policy_and_names_no_file_that_is_gone(folder: Path) -> None:
+    (folder / "policy" / "policy.yaml").write_text("policy: 1\nsysctls: []\n")
+    code, said = proveout(folder, "explain", "--facts", "--policy", "policy/policy.yaml", "plan.yaml")
+    assert code == 4
+    assert "policy.yaml:2:1: unknown key `sysctls` (did you mean `sysctl`?)" in said
+    assert ".log" not in said
+
+
 def test_without_a_policy_a_run_changes_nothing_and_says_whom_to_ask(folder: Path) -> None:
     code, said = proveout(folder, "run", "--headless", "plan.yaml")
     assert code == 4
