@@ -46,7 +46,8 @@ captures:
   waits: {{kind: waits, system: db, every: 200ms}}
 stages:
   - sql: {{id: look, system: db, statements: ["SELECT 1"]}}
-  - ladder: {{workload: q, target: db, threads: [1], ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1}}
+  - ladder: {{workload: q, target: db, threads: [1], ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1,
+      retries: 4, limits: {{start_skew: 10s}}}}
 verdicts:
   - {{id: runs, title: It runs, check: ladder.at(1).errors.count.mean == 0}}
 """
@@ -127,11 +128,13 @@ def run(tmp_path: Path, dsn: str) -> tuple[int, bytes, Watch]:
     environment = {**os.environ, "CANARY_WORD": CANARY}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
         watch = Watch(process.pid, tmp_path / "metrics")
-        watching = threading.Thread(target=watch.run)
+        watching = threading.Thread(target=watch.run, daemon=True)
         watching.start()
         assert process.stdout is not None
-        said = process.stdout.read()
-        watch.stop.set()
+        try:
+            said = process.stdout.read()
+        finally:
+            watch.stop.set()
         watching.join()
         return process.wait(120), said, watch
 

@@ -35,7 +35,7 @@ def run(folder: Path, dsn: str, password: str) -> subprocess.CompletedProcess[st
     argv = [sys.executable, "-m", "proveout", "run", str(PLANS / "hlr-oracle-wire.yaml"), "-i", str(inventory)]
     argv += ["--headless", "--json", str(folder / "result.json"), "--runs-dir", str(folder / "runs"), *PARAMETERS]
     environment = os.environ | {"PROVEOUT_ORACLE_PASSWORD": password}
-    return subprocess.run(argv, capture_output=True, text=True, timeout=180, env=environment, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=600, env=environment, check=False)
 
 
 @pytest.mark.slow

@@ -119,7 +119,8 @@ def test_the_process_tree_counts_children_also_after_their_end() -> None:
     assert during[key] - before[key] >= 0.28
     assert after[key] >= during[key]
     assert during["ours.rss_bytes", ""] > before["ours.rss_bytes", ""]
-    assert during["ours.servers_cpu_s_total", ""] == before["ours.servers_cpu_s_total", ""]
+    servers = ("ours.servers_cpu_s_total", "")
+    assert during[servers] - before[servers] < 0.28  # below this process there are real ones too, which are seldom idle
 
 
 NAMES_OF_CPU = ("cpu_s_total", "load_cpu_s_total", "servers_cpu_s_total")
@@ -145,7 +146,7 @@ def test_load_workers_are_a_group_of_the_agent_that_started_them(agent: str) -> 
     burnt = {name: during[f"ours.{name}", ""] - before.get((f"ours.{name}", ""), 0.0) for name in NAMES_OF_CPU}
     assert burnt["cpu_s_total"] >= 0.45
     assert (burnt["load_cpu_s_total"] >= 0.45) == (agent == "this")
-    assert burnt["servers_cpu_s_total"] == 0.0
+    assert burnt["servers_cpu_s_total"] < 0.45  # the tests' own servers, which are seldom idle
 
 
 def test_the_process_tree_is_the_same_without_the_kernels_children_files() -> None:
@@ -154,8 +155,13 @@ def test_the_process_tree_is_the_same_without_the_kernels_children_files() -> No
         child.stdout.readline()
         quick, slow = ProcessTree(os.getpid()), ProcessTree(os.getpid())
         slow._has_children_files = False
-        assert sorted(quick._members()) == sorted(slow._members())
-        assert (child.pid, True) in quick._members()
+        before = after = scanned = []
+        for _ in range(100):  # the tests' servers start and end processes at any time
+            before, scanned, after = (sorted(tree._members()) for tree in (quick, slow, quick))
+            if before == after:
+                break
+        assert before == scanned == after
+        assert (child.pid, True) in scanned
         child.stdin.close()
 
 
@@ -200,7 +206,7 @@ async def test_a_run_samples_at_once_at_each_instant_and_at_the_end(task_context
     assert began_ns <= times[0] and times[-1] <= ended_ns
     assert times == sorted(times)
     # Absolute instants: sample k is due at start + k × 100 ms, and never comes before that.
-    assert all(at - times[0] >= index * 100_000_000 - 5_000_000 for index, at in enumerate(times[:-1]))
+    assert all(at - began_ns >= index * 100_000_000 for index, at in enumerate(times[:-1]))
     metrics = {reading.metric for reading in samples[0].readings}
     assert {"cpu.user_s_total", "memory.used_bytes", "ours.cpu_s_total"} <= metrics
 

@@ -245,6 +245,7 @@ async def test_an_injected_stall_is_the_lag(task_context: Any, written: tuple[En
     await asyncio.to_thread(execute, sink, f"ALTER SUBSCRIPTION {name} DISABLE")
     stalled_s = time.monotonic()
     await asyncio.sleep(2.0)
+    await until(lambda: sum(at >= stalled_s + 0.2 for at, _ in values(task_context.samples, "lag.seconds")) >= 5)
     resumed_s = time.monotonic()
     await asyncio.to_thread(execute, sink, f"ALTER SUBSCRIPTION {name} ENABLE")
     await until(lambda: values(task_context.samples, "lag.seconds")[-1][1] < 0.3)

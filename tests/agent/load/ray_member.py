@@ -61,7 +61,7 @@ def load(asked: dict[str, Any]) -> RunLoad:
         workload=workload,
         endpoint=Endpoint(system="db", engine="sqlite", dsn=asked["dsn"]),
         share=LoadShare(first=0, count=4, total=4, rate=asked["rate"]),
-        windows=Windows(ramp_up_s=0.5, measure_s=asked["measure_s"], ramp_down_s=0.2),
+        windows=Windows(ramp_up_s=0.5, measure_s=asked["measure_s"], ramp_down_s=2.7),
         workers=4,
         seed=1,
         label="test",

@@ -123,7 +123,7 @@ async def cluster(namespaces: None) -> AsyncIterator[tuple[Member, Member]]:
         for member in reversed(members):
             await member.end()
     assert not [directory for directory in directories if directory.exists()]
-    assert not [process for process in processes if process.is_running() and process.status() != "zombie"]
+    assert not [process for process in processes if is_alive(process)]
 
 
 @pytest.fixture
@@ -150,6 +150,14 @@ async def _populated(context: Any, folder: Path) -> str:
 def loaders(member: Member) -> list[psutil.Process]:
     """The worker processes of loads on a node."""
     return [p for p in member.descendants() if "proveout.agent.load.worker" in words_of(p)]
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it is there, and more than a zombie."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def words_of(process: psutil.Process) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import threading
 import time
 from itertools import takewhile
@@ -33,7 +34,8 @@ RATE = 60.0
 TERMINALS = 8
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 """A third of the arrivals are due in the stall, so that from the 67th percentile on the stall is what is measured."""
-WINDOWS = (0.4, 3.0, 0.3)
+WINDOWS = (0.4, 3.0, 3.0)
+"""Ramp-down: a slow machine makes up for the stall in it."""
 TRIES = 3
 READ = Workload(
     name="hlr", kind="hlr", parameters=to_values(Hlr(population=200, weights={"GetBasicSubscriberData": 1.0}))
@@ -42,9 +44,9 @@ READ = Workload(
 Stall = tuple[int, int]
 
 
-def hold(dsn: str) -> Stall:
+def hold(connection: psycopg.Connection[Any]) -> Stall:
     """Lock the table for a second; when it was surely held, monotonic ns."""
-    with psycopg.connect(dsn) as connection:
+    with connection.transaction():
         connection.execute("LOCK TABLE subscriber IN ACCESS EXCLUSIVE MODE")
         began = time.monotonic_ns()
         threading.Event().wait(STALL_S)
@@ -54,10 +56,11 @@ def hold(dsn: str) -> Stall:
 async def stalled(context: Any, spec: RunLoad) -> tuple[LoadResult, Stall]:
     """A load, and the stall that began in its second second."""
     context.first_second.clear()
-    load = asyncio.create_task(run_load(context, spec))
-    await context.first_second.wait()
-    stall = await asyncio.to_thread(hold, spec.endpoint.dsn)
-    return await load, stall
+    with psycopg.connect(spec.endpoint.dsn) as connection:
+        load = asyncio.create_task(run_load(context, spec))
+        await context.first_second.wait()
+        stall = await asyncio.to_thread(hold, connection)
+        return await load, stall
 
 
 def waits_ns(spec: RunLoad, result: LoadResult, stall: Stall) -> npt.NDArray[np.int64]:
@@ -94,7 +97,8 @@ async def test_response_times_of_a_stalled_server_are_the_theoretical_ones(
         expected = at_percentiles(theory)
         measured = histogram.percentiles_ns(load.response, PERCENTILES)
         assert all(got >= 0.998 * least for got, least in zip(measured, expected, strict=True))
-        gaps.append(max(got / want - 1.0 for got, want in zip(measured, expected, strict=True) if want))
+        beyond = [got / want - 1.0 for got, want in zip(measured, expected, strict=True) if want]
+        gaps.append(max(beyond, default=math.inf))
         if gaps[-1] <= 0.02:
             break
     assert min(gaps) <= 0.02, f"percentiles beyond the theory by {gaps}; last: {measured} for {expected} ns"
@@ -103,7 +107,7 @@ async def test_response_times_of_a_stalled_server_are_the_theoretical_ones(
 async def test_service_time_and_closed_arrival_do_not_show_the_stall(database: str, context: Any, spec: Any) -> None:
     """Why the open schedule's response time is the one to judge by: the other views have one slow transaction per terminal."""
     await loaded(context, database)
-    asked = spec(database, terminals=TERMINALS, rate=RATE, windows=WINDOWS, workload=READ)
+    asked = spec(database, terminals=TERMINALS, rate=RATE, windows=(0.4, 6.0, 3.0), workload=READ)
     result, (began, ended) = await stalled(context, asked)
     load = result.transactions[0]
     slow_ns = (ended - began) // 2
