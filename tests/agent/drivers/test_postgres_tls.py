@@ -140,14 +140,14 @@ def served() -> Iterator[Served]:
         server.close()
 
 
-async def load(dsn: str) -> list[ceiling.Step]:
+async def load(dsn: str, seconds: float = 1.0) -> list[ceiling.Step]:
     endpoint = Endpoint(system="tls", engine="postgres", dsn=dsn)
-    return await ceiling.measure(endpoint, [SESSIONS], seconds=1.0, workers=1, tell=lambda _: None)
+    return await ceiling.measure(endpoint, [SESSIONS], seconds=seconds, workers=1, tell=lambda _: None)
 
 
 async def test_every_session_of_a_load_is_encrypted(served: Served) -> None:
     dsn = make_conninfo(served.tcp, sslmode="verify-full", sslrootcert=str(served.ca))
-    running = asyncio.create_task(load(dsn))
+    running = asyncio.create_task(load(dsn, seconds=5.0))
     seen: tuple[int, int, str] = (0, 0, "")
     with psycopg.connect(served.socket, autocommit=True) as watch:
         while not running.done():

@@ -40,6 +40,7 @@ class LoadContext:
         self.go.set()
         self.first_second = asyncio.Event()
         self.t0_ns = 0
+        self.lead_ns = 50_000_000
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
 
@@ -55,7 +56,7 @@ class LoadContext:
 
     async def started(self) -> int:
         await self.go.wait()
-        self.t0_ns = time.monotonic_ns() + 50_000_000
+        self.t0_ns = time.monotonic_ns() + self.lead_ns
         return self.t0_ns
 
     async def finished(self) -> None:

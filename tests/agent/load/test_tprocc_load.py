@@ -17,9 +17,9 @@ from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import to_values
 from proveout.dsl.workloads.tprocc_parameters import Tprocc
 from proveout.proto.results import InvariantCheck, LoadResult
-from proveout.proto.tasks import CheckInvariants, Endpoint, PopulateSystem
+from proveout.proto.tasks import CheckInvariants, Endpoint, PopulateSystem, RunLoad
 
-from .conftest import LoadContext, Spec
+from .conftest import LoadContext, Spec, run_until
 
 pytestmark = pytest.mark.slow
 TERMINALS = 4
@@ -30,14 +30,30 @@ def orders(*, procedures: bool = False) -> Workload:
     return Workload(name="orders", kind="tprocc", parameters=to_values(Tprocc(warehouses=1, procedures=procedures)))
 
 
-async def load(context: LoadContext, spec: Spec, endpoint: Endpoint, workload: Workload) -> tuple[LoadResult, range]:
+async def window_s(context: LoadContext, spec: Spec, endpoint: Endpoint, workload: Workload) -> float:
+    """How long a load takes to have some of the two types that are most of the mix."""
+
+    def enough(result: LoadResult) -> bool:
+        return min(t.counts.ok for t in result.transactions if t.counts.name in {"NewOrder", "Payment"}) >= 5
+
+    result = await run_until(enough, context, made(spec, endpoint, workload, 2.0))
+    return (result.measure_end_ns - result.measure_start_ns) / 1e9
+
+
+def made(spec: Spec, endpoint: Endpoint, workload: Workload, measure_s: float) -> RunLoad:
+    windows = (0.3, measure_s, 0.3)
+    return spec(endpoint.dsn, engine=endpoint.engine, terminals=TERMINALS, workload=workload, windows=windows)
+
+
+async def load(
+    context: LoadContext, spec: Spec, endpoint: Endpoint, workload: Workload, measure_s: float = 2.0
+) -> tuple[LoadResult, range]:
     """A load of all terminals: its result, and how many new orders committed, ramps and those that ended late included.
 
     More than one number is possible when a busy machine has left answers to come until the load was over for good.
     """
     context.seconds.clear()
-    made = spec(endpoint.dsn, engine=endpoint.engine, terminals=TERMINALS, workload=workload, windows=(0.3, 2.0, 0.3))
-    result = await run_load(context, made)
+    result = await run_load(context, made(spec, endpoint, workload, measure_s))
     counts = [t.counts for second in context.seconds for t in second.transactions]
     recorded, committed = sum(one.ok for one in counts if one.name == "NewOrder"), dict(result.committed)["NewOrder"]
     assert recorded <= committed <= recorded + TERMINALS
@@ -91,7 +107,9 @@ async def test_on_postgres_and_over_oracle_s_protocol(
         service = oracle.replace("/HLR", f"/{conninfo_to_dict(database)['dbname']}")
         over_tns = Endpoint(system="db", engine="oracle", dsn=service)
         for procedures in (False, True):
-            result, committed = await load(context, spec, over_tns, orders(procedures=procedures))
+            measure_s = await window_s(context, spec, over_tns, orders(procedures=procedures))
+            following = await taken(context, over_tns)
+            result, committed = await load(context, spec, over_tns, orders(procedures=procedures), measure_s)
             assert {t.counts.name: t.counts.error_count for t in result.transactions if t.counts.error_count} == {}, (
                 result.first_errors
             )

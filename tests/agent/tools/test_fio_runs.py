@@ -233,7 +233,7 @@ async def test_a_program_that_fails_is_told_with_its_own_words(
 async def test_a_program_that_hangs_is_killed_with_its_children(
     armed_context: Any, stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(fio, "OVERTIME_S", 3.0)
+    monkeypatch.setattr(fio, "OVERTIME_S", 10.0)
     stand_in(f"sleep 1000 & echo $$ > {tmp_path}/own; echo $! > {tmp_path}/child; sleep 1000")
     task = asyncio.create_task(failure(armed_context, run()))
     pids = [int(await first_line(tmp_path / name, task)) for name in ("own", "child")]

@@ -153,7 +153,7 @@ async def test_an_agent_that_was_killed_is_tidied_up_after_by_the_next(bench: Be
 
 
 async def test_a_lease_that_ends_sets_the_host_back(bench: Bench) -> None:
-    session, events = await bench.session(lease_s=2.0)
+    session, events = await bench.session(lease_s=8.0)
     assert await done(session, events, ApplyTuning(tunings=(bench.file("one", "1"),))) == [("one", "applied")]
     assert session._life is not None  # no Goodbye: the coordinator is simply gone
     session._life.cancel()
