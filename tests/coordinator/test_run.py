@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -280,22 +280,29 @@ verdicts:
 """
 
 
+def port_of(daemon: subprocess.Popen[bytes], log: Path) -> str:
+    """The port that an agent says it listens at."""
+    deadline = time.monotonic() + 60
+    while not (said := re.search(r"listens at \S+:(\d+)\n", log.read_text())):
+        assert daemon.poll() is None and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+    return said[1]
+
+
 def test_a_server_and_an_agent_that_run_already(tmp_path: Path, database: str) -> None:
     """Also: the password is on no disk of the run, and in nothing that it says."""
     dsn = conninfo_to_dict(database)
     password = str(dsn.pop("password"))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    (tmp_path / "remote.yaml").write_text(REMOTE.replace("PORT", str(port)).replace("DSN", make_conninfo(**dsn)))
     authority = Authority.create()
     authority.write_agent(tmp_path / "agent", "lab1", ["127.0.0.1"])
     authority.write_coordinator(tmp_path / "coordinator")
-    agent = ["agent", "--listen", f"127.0.0.1:{port}", "--pki", "agent", "--name", "lab1", "--state-dir", "state"]
+    agent = ["agent", "--listen", "127.0.0.1:0", "--pki", "agent", "--name", "lab1", "--state-dir", "state"]
     environment = {**os.environ, "LAB_PASSWORD": password}
     with (tmp_path / "agent.log").open("wb") as log:
         daemon = subprocess.Popen([COMMAND, *agent], cwd=tmp_path, stdout=log, stderr=log)
     try:
+        port = port_of(daemon, tmp_path / "agent.log")
+        (tmp_path / "remote.yaml").write_text(REMOTE.replace("PORT", port).replace("DSN", make_conninfo(**dsn)))
         argv = [COMMAND, "run", "remote.yaml", "--headless", "--pki", "coordinator"]
         ended = subprocess.run(
             argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False

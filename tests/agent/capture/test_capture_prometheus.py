@@ -10,13 +10,13 @@ import socket
 import subprocess
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from proveout.agent.capture import kinds, prometheus, schedule
@@ -317,32 +317,27 @@ def node_exporter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     program = shutil.which("prometheus-node-exporter") or shutil.which("node_exporter")
     if program is None:
         pytest.skip("this host has no node_exporter (Debian: apt-get install prometheus-node-exporter)")
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{chosen.getsockname()[1]}"
     collectors = ["--collector.disable-defaults", "--collector.loadavg", "--collector.cpu", "--collector.meminfo"]
     log = Path(tmp_path_factory.mktemp("node_exporter")) / "log.txt"
     with log.open("wb") as said:
-        argv = [program, f"--web.listen-address={address}", *collectors]
+        argv = [program, "--web.listen-address=127.0.0.1:0", *collectors]
         server = subprocess.Popen(argv, stdout=said, stderr=said, env={"PATH": os.environ["PATH"]})
         try:
-            _wait_for(f"http://{address}/metrics", server, log)
-            yield f"http://{address}/metrics"
+            yield f"http://127.0.0.1:{_port_of(server, log)}/metrics"
         finally:
             server.terminate()
             server.wait(DEADLINE_S)
 
 
-def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+def _port_of(server: subprocess.Popen[bytes], log: Path) -> int:
+    """The port that it listens at, once it does."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
-        try:
-            with urllib.request.urlopen(url, timeout=DEADLINE_S):
-                return
-        except OSError:
-            assert server.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
+        assert server.poll() is None and time.monotonic() < deadline, log.read_text()
+        for each in psutil.Process(server.pid).net_connections("tcp"):
+            if each.status == psutil.CONN_LISTEN:
+                return int(each.laddr.port)
+        time.sleep(0.05)
 
 
 async def test_a_real_node_exporter(task_context: Any, node_exporter: str) -> None:

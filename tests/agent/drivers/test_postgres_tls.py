@@ -60,9 +60,7 @@ class TlsServer:
         (self._folder / "password").chmod(0o644)
         shown = authority.issue_agent("db", ["127.0.0.1"])
         self._initialise({"server.crt": shown.certificate, "server.key": shown.key})
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = 0
         self._process = self._start()
 
     @property
@@ -90,6 +88,17 @@ class TlsServer:
         )
 
     def _start(self) -> subprocess.Popen[bytes]:
+        """Start it at a port that nobody has; another one when somebody was quicker."""
+        for _ in range(5):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                self.port = probe.getsockname()[1]
+            process = self._launch()
+            if self._is_up(process):
+                return process
+        raise AssertionError((self._folder / "log").read_text())
+
+    def _launch(self) -> subprocess.Popen[bytes]:
         words = {"listen_addresses": "127.0.0.1", "port": self.port, "ssl": "on", "fsync": "off"}
         words |= {"unix_socket_directories": self._folder, "ssl_cert_file": "server.crt", "ssl_key_file": "server.key"}
         options = [word for name, value in words.items() for word in ("-c", f"{name}={value}")]
@@ -97,11 +106,18 @@ class TlsServer:
         argv = [str(self._programs / "postgres"), "-D", str(self._data), *options]
         process = subprocess.Popen(argv, stdout=log, stderr=log, **self._as)
         log.close()
+        return process
+
+    def _is_up(self, process: subprocess.Popen[bytes]) -> bool:
+        """Whether it answers; False when its port is another's."""
         until_s = time.monotonic() + 60
         while not self._ready():
-            assert process.poll() is None and time.monotonic() < until_s, (self._folder / "log").read_text()
+            log = (self._folder / "log").read_text()
+            if process.poll() is not None and "Address already in use" in log:
+                return False
+            assert process.poll() is None and time.monotonic() < until_s, log
             time.sleep(0.05)
-        return process
+        return True
 
     def _ready(self) -> bool:
         try:
