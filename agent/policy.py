@@ -100,14 +100,17 @@ ROOT_BY_ANOTHER_NAME = (
     "/etc/cron.monthly",
     "/etc/cron.weekly",
     "/etc/crontab",
+    "/etc/csh.cshrc",
+    "/etc/csh.login",
     "/etc/dbus-1",
-    "/etc/default/grub",
+    "/etc/default",
     "/etc/dhcp",
     "/etc/dnf",
     "/etc/doas.conf",
     "/etc/dpkg",
     "/etc/dracut.conf.d",
     "/etc/environment",
+    "/etc/fish",
     "/etc/group",
     "/etc/grub.d",
     "/etc/gshadow",
@@ -118,6 +121,7 @@ ROOT_BY_ANOTHER_NAME = (
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
     "/etc/ld.so.preload",
+    "/etc/logrotate.conf",
     "/etc/logrotate.d",
     "/etc/lvm",
     "/etc/modprobe.d",
@@ -129,6 +133,7 @@ ROOT_BY_ANOTHER_NAME = (
     "/etc/pam.d",
     "/etc/passwd",
     "/etc/polkit-1",
+    "/etc/ppp",
     "/etc/profile",
     "/etc/profile.d",
     "/etc/rc.d",
@@ -152,6 +157,7 @@ ROOT_BY_ANOTHER_NAME = (
     "/etc/sudo.conf",
     "/etc/sudoers",
     "/etc/sudoers.d",
+    "/etc/sysconfig",
     "/etc/systemd",
     "/etc/tmpfiles.d",
     "/etc/udev/hwdb.d",
@@ -160,6 +166,10 @@ ROOT_BY_ANOTHER_NAME = (
     "/etc/xinetd.d",
     "/etc/yum",
     "/etc/yum.repos.d",
+    "/etc/zprofile",
+    "/etc/zsh",
+    "/etc/zshenv",
+    "/etc/zshrc",
     "/lib",
     "/lib32",
     "/lib64",
@@ -271,11 +281,13 @@ class Policy:
         if any(is_beneath(path, folder) for folder in (*OWN_FOLDERS, *self.own_folders)):
             return _never(f"{path} belongs to the agent itself")
         if self.source and is_beneath(path, folder := posixpath.dirname(self.source)):
-            reason = f"{path} lies in {folder}, where the agent's policy is"
-            way_out = f"No policy can allow what lies beside it; put {self.source} into a folder of its own."
-            return Decision(allowed=False, reason=reason, way_out=way_out)
-        if (never := self._run_or_believed(path) or believed_by_root(path)) is not None:
-            return _never(never)
+            return Decision(
+                allowed=False,
+                reason=f"{path} lies in {folder}, where the agent's policy is",
+                way_out=f"No policy can allow what lies beside it; put {self.source} into a folder of its own.",
+            )
+        if (reason := self._run_or_believed(path) or believed_by_root(path)) is not None:
+            return _never(reason)
         if self.root_of(path) or (path in FILES_BY_THEMSELVES and path in self.paths):
             return ALLOWED
         return self._denied("paths", f"the path {path}", posixpath.dirname(path))
