@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,17 @@ def test_what_the_owner_does_not_allow_is_refused_before_anything_is_changed(roo
     assert "/etc/proveout/policy.yaml" in states[0].lines[0]
     (root / "proc/sys/fs/file-max").unlink()
     (root / "proc/sys/fs").rmdir()
+    assert picture(root) == before
+
+
+def test_a_file_of_parameters_takes_the_owners_word_on_each(root: Path, journal: UndoJournal) -> None:
+    """Also where each is so already: the file is what holds at the next start."""
+    before, policy = picture(root), replace(POLICY, sysctl=("kernel.*",))
+    (swappiness,) = (root / "proc/sys/vm/swappiness").read_text().split()
+    so_already = tuning("sysctl", settings={"vm.swappiness": swappiness}, file="/etc/sysctl.d/99-z.conf")
+    (state,) = run(host_in(root, policy=policy), journal).apply((so_already,))
+    assert state.outcome == "refused"
+    assert "the kernel setting vm.swappiness is not allowed on this host" in state.lines[0]
     assert picture(root) == before
 
 
