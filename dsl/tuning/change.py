@@ -115,7 +115,8 @@ class Statement:
     """A statement in a system of the plan and the one that undoes it; "" where nothing is to be run. Both must be idempotent.
 
     `destructive`: it overwrites what is not the database's own (disks); the policy of the host must allow such steps. `devices` are these
-    disks, each by all of its lasting names: the policy must list one of them.
+    disks, each by all of its lasting names: the policy must list one of them. `place` is what statements stand on one another in: as long
+    as the undoing of one there is left, those made before it are left as well.
     """
 
     system: str
@@ -123,6 +124,7 @@ class Statement:
     undo: str = ""
     destructive: bool = False
     devices: tuple[tuple[str, ...], ...] = ()
+    place: str = ""
     kind: Literal["statement"] = "statement"
 
 

@@ -38,7 +38,7 @@ class Operation(BaseModel, ABC):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     privileges: ClassVar[str]
-    """What the agent must be able to do, for `explain`: "root: writes /proc/sys"."""
+    """What the agent must be able to do, for `explain`: "root: writes /proc/sys"; what it does as several, with `; ` between."""
     destructive: ClassVar[bool] = False
     """Whether it can destroy data: the tuning then needs `destructive: true`."""
     changing: ClassVar[bool] = True
