@@ -22,9 +22,11 @@ def end_children() -> None:
         _log.warning("ending process %d, which was left behind", child.pid)
         with contextlib.suppress(psutil.NoSuchProcess):
             child.terminate()
-    for child in psutil.wait_procs(children, timeout=PATIENCE_S)[1]:
+    stubborn = psutil.wait_procs(children, timeout=PATIENCE_S)[1]
+    for child in stubborn:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
+    psutil.wait_procs(stubborn, timeout=PATIENCE_S)
 
 
 def _may_have_children() -> bool:

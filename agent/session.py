@@ -192,8 +192,7 @@ class Session:
         try:
             known = self._journal.known(run, epoch, task.key)
             if known is not None and known.digest == digest and not self.orders.objection(task, digest):
-                # Signed anew after a broken connection: when its key is forgotten, with the run, its number must not be.
-                self._journal.note_sequence(run, task.sequence)
+                self._note_sequence(run, task)
             if known is None:
                 self._accept(task, digest)
             elif known.digest != digest:
@@ -207,6 +206,16 @@ class Session:
                 self._refuse(task.key, "lease_lost", "this task was taken by a session of the agent that has ended")
         except (sqlite3.Error, OSError) as error:
             self._refuse(task.key, "disk_full", f"the agent cannot write its journal: {error}")
+
+    def _note_sequence(self, run: str, task: Task) -> None:
+        """A task was signed anew after a broken connection: when its key is forgotten, with the run, its number must not be.
+
+        A disk that is full keeps it from that, not the task from its answer.
+        """
+        try:
+            self._journal.note_sequence(run, task.sequence)
+        except (sqlite3.Error, OSError) as error:
+            _log.warning("the number %d of task %s is not noted: %s", task.sequence, task.key, error)
 
     def _accept(self, task: Task, digest: str) -> None:
         handler = self._table.get(type(task.spec))

@@ -134,17 +134,18 @@ class AuthorityServer:
     def _answer(self, request: Mapping[str, Any], shown: Shown | None) -> dict[str, Any]:
         what = request.get("do")
         allowed = POLICY.get(what, frozenset()) if isinstance(what, str) else frozenset()
+        known = kinds(shown, self._ledger.denied())
         try:
-            if not kinds(shown, self._ledger.denied()) & allowed:
+            if not known & allowed:
                 raise Refusal("the certificate, or the lack of one, does not allow this")
             return self._do(str(what), request, shown)
         except ProveoutError as refusal:
-            self._note_refusal(_named(request), shown, refusal.what)
+            self._note_refusal(_named(request), refusal.what, of_stranger=known == {ANYBODY})
             return {"error": refusal.what, "way_out": refusal.way_out}
 
-    def _note_refusal(self, what: str, shown: Shown | None, reason: str) -> None:
-        """In the audit log; of strangers, of whom there may be any number, so many a minute and how many there were beside."""
-        if shown is not None:
+    def _note_refusal(self, what: str, reason: str, *, of_stranger: bool) -> None:
+        """In the audit log; of strangers and the revoked, who may ask any number of times, so many a minute and how many there were beside."""
+        if not of_stranger:
             self._ledger.audit.note("refused", request=what, reason=reason)
             return
         left_out = self._strangers.left_out(time.monotonic())

@@ -156,6 +156,12 @@ async def _probe(where: str, address: str, credentials: Credentials) -> bytes:
             way_out=f"Start the agent on that host: proveout agent --listen {address} --pki DIR",
             gone=True,
         ) from error
+    except ssl.SSLError as error:
+        raise AgentUnreachable(
+            f"what listens there does not speak TLS as an agent does: {error.reason or error}",
+            where=where,
+            way_out="Correct the address in the topology, or see what has that port.",
+        ) from error
     except OSError as error:
         raise AgentUnreachable(
             f"no connection: {os.strerror(error.errno) if error.errno else error}",

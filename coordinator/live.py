@@ -8,8 +8,7 @@ stored samples through the same meters.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -17,7 +16,7 @@ from proveout.coordinator.adding import added
 from proveout.coordinator.observed import top_waits
 from proveout.coordinator.samples import Gathering, merged_tick
 from proveout.proto import histogram
-from proveout.proto.columns import NAMES_KEPT, Loads, Names, Readings
+from proveout.proto.columns import Loads, Names, Readings
 from proveout.proto.events import (
     Event,
     HostTick,
@@ -145,42 +144,64 @@ class WaitsMeter:
     def __init__(self, identity: IterationId, host: str, begins_ns: int, measure_s: float) -> None:
         self._id, self._host = identity, host
         self._begins_ns, self._ends_ns = begins_ns, begins_ns + int(measure_s * 1e9)
-        self._first: CaptureSample | None = None
+        self._first: _Waited | None = None
+        self._places = _Places()
 
     def tick(self, sample: CaptureSample) -> WaitsTick | None:
         """What has been waited for between the first look in the window and `sample`; None outside of it, and for other captures."""
-        if not self._begins_ns <= sample.at_ns <= self._ends_ns or not _waited(sample):
+        if not self._begins_ns <= sample.at_ns <= self._ends_ns:
             return None
-        if self._first is None or sample.at_ns <= self._first.at_ns:
-            self._first = sample
+        now = self._waited(sample)
+        if not now.spent_s:
             return None
-        before, after = _waited(self._first), _waited(sample)
-        spent = {label: seconds - before.get(label, 0.0) for label, seconds in after.items()}
-        accounted = _total(sample, _ACCOUNTED) - _total(self._first, _ACCOUNTED)
+        first = self._first
+        if first is None or now.at_ns <= first.at_ns:
+            self._first = now
+            return None
+        spent = {label: seconds - first.spent_s.get(label, 0.0) for label, seconds in now.spent_s.items()}
+        accounted = now.accounted_s - first.accounted_s
         total = accounted if accounted > 0.0 else sum(spent.values())
         return WaitsTick(
             id=self._id,
             host=self._host,
             capture=sample.capture,
-            seconds=(sample.at_ns - self._first.at_ns) / 1e9,
+            seconds=(now.at_ns - first.at_ns) / 1e9,
             waits=top_waits(spent, total) if total > 0.0 else (),
         )
 
+    def _waited(self, sample: CaptureSample) -> _Waited:
+        columns = Readings.of(sample.readings)
+        waited, accounted = (self._places.of(columns.names, metric) for metric in (_WAITED, _ACCOUNTED))
+        return _Waited(
+            at_ns=sample.at_ns,
+            spent_s={columns.names[place][1]: columns.values[place] for place in waited},
+            accounted_s=sum(columns.values[place] for place in accounted),
+        )
 
-def _waited(sample: CaptureSample) -> dict[str, float]:
-    columns = Readings.of(sample.readings)
-    return {columns.names[place][1]: columns.values[place] for place in _places(columns.names, _WAITED)}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waited:
+    """What a look has told: seconds by wait, and those that it accounts for in all."""
+
+    at_ns: int
+    spent_s: Mapping[str, float]
+    accounted_s: float
 
 
-def _total(sample: CaptureSample, metric: str) -> float:
-    columns = Readings.of(sample.readings)
-    return sum(columns.values[place] for place in _places(columns.names, metric))
+class _Places:
+    """Where the readings of a metric are among a capture's names, looked up once for as long as it says the same ones."""
 
+    def __init__(self) -> None:
+        self._names: Names = ()
+        self._known: dict[str, tuple[int, ...]] = {}
 
-@functools.lru_cache(NAMES_KEPT)
-def _places(names: Names, metric: str) -> tuple[int, ...]:
-    """Where readings of a metric are among those with these names, which a capture says again each second."""
-    return tuple(place for place, (name, _) in enumerate(names) if name == metric)
+    def of(self, names: Names, metric: str) -> tuple[int, ...]:
+        """The places among `names`; those of the names before are forgotten, as there may be any number."""
+        if names is not self._names:
+            self._names, self._known = names, {}
+        if metric not in self._known:
+            self._known[metric] = tuple(place for place, (name, _) in enumerate(names) if name == metric)
+        return self._known[metric]
 
 
 class HostMeter:

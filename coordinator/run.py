@@ -160,7 +160,7 @@ class _Loop:
         if (
             self._broken is not None
         ):  # perhaps only the last event was lost, but what is not journalled has not happened
-            return replace(self._ended, status="failed", exit_code=4, reason=str(self._broken))
+            return replace(self._ended, status="failed", exit_code=4, reason=one_line(self._broken))
         return self._ended
 
     async def _watch(self, interrupts: asyncio.Queue[None]) -> None:
@@ -461,7 +461,7 @@ class _Loop:
         try:
             await asyncio.to_thread(samples.write, gathering, folder)
         except OSError as fault:
-            reason = str(storage_failed(folder, fault))
+            reason = one_line(storage_failed(folder, fault))
             self._inbox.put_nowait(Broken(at_s=time.monotonic(), reason=reason))
             return
         del gathering

@@ -20,6 +20,7 @@ from proveout.coordinator.journal import is_driven, read
 from proveout.proto.events import RunFinished, Stamped
 
 POLL_S = 0.25
+STOP_S = 5.0
 QUEUE_MAX = 10_000
 
 
@@ -34,7 +35,6 @@ class Tail:
         self._kept: list[Stamped] = []
         self._heard: int | None = None
         self._live: asyncio.Queue[Stamped] = asyncio.Queue(QUEUE_MAX)
-        self._writer: asyncio.StreamWriter | None = None
 
     async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
         """Batches of events, at most one per poll."""
@@ -67,12 +67,12 @@ class Tail:
         """Connect, again and again: a resume serves a new feed."""
         while True:
             with suppress(OSError, ValueError, JournalFault):
-                reader, self._writer = await feed.connect(self._directory)
+                reader, writer = await feed.connect(self._directory)
                 try:
                     await self._hear(reader)
                 finally:
-                    self._writer.close()
-                    self._writer = self._heard = None
+                    writer.close()
+                    self._heard = None
             await asyncio.sleep(self._poll_s)
 
     async def _hear(self, reader: asyncio.StreamReader) -> None:
@@ -89,10 +89,23 @@ class Tail:
         return time.time()
 
     async def stop(self) -> bool:
-        """Ask the run's coordinator to end it; False when none serves a feed."""
-        if self._writer is None:
-            return False
-        self._writer.write(feed.STOP)
-        with suppress(OSError):
-            await self._writer.drain()
-        return True
+        """Ask the run's coordinator to end it; False when nobody drives it, or none serves a feed within STOP_S."""
+        deadline_s = time.monotonic() + STOP_S
+        while is_driven(self._directory) and time.monotonic() < deadline_s:
+            with suppress(OSError, TimeoutError):  # a run that has just begun serves its feed in a moment
+                async with asyncio.timeout(STOP_S):
+                    await self._say_stop()
+                return True
+            await asyncio.sleep(self._poll_s)
+        return False
+
+    async def _say_stop(self) -> None:
+        """Over a connection of its own, to its end: the kernel drops what was said on one that is closed with something left to read."""
+        reader, writer = await feed.connect(self._directory)
+        try:
+            writer.write(feed.STOP)
+            writer.write_eof()
+            while await reader.read(1 << 16):
+                pass
+        finally:
+            writer.close()

@@ -115,6 +115,8 @@ class AuditLog:
         size = os.fstat(descriptor).st_size
         tail = os.pread(descriptor, TAIL_BYTES, max(0, size - TAIL_BYTES))
         whole = tail.rfind(b"\n") + 1
+        if not whole and size > TAIL_BYTES:
+            raise OSError(errno.EBADMSG, "what it ends in is no line of an audit log")
         torn = len(tail) - whole
         if torn:
             os.ftruncate(descriptor, size - torn)

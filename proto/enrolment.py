@@ -17,6 +17,7 @@ import json
 import os
 import re
 import ssl
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -59,13 +60,17 @@ async def enrol(address: str, ca_hash: str, token: str, directory: Path) -> str:
     """
     if HASH.fullmatch(ca_hash) is None:
         raise EnrolmentError("this is no hash of an authority", where="--ca-hash", way_out="It reads sha256:….")
-    _check_vacant(directory)
+    is_new = _make_room(directory)
     keys: dict[str, Key] = {
         "tls": ec.generate_private_key(ec.SECP256R1()),
         "sign": ed25519.Ed25519PrivateKey.generate(),
     }
     request = {"do": "enrol", "token": token, "csr": {name: _csr(key) for name, key in keys.items()}}
-    answer, ca = await _first_contact(address, ca_hash, request)
+    try:
+        answer, ca = await _first_contact(address, ca_hash, request)
+    except BaseException:
+        _leave(directory if is_new else None)
+        raise
     role = str(answer["role"])
     parts = parts_of(role.partition("/")[0])
     _write_keys(directory, {f"{part}.key": keys[use] for part, use in zip(parts, keys, strict=False)})
@@ -76,16 +81,32 @@ async def enrol(address: str, ca_hash: str, token: str, directory: Path) -> str:
     return role
 
 
-def _check_vacant(directory: Path) -> None:
-    taken = sorted(path.name for path in directory.glob("*.pem")) if directory.exists() else []
+def _make_room(directory: Path) -> bool:
+    """The directory, before the token is said, which is good for once; whether it was made. EnrolmentError when it is of no use."""
+    is_new = not directory.exists()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            taken = sorted(path.name for path in directory.glob("*.pem"))
+    except OSError as error:
+        raise EnrolmentError(
+            f"no keys can be written there: {error.strerror}",
+            where=str(directory),
+            way_out="Make the directory for the user that the agent will run as, or name another with --pki. The token is still good.",
+        ) from error
     if taken:
         raise EnrolmentError(
             f"{taken[0]} is here already", where=str(directory), way_out="Remove the old certificates first."
         )
+    return is_new
+
+
+def _leave(made: Path | None) -> None:
+    if made is not None:
+        made.rmdir()
 
 
 def _write_keys(directory: Path, keys: Mapping[str, Key]) -> None:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
     for name, key in keys.items():
         replace_file(directory / name, _pem(key))
@@ -117,7 +138,7 @@ async def fetch_denied(directory: Path, role: str) -> None:
     answer = await _ask(address, _context(directory, role), {"do": "denied"})
     text = denied_text(int(serial, 16) for serial in answer["denied"])
     path = directory / DENIED
-    if not path.exists() or path.read_text() != text:
+    if not path.exists() or path.read_bytes() != text.encode():
         replace_file(path, text.encode(), 0o644)
 
 
@@ -204,6 +225,12 @@ class _Line:
                 f"the authority's certificate is not accepted: {error.verify_message}",
                 where=self._address,
                 way_out="Compare this host's clock with the authority's, and the authority with the one of the invitation.",
+            ) from error
+        except ssl.SSLError as error:
+            raise EnrolmentError(
+                f"what listens there does not speak TLS as an authority does: {error.reason or error}",
+                where=self._address,
+                way_out="Compare the address with the one that `proveout pki serve` printed.",
             ) from error
         except OSError as error:  # TimeoutError is one
             # asyncio puts words of its own where the system's would be; the codes of a resolver are negative.

@@ -18,6 +18,7 @@ from typing import Any
 import jsonschema
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.policy import Policy
@@ -28,6 +29,10 @@ from proveout.coordinator.report import compare_schema, compared, result, result
 from proveout.dsl.plan import System
 from proveout.proto.results import CaptureSample, LoadSecond
 from proveout.proto.tasks import Endpoint
+
+# An example that a busy machine holds up is no fault of what it shows; which one failed is printed so that it can be played again.
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("any-machine")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it puts in the background so, and programs that tests interrupt would inherit it.
@@ -170,7 +175,7 @@ def oracle(tns_database: str) -> Iterator[str]:
         assert word == "dsn"
         yield dsn
         server.stdin.close()
-        server.wait(20)
+        server.wait(90)
 
 
 @pytest.fixture(scope="session")

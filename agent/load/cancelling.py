@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from proveout.agent.drivers.base import BlockingSession, PolledSession
 
@@ -22,19 +22,22 @@ def give_up(
 ) -> None:
     """Cancel what is `unanswered()`, in threads, again and again until that is nothing; for CANCEL_S at most.
 
-    `settle(seconds)` waits for answers so long, or until all are there. A server that hangs may never answer, nor take a request.
+    `settle(seconds)` waits for answers so long, or until all are there. A server that hangs may never answer, nor take a request: no
+    other session waits for it.
     """
+    asking: dict[int, threading.Thread] = {}
     deadline_s = time.monotonic() + CANCEL_S
     while (sessions := unanswered()) and (left_s := deadline_s - time.monotonic()) > 0:
-        _cancel(sessions, left_s)
+        for session in sessions:
+            if (under_way := asking.get(id(session))) is None or not under_way.is_alive():
+                asking[id(session)] = threading.Thread(target=session.cancel, daemon=True)
+                asking[id(session)].start()
+        _wait(asking.values(), min(AGAIN_S, left_s))
         settle(AGAIN_S)
 
 
-def _cancel(sessions: Sequence[PolledSession | BlockingSession], seconds: float) -> None:
-    """One request for each, at the same time; waits so long at most in all."""
-    threads = [threading.Thread(target=session.cancel, daemon=True) for session in sessions]
-    for thread in threads:
-        thread.start()
+def _wait(threads: Iterable[threading.Thread], seconds: float) -> None:
+    """Until all have ended, but so long at most."""
     deadline_s = time.monotonic() + seconds
     for thread in threads:
         thread.join(max(0.0, deadline_s - time.monotonic()))

@@ -51,7 +51,9 @@ def home(data_root: Path, system: str) -> Path:
         folder.mkdir(mode=0o711, exist_ok=True)
     except OSError as error:
         raise TaskFault(
-            "refused", f"cannot make {folder}: {error.strerror}", way_out="choose another --runs-dir"
+            "refused",
+            f"cannot make {folder}: {error.strerror}",
+            way_out="see who owns it; what a run keeps on a host goes by --runs-dir, and on a host with an agent of its own by that one's state directory",
         ) from None
     return folder
 

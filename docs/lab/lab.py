@@ -233,6 +233,9 @@ def run_study(lab: Lab, plan: Path, options: Sequence[str], cut: Cut | None, run
             lab.down()
         lab.up()
         return _run(lab, plan, options, cut, runs)
+    except (LabError, ProveoutError):
+        say(lab.logs())  # they go with the lab
+        raise
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         say("== the lab is being removed")
@@ -318,7 +321,9 @@ def main(arguments: Sequence[str]) -> int:
             case _:
                 lab.down()
     except (LabError, ProveoutError) as error:
-        say(f"error: {error}\n{lab.logs()}")
+        say(f"error: {error}")
+        if logs := lab.logs():
+            say(logs)
         return 4
     except KeyboardInterrupt:
         say("interrupted")

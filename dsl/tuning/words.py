@@ -27,9 +27,11 @@ _OF_OPERATIONS = {
 }
 """Files that are a language of their own in which root can be told to run something, and the operation that knows what may stand there."""
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.@\\-]{0,200}")
-_UNIT_KINDS = ("service", "socket", "timer", "mount", "automount", "path", "target", "swap", "slice")
+UNIT_KINDS = ("service", "socket", "timer", "mount", "automount", "path", "target", "swap", "slice")
 _OWN_UNITS = re.compile(
     r"(ssh|sshd|dbus|dbus-broker|NetworkManager|network|networking|init|systemd-[a-z-]+|proveout[a-z-]*)(@.*)?\.[a-z]+"
+    r"|(reboot|soft-reboot|poweroff|halt|kexec|exit|shutdown|final|umount|emergency|rescue|ctrl-alt-del|runlevel[0-9]"
+    r"|suspend|hibernate|hybrid-sleep|suspend-then-hibernate|sysinit|basic|local-fs|multi-user|graphical|default)\.target"
 )
 _ACCOUNT = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._:-]{0,127}")
@@ -75,7 +77,7 @@ def unit_name(value: str) -> str:
     """A unit with its kind, `tuned` being `tuned.service`; those that the host cannot be reached without are refused."""
     if not _UNIT.fullmatch(value):
         raise custom(f"`{value}` is not the name of a systemd unit")
-    whole = value if value.rpartition(".")[2] in _UNIT_KINDS else f"{value}.service"
+    whole = value if value.rpartition(".")[2] in UNIT_KINDS else f"{value}.service"
     if _OWN_UNITS.fullmatch(whole):
         raise custom(f"`{whole}` is left alone: the host, or its agent, could not be reached without it")
     return whole

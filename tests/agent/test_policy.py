@@ -160,6 +160,12 @@ EVERYTHING = Policy(
         ("path", ""),
         ("unit", "reboot.target"),
         ("unit", "user.slice"),
+        ("unit", "ctrl-alt-del.target"),
+        ("unit", "runlevel6.target"),
+        ("unit", "soft-reboot.target"),
+        ("path", "/etc/binfmt.d/x.conf"),
+        ("path", "/etc/rc2.d/S01x"),
+        ("path", "/run/sysctl.d/x.conf"),
         ("unit", "NetworkManager.service"),
         ("path", "/etc/cron.daily/x"),
         ("path", "/etc/ld.so.conf.d/x.conf"),
@@ -249,6 +255,11 @@ def write(tmp_path: Path, text: str) -> Path:
         ("policy: 1\npaths: [/etc/systemd/system/x.service.d]", "lies in /etc/systemd"),
         ("policy: 1\npaths: [/var/spool]", "`/var/spool` is too wide"),
         ("policy: 1\ntools:\n  - {path: /usr/sbin/chroot}", "runs whatever it is given"),
+        ("policy: 1\ntools:\n  - {path: /usr/bin/pypy3}", "runs whatever it is given"),
+        ("policy: 1\ntools:\n  - {path: /usr/bin/vim.basic}", "runs whatever it is given"),
+        ("policy: 1\ntools:\n  - {path: /usr/bin/bash-static}", "runs whatever it is given"),
+        ("policy: 1\ntools:\n  - {path: /lib64/ld-linux-x86-64.so.2}", "runs whatever it is given"),
+        ("policy: 1\ntools:\n  - {path: /lib/ld-musl-x86_64.so.1}", "runs whatever it is given"),
         ("policy: 1\nvalidators: {a: [/bin/true, x]}", "once, as {file}"),
         ("policy: 1\nvalidators: {a: [/bin/sh, '{file}']}", "runs whatever it is given"),
         ("policy: 1\ndestructive: yes", "is a boolean in YAML 1.1"),
@@ -363,3 +374,11 @@ def test_the_folder_of_the_policy_is_not_to_be_written_and_who_is_refused_is_tol
     assert not decision
     assert decision.reason == "/srv/lab/app/app.conf lies in /srv/lab, where the agent's policy is"
     assert "put /srv/lab/policy.yaml into a folder of its own" in decision.way_out
+
+
+def test_a_unit_is_judged_by_the_name_that_is_acted_on() -> None:
+    policy = Policy(units=("oracle*.service",))
+    assert policy.allows_unit("oracle")
+    for unit in ("oracle-data.swap", "oracle.automount", "oracle.mount"):
+        assert not policy.allows_unit(unit)
+        assert f"`- {unit}`" in policy.allows_unit(unit).way_out

@@ -153,7 +153,7 @@ setopt no_auto_menu
 eval "$(_PROVEOUT_COMPLETE=source_zsh proveout)"
 completes() { zle complete-word; print -rn -- "$BUFFER" > line.new; mv line.new line }
 zle -N completes; bindkey '^T' completes
-print -rn ready > line
+print -rn ready > line.new && mv line.new line
 """
 """`^T` completes, and leaves in a file what then stands on the line."""
 

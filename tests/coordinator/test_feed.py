@@ -147,6 +147,17 @@ async def test_stop_comes_to_the_run_as_a_wish(tmp_path: Path) -> None:
             await asyncio.gather(watcher.task, return_exceptions=True)
 
 
+async def test_stop_waits_for_a_run_that_has_just_begun_to_serve_its_feed(tmp_path: Path) -> None:
+    wishes: asyncio.Queue[None] = asyncio.Queue()
+    with Journal(tmp_path):
+        stopping = asyncio.create_task(Tail(tmp_path, POLL_S).stop())
+        await asyncio.sleep(5 * POLL_S)
+        async with feed.serving(tmp_path, wishes):
+            assert await stopping
+            async with asyncio.timeout(DEADLINE_S):
+                await wishes.get()
+
+
 async def test_where_nobody_drives_a_run_there_is_nobody_to_stop_and_it_ends(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         journal.append(notice("one"))

@@ -110,6 +110,20 @@ def test_waits_are_those_since_the_measure_window_began_on_the_hosts_own_clock()
     assert len(fed.of(HostTick)) == 3  # its readings are shown all the time, from the second sample on
 
 
+def test_a_capture_that_says_other_names_each_time_is_followed() -> None:
+    fed = Fed()
+    for at_s, seconds in (
+        (1.0, {"CPU": 1.0}),
+        (2.0, {"Lock": 4.0, "CPU": 2.0}),
+        (3.0, {"IO": 3.5, "CPU": 4.0, "Lock": 5.0}),
+    ):
+        fed.give("waits", waited(at_s, **seconds))
+    assert [[(line.event, line.seconds) for line in tick.waits] for tick in fed.of(WaitsTick)] == [
+        [("Lock", 4.0), ("CPU", 1.0)],
+        [("Lock", 5.0), ("IO", 3.5), ("CPU", 3.0)],
+    ]
+
+
 def test_shares_are_of_the_db_time_that_the_server_accounts_for() -> None:
     fed = Fed()
     for at_s, spent, db_time in ((1.0, 1.0, 10.0), (2.0, 3.0, 18.0)):

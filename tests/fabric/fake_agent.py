@@ -50,6 +50,11 @@ async def _sleep(_context: TaskContext, seconds: str, path: str = "") -> None:
         raise
 
 
+async def _await(_context: TaskContext, path: str) -> None:
+    while not Path(path).exists():  # noqa: ASYNC110 - it is a test that makes the file
+        await asyncio.sleep(0.02)
+
+
 async def _stubborn(_context: TaskContext, seconds: str) -> None:
     until_s = time.monotonic() + float(seconds)
     while time.monotonic() < until_s:
@@ -94,6 +99,7 @@ async def _samples(context: TaskContext, count: str) -> None:
 COMMANDS = {
     "append": _append,
     "sleep": _sleep,
+    "await": _await,
     "stubborn": _stubborn,
     "bug": _bug,
     "fault": _fault,

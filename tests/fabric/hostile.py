@@ -193,9 +193,9 @@ class Target:
 
         def speak() -> Iterator[bytes]:
             yield from (*said, goodbye)
-            over.wait(30)  # who hangs up is not answered any more
+            over.wait(120)  # who hangs up is not answered any more
 
-        call = self.channel.stream_stream(METHOD, None, pb.AgentEnvelope.FromString)(speak(), timeout=30)
+        call = self.channel.stream_stream(METHOD, None, pb.AgentEnvelope.FromString)(speak(), timeout=120)
         heard: list[pb.AgentEnvelope] = []
         try:
             for answer in call:

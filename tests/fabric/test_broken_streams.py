@@ -29,12 +29,13 @@ async def through(bench: Bench, proxies: MakeProxy, lease_s: float = 15.0):  # t
 
 async def test_a_task_goes_on_while_the_stream_is_broken(bench: Bench, proxies: MakeProxy, tmp_path: Path) -> None:
     proxy, line = await through(bench, proxies)
-    line.session.send(task("k", "sleep 0.5", f"append {tmp_path}/f"))
+    line.session.send(task("k", f"await {tmp_path}/go", f"append {tmp_path}/f"))
     await line.accepted("k")
     proxy.cut()
+    await eventually(lambda: proxy.connections >= 4, "it is dialled again, each time by a probe and a stream")
+    (tmp_path / "go").touch()
     assert isinstance(await line.outcome("k"), TaskDone)
     assert lines(tmp_path / "f") == ["effect"]
-    assert proxy.connections >= 4  # each dialling is a probe and a stream
     assert not any(isinstance(event, Lost) for event in line.rest())
 
 
@@ -55,15 +56,18 @@ async def test_samples_of_the_time_without_a_stream_are_kept(bench: Bench, proxi
     line.session.send(Task(key="c", spec=spec, deadline_s=60))
     await line.message(Sample, "c")
     proxy.cut()
+    heard = len([message for message in line.messages() if isinstance(message, Sample)])
     for _ in range(20):
         await line.message(Sample, "c")
     line.session.send(Finish(key="c"))
     done = await line.outcome("c")
     assert isinstance(done, TaskDone)
     sequences = [message.sequence for message in line.messages() if isinstance(message, Sample)]
-    missing = set(range(1, done.result.samples + 1)) - set(sequences)  # type: ignore[union-attr]
+    missing = sorted(set(range(1, done.result.samples + 1)) - set(sequences))  # type: ignore[union-attr]
     assert sequences == sorted(set(sequences))
-    assert len(missing) <= 3  # what was on its way when the stream broke, and is known by its number
+    # What was on its way when the stream broke is known by its number: one gap, and nothing after it.
+    assert missing == list(range(missing[0], missing[-1] + 1)) if missing else True
+    assert not missing or sequences[heard - 1] < missing[0] < sequences[-1] - 10
 
 
 async def test_a_lost_reply_has_one_effect_and_one_outcome(bench: Bench, proxies: MakeProxy, tmp_path: Path) -> None:
@@ -113,7 +117,7 @@ async def test_many_tasks_over_a_stream_that_keeps_breaking(bench: Bench, proxie
 async def test_a_cut_off_agent_ends_itself_at_the_end_of_its_lease(
     bench: Bench, proxies: MakeProxy, tmp_path: Path
 ) -> None:
-    proxy, line = await through(bench, proxies, lease_s=2.0)
+    proxy, line = await through(bench, proxies, lease_s=6.0)
     directory = bench.fabric.directory
     assert directory is not None
     line.session.send(task("r", f"resource a {tmp_path}/f"))
@@ -127,7 +131,7 @@ async def test_a_cut_off_agent_ends_itself_at_the_end_of_its_lease(
 
 
 async def test_nothing_is_said_after_lost(bench: Bench, proxies: MakeProxy) -> None:
-    proxy, line = await through(bench, proxies, lease_s=2.0)
+    proxy, line = await through(bench, proxies, lease_s=6.0)
     proxy.hold()
     await line.lost()
     line.session.send(task("k", "sleep 0"))
@@ -140,7 +144,7 @@ async def test_nothing_is_said_after_lost(bench: Bench, proxies: MakeProxy) -> N
 
 async def test_the_same_task_twice_has_one_effect(bench: Bench, tmp_path: Path) -> None:
     address = await bench.start()
-    stream, _ = await open_stream("db1", address, bench.fabric.credentials, HELLO, 10)
+    stream, _ = await open_stream("db1", address, bench.fabric.credentials, HELLO, 60)
     once = task("k", f"append {tmp_path}/f")
     for _ in range(50):
         await stream.write(once)
@@ -157,7 +161,7 @@ async def test_the_same_task_twice_has_one_effect(bench: Bench, tmp_path: Path) 
 
 async def test_the_same_key_for_another_task_is_refused(bench: Bench, tmp_path: Path) -> None:
     address = await bench.start()
-    stream, _ = await open_stream("db1", address, bench.fabric.credentials, HELLO, 10)
+    stream, _ = await open_stream("db1", address, bench.fabric.credentials, HELLO, 60)
     await stream.write(task("k", f"append {tmp_path}/f one"))
     assert [type(await stream.read()) for _ in range(2)] == [TaskAccepted, TaskDone]
     await stream.write(task("k", f"append {tmp_path}/f two"))
@@ -170,8 +174,8 @@ async def test_the_same_key_for_another_task_is_refused(bench: Bench, tmp_path: 
 
 async def test_a_second_stream_of_the_same_coordinator_replaces_the_first(bench: Bench) -> None:
     address = await bench.start()
-    first, one = await open_stream("db1", address, bench.fabric.credentials, HELLO, 10)
-    second, two = await open_stream("db1", address, bench.fabric.credentials, HELLO, 10)
+    first, one = await open_stream("db1", address, bench.fabric.credentials, HELLO, 60)
+    second, two = await open_stream("db1", address, bench.fabric.credentials, HELLO, 60)
     assert one.session == two.session
     with pytest.raises(StreamEnded):
         await asyncio.wait_for(first.read(), 60)

@@ -89,7 +89,7 @@ async def joined(agent: Permanent, lab: tuple[Ledger, str], tmp_path: Path) -> t
     """A coordinator with a session, its certificates soon to end; longer ones on a machine that takes its time."""
     ledger, address = lab
     life = ledger.authority.validity
-    for seconds in (6, 30):
+    for seconds in (12, 40):
         home, ledger.authority.validity = tmp_path / f"lead{seconds}", datetime.timedelta(seconds=seconds)
         try:
             await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), home)

@@ -260,7 +260,7 @@ def test_bytes_by_the_hundred(target: Target) -> None:
 
 @pytest.mark.parametrize("depth", [40, 5_000, 100_000])
 def test_lists_in_lists(target: Target, depth: int) -> None:
-    code, _ = target.send(target.hello(), nested(depth))
+    code, _ = target.send(target.hello(5.0), nested(depth))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -283,7 +283,7 @@ def test_keys_with_escapes_and_markup(target: Target) -> None:
     assert "\x1b" not in target.log.read_text()
     spec = tasks.RunSql(endpoint=tasks.Endpoint(system="s", engine="e", dsn="d"), statements=())
     said = codec.coordinator_envelope(tasks.Task(key="x" * 100_000, spec=spec, deadline_s=5)).SerializeToString()
-    assert target.send(target.hello(), said)[0] is grpc.StatusCode.INVALID_ARGUMENT
+    assert target.send(target.hello(5.0), said)[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_connections_that_do_nothing(target: Target) -> None:
@@ -357,5 +357,5 @@ def test_two_coordinators_at_once(target: Target) -> None:
 
 def test_log_is_readable(target: Target) -> None:
     """The agent's log names what it refused."""
-    target.send(target.hello(), pb.CoordinatorEnvelope().SerializeToString())
+    target.send(target.hello(5.0), pb.CoordinatorEnvelope().SerializeToString())
     assert "ended a stream: CoordinatorEnvelope came without its `message`" in target.log.read_text()

@@ -119,12 +119,13 @@ async def test_a_deadline_ends_a_task(bench: Bench, tmp_path: Path) -> None:
 async def test_cancel_ends_a_task_and_no_other(bench: Bench, tmp_path: Path) -> None:
     line = await bench.line()
     line.session.send(task("one", f"sleep 600 {tmp_path}/one"))
-    line.session.send(task("two", "sleep 0.3"))
+    line.session.send(task("two", f"await {tmp_path}/go"))
     await line.accepted("two")
     line.session.send(Cancel(key="one", reason="enough"))
     line.session.send(Cancel(key="never", reason="there is no such task"))
     assert await line.failure("one") == ("cancelled", "enough")
     assert lines(tmp_path / "one") == ["stopped"]
+    (tmp_path / "go").touch()
     assert isinstance(await line.outcome("two"), TaskDone)
 
 
@@ -229,7 +230,7 @@ async def test_a_lost_agent_can_be_started_again(bench: Bench) -> None:
 
 
 async def test_an_agent_that_is_stopped_is_lost_and_ends_itself_when_it_wakes(bench: Bench, tmp_path: Path) -> None:
-    line = await bench.line(lease_s=3.0)
+    line = await bench.line(lease_s=8.0)
     line.session.send(task("k", f"sleep 600 {tmp_path}/f"))
     await line.accepted("k")
     os.kill(bench.fabric.pids[0], signal.SIGSTOP)

@@ -176,7 +176,7 @@ async def test_an_agents_certificate_that_is_wrong(wrong: str, tmp_path: Path) -
         replace_file(tmp_path / DENIED, denied_text([Shown.read(shown.certificate).serial]).encode())
     async with impostor(shown) as address:
         with pytest.raises(AgentUnreachable, match=WRONG_AGENTS[wrong]) as caught:
-            await open_stream("db1", address, Credentials.read(tmp_path), HELLO, 10.0)
+            await open_stream("db1", address, Credentials.read(tmp_path), HELLO, 60.0)
     assert caught.value.way_out
 
 
@@ -230,10 +230,13 @@ async def test_a_revoked_coordinator_is_cut_off_and_does_not_come_back(bench: Be
     await eventually(lambda: file.exists() and file.read_text() == "stopped\n", "its task is stopped")
     ca = bench.fabric.credentials.ca
     code = await call(address, next(methods()), ca, bench.fabric.credentials)
+    # A local agent leaves with its session, whose streams it resets: perhaps before their status came.
     assert code in {
         grpc.StatusCode.PERMISSION_DENIED,
         grpc.StatusCode.UNAVAILABLE,
-    }  # a local agent leaves with its session
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.CANCELLED,
+    }
 
 
 # ---- the authority's requests ----------------------------------------------------------------------------------------
@@ -334,6 +337,18 @@ async def test_a_token_lets_in_once(lab: tuple[Ledger, str], tmp_path: Path) -> 
     assert sum((tmp_path / name / "agent.pem").exists() for name in ("a", "b", "c")) == 1
 
 
+async def test_a_token_is_not_spent_on_a_directory_that_cannot_be_written(
+    lab: tuple[Ledger, str], tmp_path: Path
+) -> None:
+    ledger, address = lab
+    token = ledger.invite(DB1)
+    (tmp_path / "file").touch()
+    with pytest.raises(enrolment.EnrolmentError, match="no keys can be written there") as caught:
+        await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "file" / "pki")
+    assert "The token is still good" in str(caught.value)
+    assert await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "pki") == "agent/db1"
+
+
 async def test_a_token_is_of_no_use_when_it_is_old_or_made_up(
     lab: tuple[Ledger, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,6 +424,7 @@ async def test_members_hear_who_is_revoked(lab: tuple[Ledger, str], tmp_path: Pa
     write_member(ledger, Member(role="coordinator", name="lead"), tmp_path / "lead")
     await enrolment.fetch_denied(home, "agent")
     assert (home / DENIED).read_text() == ""
+    (home / DENIED).write_bytes("# für Bob\n".encode("latin-1"))
     revoked = {issued.serial for issued in ledger.revoke("lead")}
     await enrolment.fetch_denied(home, "agent")
     assert {int(line, 16) for line in (home / DENIED).read_text().split()} == revoked
@@ -453,6 +469,21 @@ def test_strangers_do_not_fill_the_authoritys_disk() -> None:
     noted = authority_module.Sparing(2)
     assert [noted.left_out(at_s) for at_s in (0.0, 1.0, 2.0, 3.0, 59.0)] == [0, 0, None, None, None]
     assert [noted.left_out(at_s) for at_s in (60.0, 61.0, 62.0, 125.0)] == [3, 0, None, 1]
+
+
+async def test_who_is_revoked_does_not_fill_the_authoritys_disk_either(
+    lab: tuple[Ledger, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, address = lab
+    monkeypatch.setattr(authority_module, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    write_member(ledger, Member(role="coordinator", name="lead"), tmp_path / "lead")
+    credentials = Credentials.read(tmp_path / "lead")
+    ledger.revoke("lead")
+    for _ in range(authority_module.STRANGERS_NOTED_MAX + 5):
+        answer = await asked(address, ledger.authority.pem, credentials, {"do": "renew", "csr": {}})
+        assert "error" in answer
+    text = (ledger.directory / "audit.log").read_text()
+    assert text.count('"refused"') == authority_module.STRANGERS_NOTED_MAX
 
 
 async def test_what_is_left_out_of_the_audit_log_is_counted(

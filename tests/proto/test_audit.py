@@ -161,6 +161,17 @@ def test_a_log_that_ends_with_no_line_is_not_gone_on_with(last: bytes, tmp_path:
     assert path.read_bytes() == content
 
 
+def test_a_log_that_ends_in_a_lot_of_garbage_is_not_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    written(path)
+    with path.open("ab") as stream:
+        stream.write(b"x" * 200_000)
+    content = path.read_bytes()
+    with pytest.raises(OSError, match="no line of an audit log"):
+        AuditLog(path).note("task", key="after")
+    assert path.read_bytes() == content
+
+
 def test_a_log_that_was_removed_and_began_anew_shows_against_the_other_side(tmp_path: Path) -> None:
     agent, run = tmp_path / "agent.log", tmp_path / "run.log"
     AuditLog(run).note("agent", host="db1", head=written(agent).head())

@@ -52,7 +52,7 @@ def fill(path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_disk_that_fills_up(small_disk: Path, tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text(PLAN.replace("repeat: 1", "repeat: 2"))
+    (tmp_path / "small.yaml").write_text(PLAN.replace("repeat: 1", "repeat: 6"))
     runs, log = small_disk / "runs", tmp_path / "log"
     environment = {**os.environ, "PROVEOUT_RUNS_DIR": str(runs)}
     command = str(Path(sys.executable).with_name("proveout"))

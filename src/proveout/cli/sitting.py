@@ -113,7 +113,6 @@ def remote_credentials(plan: Plan, pki: str | None) -> Credentials | None:
             way_out=f"Name the directory with the coordinator's certificate: --pki DIR or ${PKI_VARIABLE}.",
         )
     Denied(Path(pki) / DENIED).check()
-    Denied(Path(pki) / DENIED).check()
     return Credentials.read(Path(pki))
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from proveout.agent.drivers.base import FailureKind, StatementFailure
 from proveout.agent.load import frames, worker
+from proveout.agent.load.cancelling import give_up
 from proveout.agent.load.engine import PolledLoop
 from proveout.agent.load.outlet import Outlet
 from proveout.agent.load.pacing import Pacing, Timeline
@@ -132,6 +133,17 @@ def test_a_cancel_request_that_the_server_took_too_early_is_made_again(loop_of: 
         ticker.close()
     assert [session.cancelled.is_set() for session in sessions] == [True] * TERMINALS
     assert all(session.is_closed for session in sessions)
+
+
+def test_nobody_waits_for_a_server_that_takes_no_cancel_request() -> None:
+    hangs, over = Deaf(lost=0), threading.Event()
+    hangs.cancel = over.wait  # type: ignore[assignment]
+    other = Deaf(lost=3)
+    try:
+        give_up(lambda: [s for s in (hangs, other) if not s.cancelled.is_set()], lambda seconds: None)
+    finally:
+        over.set()
+    assert other.cancelled.is_set()
 
 
 @pytest.fixture
