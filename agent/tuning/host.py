@@ -125,7 +125,7 @@ class Host:
                 known = not change.validator or change.validator in dict(policy.validators)
                 missing = [] if known else [_denied(policy, change.validator)]
                 caused = [*map(policy.allows_tool, change.runs), *map(policy.allows_sysctl, change.sysctls)]
-                return [policy.allows_path(change.path), *missing, *caused]
+                return [*map(policy.allows_path, (change.path, *change.writes)), *missing, *caused]
             case RemoveFile():
                 return [policy.allows_path(change.path)]
             case SetText(path=path) if path.startswith(_SYSCTL):

@@ -24,6 +24,7 @@ class WriteFile:
     `before` is what the facts said, for the diff; the agent keeps the original itself, byte by byte with mode, owner and xattrs.
     `runs`: argvs of programs that the host will start because the file says so; the agent's policy must list them as if it started them.
     `sysctls`: kernel parameters that the host will set because the file says so; likewise.
+    `writes`: paths that the host will write to because the file says so; likewise.
     """
 
     path: str
@@ -34,6 +35,7 @@ class WriteFile:
     validator: str = ""
     runs: tuple[tuple[str, ...], ...] = ()
     sysctls: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
     before: FileFact = ABSENT
     kind: Literal["write_file"] = "write_file"
 

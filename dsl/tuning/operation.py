@@ -54,6 +54,11 @@ class Operation(BaseModel, ABC):
         """The system of the plan that it tunes, which must run then; None for what tunes the host."""
         return None
 
+    @property
+    def lasting(self) -> str:
+        """What stays on the host although all is undone: such a tuning needs `keep: true`. "" when nothing does."""
+        return ""
+
     @abstractmethod
     def targets(self) -> Mapping[str, str]:
         """What it sets -> what to, in words: two tunings of one machine that set a target differently are in conflict."""

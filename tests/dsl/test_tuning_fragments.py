@@ -5,8 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from proveout.dsl.compiler import compile_plan
 from proveout.dsl.describe import timetable
+from proveout.dsl.errors import PlanError
 from proveout.dsl.explain import render
 
 FRAGMENTS = Path(__file__).parents[2] / "plans" / "fragments"
@@ -21,6 +24,19 @@ topology:
 secrets: {oracle: {env: PROVEOUT_ORACLE_PASSWORD}}
 stages: [{pause: {duration: 1s}}]
 """
+
+
+def test_rules_that_have_udev_write_attributes_are_kept(tmp_path: Path) -> None:
+    text = (FRAGMENTS / "tuning-in-memory.yaml").read_text(encoding="utf-8")
+    (tmp_path / "tuning-in-memory.yaml").write_text(
+        text.replace("    keep: true  # udev", "    # udev"), encoding="utf-8"
+    )
+    (tmp_path / "plan.yaml").write_text(IN_MEMORY, encoding="utf-8")
+    with pytest.raises(PlanError) as caught:
+        compile_plan(tmp_path / "plan.yaml")
+    (problem,) = caught.value.problems
+    assert problem.message == "what udev writes to ATTR{queue/rotational} cannot be set back"
+    assert problem.hint == "keep: true, beside `name`"
 
 
 def test_the_server_of_the_in_memory_study_is_explained_change_by_change(tmp_path: Path) -> None:

@@ -102,6 +102,17 @@ def test_a_file_of_parameters_takes_the_owners_word_on_each(root: Path, journal:
     assert picture(root) == before
 
 
+def test_a_rule_that_has_udev_write_queues_takes_the_owners_word_on_them(root: Path, journal: UndoJournal) -> None:
+    rules = [{"match": {"KERNEL": "sdb"}, "assign": {"ATTR{queue/rotational}": "0"}}]
+    one = tuning("udev_rules", keep=True, file="/etc/udev/rules.d/60-q.rules", rules=rules)
+    policy = replace(POLICY, paths=("/etc/udev/rules.d",))
+    (state,) = run(host_in(root, policy=policy), journal).apply((one,))
+    assert state.outcome == "refused"
+    (told,) = [line for line in state.lines if "/sys/block" in line]
+    assert "/sys/block/queue is not allowed" in told and "`- /sys/block`" in told
+    assert not (root / "etc/udev/rules.d/60-q.rules").exists()
+
+
 def test_a_value_that_does_not_stick_fails_and_undoes_the_rest(
     root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
