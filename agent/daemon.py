@@ -29,14 +29,14 @@ from proveout.agent.admission import Admission, Place
 from proveout.agent.guard import Guard, server_credentials
 from proveout.agent.handlers import TABLE
 from proveout.agent.journal import AgentJournal
-from proveout.agent.places import check_own_folder
+from proveout.agent.places import check_own_file, check_own_folder, check_own_journal, check_undo_journal, names_of
 from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.session import Attachment, Session
 from proveout.agent.tasks import Handler, TaskFault
 from proveout.agent.trusting import Trust
 from proveout.agent.tuning import tuner as tuning
 from proveout.agent.tuning.tuner import Tuner
-from proveout.dsl.errors import ProveoutError
+from proveout.dsl.errors import ProveoutError, one_line
 from proveout.proto import agent_pb2 as pb
 from proveout.proto import codec
 from proveout.proto.agent_pb2_grpc import AgentServicer, add_AgentServicer_to_server
@@ -44,13 +44,15 @@ from proveout.proto.audit import FILE, AuditLog
 from proveout.proto.messages import PROTOCOL_VERSION, AgentMessage, Hello, Refused, Samples, Welcome
 from proveout.proto.pairing import WireFault
 from proveout.proto.transport import OPTIONS
-from proveout.proto.trust import DENIED, Denied
+from proveout.proto.trust import AUTHORITY, DENIED, Denied
 
 ORPHAN_S = 30.0
 HELLO_S = 10.0
 STOP_S = 2.0
 LOOK_S = 0.1
 STREAMS_MAX = 16
+TUNING = "tuning"
+BELIEVED = ("ca.pem", "agent.pem", "agent.key", AUTHORITY, DENIED)
 HOST_POLICY = Path("/etc/proveout/policy.yaml")
 
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
@@ -83,7 +85,7 @@ class Options:
     @property
     def undo(self) -> Path:
         """Where the undo journal of tuning lies: not in a local agent's own directory, which goes with it."""
-        return self.undo_dir or self.state_dir / "tuning"
+        return self.undo_dir or self.state_dir / TUNING
 
 
 class Servicer(AgentServicer):
@@ -197,7 +199,7 @@ async def serve(
     policy = read_policy(options)
     state_dir = options.state_dir
     if not options.local:
-        check_own_folder(options.pki, "the folder of certificates", "Put it where only the agent's user can write.")
+        _check_certificates(options.pki)
     with _locked(state_dir, local=options.local):
         audit = _audit_log(state_dir, policy)
         journal = AgentJournal(state_dir / "journal.sqlite")
@@ -232,6 +234,13 @@ async def serve(
         _remove(options.pki)
 
 
+def _check_certificates(pki: Path) -> None:
+    """ProveoutError when somebody else can say whom the agent believes."""
+    check_own_folder(pki, "the folder of certificates", "Put it where only the agent's user can write.")
+    for name in BELIEVED:
+        check_own_file(pki / name, name, f"chown root {pki / name}, once you know that it is the lab's.")
+
+
 async def _recover(tuner: Tuner, options: Options) -> None:
     """Undo what agents that were killed have left tuned on this host: this one's own, and any local agent's."""
     beside = options.undo.parent.glob(f"*/{tuning.FILE}") if options.undo_dir is not None else ()
@@ -239,9 +248,14 @@ async def _recover(tuner: Tuner, options: Options) -> None:
     for one in (tuner, *others):
         try:
             await one.recover()
-        except TaskFault as fault:  # an agent that lives is tuning with that journal, or it cannot be read
-            level = logging.INFO if fault.code == "refused" else logging.ERROR
-            _log.log(level, "left %s alone: %s", one.directory, fault.what)
+        except (
+            TaskFault
+        ) as fault:  # an agent that lives is tuning with that journal, others can write it, or it cannot be read
+            from proveout.agent.tuning.undo import Held  # noqa: PLC0415 - see the head of `tuning.tuner`
+
+            usual, distrusted = isinstance(fault, Held), fault.code == "refused"
+            level = logging.INFO if usual else logging.WARNING if distrusted else logging.ERROR
+            _log.log(level, "left %s alone: %s", one.directory, one_line(fault))
 
 
 def read_policy(options: Options) -> Policy:
@@ -254,7 +268,15 @@ def read_policy(options: Options) -> Policy:
     from proveout.agent import policy_file  # noqa: PLC0415 -- an agent without a policy starts without a YAML reader
 
     _log.info("what may be changed on this host is in %s", path)
-    return replace(policy_file.read(path), own=options.local)
+    found = policy_file.read(path)
+    return replace(found, own=options.local, own_folders=_own_folders(options, path))
+
+
+def _own_folders(options: Options, policy: Path) -> tuple[str, ...]:
+    """By all their names: what an agent with these options believes. A local one undoes what others of its kind have left as well."""
+    undo = options.undo if options.undo_dir is None else options.undo.parent
+    beside = names_of(policy.parent)[1:]  # the policy knows the folder that it is named by
+    return (*names_of(options.pki, options.state_dir, undo), *beside)
 
 
 def _audit_log(state_dir: Path, policy: Policy) -> AuditLog:
@@ -277,6 +299,8 @@ def _locked(state_dir: Path, *, local: bool) -> Iterator[None]:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not local:  # whose is in a private directory of the run's
             check_own_folder(state_dir, "the state directory", "Name another --state-dir.")
+            check_own_journal(state_dir / "journal.sqlite", "the agent's journal", "Name another --state-dir.")
+            check_undo_journal(state_dir / TUNING / tuning.FILE)
         descriptor = os.open(state_dir / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise ProveoutError(

@@ -250,6 +250,10 @@ class Policy:
     tools: tuple[Tool, ...] = ()
     validators: tuple[tuple[str, tuple[str, ...]], ...] = ()
     destructive: bool = False
+    programs: tuple[str, ...] = ()
+    """Other names of the programs among `tools` and `validators`: links on their way, and where they really are."""
+    own_folders: tuple[str, ...] = ()
+    """Where this agent keeps its certificates and journals, beside `OWN_FOLDERS`."""
     own: bool = False
     """Whether the agent is the child of a run on this very host: whoever runs the plan is who the agent runs as."""
 
@@ -274,7 +278,7 @@ class Policy:
         """Whether a file at `path` may be written, changed or removed."""
         if not is_plain_path(path):
             return _never(f"{path!r} is not an absolute path without `.`, `..` and doubled slashes")
-        if any(is_beneath(path, folder) for folder in OWN_FOLDERS):
+        if any(is_beneath(path, folder) for folder in (*OWN_FOLDERS, *self.own_folders)):
             return _never(f"{path} belongs to the agent itself")
         if self.source and is_beneath(path, folder := posixpath.dirname(self.source)):
             return Decision(
@@ -282,7 +286,7 @@ class Policy:
                 reason=f"{path} lies in {folder}, where the agent's policy is",
                 way_out=f"No policy can allow what lies beside it; put {self.source} into a folder of its own.",
             )
-        if (reason := believed_by_root(path)) is not None:
+        if (reason := self._run_or_believed(path) or believed_by_root(path)) is not None:
             return _never(reason)
         if self.root_of(path) or (path in FILES_BY_THEMSELVES and path in self.paths):
             return ALLOWED
@@ -333,6 +337,14 @@ class Policy:
         if argv is None:
             self._denied("validators", f"the validator {name}", f"{name}: [/path/of/program, '{{file}}']").require()
         return tuple(word.replace("{file}", file) for word in argv or ())
+
+    def _run_or_believed(self, path: str) -> str | None:
+        """Why a file at `path` would decide what the agent runs or believes; None when it would not."""
+        programs = (*(tool.path for tool in self.tools), *(argv[0] for _, argv in self.validators), *self.programs)
+        if path in programs:
+            return f"{path} is a program that the policy lists, or leads to one"
+        held = next((one for one in (*programs, *self.own_folders, self.source) if is_beneath(one, path)), None)
+        return None if held is None else f"{path} holds {held}, which the agent runs or believes"
 
     def _denied(self, key: str, what: str, line: str) -> Decision:
         return self._refusal(f"{what} is not allowed on this host", line, key)

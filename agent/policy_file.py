@@ -1,12 +1,13 @@
 """The policy of a host as its owner writes it: YAML, strict, with the line of each mistake.
 
 Flow: `read(path)` opens the file once, refuses one that somebody else can change (its owner must be root or the agent's own
-user, and nobody else may write it or a folder above it), reads it with the plan's own bounded reader, looks in the same way at the
+user, and nobody else may write it or a folder on its way), reads it with the plan's own bounded reader, looks in the same way at the
 programs that it lists, and gives a `policy.Policy`. `proveout agent --check-policy FILE` does the same and prints what came out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -17,7 +18,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from proveout.agent import policy
-from proveout.agent.places import replaceable_in
+from proveout.agent.places import hand_above, hand_on, names_of
 from proveout.agent.policy import Policy, Tool
 from proveout.dsl import loader
 from proveout.dsl.errors import PlanError, ProveoutError
@@ -138,8 +139,9 @@ def read(path: Path) -> Policy:
     entry = validate(PolicyEntry, root, "", problems) if root is not None else None
     if problems.found or entry is None:
         raise PolicyError(problems.error().problems)
-    for program in (*(tool.path for tool in entry.tools), *(argv[0] for argv in entry.validators.values())):
-        _check_program(path, Path(program))
+    programs = [*(Path(tool.path) for tool in entry.tools), *(Path(argv[0]) for argv in entry.validators.values())]
+    for program in programs:
+        _check_program(path, program)
     return Policy(
         source=str(path.absolute()),
         sysctl=tuple(entry.sysctl),
@@ -149,6 +151,7 @@ def read(path: Path) -> Policy:
         tools=tuple(Tool(path=tool.path, arguments=tuple(tool.arguments)) for tool in entry.tools),
         validators=tuple((name, tuple(argv)) for name, argv in entry.validators.items()),
         destructive=entry.destructive,
+        programs=names_of(*programs),
     )
 
 
@@ -171,25 +174,20 @@ def _trusted(path: Path) -> bytes:
 
 
 def _check_folders(path: Path) -> None:
-    folder = replaceable_in(path)
-    if folder is not None:
-        raise _unusable(path, f"others can replace the policy: they can write {folder}", f"chmod go-w {folder}")
+    hand = hand_above(path)
+    if hand is not None:
+        raise _unusable(path, f"others can replace the policy: {hand.what}", hand.way_out)
 
 
 def _check_program(source: Path, program: Path) -> None:
     """A program that others can change is theirs to choose; one that is not there (yet) says so when it is to be run."""
-    try:
-        found = program.stat()
-        folder = replaceable_in(program)
-    except OSError:
-        return
-    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
-        raise _unusable(
-            source, f"others can change {program}, which it lists", f"chown root {program}; chmod go-w {program}"
-        )
-    if folder is not None:
-        what = f"others can replace {program}, which it lists: they can write {folder}"
-        raise _unusable(source, what, f"chown root {folder}; chmod go-w {folder}")
+    hand = hand_above(program)
+    if hand is not None:
+        raise _unusable(source, f"others can replace {program}, which it lists: {hand.what}", hand.way_out)
+    with contextlib.suppress(OSError):
+        hand = hand_on(program)
+    if hand is not None:
+        raise _unusable(source, f"others can change {program}, which it lists: {hand.what}", hand.way_out)
 
 
 def _unusable(path: Path, what: str, way_out: str) -> ProveoutError:
@@ -209,4 +207,6 @@ def describe(found: Policy) -> str:
         ("validators", [f"{name} ({' '.join(argv)})" for name, argv in found.validators]),
         ("destroying data", ["yes"] if found.destructive else []),
     ]
+    kept = [own for own in found.own_folders if any(policy.is_beneath(own, listed) for listed in found.paths)]
+    rows += [("but not in", kept)] if kept else []
     return "\n".join(f"{name + ':':<17} {', '.join(values) if values else 'nothing'}" for name, values in rows)

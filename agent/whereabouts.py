@@ -1,7 +1,7 @@
 """Where the files of a run's systems and tools lie on a host: where the coordinator says only if the host's owner says so too.
 
 Flow: a task -> `placed(context, spec)` -> the same task with folders that this agent may use. An agent that is the child of a run takes the
-run's directory, and so does one whose policy lists the folder. Any other keeps such files in a folder of its own state directory, found
+run's directory, and so does one whose policy lists the folder, if no link and nobody else can lead it elsewhere. Any other keeps such files in a folder of its own state directory, found
 again by the name that the coordinator gave; else whoever may run plans could have folders made, and files removed, anywhere as root.
 """
 
@@ -13,6 +13,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from proveout.agent.places import is_straight
 from proveout.agent.tasks import TaskContext
 from proveout.proto.tasks import PrepareFio, ReadFacts, RunFio, SnapshotSystem, StartSystem, StopSystem, TaskSpec
 
@@ -31,7 +32,7 @@ def placed(context: TaskContext, spec: TaskSpec) -> TaskSpec:
 
 def root(context: TaskContext, told: str) -> Path:
     """The folder for what a coordinator wants in `told`."""
-    if context.policy.own or context.policy.allows_path(f"{told}/{FOLDER}"):
+    if context.policy.own or (context.policy.allows_path(f"{told}/{FOLDER}") and is_straight(Path(told, FOLDER))):
         return Path(told)
     return context.work_dir.parent / FOLDER / hashlib.sha256(told.encode()).hexdigest()[:16]
 

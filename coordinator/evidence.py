@@ -54,18 +54,12 @@ def summarise(
     if not loads:
         raise ValueError(f"iteration {id} has no load result")
     window = measure_window(loads, clocks)
-    ended = ended_by_type(loads, seconds)
     load_tree = _stage_metrics(id, plan, rate, loads, boots or {})
-    summaries = tuple(
-        _summary(item, ended[item.counts.name], loads)
-        for item in merge_loads(load.transactions for load in loads.values())
-    )
+    summaries = _summaries(loads, seconds)
     recordings = {key: Recording(samples) for key, samples in captures.items()}
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
-    waits_tree, waits = cut.waits()
-    sizes_tree, sizes = cut.sizes()
-    captured = {"waits": waits_tree, "lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}
-    metrics = load_tree | prune(cut.hosts() | captured)
+    captured, waits, sizes = _captured(cut)
+    metrics = load_tree | captured
     metrics |= _transaction_tree(stage, plan, summaries, cut)
     series = per_second(loads, seconds)
     findings = validity.judge(
@@ -102,6 +96,22 @@ def summarise(
         unknown=_summed(load.unknown for load in loads.values()),
         sizes=sizes,
     )
+
+
+def _summaries(
+    loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]
+) -> tuple[TransactionSummary, ...]:
+    """Each transaction type over all hosts."""
+    ended, merged = ended_by_type(loads, seconds), merge_loads(load.transactions for load in loads.values())
+    return tuple(_summary(item, ended[item.counts.name], loads) for item in merged)
+
+
+def _captured(cut: _Cut) -> tuple[Metrics, tuple[WaitLine, ...], tuple[SizeLine, ...]]:
+    """What captures have seen in the window, and its lines of waits and sizes."""
+    waits_tree, waits = cut.waits()
+    sizes_tree, sizes = cut.sizes()
+    captured = {"waits": waits_tree, "lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}
+    return prune(cut.hosts() | captured), waits, sizes
 
 
 def _transaction_tree(stage: Measuring, plan: Plan, summaries: Sequence[TransactionSummary], cut: _Cut) -> Metrics:

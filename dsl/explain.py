@@ -55,10 +55,10 @@ def _hosts(table: Timetable) -> Iterator[str]:
 
 
 def _gathered(privileges: Iterable[str]) -> Iterator[str]:
-    """`root: a` and `root: b` as `root: a, b`."""
+    """`root: a` and `root: b; as c: d` as `root: a, b` and `as c: d`."""
     found: dict[str, list[str]] = {}
-    for privilege in privileges:
-        who, colon, what = privilege.partition(": ")
+    for one in (one for privilege in privileges for one in privilege.split("; ")):
+        who, colon, what = one.partition(": ")
         found.setdefault(who + colon, []).append(what)
     return (f"{who}{', '.join(what)}" for who, what in found.items())
 

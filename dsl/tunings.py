@@ -75,6 +75,9 @@ class _Entry:
             hint = "destructive: true, beside `name`; the agent's policy has to allow it too"
             self.problem(kind.where, f"`{kind.text}` can destroy data", hint, kind.text)
             return None
+        if operation.lasting and not entry.keep:
+            self.problem(kind.where, f"{operation.lasting} cannot be set back", "keep: true, beside `name`", kind.text)
+            return None
         if hosts is None:
             return None
         return Tuning(

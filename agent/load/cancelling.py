@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from proveout.agent.drivers.base import BlockingSession, PolledSession
 
-CANCEL_S = 2.0
+CANCEL_S = 3.0
 """A busy host has time for a cancel request."""
 AGAIN_S = 0.25
 

@@ -22,7 +22,7 @@ from proveout.agent.tasks import TaskFault
 
 MODULE = "proveout.agent.load.worker"
 START_S = 60.0
-END_S = 6.0
+END_S = 9.0
 """Longer than a worker takes to drain, cancel and close (`engine`), for a server keeps on with what a killed one has asked for."""
 LAST_WORDS_MAX = 8
 STREAM_LIMIT = 1 << 20

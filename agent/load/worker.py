@@ -123,6 +123,7 @@ class Load:
         self._pacing = arm.pacing()
         self._recorder = Recorder(len(self._workload.transactions))
         self._opened: list[Any] = []
+        self._preparing: list[Any] = []
         self._broken_off = False
         self._terminals: list[Terminal] = []
 
@@ -130,8 +131,6 @@ class Load:
         """Connect and prepare all terminals; no connection stays open when that fails."""
         try:
             for number in self._arm.numbers:
-                if self._broken_off:
-                    break
                 self._terminals.append(self._terminal(number))
         except StatementFailure as failure:
             self.abandon()
@@ -142,7 +141,7 @@ class Load:
     def break_off(self, arming: Future[Any]) -> None:
         """From another thread, while it arms: open nothing more, and give up what the server is waiting for."""
         self._broken_off = True
-        give_up(lambda: [] if arming.done() else list(self._opened), lambda seconds: wait([arming], seconds))
+        give_up(lambda: list(self._preparing), lambda seconds: wait([arming], seconds))
 
     def run(self, t0_ns: int, outlet: Outlet, stdin: int) -> frames.Finished:
         """Run the windows from T0 on."""
@@ -157,7 +156,9 @@ class Load:
         finally:
             gc.enable()
             gc.unfreeze()
+            self._broken_off = True  # for connections that are being opened again
             loop.close()
+            give_up(lambda: list(self._preparing), time.sleep)
         pulse.pack(time.monotonic_ns())
         cpu_s, window_s = pulse.cpu()
         return frames.Finished(
@@ -193,14 +194,29 @@ class Load:
         """A session for a terminal, prepared; of several instances, always the same one."""
         session = self._driver.connect(self._dsns[number % len(self._dsns)])
         self._opened.append(session)
-        if isinstance(session, Labelled):
-            session.label(self._arm.run, self._arm.label)
+        self._preparing.append(
+            session
+        )  # before it is asked whether the load was broken off: who does that gives these up
         try:
+            self._go_on()
+            if isinstance(session, Labelled):
+                session.label(self._arm.run, self._arm.label)
             configure(session, self._driver, self._arm.session)
-            return session, {statement.name: session.prepare(statement) for statement in self._needed}
+            prepared = {}
+            for statement in self._needed:
+                self._go_on()
+                prepared[statement.name] = session.prepare(statement)
+            return session, prepared
         except BaseException:
             session.close()
             raise
+        finally:
+            self._preparing.remove(session)
+
+    def _go_on(self) -> None:
+        """StatementFailure when the load was broken off meanwhile: a server keeps on with what it is asked for now."""
+        if self._broken_off:
+            raise StatementFailure("57014", "the load was stopped", FailureKind.LOST)
 
     def _loop(self, timeline: Timeline, pulse: Pulse) -> PolledLoop | ThreadedLoop:
         common: dict[str, Any] = {

@@ -145,7 +145,8 @@ class EmbeddedServer(ABC, Generic[G]):
                     self.close(keep_data=True)
                     raise
             dsn, version = self.dsn, self._version()
-            return Endpoint(system=self._system.name, engine=self.ENGINE, dsn=dsn, version=version, provisioned=True)
+        self._need_life()  # who dies while the lock is held tells nobody
+        return Endpoint(system=self._system.name, engine=self.ENGINE, dsn=dsn, version=version, provisioned=True)
 
     def stop(self) -> None:
         """Stop the server; its session stays open, so that `start` brings it back at the same address."""

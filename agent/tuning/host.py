@@ -124,7 +124,8 @@ class Host:
             case WriteFile():
                 known = not change.validator or change.validator in dict(policy.validators)
                 missing = [] if known else [_denied(policy, change.validator)]
-                return [policy.allows_path(change.path), *missing, *(policy.allows_tool(argv) for argv in change.runs)]
+                caused = [*map(policy.allows_tool, change.runs), *map(policy.allows_sysctl, change.sysctls)]
+                return [*map(policy.allows_path, (change.path, *change.writes)), *missing, *caused]
             case RemoveFile():
                 return [policy.allows_path(change.path)]
             case SetText(path=path) if path.startswith(_SYSCTL):

@@ -16,9 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from proveout.agent.places import check_undo_journal
 from proveout.agent.tasks import TaskFault
 from proveout.agent.tuning.files import Original
 from proveout.agent.tuning.records import change_of, change_text, original_of, original_text
+from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Tuning
 from proveout.dsl.tuning.change import Change
 from proveout.proto.tasks import Endpoint
@@ -203,9 +205,10 @@ class UndoJournal:
         os.close(self._lock)
 
     def _open(self) -> sqlite3.Connection:
-        """TaskFault `refused` when another agent has it, `disk_full` when it cannot be used."""
+        """TaskFault `refused` when another agent has it or others can write it, `disk_full` when it cannot be used."""
         if self._db is None:
             try:
+                self._check()
                 self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._lock = os.open(self.directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             except OSError as error:
@@ -217,6 +220,13 @@ class UndoJournal:
                 os.close(self._lock)
                 raise self._fault("used", error) from error
         return self._db
+
+    def _check(self) -> None:
+        """TaskFault `refused` when others have a hand in it."""
+        try:
+            check_undo_journal(self.directory / FILE)
+        except ProveoutError as error:
+            raise TaskFault("refused", f"{error.where}: {error.what}", way_out=error.way_out) from error
 
     def _connected(self) -> sqlite3.Connection:
         os.close(os.open(self.directory / FILE, os.O_CREAT | os.O_RDWR, 0o600))

@@ -42,8 +42,8 @@ def end(host: Host, journal: UndoJournal, *, systems_only: bool = False) -> tupl
 def revert(host: Host, journal: UndoJournal, *, after: int = 0, systems_only: bool = False) -> tuple[TuningState, ...]:
     """Undo what is outstanding, the last change first; one state for each tuning and outcome. Never raises for what the host does.
 
-    A path is set back step by step: as long as one step is left, those before it would take what is there for another hand's. What only
-    follows the undoing of a tuning's changes (a reload) waits for all of them.
+    A path is set back step by step: as long as one step is left, those before it would take what is there for another hand's; and statements
+    that stand on one another likewise. What only follows the undoing of a tuning's changes (a reload) waits for all of them.
     """
     done: list[tuple[Entry, TuningOutcome, str]] = []
     left: set[str | tuple[str, str]] = set()
@@ -109,10 +109,10 @@ def _states(found: Iterable[tuple[Entry, TuningOutcome, str]]) -> tuple[TuningSt
 
 
 def _places(entry: Entry) -> set[str]:
-    """Paths and devices: what could not be undone there keeps what was made before from being undone."""
+    """Paths, devices, and those of statements: what could not be undone there keeps what was made before from being undone."""
     change = entry.change
-    found = {getattr(change, "path", ""), getattr(change, "device", ""), *getattr(change, "only_if", ())[:1]}
-    return found - {""}
+    found = {getattr(change, name, "") for name in ("path", "device", "place")}
+    return {*found, *getattr(change, "only_if", ())[:1]} - {""}
 
 
 # ---- one change ----------------------------------------------------------------------------------------------------

@@ -97,12 +97,30 @@ class BlockQueue(Operation):
         if any(query not in known for query in texts):
             return (*patterns, *texts)
         lengths = (TextQuery(f"{queue}/{REQUESTS}") for queue in self._queues(known) if self._switches(queue, known))
-        return (*patterns, *texts, *lengths)
+        listings = tuple(PathsQuery(along[0]) for queue in self._queues(known) if (along := self._along(queue, known)))
+        tunables = (TextQuery(path) for one in listings if one in known for path in known.paths(one.pattern))
+        return (*patterns, *texts, *lengths, *listings, *tunables)
 
     def _switches(self, queue: str, facts: Facts) -> bool:
         """Whether the disk is given another scheduler."""
         text = facts.text(f"{queue}/{SCHEDULER}") if self.scheduler else None
         return text is not None and self._offered(text) not in (None, _current(text))
+
+    def _along(self, queue: str, facts: Facts) -> tuple[str, tuple[str, str]] | None:
+        """(pattern of the scheduler's own attributes that the kernel sets anew, the attribute and text that come back before them)."""
+        if self._switches(queue, facts):
+            path = f"{queue}/{SCHEDULER}"
+            return f"{queue}/iosched/*", (path, _current(facts.text(path) or ""))
+        path = f"{queue}/{REQUESTS}"
+        length = facts.text(path) if self.nr_requests is not None else None
+        return (f"{queue}/iosched/async_depth", (path, length)) if length not in (None, str(self.nr_requests)) else None
+
+    def _own_of_scheduler(self, queue: str, facts: Facts) -> Iterator[SetText]:
+        """What sets them back: the last thing to be done, as the length of the queue is one's measure."""
+        along = self._along(queue, facts)
+        for path in facts.paths(along[0]) if along else ():
+            if along and (text := facts.text(path)):
+                yield SetText(path=path, before=text, after="", part="undo", only_if=along[1])
 
     def _queues(self, facts: Facts) -> tuple[str, ...]:
         found = (path for device in self.devices for path in facts.paths(_queue(device)))
@@ -121,7 +139,8 @@ class BlockQueue(Operation):
         return Step(changes=tuple(changes), refusals=tuple(refusals))
 
     def _of(self, queue: str, facts: Facts) -> Iterator[SetText]:
-        """The scheduler first: with another one the kernel sets the length of the queue anew, also when it is set back."""
+        """The scheduler first: with another one the kernel sets the length of the queue anew, also when it is set back; and what is its own."""
+        yield from self._own_of_scheduler(queue, facts)
         anew = self._switches(queue, facts)
         if anew and (length := facts.text(f"{queue}/{REQUESTS}")) is not None:
             was = (f"{queue}/{SCHEDULER}", _current(facts.text(f"{queue}/{SCHEDULER}") or ""))

@@ -23,6 +23,8 @@ class WriteFile:
 
     `before` is what the facts said, for the diff; the agent keeps the original itself, byte by byte with mode, owner and xattrs.
     `runs`: argvs of programs that the host will start because the file says so; the agent's policy must list them as if it started them.
+    `sysctls`: kernel parameters that the host will set because the file says so; likewise.
+    `writes`: paths that the host will write to because the file says so; likewise.
     """
 
     path: str
@@ -32,6 +34,8 @@ class WriteFile:
     group: str = "root"
     validator: str = ""
     runs: tuple[tuple[str, ...], ...] = ()
+    sysctls: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
     before: FileFact = ABSENT
     kind: Literal["write_file"] = "write_file"
 
@@ -113,7 +117,8 @@ class Statement:
     """A statement in a system of the plan and the one that undoes it; "" where nothing is to be run. Both must be idempotent.
 
     `destructive`: it overwrites what is not the database's own (disks); the policy of the host must allow such steps. `devices` are these
-    disks, each by all of its lasting names: the policy must list one of them.
+    disks, each by all of its lasting names: the policy must list one of them. `place` is what statements stand on one another in: as long
+    as the undoing of one there is left, those made before it are left as well.
     """
 
     system: str
@@ -121,6 +126,7 @@ class Statement:
     undo: str = ""
     destructive: bool = False
     devices: tuple[tuple[str, ...], ...] = ()
+    place: str = ""
     kind: Literal["statement"] = "statement"
 
 

@@ -38,7 +38,7 @@ class Operation(BaseModel, ABC):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     privileges: ClassVar[str]
-    """What the agent must be able to do, for `explain`: "root: writes /proc/sys"."""
+    """What the agent must be able to do, for `explain`: "root: writes /proc/sys"; what it does as several, with `; ` between."""
     destructive: ClassVar[bool] = False
     """Whether it can destroy data: the tuning then needs `destructive: true`."""
     changing: ClassVar[bool] = True
@@ -53,6 +53,11 @@ class Operation(BaseModel, ABC):
     def of_system(self) -> str | None:
         """The system of the plan that it tunes, which must run then; None for what tunes the host."""
         return None
+
+    @property
+    def lasting(self) -> str:
+        """What stays on the host although all is undone: such a tuning needs `keep: true`. "" when nothing does."""
+        return ""
 
     @abstractmethod
     def targets(self) -> Mapping[str, str]:

@@ -1,7 +1,8 @@
 """`oracle_redo`: the online redo log groups of an instance: so many, of one size, on these disk groups in turn.
 
 New groups are added first; then the instance is switched away from the others, a checkpoint makes them inactive, and they are dropped.
-To undo goes the same way back. Every statement looks first, so that it may be run again. Source: Administrator's Guide, 11.
+To undo goes the same way back, and no further than it can: the new groups stay until the old ones are there again. Every statement looks
+first, so that it may be run again. Source: Administrator's Guide, 11.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class OracleRedo(SystemOperation):
 
     def wanted(self) -> tuple[str, ...]:
         """The groups, and what becomes of those that are there."""
-        return (self._groups, "its groups of other sizes are dropped, after log switches and a checkpoint")
+        return (self._groups, "every other group of its thread is dropped, after log switches and a checkpoint")
 
     @property
     def _groups(self) -> str:
@@ -88,7 +89,7 @@ class OracleRedo(SystemOperation):
             yield self._statement(_drop(group), _add(thread, group, str(group.size)))
 
     def _statement(self, text: str, undo: str) -> Statement:
-        return Statement(system=self.system, text=text, undo=undo)
+        return Statement(system=self.system, text=text, undo=undo, place=f"redo log groups of {self.system}")
 
 
 def _group(row: Sequence[str | None], members: Sequence[Sequence[str | None]]) -> _Group:

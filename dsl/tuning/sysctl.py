@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
 from proveout.dsl.nodes import Map, Scalar
-from proveout.dsl.tuning.change import Change, SetText
+from proveout.dsl.tuning.change import Change, SetText, WriteFile
 from proveout.dsl.tuning.facts import Facts, FileQuery, Query, TextQuery
 from proveout.dsl.tuning.operation import Operation, Step
 from proveout.dsl.tuning.whole_file import whole_file
@@ -29,7 +31,31 @@ _RUNS_PROGRAMS = (
     "kernel.usermodehelper.",
     "fs.binfmt_misc.",
 )
-_NO_WAY_BACK = ("kernel.modules_disabled", "kernel.kexec_load_disabled", "kernel.yama.ptrace_scope", "kernel.sysrq")
+_NO_WAY_BACK = (
+    "kernel.kexec_load_disabled",
+    "kernel.kexec_load_limit_panic",
+    "kernel.kexec_load_limit_reboot",
+    "kernel.modules_disabled",
+    "kernel.sysrq",
+    "kernel.tainted",
+    "kernel.unprivileged_bpf_disabled",
+    "kernel.yama.ptrace_scope",
+)
+_CHANGES_OTHERS = (
+    "kernel.watchdog",
+    "net.ipv4.ip_forward",
+    "net.ipv6.conf.*.disable_ipv6",
+    "net.ipv6.conf.all.addr_gen_mode",
+    "net.ipv6.conf.all.force_forwarding",
+    "net.ipv6.conf.all.ignore_routes_with_linkdown",
+    "net.ipv6.route.gc_min_interval",
+    "net.ipv[46].conf.*.forwarding",
+    "net.ipv[46].neigh.*.base_reachable_time",
+    "net.ipv[46].neigh.*.retrans_time",
+    "net.ipv[46].neigh.*.unres_qlen",
+)
+"""Writing one sets those of other interfaces, takes addresses away, or rounds the same in a finer unit: setting it back does not bring this back.
+Source: Documentation/networking/ip-sysctl and admin-guide/sysctl/kernel of Linux, net/ipv4/devinet.c, net/ipv6/addrconf.c."""
 COUPLED: Mapping[str, str] = {
     "vm.dirty_bytes": "vm.dirty_ratio",
     "vm.dirty_background_bytes": "vm.dirty_background_ratio",
@@ -65,6 +91,8 @@ def _checked_name(name: str) -> str:
         raise custom(f"`{name}` names a program that the kernel runs as root, so no plan sets it")
     if name in _NO_WAY_BACK:
         raise custom(f"`{name}` cannot be set back, or guards the host, so no plan sets it")
+    if any(fnmatchcase(name, pattern) for pattern in _CHANGES_OTHERS):
+        raise custom(f"`{name}` changes more of the host than itself, which could not be set back, so no plan sets it")
     if name in _ACTS:
         raise custom(f"`{name}` is no setting: writing it does something once")
     return name
@@ -129,9 +157,15 @@ class Sysctl(Operation):
         return Map(entries=((key, Map(entries=settings, where=block.where)), *rest), where=block.where)
 
     def targets(self) -> Mapping[str, str]:
-        """Each parameter, and the file."""
-        found = {f"sysctl {name}": value for name, value in self.settings.items()}
+        """Each parameter, which of two that exclude each other rules, and the file."""
+        found = {f"sysctl {name}": value for name, value in self.settings.items()} | dict(self._ruling())
         return found | ({f"file {self.file}": self._content().decode()} if self.file else {})
+
+    def _ruling(self) -> Iterator[tuple[str, str]]:
+        for pair in COUPLED.items():
+            for name in pair:
+                if self.settings.get(name, "0") != "0":
+                    yield f"{' or '.join(pair)} (the kernel sets one to 0 when the other is set)", name
 
     def wanted(self) -> tuple[str, ...]:
         """Each parameter, and the file."""
@@ -157,7 +191,7 @@ class Sysctl(Operation):
                 changes += self._set(name, normal(now), facts, refusals)
         if self.file is not None:
             file = whole_file(facts, self.file, self._content())
-            changes += file.changes
+            changes += (self._governing(change) for change in file.changes)
             refusals += file.refusals
         return Step(changes=tuple(changes), refusals=tuple(refusals))
 
@@ -175,6 +209,9 @@ class Sysctl(Operation):
             return (SetText(path=path, before=now, after=value, adjusted=name in _AS_FOUND),)
         back = SetText(path=path_of(other), before=was, after="0", part="undo", only_if=(path, value))
         return (back, SetText(path=path, before=now, after=value, part="make"))
+
+    def _governing(self, change: Change) -> Change:
+        return replace(change, sysctls=tuple(self.settings)) if isinstance(change, WriteFile) else change
 
     def _content(self) -> bytes:
         return "".join(f"{name} = {value}\n" for name, value in self.settings.items()).encode()

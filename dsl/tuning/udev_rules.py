@@ -25,6 +25,8 @@ _FILE = re.compile(r"/etc/udev/rules\.d/[0-9]{2}-[A-Za-z0-9][A-Za-z0-9_.-]*\.rul
 _MATCH = re.compile(
     r"ACTION|DEVPATH|KERNELS?|SUBSYSTEMS?|DRIVERS?|RESULT|TAGS?|(ATTRS?|ENV)\{[A-Za-z0-9_][A-Za-z0-9_./-]*\}"
 )
+_QUEUES = "/sys/block/queue"
+"""Stands for the queues of all disks, where a policy is asked."""
 _ASSIGN = re.compile(r"SYMLINK|OWNER|GROUP|MODE|ATTR\{queue/[a-z][a-z_]*\}|ENV\{(DM_UDEV|ID|UDISKS)_[A-Z0-9_]{1,60}\}")
 _VALUE = re.compile(r"[ !#$%&'()*+,./0-9:;<=>?@A-Z\[\]^_a-z{|}~-]+")
 _MODE = re.compile(r"0?[0-7]{3}")
@@ -141,6 +143,12 @@ class UdevRules(Operation):
 
     privileges = "root: writes /etc/udev/rules.d, runs udevadm"
 
+    @property
+    def lasting(self) -> str:
+        """Attributes that udev writes: it takes none back when the rule is gone, as `block_queue` does."""
+        attributes = [key for rule in self.rules for key in rule.assign if key.startswith("ATTR{")]
+        return f"what udev writes to {attributes[0]}" if attributes else ""
+
     def targets(self) -> Mapping[str, str]:
         """The file."""
         return {f"file {self.file}": self._content().decode()}
@@ -158,8 +166,9 @@ class UdevRules(Operation):
         """The file; udev reads it and looks at the devices again, also when it is set back."""
         step = whole_file(facts, self.file, self._content(), validator=self.validator)
         runs = tuple(tuple(rule.program) for rule in self.rules if rule.program)
+        writes = (_QUEUES,) if self.lasting else ()
         changes: tuple[Change, ...] = tuple(
-            dataclasses.replace(change, runs=runs) if isinstance(change, WriteFile) else change
+            dataclasses.replace(change, runs=runs, writes=writes) if isinstance(change, WriteFile) else change
             for change in step.changes
         )
         for argv in self._after():

@@ -382,3 +382,91 @@ def test_a_unit_is_judged_by_the_name_that_is_acted_on() -> None:
     for unit in ("oracle-data.swap", "oracle.automount", "oracle.mount"):
         assert not policy.allows_unit(unit)
         assert f"`- {unit}`" in policy.allows_unit(unit).way_out
+
+
+# ---- what the agent runs and believes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/srv/app/bin/check", "is a program that the policy lists"),
+        ("/srv/app/bin", "holds /srv/app/bin/check, which the agent runs or believes"),
+        ("/srv/app/load", "is a program that the policy lists"),
+        ("/srv/real/load", "is a program that the policy lists, or leads to one"),
+        ("/srv/pki", "belongs to the agent itself"),
+        ("/srv/state/tuning/undo.sqlite", "belongs to the agent itself"),
+        ("/srv/below", "holds /srv/below/undo, which the agent runs or believes"),
+        ("/srv/app/bin/check.conf", ""),
+        ("/srv/pki2", ""),
+    ],
+)
+def test_a_plan_does_not_write_what_the_agent_runs_or_believes(path: str, reason: str) -> None:
+    policy = Policy(
+        source="/etc/proveout/policy.yaml",
+        paths=("/srv",),
+        tools=(Tool(path="/srv/app/load"),),
+        validators=(("app", ("/srv/app/bin/check", "{file}")),),
+        programs=("/srv/real/load",),
+        own_folders=("/srv/pki", "/srv/state", "/srv/below/undo"),
+    )
+    decision = policy.allows_path(path)
+    assert bool(decision) is not bool(reason)
+    assert reason in decision.reason
+
+
+def test_programs_are_kept_from_plans_by_every_name(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "check").write_text("")
+    (app / "middle").symlink_to("check")
+    (tmp_path / "link").symlink_to(app / "middle")
+    folder = tmp_path / "policy"
+    folder.mkdir()
+    listed = f"policy: 1\npaths: [{app}]\nvalidators:\n  a: [{tmp_path}/link, '{{file}}']\n"
+    policy = policy_file.read(write(folder, listed))
+    assert [name for name in ("check", "middle", "app.conf") if policy.allows_path(f"{app}/{name}")] == ["app.conf"]
+
+
+def test_an_agent_keeps_its_own_folders_from_plans_wherever_they_are(tmp_path: Path) -> None:
+    folder = tmp_path / "policy"
+    folder.mkdir()
+    (tmp_path / "srv" / "real").mkdir(parents=True)
+    (tmp_path / "srv" / "pki").symlink_to("real")
+    given = write(folder, f"policy: 1\npaths: [{tmp_path}/srv]\n")
+    srv = tmp_path / "srv"
+    options = Options(listen="", pki=srv / "pki", state_dir=srv / "state", policy=given)
+    names = ("pki", "pki/ca.pem", "real/ca.pem", "state/tuning/undo.sqlite", "app/x")
+    assert [name for name in names if read_policy(options).allows_path(f"{srv}/{name}")] == ["app/x"]
+    local = Options(listen="", pki=tmp_path, state_dir=tmp_path, policy=given, local=True, undo_dir=srv / "undo" / "h")
+    assert not read_policy(local).allows_path(f"{srv}/undo/other/undo.sqlite"), "which it would undo as well"
+
+
+def test_check_policy_says_what_of_the_agents_lies_within(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "policy").mkdir()
+    given = write(tmp_path / "policy", f"policy: 1\npaths: [{tmp_path}/srv]\n")
+    assert execute(["agent", "--check-policy", str(given), "--pki", f"{tmp_path}/srv/pki"]) == 0
+    assert f"but not in:       {tmp_path}/srv/pki\n" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+def test_who_has_a_hand_in_it_is_told_with_what_ends_it(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o755)
+    os.chown(theirs, 12345, 12345)
+    missing = write(tmp_path, f"policy: 1\ntools:\n  - {{path: {theirs}/none}}\n")
+    link = tmp_path / "link"
+    link.symlink_to("/usr/bin/true")
+    os.lchown(link, 12345, 12345)
+    linked = tmp_path / "linked.yaml"
+    linked.write_text(f"policy: 1\ntools:\n  - {{path: {link}}}\n")
+    linked.chmod(0o600)
+    beneath = write(theirs, "policy: 1")
+    for policy, what, way_out in (
+        (missing, f"{theirs}/none, which it lists: {theirs} belongs to another user", f"chown root {theirs}"),
+        (linked, f"{link}, which it lists: the link {link} belongs to another user", f"chown -h root {link}"),
+        (beneath, f"the policy: {theirs} belongs to another user", f"chown root {theirs}"),
+    ):
+        with pytest.raises(ProveoutError) as caught:
+            policy_file.read(policy)
+        assert (caught.value.what, caught.value.way_out) == (f"others can replace {what}", way_out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -37,6 +38,25 @@ def test_with_the_owners_word_and_for_the_child_of_a_run_it_is_where_they_say(tm
     assert whereabouts.root(at(tmp_path, listed), "/srv/other").is_relative_to(tmp_path)
     assert whereabouts.root(at(tmp_path, listed), "/srv/runs/../other").is_relative_to(tmp_path)
     assert whereabouts.root(at(tmp_path, Policy(own=True)), "/anywhere") == Path("/anywhere")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+def test_a_listed_folder_that_is_not_what_it_looks_like_is_not_taken(tmp_path: Path) -> None:
+    listed, victim = tmp_path / "listed", tmp_path / "victim"
+    for folder in (listed / "own", victim):
+        folder.mkdir(parents=True)
+    (listed / "link").symlink_to(victim)
+    context = at(tmp_path, Policy(source="/etc/proveout/policy.yaml", paths=(str(listed),)))
+    own = tmp_path / "state" / "systems"
+    assert whereabouts.root(context, f"{listed}/own/new") == listed / "own" / "new"
+    assert whereabouts.root(context, f"{listed}/link").parent == own
+    assert whereabouts.root(context, f"{listed}/link/new").parent == own
+    (listed / "own").chmod(0o1777)
+    assert whereabouts.root(context, f"{listed}/own/new").parent == own
+    (listed / "own").chmod(0o755)
+    os.chown(listed, 12345, 12345)
+    assert whereabouts.root(context, f"{listed}/own").parent == own
+    assert whereabouts.root(at(tmp_path, Policy(own=True)), f"{listed}/link") == listed / "link"
 
 
 def test_every_task_that_names_a_folder_is_looked_at(tmp_path: Path) -> None:

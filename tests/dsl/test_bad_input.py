@@ -179,6 +179,13 @@ ITEMS: tuple[tuple[str, bytes, str], ...] = (
         ),
         "`b` and `a` are in conflict over sysctl vm.swappiness on h",
     ),
+    (
+        "two tunings of which one sets the other back",
+        plan(
+            more="tuning:\n  - {name: a, on: all, sysctl: {vm.dirty_ratio: 10}}\n  - {name: b, on: h, sysctl: {vm.dirty_bytes: 1000000}}"
+        ),
+        "`b` and `a` are in conflict over vm.dirty_bytes or vm.dirty_ratio (the kernel sets one to 0 when the other is set) on h",
+    ),
     ("zero hosts", plan(hosts="    {}"), "the topology has no hosts"),
     ("duplicate hosts", plan(hosts=MANY_HOSTS), "the key `h` is there twice"),
     (

@@ -5,8 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from proveout.dsl.compiler import compile_plan
 from proveout.dsl.describe import timetable
+from proveout.dsl.errors import PlanError
 from proveout.dsl.explain import render
 
 FRAGMENTS = Path(__file__).parents[2] / "plans" / "fragments"
@@ -21,6 +24,19 @@ topology:
 secrets: {oracle: {env: PROVEOUT_ORACLE_PASSWORD}}
 stages: [{pause: {duration: 1s}}]
 """
+
+
+def test_rules_that_have_udev_write_attributes_are_kept(tmp_path: Path) -> None:
+    text = (FRAGMENTS / "tuning-in-memory.yaml").read_text(encoding="utf-8")
+    (tmp_path / "tuning-in-memory.yaml").write_text(
+        text.replace("    keep: true  # udev", "    # udev"), encoding="utf-8"
+    )
+    (tmp_path / "plan.yaml").write_text(IN_MEMORY, encoding="utf-8")
+    with pytest.raises(PlanError) as caught:
+        compile_plan(tmp_path / "plan.yaml")
+    (problem,) = caught.value.problems
+    assert problem.message == "what udev writes to ATTR{queue/rotational} cannot be set back"
+    assert problem.hint == "keep: true, beside `name`"
 
 
 def test_the_server_of_the_in_memory_study_is_explained_change_by_change(tmp_path: Path) -> None:
@@ -40,7 +56,7 @@ def test_the_server_of_the_in_memory_study_is_explained_change_by_change(tmp_pat
         "inmemory_size = 300G",
         "use_large_pages = only",
         "2 redo log groups of 300G in its thread, on REDO",
-        "its groups of other sizes are dropped, after log switches and a checkpoint",
+        "every other group of its thread is dropped, after log switches and a checkpoint",
         "CREATE BIGFILE UNDO TABLESPACE undo200 DATAFILE '+DATA' SIZE 200G",
         "undo_tablespace = UNDO200",
         "ALTER SYSTEM",
@@ -87,3 +103,22 @@ stages: [{pause: {duration: 1s}}]
         ("kept after the run",),
         ("of system db", "set back after the run"),
     ]
+
+
+def test_what_root_does_is_told_as_one_whatever_else_an_operation_needs(tmp_path: Path) -> None:
+    text = """
+proveout: 1
+name: privileges
+topology:
+  hosts: {rac1: {roles: [server], address: "rac1.lab.example:7443"}}
+  systems: {asm: {engine: oracle, host: rac1, dsn: "sys as sysasm/${secrets.asm}@//rac1:1521/+ASM"}}
+secrets: {asm: {env: PROVEOUT_ASM}}
+tuning:
+  - {name: data, destructive: true, asm_disk_group: {system: asm, disk_group: DATA, redundancy: external, disks: [/dev/oraudev/disks/D1]}}
+  - {name: pages, on: rac1, huge_pages: {pages: 512}}
+stages: [{pause: {duration: 1s}}]
+"""
+    (tmp_path / "plan.yaml").write_text(text, encoding="utf-8")
+    said = " ".join(render(timetable(compile_plan(tmp_path / "plan.yaml"))).split())
+    root = "root: reads the headers of disks, sets the number of huge pages"
+    assert f"privileges: {root}; in the ASM instance: SYSASM " in said

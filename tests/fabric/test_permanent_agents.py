@@ -323,10 +323,40 @@ async def test_a_state_directory_of_another_user(agent: Permanent, tmp_path: Pat
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "state")
     os.chown(link, 12345, 12345, follow_symlinks=False)
-    command[command.index("--state-dir") + 1] = str(link)
-    assert "the state directory belongs to another user" in await refusal(command)
-    command[command.index("--state-dir") + 1] = str(link / "below")
-    assert f"others can replace the state directory: they can write {link}" in await refusal(command)
+    for named in (link, link / "below"):
+        command[command.index("--state-dir") + 1] = str(named)
+        said = await refusal(command)
+        assert f"others can replace the state directory: the link {link} belongs to another user" in said
+        assert f"chown -h root {link}" in said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("pki/ca.pem", "ca.pem belongs to another user"),
+        ("pki/agent.key", "agent.key belongs to another user"),
+        ("pki/authority", "authority belongs to another user"),
+        ("pki/denied", "denied belongs to another user"),
+        ("state/journal.sqlite", "the agent's journal belongs to another user"),
+        ("state/tuning", "the folder of the undo journal belongs to another user"),
+        ("state/tuning/undo.sqlite", "the undo journal belongs to another user"),
+    ],
+)
+async def test_what_an_agent_believes_belongs_to_another_user(agent: Permanent, name: str, said: str) -> None:
+    """In folders that are its own."""
+    await agent.stop()
+    path = agent.directory / name
+    (agent.directory / "state" / "tuning").mkdir()
+    if not path.exists():
+        path.write_text("")
+    os.chown(path, 12345, 12345)
+    assert f"{path}: {said}" in await refusal(agent.command())
+
+
+async def test_a_ca_that_others_can_write(agent: Permanent) -> None:
+    (agent.directory / "pki" / "ca.pem").chmod(0o664)
+    assert "others can write ca.pem" in await refusal(agent.command())
 
 
 async def test_who_is_denied_cannot_be_told(agent: Permanent) -> None:

@@ -1,7 +1,7 @@
 """The attributes of a simulated kernel below /proc and /sys, and the names that lead to its disks.
 
 Data flow: the real operations -> `SimTexts` in place of `agent.tuning.texts.Texts` -> `Kernel`, which keeps values, shows choices with the current
-one in brackets, and does by itself what Linux does: another scheduler gives a queue its usual length.
+one in brackets, and does by itself what Linux does: another scheduler gives a queue its usual length, and comes with attributes of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,12 @@ from fnmatch import fnmatchcase
 from proveout.agent.tuning.texts import Texts
 
 QUEUE_USUAL = {"mq-deadline": "256", "none": "1023", "kyber": "256"}
+OWN: Mapping[str, Mapping[str, str]] = {
+    "mq-deadline": {"read_expire": "500"},
+    "none": {},
+    "kyber": {"read_lat_nsec": "2000000"},
+}
+"""Scheduler -> its own attributes, as they are when it begins."""
 DISKS = ("sdb", "sdc")
 CPUS = (0, 1)
 THP = "/sys/kernel/mm/transparent_hugepage"
@@ -49,9 +55,11 @@ BOOT = {
     **{f"/sys/block/{disk}/queue/scheduler": "mq-deadline" for disk in DISKS},
     "/sys/block/sdb/queue/nr_requests": "256",
     "/sys/block/sdc/queue/nr_requests": "200",
+    "/sys/block/sdb/queue/iosched/read_expire": "500",
+    "/sys/block/sdc/queue/iosched/read_expire": "120",
     **{f"/sys/block/{disk}/queue/rotational": "1" for disk in DISKS},
 }
-"""What may be set, as it is after a start; its owner has given sdc a shorter queue than usual."""
+"""What may be set, as it is after a start; its owner has given sdc a shorter queue than usual, and less patience."""
 CHOICES: Mapping[str, tuple[str, ...]] = {
     f"{THP}/enabled": ("always", "madvise", "never"),
     f"{THP}/defrag": ("always", "defer", "defer+madvise", "madvise", "never"),
@@ -89,6 +97,10 @@ class Kernel(dict[str, str]):
         self[path] = value
         if path.endswith("/queue/scheduler"):
             self[path.replace("scheduler", "nr_requests")] = QUEUE_USUAL[value]
+            own = path.replace("scheduler", "iosched/")
+            for gone in [one for one in self if one.startswith(own)]:
+                del self[gone]
+            self.update({f"{own}{name}": usual for name, usual in OWN[value].items()})
 
     def shown(self, path: str) -> bytes | None:
         """What a read of it gives."""
@@ -132,6 +144,8 @@ class SimTexts(Texts):
     def matching(self, pattern: str) -> tuple[str, ...]:
         if pattern == f"/sys/block/{SPARE}/*/dev":
             return self.parts()
+        if "/iosched/" in pattern:
+            return tuple(sorted(path for path in self.kernel if fnmatchcase(path, pattern)))
         return matching(pattern)
 
     def link(self, path: str) -> str | None:

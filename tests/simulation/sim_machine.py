@@ -153,7 +153,7 @@ class Machine:
     def lose_power(self) -> None:
         """Off, and on again: memory is gone, and of the disk what was not synced."""
         self.disk.lose_power()
-        before = {path: {self.kernel[path], self.owned[path], self.kept.get(path)} for path in BOOT}
+        before = {path: {self.kernel.get(path), self.owned[path], self.kept.get(path)} for path in BOOT}
         self.kernel = Kernel({**BOOT, **self._configured(self.disk.picture())})
         self.programs.boot()
         owned = {path: data for path, data in self.owned.items() if isinstance(data, Data)}

@@ -198,6 +198,11 @@ def test_the_length_of_a_queue_that_goes_with_its_scheduler(monkeypatch: pytest.
     assert "/sys/block/sdc/queue/nr_requests is 256, not 200" in found(quiet, plan=having("block_queue"))
 
 
+def test_the_attributes_of_a_scheduler_that_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BlockQueue, "_own_of_scheduler", lambda *_: ())
+    assert "/sys/block/sdc/queue/iosched/read_expire is 500, not 120" in found(quiet, plan=having("block_queue"))
+
+
 # ---- signatures ------------------------------------------------------------------------------------------------------
 
 

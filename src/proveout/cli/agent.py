@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,9 +56,7 @@ def agent(
     Everybody must show a certificate of the authority in ca.pem, and only a coordinator's opens a session.
     """
     if check_policy is not None:
-        from proveout.agent.policy_file import describe, read
-
-        typer.echo(describe(read(check_policy)))
+        _check_policy(check_policy, [folder for folder in (pki, state_dir) if folder is not None])
         return
     if pki is None:
         raise typer.BadParameter("name the directory with this agent's certificate", param_hint="--pki")
@@ -69,6 +68,13 @@ def agent(
         _print_unit(options)
     else:
         run(options)
+
+
+def _check_policy(file: Path, own: list[Path]) -> None:
+    from proveout.agent.places import names_of
+    from proveout.agent.policy_file import describe, read
+
+    typer.echo(describe(replace(read(file), own_folders=names_of(*own))))
 
 
 def _print_unit(options: Options) -> None:

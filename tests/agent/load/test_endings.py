@@ -26,10 +26,11 @@ from proveout.agent.load.recorder import Recorder
 from proveout.agent.load.terminal import Terminal
 from proveout.agent.load.threads import ThreadedLoop
 from proveout.agent.load.transaction import statements
-from proveout.dsl.plan import Windows
+from proveout.dsl.plan import Windows, Workload
 from proveout.dsl.workloads import hlr
 from proveout.dsl.workloads.base import Statement
-from proveout.dsl.workloads.parameters import Hlr
+from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.proto.tasks import Endpoint, LoadShare, RunLoad
 
 TERMINALS = 3
 CANCELLED = StatementFailure("57014", "canceling statement due to user request", FailureKind.ERROR)
@@ -181,20 +182,68 @@ def test_a_worker_that_was_told_to_stop_stays_to_give_up_its_statements(
         os.close(silent)
 
 
-def test_arming_is_broken_off_however_late_its_statement_comes() -> None:
-    session = Deaf(lost=2)
-    statement = Statement(name="get", text={}, arguments=())
-    load = worker.Load.__new__(worker.Load)
-    load._opened, load._broken_off = [session], False
-    arming: Future[None] = Future()
+class Prepares(Deaf):
+    """A session that waits for a lock when it prepares."""
 
-    def arm() -> None:
-        with pytest.raises(StatementFailure):
-            session.execute(statement, ())
-        arming.set_result(None)
+    def prepare(self, statement: Statement) -> Statement:
+        self.execute(statement, ())
+        raise AssertionError("it waits, and is cancelled")
 
-    thread = threading.Thread(target=arm)
+
+class Locked:
+    """A driver whose sessions wait for a lock as soon as they prepare, and whose connecting can be held up."""
+
+    dialect, waits = "postgres", "polled"
+
+    def __init__(self, session: Prepares) -> None:
+        self.session = session
+        self.connecting, self.go = threading.Event(), threading.Event()
+
+    def connect(self, dsn: str) -> Prepares:
+        self.connecting.set()
+        self.go.wait()
+        return self.session
+
+
+@pytest.fixture
+def arming(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[worker.Load, Locked, Future[Any]]]:
+    """A load that arms in a thread; its driver; what becomes of it."""
+    locked = Locked(Prepares(lost=2))
+    monkeypatch.setattr(worker, "driver", lambda engine: locked)
+    share = LoadShare(first=0, count=2, total=2, rate=None)
+    spec = RunLoad(
+        workload=Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=100))),
+        endpoint=Endpoint(system="db", engine="postgres", dsn=""),
+        share=share,
+        windows=Windows(ramp_up_s=0.0, measure_s=1.0, ramp_down_s=0.0),
+        workers=1,
+        seed=1,
+        label="test",
+    )
+    load, ended = worker.Load(frames.Arm.of(spec, (0, 1))), Future[Any]()
+    thread = threading.Thread(target=lambda: ended.set_result(load.arm()))
     thread.start()
-    load.break_off(arming)
-    assert arming.done()
+    yield load, locked, ended
+    locked.go.set()
     thread.join()
+
+
+def test_arming_is_broken_off_however_late_its_statement_comes(arming: tuple[worker.Load, Locked, Future[Any]]) -> None:
+    load, locked, ended = arming
+    locked.go.set()
+    locked.session.waiting.wait()
+    load.break_off(ended)
+    assert locked.session.cancelled.is_set()
+    assert isinstance(ended.result(), frames.Fault)
+
+
+def test_who_connects_while_arming_is_broken_off_asks_the_server_for_nothing(
+    arming: tuple[worker.Load, Locked, Future[Any]],
+) -> None:
+    load, locked, ended = arming
+    locked.connecting.wait()
+    load.break_off(ended)
+    locked.go.set()
+    assert isinstance(ended.result(), frames.Fault)
+    assert not locked.session.waiting.is_set()
+    assert locked.session.is_closed

@@ -20,6 +20,7 @@ DEVICE, NODE, FOLDER = "/dev/disk/by-id/disk", "/dev/sdq", "/sys/block/sdq"
 MIB = 1024 * 1024
 TABLE = 34 * 512
 PATIENCE_S = 180
+PROGRAMS = ("/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/blkid", "/usr/sbin/mkswap")
 
 
 class OnAnImage:

@@ -2,13 +2,16 @@
 
 Modelled, each as Documentation/admin-guide and the source have it, and as Linux 6.18 was seen to do: choices in brackets; numbers with tabs between
 them; of `dirty_bytes` and `dirty_ratio` (and the like) the one that is written sets the other to 0, and 0 itself is not taken by the
-first; another I/O scheduler sets `nr_requests` anew, and without one it is no more than the device's own queue; huge pages are as many as there is memory for.
+first; another I/O scheduler sets `nr_requests` anew, and without one it is no more than the device's own queue; a scheduler's own attributes are its
+usual ones again when it comes back, and `async_depth` follows `nr_requests`; huge pages are as many as there is memory for.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from any_files import STATES
@@ -193,6 +196,16 @@ QUEUE = {
 }
 
 
+OWN: Mapping[str, tuple[str, ...]] = {
+    "mq-deadline": ("async_depth", "read_expire"),
+    "kyber": ("read_lat_nsec",),
+    "bfq": ("slice_idle_us",),
+    "cfq": ("quantum",),
+}
+"""Attributes of a scheduler itself; those that do not follow the length of the queue are 500 when it begins."""
+USUAL = "500"
+
+
 def depth_of(root: Path, queue: str) -> int:
     """Of the device's own queue."""
     return int((root / queue.lstrip("/") / "../device_depth").read_text())
@@ -209,12 +222,18 @@ def kernel_of_queues(root: Path, path: str, text: str) -> str:
             depth = depth_of(root, queue)
             anew = depth if text in ("none", "noop") else 2 * min(depth, MERGED_MAX)
             (file.with_name("nr_requests")).write_text(f"{anew}\n")
+            shutil.rmtree(file.with_name("iosched"), ignore_errors=True)
+            for own in OWN.get(text, ()):
+                put(root, f"{queue}/iosched/{own}", f"{anew if own == 'async_depth' else USUAL}\n")
         return shown
     if name == "nr_requests":
         bare = "[none]" in file.with_name("scheduler").read_text()
         if bare and int(text) > depth_of(root, queue):
             refuse()
-        return str(max(int(text), LEAST))
+        length = max(int(text), LEAST)
+        if (depth := file.with_name("iosched") / "async_depth").exists():
+            depth.write_text(f"{length}\n")
+        return str(length)
     return str(int(text) // PAGE_KIB * PAGE_KIB) if name == "read_ahead_kb" else text
 
 
@@ -229,6 +248,7 @@ def a_queue(draw: st.DrawFn) -> dict[str, str]:
         "nr_requests": str(draw(st.integers(min_value=4, max_value=most))),
         "read_ahead_kb": str(4 * draw(st.integers(min_value=0, max_value=500))),
         "../device_depth": str(depth),
+        **{f"iosched/{own}": str(draw(st.integers(min_value=1, max_value=1000))) for own in OWN.get(chosen, ())},
         **{name: str(draw(values)) for name, values in QUEUE.items()},
     }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -61,6 +62,7 @@ ON_A_SERVER: Mapping[str, Callable[[str], st.SearchStrategy[Case]]] = {
     "postgres_settings": any_postgres.postgres_settings,
     "sql": any_postgres.sql,
 }
+NEEDS = {"partition": any_disk.PROGRAMS}
 NEVER_CHANGES = {"package_present"}
 
 
@@ -68,8 +70,19 @@ def test_there_is_no_operation_without_such_a_test() -> None:
     assert sorted([*CASES, *ON_A_SERVER]) == sorted(OPERATIONS)
 
 
+def test_a_host_without_the_programs_skips_with_the_reason(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NEEDS, "partition", ("/usr/sbin/parted", "/usr/sbin/no-such-program"))
+    with pytest.raises(pytest.skip.Exception, match=r"not on this host: .*/usr/sbin/no-such-program"):
+        cases("partition", request)
+
+
 def cases(kind: str, request: pytest.FixtureRequest) -> st.SearchStrategy[Case]:
-    """The cases of an operation; a server is started for those that need one."""
+    """The cases of an operation; a server is started for those that need one. Skips where programs that they need are not installed."""
+    missing = [program for program in NEEDS.get(kind, ()) if shutil.which(program) is None]
+    if missing:
+        pytest.skip(f"not on this host: {', '.join(missing)}")
     return CASES[kind]() if kind in CASES else ON_A_SERVER[kind](request.getfixturevalue("dsn"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,28 @@ def test_what_the_owner_does_not_allow_is_refused_before_anything_is_changed(roo
     (root / "proc/sys/fs/file-max").unlink()
     (root / "proc/sys/fs").rmdir()
     assert picture(root) == before
+
+
+def test_a_file_of_parameters_takes_the_owners_word_on_each(root: Path, journal: UndoJournal) -> None:
+    """Also where each is so already: the file is what holds at the next start."""
+    before, policy = picture(root), replace(POLICY, sysctl=("kernel.*",))
+    (swappiness,) = (root / "proc/sys/vm/swappiness").read_text().split()
+    so_already = tuning("sysctl", settings={"vm.swappiness": swappiness}, file="/etc/sysctl.d/99-z.conf")
+    (state,) = run(host_in(root, policy=policy), journal).apply((so_already,))
+    assert state.outcome == "refused"
+    assert "the kernel setting vm.swappiness is not allowed on this host" in state.lines[0]
+    assert picture(root) == before
+
+
+def test_a_rule_that_has_udev_write_queues_takes_the_owners_word_on_them(root: Path, journal: UndoJournal) -> None:
+    rules = [{"match": {"KERNEL": "sdb"}, "assign": {"ATTR{queue/rotational}": "0"}}]
+    one = tuning("udev_rules", keep=True, file="/etc/udev/rules.d/60-q.rules", rules=rules)
+    policy = replace(POLICY, paths=("/etc/udev/rules.d",))
+    (state,) = run(host_in(root, policy=policy), journal).apply((one,))
+    assert state.outcome == "refused"
+    (told,) = [line for line in state.lines if "/sys/block" in line]
+    assert "/sys/block/queue is not allowed" in told and "`- /sys/block`" in told
+    assert not (root / "etc/udev/rules.d/60-q.rules").exists()
 
 
 def test_a_value_that_does_not_stick_fails_and_undoes_the_rest(

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from any_oracle import Group, Redo, ora
 from tuning_bench import StubTools, StubUnits, host_in, picture, put, tuning
 
 from proveout.agent.policy import Policy, Tool
@@ -163,6 +165,40 @@ def test_the_length_of_a_queue_is_set_back_after_its_scheduler(
     assert {state.outcome for state in undoing.look(host, journal)} == {"in_place"}
     assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
     assert picture(root) == before
+
+
+class FullRedo(Redo):
+    """A database whose disk groups may have no room."""
+
+    full = False
+
+    def _do(self, text: str) -> None:
+        if self.full and "ADD LOGFILE" in text:
+            raise ora(15041)
+        super()._do(text)
+
+
+def test_new_redo_groups_stay_until_the_old_ones_are_there_again(root: Path, journal: UndoJournal) -> None:
+    """What is undone of other operations does not wait for that."""
+    groups = {number: Group(1, 1 << 30, ["+DATA/x"]) for number in (1, 2, 3)}
+    groups[1].status = "CURRENT"
+    database = FullRedo(groups, {})
+    put(root, "/proc/sys/vm/swappiness", "60\n")
+    host = host_in(root, policy=replace(POLICY, sysctl=("vm.*",)))
+    host.databases = database
+    before = database.seen(), picture(root)
+    redo = tuning("oracle_redo", system="orcl", groups=2, size="2G", disk_groups=["DATA"])
+    other = tuning("sysctl", settings={"vm.swappiness": "10"})
+    states = Transaction(host=host, journal=journal, run="r").apply((other, redo))
+    assert [state.outcome for state in states] == ["applied", "applied"]
+    database.full = True
+    undone = {state.operation: state for state in undoing.revert(host, journal)}
+    assert {kind: state.outcome for kind, state in undone.items()} == {"oracle_redo": "residue", "sysctl": "reverted"}
+    assert sum("DROP LOGFILE" in line for line in undone["oracle_redo"].lines) == 2
+    assert sorted(database.groups) == [4, 5]
+    database.full = False
+    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert (database.seen(), picture(root)) == before
 
 
 async def test_what_nobody_waits_for_any_more_is_undone_all_the_same(root: Path, tmp_path: Path) -> None:

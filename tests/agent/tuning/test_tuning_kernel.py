@@ -8,7 +8,8 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,11 @@ def namespace() -> Iterator[str]:
 
 
 def run(namespace: str, act: str, tmp_path: Path, *before: str) -> list[str]:
-    argv = ["ip", "netns", "exec", namespace, *before, sys.executable, "-c", PROGRAM, act, str(tmp_path / "undo")]
+    return python(namespace, "-c", PROGRAM, act, str(tmp_path / "undo"), before=before)
+
+
+def python(namespace: str, *words: str, before: Sequence[str] = ()) -> list[str]:
+    argv = ["ip", "netns", "exec", namespace, *before, sys.executable, *words]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
@@ -75,6 +80,13 @@ def test_what_the_kernel_refuses_undoes_what_it_took(namespace: str, tmp_path: P
     reason, values = run(namespace, "too much", tmp_path)
     assert reason == "/proc/sys/net/ipv4/ip_local_port_range cannot be set to '9000 99999': Invalid argument"
     assert values == "32768 60999 60"
+
+
+def test_whatever_a_plan_may_set_of_the_network_is_given_back_alone(namespace: str, tmp_path: Path) -> None:
+    said = Counter(python(namespace, str(BENCH / "every_parameter.py"), str(tmp_path / "undo")))
+    assert set(said) <= {"applied", "failed", "refused"}
+    assert said["applied"] > 100, said
+    assert said["refused"] > 5, said
 
 
 WRITES = re.compile(

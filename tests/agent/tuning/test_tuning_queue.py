@@ -15,21 +15,24 @@ from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo import UndoJournal
 
 ATTRIBUTES = ("scheduler", "nr_requests", "rq_affinity", "nomerges", "read_ahead_kb")
+OWN = {"iosched/read_expire": "120", "iosched/async_depth": "700"}
 
 
 @pytest.fixture
 def queue(disk: str) -> Path:
-    """The kernel's folder, the queue being longer than any that is without a scheduler."""
+    """The kernel's folder, the queue being longer than any that is without a scheduler; the scheduler is not as it comes."""
     folder = Path("/sys/block") / Path(os.path.realpath(disk)).name / "queue"
     if "mq-deadline" not in (folder / "scheduler").read_text():
         pytest.skip("this kernel has no other scheduler")
     (folder / "scheduler").write_text("mq-deadline")
     (folder / "nr_requests").write_text("1000")
+    for name, value in OWN.items():
+        (folder / name).write_text(value)
     return folder
 
 
 def as_it_is(queue: Path) -> dict[str, str]:
-    return {name: (queue / name).read_text() for name in ATTRIBUTES}
+    return {name: (queue / name).read_text() for name in (*ATTRIBUTES, *OWN) if (queue / name).exists()}
 
 
 @pytest.mark.parametrize("length", [{}, {"nr_requests": 64}], ids=["scheduler", "and length"])
@@ -43,6 +46,17 @@ def test_another_scheduler_and_back(length: dict[str, int], queue: Path, journal
     assert "[none]" in as_it_is(queue)["scheduler"]
     assert {state.outcome for state in undoing.look(host, journal)} == {"in_place"}
     assert [state.outcome for state in transaction.apply((one,))] == ["unchanged"]
+    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert as_it_is(queue) == before
+
+
+def test_another_length_and_back(queue: Path, journal: UndoJournal) -> None:
+    """The depth of the scheduler follows the length of the queue."""
+    before = as_it_is(queue)
+    one = tuning("block_queue", devices=[queue.parent.name], nr_requests=64)
+    host = Host(policy=Policy(source="/etc/proveout/policy.yaml", paths=("/sys/block",)))
+    assert [state.outcome for state in Transaction(host=host, journal=journal, run="r").apply((one,))] == ["applied"]
+    assert as_it_is(queue)["iosched/async_depth"] == "64\n"
     assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
     assert as_it_is(queue) == before
 
