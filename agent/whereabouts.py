@@ -1,8 +1,9 @@
 """Where the files of a run's systems and tools lie on a host: where the coordinator says only if the host's owner says so too.
 
-Flow: a task -> `placed(context, spec)` -> the same task with folders that this agent may use. An agent that is the child of a run takes the
-run's directory, and so does one whose policy lists the folder, if no link and nobody else can lead it elsewhere. Any other keeps such files in a folder of its own state directory, found
-again by the name that the coordinator gave; else whoever may run plans could have folders made, and files removed, anywhere as root.
+Flow: a task -> `placed(context, spec)` -> the same task with folders that this agent may use. An agent that is the child of a run takes
+the run's directory, and so does one whose policy lists the folder, if no link and nobody else can lead it elsewhere. Any other keeps such
+files in a folder of its own state directory, found again by the name that the coordinator gave; else whoever may run plans could have
+folders made, and files removed, anywhere as root.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ FOLDER = "systems"
 def placed(context: TaskContext, spec: TaskSpec) -> TaskSpec:
     """The task as this agent does it."""
     match spec:
-        case StartSystem() | StopSystem() | SnapshotSystem() | PrepareFio() | RunFio() if spec.data_root:
+        case StartSystem() | StopSystem() | SnapshotSystem():
+            return replace(spec, data_root=str(root(context, spec.data_root)))
+        case PrepareFio() | RunFio() if spec.data_root:
             return replace(spec, data_root=str(root(context, spec.data_root)))
         case ReadFacts(directories=directories):
             return replace(spec, directories=tuple((system, str(root(context, told))) for system, told in directories))
@@ -34,7 +37,16 @@ def root(context: TaskContext, told: str) -> Path:
     """The folder for what a coordinator wants in `told`."""
     if context.policy.own or (context.policy.allows_path(f"{told}/{FOLDER}") and is_straight(Path(told, FOLDER))):
         return Path(told)
-    return context.work_dir.parent / FOLDER / hashlib.sha256(told.encode()).hexdigest()[:16]
+    return _own(context) / hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def is_own(context: TaskContext, folder: Path) -> bool:
+    """Whether it is one that the agent keeps for a run, which goes when it is empty."""
+    return folder.parent == _own(context)
+
+
+def _own(context: TaskContext) -> Path:
+    return context.work_dir.parent / FOLDER
 
 
 def tidy(spec: StopSystem) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from proveout.agent import unprivileged
+from proveout.agent import unprivileged, whereabouts
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.agent.tools.fio_argv import lay_out_argv, run_argv
 from proveout.agent.tools.fio_devices import check_devices
@@ -139,7 +139,8 @@ async def _grounds(context: TaskContext, job: FioJob, data_root: str) -> Grounds
     if not job.directory:
         await asyncio.to_thread(base.mkdir, mode=0o700, parents=True, exist_ok=True)
     account = unprivileged.account()
-    made = await asyncio.to_thread(Grounds.enter, base, None if account is None else account.uid)
+    uid, is_last = None if account is None else account.uid, whereabouts.is_own(context, base)
+    made = await asyncio.to_thread(Grounds.enter, base, uid, is_last=is_last)
     context.resources[name] = made
     return made
 

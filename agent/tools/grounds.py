@@ -23,8 +23,8 @@ _TRIES = 20
 class Grounds:
     """A folder with a lock on it (a `tasks.Resource`)."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self.path, self._descriptor = path, descriptor
+    def __init__(self, path: Path, descriptor: int, *, is_last: bool = False) -> None:
+        self.path, self._descriptor, self._is_last = path, descriptor, is_last
         self.made: set[tuple[int, int]] = set()
         """Files that are whole: how many there are, and how large each is."""
 
@@ -33,8 +33,8 @@ class Grounds:
         return any(count >= files and size >= size_bytes for count, size in self.made)
 
     @classmethod
-    def enter(cls, base: Path, uid: int | None) -> Grounds:
-        """A new folder below `base`, of the user `uid`. Blocking. TaskFault when there is no such place."""
+    def enter(cls, base: Path, uid: int | None, *, is_last: bool = False) -> Grounds:
+        """A new folder below `base`, of the user `uid`. Blocking. TaskFault when there is no such place. `is_last`: an empty `base` goes with it."""
         try:
             sweep(base)
             for _ in range(_TRIES):
@@ -44,7 +44,7 @@ class Grounds:
                     continue
                 if uid is not None:
                     os.fchown(descriptor, uid, uid)
-                return cls(path, descriptor)
+                return cls(path, descriptor, is_last=is_last)
         except OSError as error:
             code = "disk_full" if error.errno == 28 else "invalid"
             way_out = "name a folder that is there and that the agent may write to"
@@ -70,6 +70,9 @@ class Grounds:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._descriptor)
             self._descriptor = -1
+            if self._is_last:
+                with contextlib.suppress(OSError):
+                    self.path.parent.rmdir()
 
 
 def sweep(base: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from proveout.agent import whereabouts
 from proveout.agent.handlers import TABLE
 from proveout.agent.policy import NOTHING, Policy
+from proveout.agent.tools.grounds import Grounds
 from proveout.dsl.plan import System
 from proveout.proto.results import FactsRead, SystemStarted
 from proveout.proto.tasks import ReadFacts, SnapshotSystem, StartSystem, StopSystem, TaskSpec
@@ -69,6 +70,8 @@ def test_every_task_that_names_a_folder_is_looked_at(tmp_path: Path) -> None:
     )
     for spec in named:
         assert cast(Any, whereabouts.placed(context, spec)).data_root == own
+    nowhere = whereabouts.placed(context, StartSystem(system=LITE, data_root=""))
+    assert whereabouts.is_own(context, Path(cast(Any, nowhere).data_root)), "not the agent's current directory"
     facts = whereabouts.placed(context, ReadFacts(directories=(("lite", "/etc"),)))
     assert facts == ReadFacts(directories=(("lite", own),))
 
@@ -93,3 +96,16 @@ async def test_a_coordinator_has_no_folder_made_and_none_removed(task_context: A
     (mine / "system.json").write_text("{}")
     await TABLE[StopSystem](task_context, StopSystem(system="lite", data_root=str(wanted), remove=True))
     assert (mine / "system.json").exists()
+
+
+def test_the_folder_of_a_run_goes_with_the_last_that_was_in_it(tmp_path: Path) -> None:
+    base = tmp_path / "systems" / "0123456789abcdef"
+    base.mkdir(parents=True)
+    one, two = (Grounds.enter(base, None, is_last=True) for _ in range(2))
+    one.leave()
+    assert base.is_dir()
+    two.leave()
+    assert not base.exists()
+    stays = Grounds.enter(tmp_path / "systems", None)
+    stays.leave()
+    assert (tmp_path / "systems").is_dir()

@@ -382,17 +382,24 @@ async def test_nobody_listens() -> None:
 
 
 async def test_something_else_listens_that_speaks_no_tls(tmp_path: Path) -> None:
+    served: list[asyncio.Event] = []
+
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(over := asyncio.Event())
         writer.write(b"220 mail.example ESMTP\r\n")
-        await writer.drain()
-        await reader.read()
-        writer.close()
+        with contextlib.suppress(OSError):
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+        over.set()
 
     async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         said = await dial(address, Authority.create().issue_coordinator())
         with pytest.raises(enrolment.EnrolmentError) as caught:
             await enrolment.enrol(address, f"sha256:{'0' * 64}", "token", tmp_path / "pki")
+        for over in served:
+            await over.wait()
     for words in (said, str(caught.value)):
         assert "does not speak TLS" in words
         assert "not permitted" not in words
