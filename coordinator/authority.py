@@ -59,7 +59,7 @@ class AuthorityServer:
         self._context.minimum_version = ssl.TLSVersion.TLSv1_3
         self._context.verify_mode = ssl.CERT_OPTIONAL
         self._context.load_verify_locations(cadata=ledger.authority.pem.decode())
-        self._open = 0
+        self._served: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._strangers = Sparing(STRANGERS_NOTED_MAX)
@@ -85,11 +85,14 @@ class AuthorityServer:
         return f"{host}:{self._server.sockets[0].getsockname()[1]}"
 
     async def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, hang up, and wait for answers that are being made: they are written into the ledger."""
         if self._renewing is not None:
             self._renewing.cancel()
         if self._server is not None:
             self._server.close()
+            for writer in self._served.values():
+                writer.transport.abort()
+            await asyncio.gather(*self._served, return_exceptions=True)
             await self._server.wait_closed()
 
     def _certify(self) -> None:
@@ -103,23 +106,21 @@ class AuthorityServer:
             self._certify()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a server's callback runs in one
+        self._served[task] = writer
         try:
-            if self._open <= CONNECTIONS_MAX:
+            if len(self._served) <= CONNECTIONS_MAX:
                 async with asyncio.timeout(ANSWER_S):
                     await self._converse(reader, writer)
-        except (
-            OSError,
-            TimeoutError,
-            ValueError,
-            sqlite3.Error,
-        ) as error:  # hanging up is the answer to what is no request
+        except (OSError, TimeoutError, ValueError, sqlite3.Error) as error:
+            # hanging up is the answer to what is no request
             _log.info("gave up on %s: %s", writer.get_extra_info("peername"), type(error).__name__)
         finally:
-            self._open -= 1
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+            del self._served[task]
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _write(writer, {"ca": self._ledger.authority.pem.decode()})

@@ -143,8 +143,9 @@ class Ledger:
         return fingerprint(self.authority.certificate)
 
     def close(self) -> None:
-        """Close the books."""
-        self._db.close()
+        """Close the books, when nobody writes in them. Who comes later gets a sqlite3.ProgrammingError."""
+        with self._lock:
+            self._db.close()
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:

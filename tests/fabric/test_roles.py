@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import datetime
 import json
+import sqlite3
 import ssl
+import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -463,6 +465,34 @@ def test_an_authority_is_made_once_and_kept_to_itself(tmp_path: Path) -> None:
         Ledger.open(tmp_path / "a")
     with pytest.raises(pki.PkiError, match="no authority here"):
         Ledger.open(tmp_path / "b")
+
+
+async def test_an_authority_that_closes_waits_for_what_is_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger.create(tmp_path / "authority")
+    server = AuthorityServer(ledger, ["127.0.0.1"])
+    address, token = await server.start("127.0.0.1:0"), ledger.invite(DB1)
+    under_way, go, redeem = threading.Event(), threading.Event(), ledger.redeem
+
+    def slow(*asked: Any) -> Any:
+        under_way.set()
+        assert go.wait(60)
+        return redeem(*asked)
+
+    monkeypatch.setattr(ledger, "redeem", slow)
+    enrolling = asyncio.create_task(enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "pki"))
+    await asyncio.to_thread(under_way.wait)
+    closing = asyncio.create_task(server.close())
+    with pytest.raises(enrolment.EnrolmentError):
+        await enrolling
+    assert not closing.done()
+    go.set()
+    await closing
+    assert [issued.how for issued in ledger.issued()] == ["enrol"]
+    ledger.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        ledger.issued()
 
 
 def test_strangers_do_not_fill_the_authoritys_disk() -> None:
