@@ -91,7 +91,10 @@ class AuthorityServer:
         if self._server is not None:
             self._server.close()
             for writer in self._served.values():
-                writer.transport.abort()
+                with contextlib.suppress(
+                    AttributeError
+                ):  # Python 3.11's, of a connection that the other side has just ended
+                    writer.transport.abort()
             await asyncio.gather(*self._served, return_exceptions=True)
             await self._server.wait_closed()
 
@@ -123,12 +126,13 @@ class AuthorityServer:
             del self._served[task]
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("peername") or ("somebody who has hung up",)
         _write(writer, {"ca": self._ledger.authority.pem.decode()})
         request = _request(await reader.readline())
         shown = _shown(writer.get_extra_info("ssl_object"))
         answer = await asyncio.to_thread(self._answer, request, shown)
         said = answer.get("error", answer.get("role", "done"))
-        _log.info("%s %s: %s", writer.get_extra_info("peername")[0], _named(request), said)
+        _log.info("%s %s: %s", peer[0], _named(request), said)
         _write(writer, answer)
         await writer.drain()
 

@@ -135,7 +135,10 @@ async def test_on_postgres_and_over_oracle_s_protocol(
         for statement, condition in (
             ("UPDATE district SET d_ytd = d_ytd + 0.01 WHERE d_id = 3", "consistency-1"),
             ("UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_id = 3", "consistency-2"),
-            ("DELETE FROM new_order WHERE no_d_id = 4 AND no_o_id = 2900", "consistency-3"),
+            (
+                "DELETE FROM new_order WHERE no_d_id = 4 AND no_o_id = (SELECT min(no_o_id) + 1 FROM new_order WHERE no_d_id = 4)",
+                "consistency-3",
+            ),
             ("DELETE FROM order_line WHERE ol_d_id = 5 AND ol_o_id = 7 AND ol_number = 1", "consistency-4"),
         ):
             assert connection.execute(statement).rowcount == 1
