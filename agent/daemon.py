@@ -248,9 +248,8 @@ async def _recover(tuner: Tuner, options: Options) -> None:
     for one in (tuner, *others):
         try:
             await one.recover()
-        except (
-            TaskFault
-        ) as fault:  # an agent that lives is tuning with that journal, others can write it, or it cannot be read
+        except TaskFault as fault:
+            # an agent that lives is tuning with that journal, others can write it, or it cannot be read
             from proveout.agent.tuning.undo import Held  # noqa: PLC0415 - see the head of `tuning.tuner`
 
             usual, distrusted = isinstance(fault, Held), fault.code == "refused"

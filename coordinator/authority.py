@@ -44,7 +44,7 @@ CONNECTIONS_MAX = 128
 HANDSHAKE_S = 10.0
 CERTIFICATE_S = 12 * 3600.0
 STRANGERS_NOTED_MAX = 60
-"""Refusals of who has shown no certificate that the audit log takes in a minute: it is on a disk that must not be filled from outside."""
+"""Refusals of who has shown no certificate, or a revoked one, that the audit log takes in a minute: it is on a disk that must not be filled from outside."""
 
 _log = logging.getLogger(__name__)
 
@@ -91,9 +91,8 @@ class AuthorityServer:
         if self._server is not None:
             self._server.close()
             for writer in self._served.values():
-                with contextlib.suppress(
-                    AttributeError
-                ):  # Python 3.11's, of a connection that the other side has just ended
+                # AttributeError: Python 3.11's, of a connection that the other side has just ended
+                with contextlib.suppress(AttributeError):
                     writer.transport.abort()
             await asyncio.gather(*self._served, return_exceptions=True)
             await self._server.wait_closed()

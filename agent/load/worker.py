@@ -194,9 +194,8 @@ class Load:
         """A session for a terminal, prepared; of several instances, always the same one."""
         session = self._driver.connect(self._dsns[number % len(self._dsns)])
         self._opened.append(session)
-        self._preparing.append(
-            session
-        )  # before it is asked whether the load was broken off: who does that gives these up
+        # Before it is asked whether the load was broken off: who does that gives these up.
+        self._preparing.append(session)
         try:
             self._go_on()
             if isinstance(session, Labelled):
