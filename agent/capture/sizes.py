@@ -142,9 +142,11 @@ class _Sqlite:
     def __init__(self, endpoint: Endpoint) -> None:
         import apsw  # noqa: PLC0415
 
+        from proveout.agent.drivers.sqlite_authorizer import open_database  # noqa: PLC0415
+
         self._error: type[Exception] = apsw.Error
         try:
-            self._connection = apsw.Connection(endpoint.dsn, flags=apsw.SQLITE_OPEN_READWRITE)
+            self._connection = open_database(endpoint.dsn)
             self._connection.set_busy_timeout(5_000)
         except apsw.Error as error:
             raise TaskFault("unreachable", f"system {endpoint.system!r}: {error}") from None

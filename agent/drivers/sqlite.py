@@ -16,6 +16,7 @@ from typing import Any, Literal
 import apsw
 
 from proveout.agent.drivers.base import FailureKind, StatementFailure
+from proveout.agent.drivers.sqlite_authorizer import DENIED_HINT, open_database
 from proveout.dsl.workloads.base import Dialect, Row, Statement
 
 BUSY_TIMEOUT_MS = 1_000
@@ -99,7 +100,7 @@ class SqliteDriver:
     def connect(self, dsn: str) -> SqliteSession:
         """A new connection. The file must be there: a load never makes one."""
         try:
-            connection = apsw.Connection(dsn, flags=apsw.SQLITE_OPEN_READWRITE)
+            connection = open_database(dsn)
             connection.set_busy_timeout(BUSY_TIMEOUT_MS)
             _use_wal(connection)
             connection.pragma("foreign_keys", True)
@@ -141,4 +142,5 @@ def _failure(error: Any, statement: Statement) -> StatementFailure:
         kind = FailureKind.RETRYABLE
     elif primary in _LOST:
         kind = FailureKind.LOST
-    return StatementFailure(name, f"statement {statement.name}: {error}", kind)
+    reason = f"{error} ({DENIED_HINT})" if isinstance(error, apsw.AuthError) else error
+    return StatementFailure(name, f"statement {statement.name}: {reason}", kind)

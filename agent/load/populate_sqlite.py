@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import apsw
 
+from proveout.agent.drivers.sqlite_authorizer import open_database
 from proveout.agent.load.populate_plain import plain_rows
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads.base import Population, Table
@@ -24,7 +25,7 @@ class SqliteLoader:
     def __init__(self, dsn: str, population: Population) -> None:
         self._population = population
         try:
-            self._connection = apsw.Connection(dsn)
+            self._connection = open_database(dsn, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
             self._connection.set_busy_timeout(BUSY_MS)
             self._connection.pragma("synchronous", "OFF")
         except apsw.Error as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import apsw
 
+from proveout.agent.drivers.sqlite_authorizer import DENIED_HINT, open_database
 from proveout.agent.provision import store
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
@@ -165,7 +166,7 @@ def _check_taken(connection: apsw.Connection, name: str, value: str) -> None:
 
 def _open(path: str) -> apsw.Connection:
     try:
-        connection = apsw.Connection(path)
+        connection = open_database(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         connection.set_busy_timeout(BUSY_MS)
     except apsw.Error as error:
         raise _fault(Path(path), error) from None
@@ -173,5 +174,7 @@ def _open(path: str) -> apsw.Connection:
 
 
 def _fault(path: Path, error: Exception) -> TaskFault:
+    if isinstance(error, apsw.AuthError):
+        return TaskFault("refused", f"SQLite file {path}: {error}", way_out=DENIED_HINT)
     code = "disk_full" if isinstance(error, apsw.FullError) else "refused"
     return TaskFault(code, f"SQLite file {path}: {error}", way_out="is the path right, and may this user write there?")
