@@ -5,9 +5,10 @@ values -> one reading per scrape, `tasks.exported_name` (label ""), in the expor
 by `take`. Selection is by name and equal labels only; rates and windows are the coordinator's. One connection is kept open.
 
 Errors: at the start, an exporter that cannot be asked, or that has no series for a scrape which is not `optional`, is a TaskFault. Later
-such a sample is counted as lost, and the next one tries again. Redirects are not followed, an answer has at most `ANSWER_BYTES_MAX`,
-and nothing but numbers goes on to the coordinator. https checks certificates against the host's own authorities; `user:password@` of
-the url is sent as basic authentication, and told to nobody.
+such a sample is counted as lost, and the next one tries again. Redirects are not followed, and nothing but numbers goes on to the
+coordinator. A hostile exporter is bounded: an answer must be complete within `PATIENCE_S` however slowly it comes, and have at most
+`ANSWER_BYTES_MAX`; a wanted line has at most `LINE_CHARACTERS_MAX`, all of them together `WANTED_CHARACTERS_MAX`. https checks
+certificates against the host's own authorities; `user:password@` of the url is sent as basic authentication and is not shown.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats; parsed with prometheus_client.
 """
@@ -17,9 +18,9 @@ from __future__ import annotations
 import base64
 import http.client
 import math
-import re
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from urllib.parse import unquote, urlsplit
@@ -32,7 +33,9 @@ from proveout.dsl.plan import Scrape
 from proveout.proto.results import CaptureResult, Reading
 from proveout.proto.tasks import Endpoint, RunCapture, exported_name
 
-ANSWER_BYTES_MAX = 32 << 20
+ANSWER_BYTES_MAX = 16 << 20
+LINE_CHARACTERS_MAX = 16 << 10
+WANTED_CHARACTERS_MAX = 1 << 20
 PATIENCE_S = 5.0
 ACCEPT = "text/plain;version=0.0.4;q=1, application/openmetrics-text;version=1.0.0;q=0.5"
 
@@ -42,7 +45,6 @@ TAKE: Mapping[str, Callable[[Sequence[float]], float]] = {
     "min": min,
     "max": max,
 }
-_EXEMPLAR = re.compile(r'^((?:[^"#]|"(?:[^"\\]|\\.)*")*?)\s+#\s.*$')
 
 
 class Unanswered(Exception):
@@ -54,6 +56,9 @@ class Exporter:
 
     def __init__(self, url: str, patience_s: float) -> None:
         parts = urlsplit(url)
+        self._patience_s = patience_s
+        self._late = threading.Event()
+        self._socket: socket.socket | None = None
         self.shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         host = parts.hostname or ""
         self._connection: http.client.HTTPConnection = (
@@ -68,24 +73,40 @@ class Exporter:
             self._headers["Authorization"] = f"Basic {base64.b64encode(word.encode()).decode()}"
 
     def text(self) -> str:
-        """What it says now. Unanswered."""
+        """Its text now; Unanswered when it is not complete within the patience, counted from here and not from one byte to the next."""
+        self._late.clear()
+        timer = threading.Timer(self._patience_s, self._give_up)
+        timer.daemon = True
+        timer.start()
         try:
-            return self._ask()
+            text = self._ask()
+            if self._late.is_set():  # a body without a length looks complete once the connection is shut down
+                raise TimeoutError
         except (OSError, http.client.HTTPException) as fault:
             self.close()
-            raise Unanswered(str(fault) or type(fault).__name__) from fault
+            raise Unanswered(self._reason(fault)) from fault
+        finally:
+            timer.cancel()
+        return text
+
+    def _reason(self, fault: Exception) -> str:
+        if self._late.is_set():
+            return f"its answer was not complete within {self._patience_s:g} s"
+        return str(fault) or type(fault).__name__
+
+    def _give_up(self) -> None:
+        self._late.set()
+        self.abort()
 
     def _ask(self) -> str:
         fresh = self._connection.sock is None
         try:
-            self._connection.request("GET", self._path, headers=self._headers)
-            answer = self._connection.getresponse()
+            answer = self._answer()
         except (ConnectionError, http.client.BadStatusLine):
-            if fresh:
+            if fresh or self._late.is_set():
                 raise
             self.close()  # an exporter may hang up between two questions
-            self._connection.request("GET", self._path, headers=self._headers)
-            answer = self._connection.getresponse()
+            answer = self._answer()
         body = answer.read(ANSWER_BYTES_MAX + 1)
         if answer.status != http.client.OK:
             self.close()
@@ -95,9 +116,16 @@ class Exporter:
             raise Unanswered(f"its answer is longer than {ANSWER_BYTES_MAX >> 20} MiB")
         return body.decode("utf-8", "replace")
 
+    def _answer(self) -> http.client.HTTPResponse:
+        self._connection.request("GET", self._path, headers=self._headers)
+        self._socket = self._connection.sock  # http.client lets go of it when the exporter does not keep the connection
+        if self._late.is_set():  # while connecting, when there was no socket to shut down
+            raise TimeoutError
+        return self._connection.getresponse()
+
     def abort(self) -> None:
         """Called from another thread: make a question fail that does not end."""
-        held = self._connection.sock
+        held = self._connection.sock or self._socket
         if held is not None:
             with suppress(OSError):
                 held.shutdown(socket.SHUT_RDWR)
@@ -126,7 +154,12 @@ def select(text: str, scrapes: Sequence[Scrape]) -> dict[str, float]:
 
 def _series(text: str, names: Iterable[str]) -> list[tuple[str, Mapping[str, str], float]]:
     beginnings = tuple(names)
-    lines = [_EXEMPLAR.sub(r"\1", line) for line in text.split("\n") if line.startswith(beginnings)]
+    lines = [line for line in text.split("\n") if line.startswith(beginnings)]
+    longest = max(map(len, lines), default=0)
+    if longest > LINE_CHARACTERS_MAX:
+        raise ValueError(f"a line of {longest} characters (at most {LINE_CHARACTERS_MAX} are read)")
+    if sum(map(len, lines)) > WANTED_CHARACTERS_MAX:
+        raise ValueError(f"more than {WANTED_CHARACTERS_MAX >> 20} MiB of lines of the wanted metrics")
     return [
         (sample.name, sample.labels, sample.value)
         for family in text_string_to_metric_families("\n".join(lines) + "\n")

@@ -258,6 +258,69 @@ async def test_one_that_never_answers_does_not_hold_the_capture(
     assert result.lost >= 1
 
 
+DRIPS = {
+    "in the status line": b"HTTP/1.1 200 OK",
+    "in the headers": b"HTTP/1.1 200 OK\r\nX-Long: ",
+    "in a body of known length": b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n",
+    "in a body that ends with the connection": b"HTTP/1.0 200 OK\r\n\r\nload 1\n",
+    "in chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("beginning", DRIPS.values(), ids=DRIPS)
+def test_an_answer_that_drips_is_given_up_as_a_whole(beginning: bytes) -> None:
+    """A byte every 20 ms keeps each single read within its patience; without a limit for the whole answer this ends after hours."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.sendall(beginning)
+                while not over.wait(0.02):
+                    connection.sendall(b"1" if b"chunked" not in beginning else b"1\r\n1\r\n")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        asked = prometheus.Exporter(f"http://127.0.0.1:{server.getsockname()[1]}/metrics", 0.5)
+        try:
+            with pytest.raises(prometheus.Unanswered, match="not complete within 0.5 s"):
+                asked.text()
+        finally:
+            over.set()
+            thread.join(DEADLINE_S)
+            asked.close()
+
+
+HOSTILE_LINES = {
+    "blanks": "load" + " " * 200_000 + "x",
+    "escaped quotes": 'load{a="' + '\\"' * 100_000 + '"} 1',
+    "many labels": "load{" + ",".join(f'l{n}="v"' for n in range(20_000)) + "} 1",
+    "exemplars": "load 1 " + "# " * 100_000,
+    "digits": "load " + "9" * 200_000,
+}
+
+
+@pytest.mark.parametrize("line", HOSTILE_LINES.values(), ids=HOSTILE_LINES)
+def test_a_hostile_line_is_refused_unread(line: str) -> None:
+    with pytest.raises(ValueError, match="characters"):
+        select(f"{line}\n", [scrape("load")])
+
+
+@pytest.mark.parametrize("line", HOSTILE_LINES.values(), ids=HOSTILE_LINES)
+def test_hostile_lines_of_the_greatest_length_are_read_or_refused(line: str) -> None:
+    """As many of them as are read at all: what is quadratic in a line's length stays small."""
+    cut = line[: prometheus.LINE_CHARACTERS_MAX - 1]
+    text = f"{cut}\n" * (prometheus.WANTED_CHARACTERS_MAX // len(cut) - 1)
+    with suppress(ValueError):
+        select(text, [scrape("load")])
+
+
+def test_too_many_lines_are_refused() -> None:
+    with pytest.raises(ValueError, match="MiB of lines"):
+        select('load{a="b"} 1\n' * 100_000, [scrape("load")])
+
+
 # ---- from the plan to the agent ----------------------------------------------------------------------------------
 
 PLAN = Path(__file__).parents[2] / "golden" / "good" / "exporter.yaml"
