@@ -24,7 +24,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 import proveout
-from proveout.agent import facts, membership
+from proveout.agent import facts, membership, memory
 from proveout.agent.admission import Admission, Place
 from proveout.agent.guard import Guard, server_credentials
 from proveout.agent.handlers import TABLE
@@ -220,13 +220,17 @@ async def serve(
         add_AgentServicer_to_server(Servicer(admission, options.name), server)
         address = _bind(server, options.listen, credentials)
         await server.start()
-        member = asyncio.create_task(membership.keep(options.pki, guard, lambda: _revoked(admission)))
+        beside = (
+            asyncio.create_task(membership.keep(options.pki, guard, lambda: _revoked(admission))),
+            asyncio.create_task(memory.release_freed_memory()),
+        )
         try:
             _log.info("agent %s (proveout %s) listens at %s", options.name, proveout.__version__, address)
             ready(address)
             await _until_over(admission, options.local, orphan_s)
         finally:
-            member.cancel()
+            for task in beside:
+                task.cancel()
             await _leave(admission)
             await server.stop(STOP_S)
             journal.close()

@@ -6,6 +6,7 @@ exist, unknown fields, other oneof members, text with ANSI, HTML, bidi and lone 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -215,6 +216,29 @@ class Target:
         raw = socket.create_connection(("127.0.0.1", self.port), 20)
         return context.wrap_socket(raw, server_hostname="127.0.0.1")
 
+    def tls_version(self, version: ssl.TLSVersion) -> str:
+        """What a coordinator that speaks this version of TLS only agrees on with the agent; ssl.SSLError when it is refused."""
+        context = ssl.create_default_context(cadata=self.credentials.ca.decode())
+        folder = self.log.parent / "coordinator"
+        context.load_cert_chain(folder / "coordinator.pem", folder / "coordinator.key")
+        context.set_alpn_protocols(["h2"])
+        context.minimum_version = context.maximum_version = version
+        with (
+            socket.create_connection(("127.0.0.1", self.port), 20) as raw,
+            context.wrap_socket(raw, server_hostname="127.0.0.1") as connection,
+        ):
+            return str(connection.version())
+
+    def half_open(self, count: int) -> list[socket.socket]:
+        """Connections that have said the first message of a handshake and stay silent after it."""
+        hello = _client_hello()
+        crowd = []
+        for _ in range(count):
+            one = socket.create_connection(("127.0.0.1", self.port), 60)
+            one.sendall(hello)
+            crowd.append(one)
+        return crowd
+
     def close(self) -> None:
         self.channel.close()
         self.process.send_signal(signal.SIGTERM)
@@ -223,3 +247,13 @@ class Target:
         finally:
             self.process.kill()
             self.process.wait()
+
+
+def _client_hello() -> bytes:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    said = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), said).do_handshake()
+    return said.read()

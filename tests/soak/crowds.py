@@ -71,6 +71,26 @@ def idle(count: int) -> tuple[str, list[str]]:
     return figure, failures
 
 
+def handshakes(count: int) -> tuple[str, list[str]]:
+    """Five crowds of `count` handshakes that stop after their first message, each gone before the next comes."""
+    failures: list[str] = []
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count + SPARE_FILES), max(hard, count + SPARE_FILES)))
+    with tempfile.TemporaryDirectory() as folder:
+        target = Target(Path(folder))
+        before_bytes, kept = target.rss_bytes, []
+        for _ in range(5):
+            for one in target.half_open(count):
+                one.close()
+            time.sleep(5.0)  # what is freed is given back every 2 s
+            kept.append((target.rss_bytes - before_bytes) >> 20)
+        _served(target, failures)
+        target.close()
+    failures += [f"{kept[-1]} MiB are kept after the last crowd"] if kept[-1] > 64 else []
+    return f"5 x {count} half-open handshakes: {', '.join(map(str, kept))} MiB more after each", failures
+
+
 def _served(target: Target, failures: list[str]) -> float:
     began_s = time.monotonic()
     code, _ = target.send(target.hello())

@@ -141,6 +141,7 @@ PARTS: dict[str, tuple[Part, int]] = {
     "leaks": (lambda count: leaks.ladders(count, lambda done: _progress("leaks", done, 28 * count)), 3),
     "lossy": (lambda count: asyncio.run(crowds.lossy(count)), 20_000),
     "idle": (crowds.idle, 10_000),
+    "handshakes": (crowds.handshakes, 4_000),
     "retries": (lambda count: asyncio.run(broken_lines.retries(count)), 1000),
 }
 
