@@ -20,15 +20,19 @@ TEMPORARY = frozenset({"", ":memory:"})
 """What `ATTACH` may name: databases without a file of their own. An expression that is not a literal arrives as None and is denied."""
 
 PRAGMAS = frozenset(
-    "analysis_limit application_id auto_vacuum automatic_index busy_timeout cache_size cache_spill case_sensitive_like "
-    "cell_size_check checkpoint_fullfsync collation_list compile_options data_version database_list defer_foreign_keys "
-    "encoding foreign_key_check foreign_key_list foreign_keys freelist_count fullfsync function_list hard_heap_limit "
-    "ignore_check_constraints incremental_vacuum index_info index_list index_xinfo integrity_check journal_mode "
-    "journal_size_limit locking_mode max_page_count mmap_size module_list optimize page_count page_size pragma_list "
-    "query_only quick_check read_uncommitted recursive_triggers reverse_unordered_selects secure_delete shrink_memory "
-    "soft_heap_limit synchronous table_info table_list table_xinfo temp_store threads user_version wal_autocheckpoint "
-    "wal_checkpoint".split()
-)
+    {
+        "analysis_limit", "application_id", "auto_vacuum", "automatic_index", "busy_timeout", "cache_size",
+        "cache_spill", "case_sensitive_like", "cell_size_check", "checkpoint_fullfsync", "collation_list",
+        "compile_options", "data_version", "database_list", "defer_foreign_keys", "encoding",
+        "foreign_key_check", "foreign_key_list", "foreign_keys", "freelist_count", "fullfsync", "function_list",
+        "hard_heap_limit", "ignore_check_constraints", "incremental_vacuum", "index_info", "index_list",
+        "index_xinfo", "integrity_check", "journal_mode", "journal_size_limit", "locking_mode",
+        "max_page_count", "mmap_size", "module_list", "optimize", "page_count", "page_size", "pragma_list",
+        "query_only", "quick_check", "read_uncommitted", "recursive_triggers", "reverse_unordered_selects",
+        "secure_delete", "shrink_memory", "soft_heap_limit", "synchronous", "table_info", "table_list",
+        "table_xinfo", "temp_store", "threads", "user_version", "wal_autocheckpoint", "wal_checkpoint",
+    }
+)  # fmt: skip
 """Pragmas that act on the connection or on its own file. Left out: `writable_schema`, `schema_version`, `trusted_schema`,
 `temp_store_directory`, `data_store_directory` and what a later SQLite adds."""
 

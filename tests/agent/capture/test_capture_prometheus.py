@@ -284,7 +284,7 @@ def test_an_answer_that_drips_is_given_up_as_a_whole(beginning: bytes) -> None:
         thread.start()
         asked = prometheus.Exporter(f"http://127.0.0.1:{server.getsockname()[1]}/metrics", 0.5)
         try:
-            with pytest.raises(prometheus.Unanswered, match="not complete within 0.5 s"):
+            with pytest.raises(prometheus.Unanswered, match=r"not complete within 0\.5 s"):
                 asked.text()
         finally:
             over.set()

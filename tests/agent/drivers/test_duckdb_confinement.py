@@ -67,7 +67,9 @@ def reached(config: dict[str, str], attack: str, folder: Path) -> bool:
     statements = attack.format(secret=secret, outside=outside, folder=folder).split("; ")
     (folder / "own").mkdir()
     told = json.dumps([str(folder / "own" / "a.duckdb"), config, statements])
-    done = subprocess.run([sys.executable, "-I", "-c", TRY, told], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", TRY, told], check=False, capture_output=True, text=True, timeout=60
+    )
     return CANARY in done.stdout or str(secret) in done.stdout or outside.exists()
 
 
