@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from xml.etree import ElementTree
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fabric"))
 sys.path.insert(0, str(Path(__file__).parent))
@@ -27,6 +28,7 @@ import clocks
 import crowds
 import kill_points
 import leaks
+import random_kills
 import screens
 import stops
 from kill_points import Point
@@ -122,6 +124,24 @@ def pauses(count: int) -> tuple[str, list[str]]:
     return f"{3 * count} pauses of 5 s let stand and told, {3 * count} of 15 s void and run again", failures
 
 
+def escapes(count: int) -> tuple[str, list[str]]:
+    """The tests that are marked `escape`: attempts of plans, tasks and servers to reach what a host's owner has not allowed."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        argv = [sys.executable, "-m", "pytest", "-q", "-m", "escape", f"--junitxml={report}", str(HERE.parent)]
+        subprocess.run(argv, cwd=HERE.parents[1], check=False, stdout=sys.stderr)
+        suite = ElementTree.parse(report).getroot().find("testsuite")  # noqa: S314 -- pytest wrote it just now
+    assert suite is not None
+    tried = [case for case in suite.iter("testcase") if case.find("skipped") is None]
+    reached = [
+        f"{case.get('classname')}::{case.get('name')}"
+        for case in tried
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+    failures = reached + ([f"only {len(tried)} escapes were tried"] if len(tried) < count else [])
+    return f"{len(tried)} escapes tried, {len(reached)} reached anything", failures
+
+
 def _progress(part: str, done: int, count: int) -> None:
     print(f"{part}: {done} of {count}", file=sys.stderr, flush=True)
 
@@ -141,12 +161,14 @@ PARTS: dict[str, tuple[Part, int]] = {
     "leaks": (lambda count: leaks.ladders(count, lambda done: _progress("leaks", done, 28 * count)), 3),
     "lossy": (lambda count: asyncio.run(crowds.lossy(count)), 20_000),
     "idle": (crowds.idle, 10_000),
+    "random-kills": (lambda count: random_kills.kills(count, lambda done: _progress("random-kills", done, count)), 300),
+    "escapes": (escapes, 300),
     "handshakes": (crowds.handshakes, 4_000),
     "retries": (lambda count: asyncio.run(broken_lines.retries(count)), 1000),
 }
 
 
-ALONE = ("links", "clocks", "stops", "seeds")
+ALONE = ("links", "clocks", "stops", "seeds", "random-kills")
 """Parts that look at the time, or that use all cores by themselves."""
 
 

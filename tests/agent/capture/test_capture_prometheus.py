@@ -267,6 +267,7 @@ DRIPS = {
 }
 
 
+@pytest.mark.escape
 @pytest.mark.parametrize("beginning", DRIPS.values(), ids=DRIPS)
 def test_an_answer_that_drips_is_given_up_as_a_whole(beginning: bytes) -> None:
     """A byte every 20 ms keeps each single read within its patience; without a limit for the whole answer this ends after hours."""
@@ -301,6 +302,7 @@ HOSTILE_LINES = {
 }
 
 
+@pytest.mark.escape
 @pytest.mark.parametrize("line", HOSTILE_LINES.values(), ids=HOSTILE_LINES)
 def test_a_hostile_line_is_refused_unread(line: str) -> None:
     with pytest.raises(ValueError, match="characters"):

@@ -73,6 +73,7 @@ def reached(config: dict[str, str], attack: str, folder: Path) -> bool:
     return CANARY in done.stdout or str(secret) in done.stdout or outside.exists()
 
 
+@pytest.mark.escape
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 def test_an_attack_reaches_nothing(attack: str, tmp_path: Path) -> None:
     assert not reached(CONFINED, attack, tmp_path)

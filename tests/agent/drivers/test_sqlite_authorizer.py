@@ -92,6 +92,7 @@ def tried(connection: apsw.Connection, escape: SqliteEscape, folder: Path) -> st
     return ""
 
 
+@pytest.mark.escape
 @pytest.mark.parametrize("connect", PATHS.values(), ids=PATHS)
 @pytest.mark.parametrize("escape", ESCAPES, ids=lambda escape: escape.name)
 def test_an_escape_reaches_nothing(escape: SqliteEscape, connect: Connect, path: str, tmp_path: Path) -> None:

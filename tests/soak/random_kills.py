@@ -1,0 +1,294 @@
+"""Runs of which a part is killed, stopped or ended at a random moment, and then resumed: what is left afterwards, and what the run comes to.
+
+Data flow: a seed -> `Blow` (plan, victim, signal, moment) -> `struck(blow, folder)`: `proveout run`, the blow, `proveout resume` until the run
+has finished -> a list of what is wrong. The whole takes place below this process, which adopts orphans (PR_SET_CHILD_SUBREAPER), so that
+a process that is left is seen whatever its name, user or environment is. Temporary files go to a folder of the test.
+
+Looked at after each: processes, temporary files, POSIX and System V shared memory, the tuned files to the byte and the mode, the number of
+valid iterations, the exit code, and the files that a finished run must have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from kill_points import BEFORE, MODE
+
+from proveout.coordinator.facts import of
+from proveout.coordinator.journal import read
+
+PR_SET_CHILD_SUBREAPER = 36
+RUN_S = 240.0
+GONE_S = 30.0
+RESUMES_MAX = 4
+ITERATIONS = 2
+
+PLAN = """
+proveout: 1
+name: small
+title: A system, its client, and two files that are tuned
+topology:
+  hosts:
+    box: {{roles: [server, client], address: local}}
+  systems:
+    db: {{engine: {engine}, host: box, provision: embedded}}
+workloads:
+  hlr: {{kind: hlr, population: 100}}
+captures:
+  host: {{kind: os, on: all, every: 200ms}}
+tuning:
+  - {{name: settings, on: all, file: {{path: {etc}/app.conf, content: "tuned = yes\\n"}}}}
+  - {{name: another, on: all, file: {{path: {etc}/new.conf, content: "new = yes\\n"}}}}
+stages:
+  - populate: {{workload: hlr, into: db}}
+  - ladder: {{workload: hlr, target: db, threads: [2], ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: {iterations},
+             retries: 6, capture: [host], limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%}}}}
+verdicts:
+  - {{id: answers, check: ladder.at(2).tps.mean > 0.0}}
+"""
+
+VICTIMS: dict[str, Callable[[psutil.Process], bool]] = {
+    "coordinator": lambda process: False,  # the run's own process, which is none of its children
+    "agent": lambda process: "proveout.agent" in process.cmdline() or "--local" in process.cmdline(),
+    "together": lambda process: False,
+    "server": lambda process: process.name() in ("postgres", "mariadbd"),
+    "guard": lambda process: any(word.endswith("provision/guard.py") for word in process.cmdline()),
+    "worker": lambda process: any("worker" in word for word in process.cmdline()),
+    "aide": lambda process: any("aide" in word for word in process.cmdline()),
+    "any": lambda process: True,
+}
+SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blow:
+    """What is done to a run: to which of its parts, with which signal, how far into it (0 to 1). SIGSTOP is followed by SIGCONT."""
+
+    seed: int
+    engine: str
+    victim: str
+    signal: signal.Signals
+    moment: float
+
+    @classmethod
+    def drawn(cls, seed: int) -> Blow:
+        draw = random.Random(seed)
+        return cls(
+            seed=seed,
+            engine=draw.choice(("sqlite", "sqlite", "postgres")),
+            victim=draw.choice(tuple(VICTIMS)),
+            signal=draw.choice(SIGNALS),
+            moment=draw.random(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of it: whether the signal found its victim, the exit codes, and what is wrong."""
+
+    blow: Blow
+    hit: bool
+    codes: tuple[int, ...]
+    wrongs: tuple[str, ...]
+
+
+def kills(count: int, progress: Callable[[int], None]) -> tuple[str, list[str]]:
+    """`count` blows that hit, each to a run of its own."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    lengths = {engine: _length_s(engine) for engine in ("sqlite", "postgres")}
+    failures: list[str] = []
+    hits, resumed, seed = 0, 0, 0
+    while hits < count and seed < 3 * count:
+        blow = Blow.drawn(seed)
+        seed += 1
+        with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+            outcome = struck(blow, Path(folder), lengths[blow.engine])
+        hits += outcome.hit
+        resumed += len(outcome.codes) > 1
+        failures += [f"{blow}: {wrong}" for wrong in outcome.wrongs]
+        for wrong in outcome.wrongs:
+            print(f"{blow}: {wrong}", file=sys.stderr, flush=True)
+        progress(hits)
+    if hits < count:
+        failures.append(f"only {hits} of {seed} signals found their victim")
+    return (
+        f"{hits} parts of runs struck in {seed} runs, {resumed} of them resumed, {len(failures)} with anything left or wrong",
+        failures,
+    )
+
+
+def _length_s(engine: str) -> float:
+    """How long an undisturbed run takes here, in seconds."""
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        began_s = time.monotonic()
+        blow = Blow(seed=-1, engine=engine, victim="any", signal=signal.SIGTERM, moment=1e9)
+        outcome = struck(blow, Path(folder), 1.0)
+        assert not outcome.wrongs and outcome.codes == (0,), outcome
+        return time.monotonic() - began_s
+
+
+def struck(blow: Blow, folder: Path, length_s: float) -> Outcome:
+    """A run with that blow, and its resumes. `folder` is empty."""
+    for name in ("etc", "tmp", "policy"):
+        (folder / name).mkdir(mode=0o700)
+    (folder / "etc" / "app.conf").write_bytes(BEFORE)
+    (folder / "etc" / "app.conf").chmod(MODE)
+    policy = f"policy: 1\npaths: [{folder / 'etc'}]\n"
+    (folder / "policy" / "policy.yaml").write_text(policy)
+    (folder / "policy" / "policy.yaml").chmod(0o600)
+    (folder / "small.yaml").write_text(PLAN.format(engine=blow.engine, etc=folder / "etc", iterations=ITERATIONS))
+    folder.chmod(0o755)
+    shared = _shared_memory()
+    first = _start(folder)
+    hit = _strike(blow, first, length_s)
+    codes = [_code(first)]
+    while codes[-1] != 0 and len(codes) <= RESUMES_MAX:
+        _until_alone()
+        # Before the first event nothing was written, so there is nothing to resume.
+        codes.append(_code(_proveout(folder, "resume", "latest") if _begun(folder) else _start(folder)))
+    return Outcome(blow=blow, hit=hit, codes=tuple(codes), wrongs=tuple(_wrongs(folder, codes, shared)))
+
+
+def _start(folder: Path) -> subprocess.Popen[bytes]:
+    return _proveout(folder, "run", "small.yaml", "--policy", str(folder / "policy" / "policy.yaml"))
+
+
+def _proveout(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PROVEOUT_RUNS_DIR": str(folder / "runs"), "TMPDIR": str(folder / "tmp")}
+    argv = [sys.executable, "-m", "proveout", *arguments, "--headless"]
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(argv, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+
+def _code(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait(RUN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def _strike(blow: Blow, run: subprocess.Popen[bytes], length_s: float) -> bool:
+    """Wait for the moment, then do it; whether the victim was there."""
+    until_s = time.monotonic() + blow.moment * length_s
+    while time.monotonic() < until_s:
+        if run.poll() is not None:
+            return False
+        time.sleep(0.01)
+    victims = _victims(blow, run)
+    reached = [pid for pid in victims if _signalled(pid, blow.signal)]
+    if blow.signal is signal.SIGSTOP:
+        time.sleep(random.Random(blow.seed).uniform(0.2, 14.0))
+        for pid in reached:
+            _signalled(pid, signal.SIGCONT)
+    return bool(reached)
+
+
+def _victims(blow: Blow, run: subprocess.Popen[bytes]) -> list[int]:
+    below = [process for process in psutil.Process(run.pid).children(recursive=True)] if run.poll() is None else []
+    if blow.victim == "coordinator":
+        return [run.pid]
+    found = []
+    for process in below:
+        try:
+            matches = VICTIMS["agent" if blow.victim == "together" else blow.victim](process)
+        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            continue
+        if matches:
+            found.append(process.pid)
+    if blow.victim == "together":
+        return [run.pid, *found]
+    return [random.Random(blow.seed).choice(found)] if found else []
+
+
+def _signalled(pid: int, number: signal.Signals) -> bool:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _begun(folder: Path) -> bool:
+    """Whether the newest run has a first event."""
+    runs = sorted((folder / "runs").glob("*/journal.sqlite"))
+    return bool(runs) and any(True for _ in read(runs[-1].parent))
+
+
+def _until_alone(patience_s: float = GONE_S) -> list[str]:
+    """Wait until no process of the run is left: those that are there after `patience_s`. Orphans are children of this process."""
+    until_s = time.monotonic() + patience_s
+    while True:
+        left = [_named(process) for process in psutil.Process().children(recursive=True)]
+        alive = [name for name in left if name]
+        if not alive or time.monotonic() > until_s:
+            return alive
+        time.sleep(0.1)
+
+
+def _named(process: psutil.Process) -> str:
+    """How a process is called, "" for one that has ended; an ended orphan is reaped."""
+    try:
+        if process.status() != psutil.STATUS_ZOMBIE:
+            return " ".join(process.cmdline()[:6]) or process.name()
+        if process.ppid() == os.getpid():
+            os.waitpid(process.pid, os.WNOHANG)
+    except (psutil.NoSuchProcess, ChildProcessError):
+        pass
+    return ""
+
+
+def _shared_memory() -> set[str]:
+    """PostgreSQL's POSIX segments that no process maps, and System V segments that nobody is attached to and whose maker is gone."""
+    mapped = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            mapped |= {line.split()[5] for line in maps.read_text().splitlines() if "/dev/shm/PostgreSQL." in line}  # noqa: S108
+    posix = {str(path) for path in Path("/dev/shm").glob("PostgreSQL.*")} - mapped  # noqa: S108
+    table = [line.split() for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
+    return posix | {f"shmid {row[1]}" for row in table if row[6] == "0" and not psutil.pid_exists(int(row[4]))}
+
+
+def _wrongs(folder: Path, codes: list[int], shared: set[str]) -> list[str]:
+    log = (folder / "log").read_text(errors="replace")
+    wrongs = [f"process left: {name}" for name in _until_alone()]
+    wrongs += [f"exit codes {codes}: {log[-1500:]}"] if codes[-1] != 0 else []
+    wrongs += ["a traceback"] if "Traceback (most recent call last)" in log else []
+    wrongs += [f"temporary file left: {path.name}" for path in (folder / "tmp").iterdir()]
+    wrongs += [f"shared memory left: {name}" for name in sorted(_shared_memory() - shared)]
+    wrongs += _tuned(folder)
+    return wrongs + _recorded(folder)
+
+
+def _tuned(folder: Path) -> list[str]:
+    place = folder / "etc" / "app.conf"
+    names = sorted(path.name for path in (folder / "etc").iterdir())
+    if names == [place.name] and place.read_bytes() == BEFORE and place.stat().st_mode & 0o777 == MODE:
+        return []
+    return [f"the host is not as it was: {names}, {place.read_bytes() if place.exists() else b''!r}"]
+
+
+def _recorded(folder: Path) -> list[str]:
+    """What the journal and the files of the run that finished say."""
+    directory = sorted((folder / "runs").glob("*/journal.sqlite"))[-1].parent
+    facts = of(stamped.event for stamped in read(directory))
+    valid = [str(one.id) for one in facts.iterations if one.valid]
+    wrongs = [f"{len(valid)} valid iterations: {valid}"] if len(valid) != ITERATIONS else []
+    wrongs += (
+        [] if facts.ended is not None and facts.ended.status == "finished" else ["the journal has no definite end"]
+    )
+    wrongs += [f"no {name}" for name in ("result.json", "report.html") if not (directory / name).exists()]
+    wrongs += ["data of systems was left"] if (directory / "systems").exists() else []
+    return wrongs
