@@ -197,7 +197,7 @@ def _strike(blow: Blow, run: subprocess.Popen[bytes], length_s: float) -> bool:
 
 
 def _victims(blow: Blow, run: subprocess.Popen[bytes]) -> list[int]:
-    below = [process for process in psutil.Process(run.pid).children(recursive=True)] if run.poll() is None else []
+    below = list(psutil.Process(run.pid).children(recursive=True)) if run.poll() is None else []
     if blow.victim == "coordinator":
         return [run.pid]
     found = []
@@ -255,8 +255,8 @@ def _shared_memory() -> set[str]:
     mapped = set()
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
-            mapped |= {line.split()[5] for line in maps.read_text().splitlines() if "/dev/shm/PostgreSQL." in line}  # noqa: S108
-    posix = {str(path) for path in Path("/dev/shm").glob("PostgreSQL.*")} - mapped  # noqa: S108
+            mapped |= {line.split()[5] for line in maps.read_text().splitlines() if "/dev/shm/PostgreSQL." in line}
+    posix = {str(path) for path in Path("/dev/shm").glob("PostgreSQL.*")} - mapped
     table = [line.split() for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
     return posix | {f"shmid {row[1]}" for row in table if row[6] == "0" and not psutil.pid_exists(int(row[4]))}
 

@@ -130,7 +130,7 @@ def escapes(count: int) -> tuple[str, list[str]]:
         report = Path(folder) / "report.xml"
         argv = [sys.executable, "-m", "pytest", "-q", "-m", "escape", f"--junitxml={report}", str(HERE.parent)]
         subprocess.run(argv, cwd=HERE.parents[1], check=False, stdout=sys.stderr)
-        suite = ElementTree.parse(report).getroot().find("testsuite")  # noqa: S314 -- pytest wrote it just now
+        suite = ElementTree.parse(report).getroot().find("testsuite")
     assert suite is not None
     tried = [case for case in suite.iter("testcase") if case.find("skipped") is None]
     reached = [
