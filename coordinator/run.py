@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from proveout import child_process
 from proveout.coordinator import collecting, membership, samples, scheduler
 from proveout.coordinator.auditing import Record
 from proveout.coordinator.dial import AgentUnreachable
@@ -46,7 +47,7 @@ from proveout.coordinator.judgement import PlanJudgement
 from proveout.coordinator.live import Meters
 from proveout.coordinator.local import LocalFabric
 from proveout.coordinator.pki import Credentials, cluster_secrets
-from proveout.coordinator.pooling import needs_cluster
+from proveout.coordinator.pooling import joins_cluster, needs_cluster
 from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect
 from proveout.coordinator.state import Setup, State, Timing
 from proveout.coordinator.store import RunDirectory, storage_failed
@@ -125,7 +126,11 @@ class _Loop:
         self._judgement = PlanJudgement(sitting.plan)
         self._inbox: asyncio.Queue[SessionEvent | Input] = asyncio.Queue()
         self._fabric = (
-            LocalFabric(policy=sitting.policy, hidden=secret_variables(sitting.plan))
+            LocalFabric(
+                policy=sitting.policy,
+                hidden=secret_variables(sitting.plan),
+                passed=child_process.RAY if joins_cluster(sitting.plan) else (),
+            )
             if any(host.is_local for host in self._plan.hosts)
             else None
         )
