@@ -12,13 +12,16 @@ def forget_working_directory() -> None:
 
     It stays when it holds this package. For the `proveout` command only: notebooks and tests keep their search path.
     """
-    here, own = os.path.realpath("."), os.path.realpath(f"{__file__}/../..")
-    sys.path[:] = [path for path in sys.path if os.path.realpath(path) != here or here == own]
+    try:
+        here = os.path.realpath(".")
+    except FileNotFoundError:  # it was removed, and nothing can be imported from it
+        return
+    if here != os.path.realpath(f"{__file__}/../.."):
+        sys.path[:] = [path for path in sys.path if os.path.realpath(path) != here]
 
 
-if sys.argv[:1] == [
-    "-m"
-]:  # `python -m proveout` looks for its `__main__` now, the working directory first; before all other imports
+# `python -m proveout` looks for its `__main__` now, in the working directory first. Before all other imports.
+if sys.argv[:1] == ["-m"]:
     forget_working_directory()
 
 import importlib  # noqa: E402
