@@ -43,9 +43,10 @@ def run(options: Options, table: Mapping[type, Handler] = TABLE, orphan_s: float
     log = logging.StreamHandler(sys.stderr)
     log.setFormatter(Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[log], level=logging.INFO)
-    if names := child_process.left_out(*child_process.RAY):
+    kept = (*child_process.RAY, *child_process.of_engine("timesten"))
+    if names := child_process.left_out(*kept):
         logging.getLogger(__name__).info(child_process.said_of(names))
-    child_process.keep_only(*child_process.RAY)
+    child_process.keep_only(*kept)
     loop = asyncio.new_event_loop()
     code = BUG
     try:

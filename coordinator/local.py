@@ -22,7 +22,9 @@ from pathlib import Path
 
 from proveout import child_process, private_directory
 from proveout.coordinator.pki import Authority, Credentials
+from proveout.coordinator.pooling import joins_cluster
 from proveout.dsl.errors import ProveoutError
+from proveout.dsl.plan import Plan
 from proveout.private_directory import PrivateDirectory
 
 READY_S = 30.0
@@ -139,6 +141,13 @@ def _not_passed_on(passed: Sequence[str]) -> bytes:
     """A line for the agent's log about variables that the caller may have set for a database client."""
     names = child_process.left_out(*passed)
     return f"{child_process.said_of(names)}\n".encode() if names else b""
+
+
+def passed_variables(plan: Plan) -> tuple[str, ...]:
+    """The variables that the local agents of a plan need beside the usual ones: its engines', and Ray's to join a cluster."""
+    engines = {system.engine for system in plan.systems}
+    ray = child_process.RAY if joins_cluster(plan) else ()
+    return (*ray, *(name for engine in sorted(engines) for name in child_process.of_engine(engine)))
 
 
 async def _ready(child: asyncio.subprocess.Process, host: str, log: Path) -> str:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from proveout import child_process
 from proveout.coordinator import collecting, membership, samples, scheduler
 from proveout.coordinator.auditing import Record
 from proveout.coordinator.dial import AgentUnreachable
@@ -45,9 +44,9 @@ from proveout.coordinator.facts import of
 from proveout.coordinator.journal import Journal, StorageFailed, read
 from proveout.coordinator.judgement import PlanJudgement
 from proveout.coordinator.live import Meters
-from proveout.coordinator.local import LocalFabric
+from proveout.coordinator.local import LocalFabric, passed_variables
 from proveout.coordinator.pki import Credentials, cluster_secrets
-from proveout.coordinator.pooling import joins_cluster, needs_cluster
+from proveout.coordinator.pooling import needs_cluster
 from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect
 from proveout.coordinator.state import Setup, State, Timing
 from proveout.coordinator.store import RunDirectory, storage_failed
@@ -127,9 +126,7 @@ class _Loop:
         self._inbox: asyncio.Queue[SessionEvent | Input] = asyncio.Queue()
         self._fabric = (
             LocalFabric(
-                policy=sitting.policy,
-                hidden=secret_variables(sitting.plan),
-                passed=child_process.RAY if joins_cluster(sitting.plan) else (),
+                policy=sitting.policy, hidden=secret_variables(sitting.plan), passed=passed_variables(sitting.plan)
             )
             if any(host.is_local for host in self._plan.hosts)
             else None

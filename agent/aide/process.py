@@ -107,7 +107,8 @@ class Aide:
     def command(self) -> tuple[tuple[str, ...], dict[str, str]]:
         """Arguments and environment of the process."""
         argv = child_process.python(MODULE, str(os.getpid()), self._told, self._engine)
-        return argv, unprivileged.environment(self._told, child_process.environment())
+        own = child_process.environment(*child_process.of_engine(self._engine))
+        return argv, unprivileged.environment(self._told, own)
 
     def heard(self, said: wire.Words) -> str | None:
         """What the process says beside its tasks; the answer where it asks."""

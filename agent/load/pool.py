@@ -57,7 +57,7 @@ class WorkerProcess:
             stderr=PIPE,
             limit=STREAM_LIMIT,
             cwd=child_process.DIRECTORY,
-            env=unprivileged.environment(told, child_process.environment()),
+            env=unprivileged.environment(told, child_process.environment(*child_process.of_engine(engine))),
         )
         worker = cls(process, told)
         try:

@@ -37,14 +37,14 @@ class Worker:
     async def start(cls, engine: str, progress: Callable[[int], None], told: str = "") -> Worker:
         """A new process for such an engine; `progress(rows)` is called as rows go in. `told`: see `pool.WorkerProcess.start`."""
         told = told or unprivileged.argument(engine)
+        own = unprivileged.environment(told, child_process.environment(*child_process.of_engine(engine)))
         process = await asyncio.create_subprocess_exec(
             *child_process.python(MODULE, str(os.getpid()), told, engine),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
             cwd=child_process.DIRECTORY,
-            # numpy's thread pool would only cost its start
-            env=unprivileged.environment(told, child_process.environment()) | {"OPENBLAS_NUM_THREADS": "1"},
+            env=own | {"OPENBLAS_NUM_THREADS": "1"},  # numpy's thread pool would only cost its start
         )
         return cls(process, progress)
 

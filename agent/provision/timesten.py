@@ -53,7 +53,7 @@ async def _ask(task: dict[str, Any], endpoint: Endpoint) -> Any:
         stdout=PIPE,
         stderr=PIPE,
         cwd=child_process.DIRECTORY,
-        env=child_process.environment(),
+        env=child_process.environment(*child_process.of_engine("timesten")),
     )
     try:
         told = json.dumps(task | {"endpoint": dataclasses.asdict(endpoint)}).encode()

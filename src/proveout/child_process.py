@@ -33,7 +33,7 @@ NAMES: Mapping[str, str] = {
     "GRPC_VERBOSITY": "how much gRPC writes to the log",
     "HOME": "the state and the client certificates of an ordinary user; `unprivileged.environment` replaces root's",
     "LANG": "messages of programs",
-    "LD_LIBRARY_PATH": "only folders of the Python installation itself, see `_libraries`",
+    "LD_LIBRARY_PATH": "only folders of the Python installation itself, and of TimesTen's client where that is wanted",
     "LOGNAME": "the database user of a dsn that names none",
     "PATH": "where programs are found; only absolute folders",
     "PROVEOUT_PASS_ENV": "children of children get the same",
@@ -60,6 +60,9 @@ RAY = (
 )
 """What lets a driver into a Ray cluster that exists already; only agents and drivers that join one get it."""
 
+ENGINES: Mapping[str, tuple[str, ...]] = {"timesten": ("LD_LIBRARY_PATH", "TIMESTEN_HOME")}
+"""What processes that speak to an engine's systems get beside, as its client cannot be had otherwise: what TimesTen's `ttenv` sets."""
+
 _CLIENT = re.compile(
     r"(PG[A-Z_]+|MYSQL_\w+|MARIADB_\w+|TNS_ADMIN|TWO_TASK|ORACLE_\w+|TIMESTEN_\w+|ODBC\w+|LD_PRELOAD|LD_LIBRARY_PATH|LIBMYSQL\w+)"
 )
@@ -82,9 +85,14 @@ def environment(*more: str, without: Collection[str] = ()) -> dict[str, str]:
     found = {name: value for name, value in os.environ.items() if name in wanted or name.startswith("LC_")}
     found |= {name: _absolute(found[name]) for name in ("PATH", "TMPDIR") if name in found}
     if "LD_LIBRARY_PATH" in found and "LD_LIBRARY_PATH" not in passed_on():
-        found["LD_LIBRARY_PATH"] = _libraries(found["LD_LIBRARY_PATH"])
+        found["LD_LIBRARY_PATH"] = _libraries(found["LD_LIBRARY_PATH"], found.get("TIMESTEN_HOME", ""))
     found = {name: value for name, value in found.items() if value and name not in without}
     return found | dict(_origin()[1])
+
+
+def of_engine(engine: str) -> tuple[str, ...]:
+    """What processes that speak to systems of an engine get beside the usual variables."""
+    return ENGINES.get(engine, ())
 
 
 def coordinator_environment() -> dict[str, str]:
@@ -121,11 +129,11 @@ def _absolute(folders: str) -> str:
     return os.pathsep.join(folder for folder in folders.split(os.pathsep) if folder.startswith("/"))
 
 
-def _libraries(folders: str) -> str:
-    """Of a library path the folders below the Python installation: a build with a shared libpython may need them."""
-    prefix = f"{Path(sys.base_prefix).resolve()}/"
+def _libraries(folders: str, timesten: str) -> str:
+    """Of a library path the folders below the Python installation, which may have a shared libpython, and below TimesTen's home."""
+    prefixes = tuple(f"{os.path.realpath(home)}/" for home in (sys.base_prefix, timesten) if home.startswith("/"))
     return os.pathsep.join(
-        folder for folder in folders.split(os.pathsep) if f"{os.path.realpath(folder)}/".startswith(prefix)
+        folder for folder in folders.split(os.pathsep) if f"{os.path.realpath(folder)}/".startswith(prefixes)
     )
 
 
