@@ -6,7 +6,8 @@ helpers are started with these three; `tests/test_process_starts.py` refuses a p
 Argv. `-I` keeps out the working directory, `PYTHONPATH` and every other `PYTHON*` variable, and the user's own site folder with
 its `usercustomize`. An installation that `-I` would not find is named to the child instead: the user's site folder when proveout is
 installed there (`PYTHONUSERBASE`), otherwise the one folder that holds the package (`PYTHONPATH`), as for a checkout. `.pth` files
-and `sitecustomize` of the installation itself count as the installation.
+and `sitecustomize` of the installation itself count as the installation. `PROVEOUT_PASS_ENV=PYTHONPATH` gives children the absolute
+folders of `PYTHONPATH` after all, for a driver that is not installed.
 
 Environment. Nothing is inherited but `NAMES` and `LC_*`. So a child has no password, token or CI secret of its starter, no
 `LD_PRELOAD`, and none of the variables that redirect a database client (`PGSERVICEFILE`, `PGPASSFILE`, `TNS_ADMIN`, `ODBCINI` …).
@@ -66,6 +67,8 @@ ENGINES: Mapping[str, tuple[str, ...]] = {"timesten": ("LD_LIBRARY_PATH", "TIMES
 _CLIENT = re.compile(
     r"(PG[A-Z_]+|MYSQL_\w+|MARIADB_\w+|TNS_ADMIN|TWO_TASK|ORACLE_\w+|TIMESTEN_\w+|ODBC\w+|LD_PRELOAD|LD_LIBRARY_PATH|LIBMYSQL\w+)"
 )
+_NO_BYTECODE = ("-B",) if sys.dont_write_bytecode else ()
+"""A child writes no bytecode where its starter writes none."""
 _WORD = re.compile(r"[^\s,]+")
 
 
@@ -76,18 +79,26 @@ def python(module: str, *arguments: str) -> tuple[str, ...]:
 
 def interpreter() -> tuple[str, ...]:
     """This interpreter with the flags that isolate it; `-m` or `-c` follows."""
-    return (sys.executable, *_origin()[0], *(("-B",) if sys.dont_write_bytecode else ()))
+    flags = _origin()[0]
+    if "PYTHONPATH" in passed_on():
+        flags = tuple(flag if flag != "-I" else "-P" for flag in flags)
+    return (sys.executable, *flags, *_NO_BYTECODE)
+
+
+def coordinator(*arguments: str) -> tuple[str, ...]:
+    """Argv of a `proveout` command for the same user and terminal. It keeps the caller's `PYTHONPATH`, as the caller's own command does."""
+    return (sys.executable, "-P", *_NO_BYTECODE, "-m", "proveout", *arguments)
 
 
 def environment(*more: str, without: Collection[str] = ()) -> dict[str, str]:
     """The environment of a child: `NAMES`, `LC_*`, what `PROVEOUT_PASS_ENV` names, and `more`. Never those in `without`."""
     wanted = NAMES.keys() | passed_on() | set(more)
     found = {name: value for name, value in os.environ.items() if name in wanted or name.startswith("LC_")}
-    found |= {name: _absolute(found[name]) for name in ("PATH", "TMPDIR") if name in found}
+    found |= {name: _absolute(found[name]) for name in ("PATH", "PYTHONPATH", "TMPDIR") if name in found}
     if "LD_LIBRARY_PATH" in found and "LD_LIBRARY_PATH" not in passed_on():
         found["LD_LIBRARY_PATH"] = _libraries(found["LD_LIBRARY_PATH"], found.get("TIMESTEN_HOME", ""))
     found = {name: value for name, value in found.items() if value and name not in without}
-    return found | dict(_origin()[1])
+    return _leading_here(found)
 
 
 def of_engine(engine: str) -> tuple[str, ...]:
@@ -96,8 +107,14 @@ def of_engine(engine: str) -> tuple[str, ...]:
 
 
 def coordinator_environment() -> dict[str, str]:
-    """The environment of a coordinator that is started for the same user and terminal: all of the caller's, as it resolves secrets."""
-    return {**os.environ, **_origin()[1]}
+    """The environment of such a command: all of the caller's, as it resolves the secrets of a plan."""
+    return _leading_here(dict(os.environ))
+
+
+def _leading_here(variables: dict[str, str]) -> dict[str, str]:
+    """With what leads a child to this installation, before what is there."""
+    own = _origin()[1].items()
+    return variables | {name: os.pathsep.join(filter(None, (value, variables.get(name)))) for name, value in own}
 
 
 def passed_on() -> frozenset[str]:

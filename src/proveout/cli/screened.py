@@ -86,7 +86,7 @@ def run(arguments: Sequence[str], says: IO[bytes] | None = None) -> int:
     """
     reading, writing = os.pipe()
     child = subprocess.Popen(
-        child_process.python("proveout", *arguments, "--headless", "--tell-fd", str(writing)),
+        child_process.coordinator(*arguments, "--headless", "--tell-fd", str(writing)),
         stdin=subprocess.DEVNULL,
         stdout=says,
         stderr=says,

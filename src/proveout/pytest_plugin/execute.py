@@ -57,7 +57,7 @@ def run(arguments: Sequence[str], cwd: Path) -> PlanRun:
 
 def _child(arguments: Sequence[str], cwd: Path, said: Any) -> tuple[Path | None, int]:
     reading, writing = os.pipe()
-    argv = child_process.python("proveout", *arguments, "--tell-fd", str(writing))
+    argv = child_process.coordinator(*arguments, "--tell-fd", str(writing))
     with _handing_on() as interrupts:
         child = subprocess.Popen(
             argv,
