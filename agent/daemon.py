@@ -1,8 +1,8 @@
 """The daemon: a gRPC server around `admission` and `session`, and the life of its process. No logic of the work itself.
 
 Flow: `Options` -> `serve()`: identity, state directory (locked), journal, server, then wait. A *local* agent (a child of
-the coordinator) leaves after its one session, or when none came within `ORPHAN_S`, and removes its directory with its
-certificates. A permanent one listens on. SIGTERM and SIGINT end the session in order and then the agent.
+the coordinator) leaves after its one session, or when none came within `ORPHAN_S`, and removes its state directory; its
+certificate and key are in memory only. A permanent one listens on. SIGTERM and SIGINT end the session in order and then the agent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from google.protobuf.message import DecodeError
 import proveout
 from proveout.agent import facts, membership, memory
 from proveout.agent.admission import Admission, Place
-from proveout.agent.guard import Guard, server_credentials
+from proveout.agent.guard import Guard, Identity, server_credentials
 from proveout.agent.handlers import TABLE
 from proveout.agent.journal import AgentJournal
 from proveout.agent.places import check_own_file, check_own_folder, check_own_journal, check_undo_journal, names_of
@@ -69,13 +69,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How an agent is run: address to listen at (`name:port`, port 0 = any), directories, name in plans ("" = any), its policy.
+    """How an agent is run: address to listen at (`name:port`, port 0 = any), its certificates (a directory, or in memory), directories, name in plans ("" = any), its policy.
 
     Without `policy` a permanent agent takes the host's own, /etc/proveout/policy.yaml, and a local one changes nothing.
     """
 
     listen: str
-    pki: Path
+    pki: Path | Identity
     state_dir: Path
     name: str = ""
     local: bool = False
@@ -194,12 +194,14 @@ async def serve(
 ) -> None:
     """Run an agent to its end; `ready` is told the address once it listens. ProveoutError when it cannot be started."""
     credentials = server_credentials(options.pki)
-    denied = Denied(options.pki / DENIED)
-    denied.check()
+    directory = options.pki if isinstance(options.pki, Path) else None
+    denied = Denied(directory / DENIED) if directory is not None else None
+    if denied is not None:
+        denied.check()
     policy = read_policy(options)
     state_dir = options.state_dir
-    if not options.local:
-        _check_certificates(options.pki)
+    if not options.local and directory is not None:
+        _check_certificates(directory)
     with _locked(state_dir, local=options.local):
         audit = _audit_log(state_dir, policy)
         journal = AgentJournal(state_dir / "journal.sqlite")
@@ -221,7 +223,7 @@ async def serve(
         address = _bind(server, options.listen, credentials)
         await server.start()
         beside = (
-            asyncio.create_task(membership.keep(options.pki, guard, lambda: _revoked(admission))),
+            asyncio.create_task(membership.keep(directory, guard, lambda: _revoked(admission))),
             asyncio.create_task(memory.release_freed_memory()),
         )
         try:
@@ -235,7 +237,7 @@ async def serve(
             await server.stop(STOP_S)
             journal.close()
     if options.local:
-        _remove(options.pki)
+        _remove(state_dir)
 
 
 def _check_certificates(pki: Path) -> None:
@@ -279,7 +281,8 @@ def _own_folders(options: Options, policy: Path) -> tuple[str, ...]:
     """By all their names: what an agent with these options believes. A local one undoes what others of its kind have left as well."""
     undo = options.undo if options.undo_dir is None else options.undo.parent
     beside = names_of(policy.parent)[1:]  # the policy knows the folder that it is named by
-    return (*names_of(options.pki, options.state_dir, undo), *beside)
+    certificates = (options.pki,) if isinstance(options.pki, Path) else ()
+    return (*names_of(*certificates, options.state_dir, undo), *beside)
 
 
 def _audit_log(state_dir: Path, policy: Policy) -> AuditLog:

@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from proveout import child_process
 from proveout.agent import facts
 from proveout.agent.drivers import table
 from proveout.agent.load import ceilings
@@ -97,7 +98,9 @@ def _mariadb() -> str:
 
 def _first_line(*argv: str) -> str:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=10, check=False, cwd="/", env=child_process.environment()
+        )
     except (OSError, subprocess.SubprocessError) as fault:
         return f"{argv[0]} does not run: {fault}"
     return next(iter((done.stdout or done.stderr).splitlines()), "says nothing").replace(argv[0], Path(argv[0]).name)

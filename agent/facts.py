@@ -13,12 +13,12 @@ import functools
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from proveout import child_process
 from proveout.dsl.plan import Value
 from proveout.proto.results import FactsRead
 from proveout.proto.tasks import ReadFacts
@@ -131,9 +131,10 @@ def _drivers() -> Iterator[tuple[str, Value]]:
 @functools.cache
 def _libpq() -> int | None:
     """Its version as libpq has it, 180000; None where it cannot be had. Another process is asked: an agent loads no client of a database."""
-    argv = [sys.executable, "-P", "-c", "from psycopg import pq; print(pq.version())"]
+    argv = [*child_process.interpreter(), "-c", "from psycopg import pq; print(pq.version())"]
+    own, cwd = child_process.environment(), child_process.DIRECTORY
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=LIBPQ_S, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=LIBPQ_S, check=False, cwd=cwd, env=own)
         return int(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None

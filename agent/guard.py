@@ -1,7 +1,8 @@
 """Who may call what: certificates in, and a deny-by-default gate before every method.
 
 Flow: `server_credentials(directory)` -> TLS of the server, which demands a certificate of our authority and shows its own as it
-is in the directory at each new connection, so that a renewed one needs no restart; then `Guard`, an interceptor, looks the
+is in the directory at each new connection, so that a renewed one needs no restart (a local agent's `Identity` is in memory only, and
+lasts as long as its run); then `Guard`, an interceptor, looks the
 method up in `POLICY`, the caller's role in its certificate (gRPC itself checks the chain only) and its serial number among
 those that are denied. A method that `POLICY` does not name is served to nobody. `Guard.cut()` ends the calls of
 those who have been revoked since.
@@ -10,6 +11,7 @@ those who have been revoked since.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +42,18 @@ class Identity:
     ca: bytes
     certificate: bytes
     key: bytes = field(repr=False)
+
+
+def received_identity(text: bytes) -> Identity:
+    """The identity of a local agent, as its coordinator writes it to the agent's standard input; ProveoutError."""
+    try:
+        said = json.loads(text)
+        return Identity(**{name: said[name].encode() for name in ("ca", "certificate", "key")})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ProveoutError(
+            "no certificate and key came on standard input",
+            way_out="`--local` is for agents that `proveout run` starts. For a permanent one leave it out, and name --pki.",
+        ) from None
 
 
 def read_identity(directory: Path) -> Identity:
@@ -77,9 +91,12 @@ def _check(identity: Identity, directory: Path) -> None:
     raise ProveoutError(reason, where=str(directory), way_out="Have the agent enrolled, or its files issued, again.")
 
 
-def server_credentials(directory: Path) -> grpc.ServerCredentials:
-    """Mutual TLS: nobody gets in without a certificate of our authority. Certificates are read anew when they change."""
-    files = _Files(directory)
+def server_credentials(source: Path | Identity) -> grpc.ServerCredentials:
+    """Mutual TLS: a client needs a certificate of our authority. Certificates of a directory are read again when they change."""
+    if isinstance(source, Identity):
+        pair = (source.key, source.certificate)
+        return grpc.ssl_server_credentials([pair], root_certificates=source.ca, require_client_auth=True)
+    files = _Files(source)
     changed = cast(
         Callable[[], grpc.ServerCertificateConfiguration], files.changed
     )  # None is "as before"; the stubs lack it

@@ -22,8 +22,10 @@ LOOK_EVERY_S = 1.0
 _log = logging.getLogger(__name__)
 
 
-async def keep(directory: Path, guard: Guard, cut: Callable[[], None]) -> None:
-    """Until it is cancelled; `cut` is called when calls had to be ended."""
+async def keep(directory: Path | None, guard: Guard, cut: Callable[[], None]) -> None:
+    """Until it is cancelled; `cut` is called when calls had to be ended. An identity without a directory is that of one run, and not renewed."""
+    if directory is None:
+        return
     asking = asyncio.create_task(_ask(directory))
     try:
         while True:

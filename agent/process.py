@@ -1,6 +1,8 @@
 """The process of an agent: arguments and log in, exit code out; `daemon.serve` in between.
 
-A local agent says `listening <address>` on its standard output once, which then becomes its log, as standard error is.
+A local agent reads its identity from standard input, and says `listening <address>` on its standard output once, which then becomes
+its log, as standard error is. Its environment is reduced to what its children get (`child_process`), so that work in this process and
+in children finds the same.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from proveout import child_process
 from proveout.agent.daemon import ORPHAN_S, Options, serve
+from proveout.agent.guard import Identity, received_identity
 from proveout.agent.handlers import TABLE
 from proveout.agent.redaction import Formatter
 from proveout.agent.tasks import Handler
@@ -39,6 +43,10 @@ def run(options: Options, table: Mapping[type, Handler] = TABLE, orphan_s: float
     log = logging.StreamHandler(sys.stderr)
     log.setFormatter(Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[log], level=logging.INFO)
+    kept = (*child_process.RAY, *child_process.of_engine("timesten"))
+    if names := child_process.left_out(*kept):
+        logging.getLogger(__name__).info(child_process.said_of(names))
+    child_process.keep_only(*kept)
     loop = asyncio.new_event_loop()
     code = BUG
     try:
@@ -57,30 +65,44 @@ def run(options: Options, table: Mapping[type, Handler] = TABLE, orphan_s: float
 
 
 def main(arguments: Sequence[str], table: Mapping[type, Handler] = TABLE, orphan_s: float = ORPHAN_S) -> NoReturn:
-    """`run` with the options of a command line."""
-    run(_options(arguments), table, orphan_s)
+    """`run` with the options of a command line. ProveoutError is one message, as in `run`."""
+    try:
+        options = _options(arguments)
+    except ProveoutError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.exit_code)
+    run(options, table, orphan_s)
 
 
 def _options(arguments: Sequence[str]) -> Options:
     parser = argparse.ArgumentParser(prog="proveout agent")
     parser.add_argument("--listen", default=LISTEN)
-    parser.add_argument("--pki", type=Path, required=True)
+    parser.add_argument("--pki", type=Path)
     parser.add_argument("--state-dir", type=Path)
     parser.add_argument("--name", default="")
     parser.add_argument("--local", action="store_true")
     parser.add_argument("--policy", type=Path)
     parser.add_argument("--undo-dir", type=Path)
     given = parser.parse_args(arguments)
-    state_dir = given.pki / "state" if given.local else given.state_dir or default_state_dir()
+    if given.pki is None and not given.local:
+        parser.error("--pki names the directory with this agent's certificate")
     return Options(
         listen=given.listen,
-        pki=given.pki,
-        state_dir=state_dir,
+        pki=given.pki or _received(),
+        state_dir=given.state_dir or default_state_dir(),
         name=given.name,
         local=given.local,
         policy=given.policy,
         undo_dir=given.undo_dir or (default_state_dir() / "local-tuning" / given.name if given.local else None),
     )
+
+
+def _received() -> Identity:
+    """The identity on standard input, which is empty from here on."""
+    identity = received_identity(sys.stdin.buffer.read())
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a device
+        os.dup2(nothing.fileno(), 0)
+    return identity
 
 
 def _say_ready(address: str) -> None:

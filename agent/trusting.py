@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from proveout.agent.guard import Identity
 from proveout.proto.messages import Hello
 from proveout.proto.orders import Addressee, Verifier
 from proveout.proto.tasks import Task
@@ -26,11 +27,11 @@ class Orders:
 
 
 class Trust:
-    """What an agent knows from its directory of certificates."""
+    """What an agent knows from its directory of certificates, or from the identity that it was given."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._denied = Denied(directory / DENIED)
+    def __init__(self, source: Path | Identity) -> None:
+        self._source = source
+        self._denied = Denied(source / DENIED) if isinstance(source, Path) else None
 
     def objection(self, hello: Hello) -> str:
         """Why tasks of who says this Hello would not be taken, "" when they would."""
@@ -44,8 +45,15 @@ class Trust:
 
     def orders(self, hello: Hello) -> Orders:
         """Checks the tasks of who says this Hello. ValueError, OSError."""
-        authority = (self._directory / "ca.pem").read_bytes()
-        verifier = Verifier(hello.signer.encode(), authority, self._denied.serials())
-        shown = Shown.read((self._directory / "agent.pem").read_bytes())
+        authority, certificate = self._certificates()
+        denied = self._denied.serials() if self._denied is not None else frozenset()
+        verifier = Verifier(hello.signer.encode(), authority, denied)
+        shown = Shown.read(certificate)
         role = next((role for role in sorted(shown.roles) if role.startswith("agent/")), "")
         return Orders(verifier, Addressee(agent=role, run=hello.run_id, epoch=hello.epoch))
+
+    def _certificates(self) -> tuple[bytes, bytes]:
+        """The authority's and the agent's own. OSError."""
+        if isinstance(self._source, Identity):
+            return self._source.ca, self._source.certificate
+        return (self._source / "ca.pem").read_bytes(), (self._source / "agent.pem").read_bytes()

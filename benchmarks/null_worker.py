@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from proveout import child_process
 from proveout.agent.drivers.base import Driver
 from proveout.agent.load import pool, worker
 
@@ -62,9 +63,10 @@ class NullDriver:
 
 
 def use() -> None:
-    """From here on, this process's pools start null workers. They find this module by PYTHONPATH: `-P` hides the directory."""
+    """From here on, this process's pools start null workers. They find this module by PYTHONPATH, which children get when it is named."""
     here = str(Path(__file__).resolve().parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH", ""))))
+    os.environ[child_process.PASS_ENV] = "PYTHONPATH"
     pool.MODULE = "null_worker"
 
 

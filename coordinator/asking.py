@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from proveout.coordinator.local import LocalAgentError, LocalFabric
+from proveout.coordinator.dsn import secret_variables
+from proveout.coordinator.local import LocalAgentError, LocalFabric, passed_variables
 from proveout.coordinator.pki import Credentials
 from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect
 from proveout.dsl.errors import ProveoutError, one_line
@@ -48,12 +49,16 @@ async def ask(plan: Plan, reach: Reach) -> tuple[HostAnswer, ...]:
     """The answer of every host that the plan tunes, in the plan's order."""
     hosts = [host.name for host in plan.hosts if _of_host(plan, host.name)]
     local = [name for name in hosts if plan.host(name).is_local]
-    fabric = LocalFabric(policy=reach.policy) if local else None
+    fabric = _fabric(plan, reach) if local else None
     try:
         return tuple(await asyncio.gather(*(_ask(plan, host, reach, fabric) for host in hosts)))
     finally:
         if fabric is not None:
             await fabric.close()
+
+
+def _fabric(plan: Plan, reach: Reach) -> LocalFabric:
+    return LocalFabric(policy=reach.policy, hidden=secret_variables(plan), passed=passed_variables(plan))
 
 
 def _of_host(plan: Plan, host: str) -> tuple[Tuning, ...]:

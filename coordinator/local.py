@@ -1,29 +1,31 @@
 """Agents of hosts whose address is `local`: children of the coordinator on loopback, with a PKI of their own.
 
-Flow: `start(hosts, log_dir)` makes one private directory (0700) in the temporary directory, in it `agent-<host>/` with
-that agent's certificate, and starts one process per host on an ephemeral port of 127.0.0.1; each child says on its
-standard output where it listens. The coordinator's key and the authority's never touch the disk.
+Flow: `start(hosts, log_dir)` makes one private directory (`private_directory`), and starts one process per host on an ephemeral
+port of 127.0.0.1, isolated (`child_process`). Each child reads its certificate and key from its standard input, keeps its state in
+`agent-<host>-<number>/` of the private directory, and says on its standard output where it listens. No key is ever in a file.
 
-An agent removes its own directory, and the shared one when it was the last, as soon as its session has ended, by a
-Goodbye or because its lease did: so nothing is left when the coordinator is killed. `close()` does the same for agents that
-could not.
+An agent removes its state, and the private directory when it was the last, as soon as its session has ended, by a Goodbye or
+because its lease did. `close()` does the same for agents that could not. The agents inherit the directory's lock: when all of
+them and the coordinator are killed, the next `proveout` command removes what they left.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
-import shutil
 import signal
-import sys
-import tempfile
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from proveout import child_process, private_directory
 from proveout.coordinator.pki import Authority, Credentials
+from proveout.coordinator.pooling import joins_cluster
 from proveout.dsl.errors import ProveoutError
+from proveout.dsl.plan import Plan
+from proveout.private_directory import PrivateDirectory
 
 READY_S = 30.0
 LEAVE_S = 2.0
@@ -31,7 +33,7 @@ STOP_S = 20.0
 GROUP_S = 5.0
 POLL_S = 0.05
 LOOPBACK = "127.0.0.1"
-COMMAND = (sys.executable, "-m", "proveout.agent")
+COMMAND = child_process.python("proveout.agent")
 
 
 class LocalAgentError(ProveoutError):
@@ -41,25 +43,30 @@ class LocalAgentError(ProveoutError):
 class LocalFabric:
     """The local agents of one run. `command` starts an agent; the arguments that it needs are added.
 
-    `policy` is the file that says what they may change on this machine; without one they change nothing. `hidden` are variables
-    of the environment that they do not get: those that hold secrets, which agents are told in tasks and workers on their pipes.
+    `policy` is the file that says what they may change on this machine; without one they change nothing. `hidden` are variables that
+    hold secrets: agents do not get them, even when `PROVEOUT_PASS_ENV` names them. `passed` are variables that they get beside the
+    usual ones (`child_process.NAMES`).
     """
 
     def __init__(
-        self, command: Sequence[str] = COMMAND, policy: Path | None = None, hidden: Collection[str] = ()
+        self,
+        command: Sequence[str] = COMMAND,
+        policy: Path | None = None,
+        hidden: Collection[str] = (),
+        passed: Sequence[str] = (),
     ) -> None:
-        self._hidden = frozenset(hidden)
+        self._hidden, self._passed = frozenset(hidden), tuple(passed)
         self._policy = policy
         self._command = tuple(command)
         self._authority = Authority.create()
-        self._directory: Path | None = None
+        self._private: PrivateDirectory | None = None
         self._children: list[asyncio.subprocess.Process] = []
         self.credentials: Credentials = self._authority.issue_coordinator()
 
     @property
     def directory(self) -> Path | None:
         """The private directory, while there is one."""
-        return self._directory
+        return self._private.path if self._private is not None else None
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -82,35 +89,65 @@ class LocalFabric:
         """End what is left, the patient way first, and remove the private directory. Idempotent."""
         await asyncio.gather(*(_end(child) for child in self._children))
         self._children.clear()
-        if self._directory is not None:
-            await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
-            self._directory = None
+        if self._private is not None:
+            private, self._private = self._private, None
+            await asyncio.to_thread(private.close)
 
     async def _start(self, host: str, log_dir: Path) -> str:
-        home = self._home(host)
-        self._authority.write_agent(home, host, [LOOPBACK])
+        private = self._opened()
+        # Numbered: an agent that was lost may still be cleaning up its own directory when its successor starts.
+        state = private.path / f"agent-{host}-{len(self._children) + 1}"
         log = log_dir / f"agent-{host}.log"
-        arguments = ["--local", "--name", host, "--pki", str(home), "--listen", f"{LOOPBACK}:0"]
-        arguments += ["--policy", str(self._policy)] if self._policy is not None else []
+        arguments = ["--local", "--name", host, "--state-dir", str(state), "--listen", f"{LOOPBACK}:0"]
+        arguments += ["--policy", str(self._policy.absolute())] if self._policy is not None else []
         with log.open("ab") as stream:
+            stream.write(_not_passed_on(self._passed))
+            stream.flush()
             # A session of its own: Ctrl-C on the terminal is the coordinator's to act on, not the agents'.
             child = await asyncio.create_subprocess_exec(
                 *self._command,
                 *arguments,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stream,
                 start_new_session=True,
-                env={name: value for name, value in os.environ.items() if name not in self._hidden},
+                cwd=child_process.DIRECTORY,
+                env=child_process.environment(*self._passed, without=self._hidden),
+                pass_fds=(private.descriptor,),
             )
         self._children.append(child)
+        _hand_over(child, self._authority.issue_agent(host, [LOOPBACK]))
         return await _ready(child, host, log)
 
-    def _home(self, host: str) -> Path:
-        if self._directory is None or not self._directory.exists():
-            self._directory = Path(tempfile.mkdtemp(prefix="proveout-"))
-        # Numbered: an agent that was lost may still be cleaning up its own directory when its successor starts.
-        return self._directory / f"agent-{host}-{len(self._children) + 1}"
+    def _opened(self) -> PrivateDirectory:
+        """The private directory; a new one when the last agent has removed it."""
+        if self._private is None or not self._private.path.exists():
+            if self._private is not None:
+                self._private.close()
+            self._private = private_directory.make("agents")
+        return self._private
+
+
+def _hand_over(child: asyncio.subprocess.Process, credentials: Credentials) -> None:
+    """Write an agent's identity to its standard input, which closes then: a pipe, so that the key is never in a file."""
+    assert child.stdin is not None  # noqa: S101 -- it was made with a pipe
+    identity = {"ca": credentials.ca, "certificate": credentials.certificate, "key": credentials.key}
+    with contextlib.suppress(ConnectionError):  # it has ended already, which `_ready` reports
+        child.stdin.write(json.dumps({name: pem.decode() for name, pem in identity.items()}).encode())
+        child.stdin.close()
+
+
+def _not_passed_on(passed: Sequence[str]) -> bytes:
+    """A line for the agent's log about variables that the caller may have set for a database client."""
+    names = child_process.left_out(*passed)
+    return f"{child_process.said_of(names)}\n".encode() if names else b""
+
+
+def passed_variables(plan: Plan) -> tuple[str, ...]:
+    """The variables that the local agents of a plan need beside the usual ones: its engines', and Ray's to join a cluster."""
+    engines = {system.engine for system in plan.systems}
+    ray = child_process.RAY if joins_cluster(plan) else ()
+    return (*ray, *(name for engine in sorted(engines) for name in child_process.of_engine(engine)))
 
 
 async def _ready(child: asyncio.subprocess.Process, host: str, log: Path) -> str:

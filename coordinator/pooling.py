@@ -25,6 +25,15 @@ def needs_cluster(plan: Plan) -> bool:
     return any(formed_over(stage) for stage in plan.stages if isinstance(stage, Ladder | Search))
 
 
+def joins_cluster(plan: Plan) -> bool:
+    """Whether a stage of the plan runs its load on a Ray cluster that exists already."""
+    return any(
+        stage.pool.kind == "ray" and bool(stage.pool.address)
+        for stage in plan.stages
+        if isinstance(stage, Ladder | Search)
+    )
+
+
 def pool_part(turn: Turn, stage: Ladder | Search) -> bool:
     """Begin what is missing of the stage's cluster; False when nothing is."""
     state, secrets = turn.state, turn.state.setup.cluster

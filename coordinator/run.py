@@ -44,7 +44,7 @@ from proveout.coordinator.facts import of
 from proveout.coordinator.journal import Journal, StorageFailed, read
 from proveout.coordinator.judgement import PlanJudgement
 from proveout.coordinator.live import Meters
-from proveout.coordinator.local import LocalFabric
+from proveout.coordinator.local import LocalFabric, passed_variables
 from proveout.coordinator.pki import Credentials, cluster_secrets
 from proveout.coordinator.pooling import needs_cluster
 from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect
@@ -125,7 +125,9 @@ class _Loop:
         self._judgement = PlanJudgement(sitting.plan)
         self._inbox: asyncio.Queue[SessionEvent | Input] = asyncio.Queue()
         self._fabric = (
-            LocalFabric(policy=sitting.policy, hidden=secret_variables(sitting.plan))
+            LocalFabric(
+                policy=sitting.policy, hidden=secret_variables(sitting.plan), passed=passed_variables(sitting.plan)
+            )
             if any(host.is_local for host in self._plan.hosts)
             else None
         )

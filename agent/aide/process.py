@@ -12,13 +12,13 @@ import itertools
 import logging
 import os
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from proveout import child_process
 from proveout.agent import unprivileged
 from proveout.agent.aide import wire
 from proveout.agent.tasks import TaskContext, TaskFault
@@ -106,9 +106,9 @@ class Aide:
 
     def command(self) -> tuple[tuple[str, ...], dict[str, str]]:
         """Arguments and environment of the process."""
-        # -P: the agent's current directory must not shadow modules
-        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), self._told, self._engine)
-        return argv, unprivileged.environment(self._engine, os.environ)
+        argv = child_process.python(MODULE, str(os.getpid()), self._told, self._engine)
+        own = child_process.environment(*child_process.of_engine(self._engine))
+        return argv, unprivileged.environment(self._told, own)
 
     def heard(self, said: wire.Words) -> str | None:
         """What the process says beside its tasks; the answer where it asks."""
@@ -142,7 +142,13 @@ class _Process:
     async def start(cls, aide: Aide, host: str) -> _Process:
         argv, environment = aide.command()
         started = await asyncio.create_subprocess_exec(
-            *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=LINE_BYTES_MAX, env=environment
+            *argv,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            limit=LINE_BYTES_MAX,
+            env=environment,
+            cwd=child_process.DIRECTORY,
         )
         process = cls(aide, started)
         process._send(wire.words("host", host))

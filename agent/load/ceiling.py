@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from proveout import private_directory
 from proveout.agent.load.ceilings import Ceiling
 from proveout.agent.load.task import run_load
 from proveout.agent.policy import NOTHING
@@ -81,8 +81,8 @@ class Alone:
 @asynccontextmanager
 async def reached(target: Endpoint | System) -> AsyncIterator[tuple[Alone, Endpoint]]:
     """A context, and the endpoint: as given, or of a throw-away server that is started for it. Both end here."""
-    with tempfile.TemporaryDirectory(prefix="proveout-ceiling-") as folder:
-        context = Alone(Path(folder))
+    with private_directory.make("ceiling") as folder:
+        context = Alone(folder)
         try:
             if isinstance(target, System):
                 yield (

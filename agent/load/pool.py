@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from proveout import child_process
 from proveout.agent import unprivileged
 from proveout.agent.load import frames
 from proveout.agent.tasks import TaskFault
@@ -49,12 +49,15 @@ class WorkerProcess:
 
         `told`: which privileges it keeps, as `unprivileged.argument` says; without, those that the engine takes by itself.
         """
-        # -P: the agent's current directory must not shadow modules
         told = told or unprivileged.argument(engine)
-        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), told, engine)
-        environment = unprivileged.environment(told, os.environ)
         process = await asyncio.create_subprocess_exec(
-            *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=STREAM_LIMIT, env=environment
+            *child_process.python(MODULE, str(os.getpid()), told, engine),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            limit=STREAM_LIMIT,
+            cwd=child_process.DIRECTORY,
+            env=unprivileged.environment(told, child_process.environment(*child_process.of_engine(engine))),
         )
         worker = cls(process, told)
         try:

@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from proveout import child_process
 from proveout.agent import unprivileged
 from proveout.agent.load.populate_protocol import Failed, Finished, Job, Opening, Progress, from_line, to_line
 from proveout.agent.tasks import TaskFault
@@ -37,12 +37,15 @@ class Worker:
     async def start(cls, engine: str, progress: Callable[[int], None], told: str = "") -> Worker:
         """A new process for such an engine; `progress(rows)` is called as rows go in. `told`: see `pool.WorkerProcess.start`."""
         told = told or unprivileged.argument(engine)
-        # -P: what lies in the agent's current directory must not shadow modules
-        argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), told, engine)
-        environment = unprivileged.environment(told, os.environ) | {
-            "OPENBLAS_NUM_THREADS": "1"
-        }  # numpy's thread pool would only cost its start
-        process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment)
+        own = unprivileged.environment(told, child_process.environment(*child_process.of_engine(engine)))
+        process = await asyncio.create_subprocess_exec(
+            *child_process.python(MODULE, str(os.getpid()), told, engine),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=child_process.DIRECTORY,
+            env=own | {"OPENBLAS_NUM_THREADS": "1"},  # numpy's thread pool would only cost its start
+        )
         return cls(process, progress)
 
     @property

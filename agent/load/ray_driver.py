@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from proveout import child_process
 from proveout.agent import unprivileged
 from proveout.agent.load.gather import Gatherer
 from proveout.agent.load.pacing import Timeline
@@ -221,8 +222,10 @@ def hold(bound: str, address: str) -> int:
     A process cannot hold itself: a thread in Ray that waits for its bind may keep the interpreter from answering.
     """
     confine(bound)
-    argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), "-", "-", address)
-    return subprocess.run(argv, check=False).returncode
+    argv = (*child_process.interpreter(), "-u", "-m", MODULE, str(os.getpid()), "-", "-", address)
+    return subprocess.run(
+        argv, check=False
+    ).returncode  # the environment that `RayDriver.start` has made, with Ray's own
 
 
 def main() -> None:

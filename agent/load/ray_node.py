@@ -27,6 +27,7 @@ from pathlib import Path
 
 import psutil
 
+from proveout import child_process
 from proveout.agent import unprivileged
 from proveout.agent.load import ray_bind
 from proveout.agent.load.ray_security import Secrets
@@ -69,10 +70,11 @@ class RayNode:
         directory = Path(tempfile.mkdtemp(prefix="pvray-", dir="/tmp"))
         await asyncio.to_thread(_furnish, directory, secrets, user)
         guard = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", MODULE, str(os.getpid()), user),
+            *child_process.python(MODULE, str(os.getpid()), user),
             stdin=PIPE,
             stdout=PIPE,
-            env=unprivileged.environment(user, os.environ),
+            cwd=child_process.DIRECTORY,
+            env=unprivileged.environment(user, child_process.environment()),
         )
         node = cls(guard, directory, secrets, address=head, cpus=cpus, bound=bound, user=user)
         try:
@@ -159,7 +161,7 @@ def _furnish(directory: Path, secrets: Secrets, user: str) -> None:
 
 
 def _argv(directory: Path, cpus: int, head: str, bound: str) -> list[str]:
-    argv = [sys.executable, "-P", "-m", "ray.scripts.scripts", "start"]
+    argv = [*child_process.python("ray.scripts.scripts", "start")]
     if head:
         argv.append(f"--address={head}")
     else:

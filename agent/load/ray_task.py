@@ -13,7 +13,6 @@ import importlib.util
 import ipaddress
 import os
 import socket
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from typing import Any
 
 import psutil
 
+from proveout import child_process
 from proveout.agent import unprivileged
 from proveout.agent.load.ray_node import RayNode
 from proveout.agent.load.ray_security import Secrets, answers, is_open
@@ -64,13 +64,15 @@ class RayDriver:
 
         TaskFault `unreachable` when that fails.
         """
-        own = unprivileged.environment(user, os.environ)
+        own = unprivileged.environment(user, child_process.environment())
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", MODULE, str(os.getpid()), user, bound, address),
+            *child_process.interpreter(),
+            *("-u", "-m", MODULE, str(os.getpid()), user, bound, address),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
-            env={**own, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1", **environment},
+            cwd=child_process.DIRECTORY,  # which Ray puts on the search path of its workers
+            env={**own, "RAY_USAGE_STATS_ENABLED": "0", **environment},
         )
         driver = cls(process, address)
         driver._context = context
@@ -239,12 +241,13 @@ def _user_of(address: str) -> str:
 
 
 def _let_in(user: str) -> dict[str, str]:
-    """The agent's token for a cluster that others have started, where the driver could not read the agent's file itself."""
-    path = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    if user == "-" or not path or "RAY_AUTH_TOKEN" in os.environ:
-        return {}
+    """What the agent has for a cluster that others have started; its token, where the driver could not read the agent's file itself."""
+    own = {name: os.environ[name] for name in child_process.RAY if name in os.environ}
+    path = own.get("RAY_AUTH_TOKEN_PATH")
+    if user == "-" or not path or "RAY_AUTH_TOKEN" in own:
+        return own
     try:
-        return {"RAY_AUTH_TOKEN": Path(path).read_text().strip()}
+        return own | {"RAY_AUTH_TOKEN": Path(path).read_text().strip()}
     except OSError as error:
         raise TaskFault("missing", f"RAY_AUTH_TOKEN_PATH is {path}: {error.strerror}") from None
 

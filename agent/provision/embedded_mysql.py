@@ -171,7 +171,9 @@ class Server(EmbeddedServer[Grounds]):
     def _version(self) -> str:
         """What the program calls itself: `mariadbd  Ver 10.11.6-MariaDB-0+deb12u1 for …`; "" when it does not say."""
         argv = [str(self._programs.server), "--no-defaults", "--version"]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT, cwd="/"
+        )
         return done.stdout.partition(" Ver ")[2].partition(" ")[0]
 
 

@@ -90,7 +90,9 @@ class Server(EmbeddedServer[Premises]):
     def _version(self) -> str:
         """What the program calls itself, `postgres (PostgreSQL) 18.4`: the server is listened to without privileges (`agent.aide`)."""
         argv = [str(self._at.installation.programs / "postgres"), "--version"]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT, cwd="/"
+        )
         return done.stdout.partition(")")[2].strip()
 
     def _before_restored(self) -> None:

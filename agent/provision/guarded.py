@@ -20,11 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from proveout import child_process
 from proveout.agent.provision import guard
 from proveout.agent.tasks import TaskFault
 
 ANSWER_S = 10.0
-PASSED_ON = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME")
 GONE = "the guard process of the database server is gone"
 END_S = guard.FAST_S + 3 * guard.IMMEDIATE_S
 
@@ -39,12 +39,13 @@ class Guarded:
         self._ending = False
         self._sent = 0
         self._process = subprocess.Popen(
+            # -S too: it is one file of the standard library's alone, and needs no installed package
             [sys.executable, "-I", "-S", guard.__file__, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            cwd="/",
-            env={name: os.environ[name] for name in PASSED_ON if name in os.environ},
+            cwd=child_process.DIRECTORY,
+            env=child_process.environment(),
         )
         self._reader = threading.Thread(target=self._read, name="guard", daemon=True)
         self._reader.start()

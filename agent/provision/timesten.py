@@ -19,6 +19,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from typing import Any
 
+from proveout import child_process
 from proveout.agent.load.parent import die_with_parent
 from proveout.agent.tasks import TaskFault
 from proveout.proto.tasks import Endpoint
@@ -46,8 +47,14 @@ async def run_statements(endpoint: Endpoint, statements: Sequence[str]) -> tuple
 async def _ask(task: dict[str, Any], endpoint: Endpoint) -> Any:
     if _here.is_set():
         return await asyncio.to_thread(_done, task | {"endpoint": dataclasses.asdict(endpoint)})
-    argv = (sys.executable, "-P", "-m", MODULE, str(os.getpid()))
-    process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(
+        *child_process.python(MODULE, str(os.getpid())),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        cwd=child_process.DIRECTORY,
+        env=child_process.environment(*child_process.of_engine("timesten")),
+    )
     try:
         told = json.dumps(task | {"endpoint": dataclasses.asdict(endpoint)}).encode()
         out, errors = await process.communicate(told)

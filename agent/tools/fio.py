@@ -13,6 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from proveout import child_process
 from proveout.agent import unprivileged, whereabouts
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.agent.tools.fio_argv import lay_out_argv, run_argv
@@ -20,6 +21,7 @@ from proveout.agent.tools.fio_devices import check_devices
 from proveout.agent.tools.fio_output import Course, Documents, garbled, snapshot
 from proveout.agent.tools.grounds import PREFIX, Grounds
 from proveout.agent.tools.program import Program
+from proveout.agent.tools.starter import ENVIRONMENT
 from proveout.dsl.fio_job import FioJob
 from proveout.proto.results import Done, LoadResult
 from proveout.proto.tasks import PrepareFio, RunFio
@@ -85,7 +87,15 @@ def version() -> str:
     if program is None:
         return ""
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False)
+        done = subprocess.run(
+            [program, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=VERSION_S,
+            check=False,
+            cwd=child_process.DIRECTORY,
+            env=ENVIRONMENT,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip()[:80]

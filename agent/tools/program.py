@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from proveout import child_process
 from proveout.agent.tasks import TaskFault
 from proveout.agent.tools.starter import READY
 
@@ -38,9 +38,15 @@ class Program:
     @classmethod
     async def arm(cls, argv: Sequence[str], folder: Path, told: str) -> Program:
         """Have it ready to start in `folder` with the privileges that `told` leaves. TaskFault when that fails."""
-        command = (sys.executable, "-P", "-m", MODULE, str(os.getpid()), told, *argv)
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=folder, limit=LINE_MAX, start_new_session=True
+            *child_process.python(MODULE, str(os.getpid()), told, *argv),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=folder,
+            env=child_process.environment(),
+            limit=LINE_MAX,
+            start_new_session=True,
         )
         program = cls(process)
         try:

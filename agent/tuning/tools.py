@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Protocol
 
+from proveout import child_process
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.tuning.facts import Output
 
@@ -43,6 +44,7 @@ class Processes:
             with subprocess.Popen(
                 list(argv),
                 env=ENVIRONMENT,
+                cwd=child_process.DIRECTORY,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -3,9 +3,29 @@
 `proveout.open_run(…)` opens a run that was made; see `proveout.api`, which is loaded when it is first asked for.
 """
 
-import importlib
 import os
-from typing import TYPE_CHECKING, Any
+import sys
+
+
+def forget_working_directory() -> None:
+    """Take the working directory off the search path: modules beside a plan must not be imported by a command that may run as root.
+
+    It stays when it holds this package. For the `proveout` command only: notebooks and tests keep their search path.
+    """
+    try:
+        here = os.path.realpath(".")
+    except FileNotFoundError:  # it was removed, and nothing can be imported from it
+        return
+    if here != os.path.realpath(f"{__file__}/../.."):
+        sys.path[:] = [path for path in sys.path if os.path.realpath(path) != here]
+
+
+# `python -m proveout` looks for its `__main__` now, in the working directory first. Before all other imports.
+if sys.argv[:1] == ["-m"]:
+    forget_working_directory()
+
+import importlib  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from proveout.api import Chart as Chart

@@ -5,11 +5,14 @@ The command line is imported inside, so that a Ctrl-C in the first tenths of a s
 
 import sys
 
+from proveout import forget_working_directory
+
 INTERRUPTED = 130
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    forget_working_directory()  # an empty entry of PYTHONPATH means it, too
     try:
         from proveout.cli import main as run  # noqa: PLC0415
 

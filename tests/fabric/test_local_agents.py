@@ -173,18 +173,20 @@ async def test_goodbye_closes_resources_in_reverse_order_and_leaves_nothing(benc
     assert [event for event in line.rest() if type(event).__name__ == "Lost"] == []
 
 
-async def test_the_private_directory_is_private_and_holds_no_key_of_the_coordinator(bench: Bench) -> None:
+async def test_the_private_directory_is_private_and_holds_no_key(bench: Bench) -> None:
     await bench.start()
     directory = bench.fabric.directory
     assert directory is not None
-    found = sorted(path for path in directory.rglob("*") if path.suffix in {".pem", ".key"})
-    assert [path.name for path in found] == ["agent.key", "agent.pem", "ca.pem"]
-    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in found)
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (directory, found[0].parent)} == {0o700}
+    found = sorted(directory.rglob("*"))
+    files = [path for path in found if path.is_file()]
+    assert {"journal.sqlite", "audit.jsonl"} & {path.name for path in files}, "the agent's state is there"
+    assert not [path for path in files if b"PRIVATE KEY" in path.read_bytes() or b"CERTIFICATE" in path.read_bytes()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (directory, directory / "agent-db1-1")} == {0o700}
 
 
 async def test_an_agent_that_nobody_calls_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_ORPHAN_S", "0.3")
+    monkeypatch.setenv("PROVEOUT_PASS_ENV", "FAKE_ORPHAN_S")
     fabric = LocalFabric(FAKE_AGENT)
     try:
         await fabric.start(["db1"], tmp_path)

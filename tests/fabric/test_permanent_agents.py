@@ -435,6 +435,7 @@ async def test_a_certificate_for_another_address(bench: Bench, tmp_path: Path) -
     authority.write_agent(tmp_path / "pki", "db1", ["10.9.8.7"])
     fabric = LocalFabric(FAKE_AGENT)
     command = [*FAKE_AGENT, "--local", "--name", "db1", "--pki", str(tmp_path / "pki"), "--listen", "127.0.0.1:0"]
+    command += ["--state-dir", str(tmp_path / "agents" / "state")]
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )

@@ -19,7 +19,7 @@ import grpc
 import grpc.aio
 import pytest
 from cryptography import x509
-from fabric_bench import Bench, Line, eventually, task
+from fabric_bench import FAKE_AGENT, Bench, Line, eventually, task
 
 from proveout.agent.guard import POLICY as METHODS
 from proveout.coordinator import authority as authority_module
@@ -28,6 +28,7 @@ from proveout.coordinator.authority import POLICY as REQUESTS
 from proveout.coordinator.authority import AuthorityServer
 from proveout.coordinator.dial import AgentUnreachable, open_stream
 from proveout.coordinator.ledger import Ledger, Member, write_member
+from proveout.coordinator.local import LocalFabric
 from proveout.coordinator.pki import Authority, Credentials
 from proveout.coordinator.session import SessionEvent, connect
 from proveout.dsl.errors import ProveoutError
@@ -201,33 +202,50 @@ async def shown_by(address: str, credentials: Credentials) -> int:
     return Shown.read(ssl.DER_cert_to_PEM_cert(der).encode()).serial
 
 
-def home(bench: Bench) -> Path:
-    assert bench.fabric.directory is not None
-    return next(bench.fabric.directory.glob("agent-db1-*"))
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The directory of certificates of the agent of `files_bench`."""
+    return tmp_path / "pki"
 
 
-async def test_a_renewed_certificate_is_shown_to_the_next_one_and_sessions_go_on(bench: Bench) -> None:
+@pytest.fixture
+async def files_bench(home: Path, tmp_path: Path) -> AsyncIterator[Bench]:
+    """Like `bench`, with an agent that has its certificates in files, as permanent ones do."""
+    fabric = LocalFabric((*FAKE_AGENT, "--pki", str(home)))
+    fabric._authority.write_agent(home, "db1", ["127.0.0.1"])
+    bench = Bench(fabric, tmp_path / "logs")
+    yield bench
+    await bench.close()
+
+
+async def test_a_renewed_certificate_is_shown_to_the_next_one_and_sessions_go_on(
+    files_bench: Bench, home: Path
+) -> None:
+    bench = files_bench
     address = await bench.start()
     line = await bench.connect(address, HELLO)
     before = await shown_by(address, bench.fabric.credentials)
     renewed = bench.fabric._authority.issue_agent("db1", ["127.0.0.1"])
-    replace_file(home(bench) / "agent.key", renewed.key)
+    replace_file(home / "agent.key", renewed.key)
     assert await shown_by(address, bench.fabric.credentials) == before  # the key alone is of no use
-    replace_file(home(bench) / "agent.pem", renewed.certificate)
+    replace_file(home / "agent.pem", renewed.certificate)
     assert await shown_by(address, bench.fabric.credentials) == Shown.read(renewed.certificate).serial != before
     line.session.send(task("k", "sleep 0"))
     assert isinstance(await line.outcome("k"), TaskDone)
     assert len(bench.fabric.pids) == 1
 
 
-async def test_a_revoked_coordinator_is_cut_off_and_does_not_come_back(bench: Bench, tmp_path: Path) -> None:
+async def test_a_revoked_coordinator_is_cut_off_and_does_not_come_back(
+    files_bench: Bench, home: Path, tmp_path: Path
+) -> None:
+    bench = files_bench
     address = await bench.start()
     line = await bench.connect(address, HELLO)
     file = tmp_path / "f"
     line.session.send(task("long", f"sleep 600 {file}"))
     await line.accepted("long")
     serial = Shown.read(bench.fabric.credentials.certificate).serial
-    replace_file(home(bench) / DENIED, denied_text([serial]).encode())
+    replace_file(home / DENIED, denied_text([serial]).encode())
     assert await line.lost()
     await eventually(lambda: file.exists() and file.read_text() == "stopped\n", "its task is stopped")
     ca = bench.fabric.credentials.ca

@@ -53,6 +53,7 @@ class Wall:
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # it would have waits on the monotonic clock never end, or spin
         }
+        fake["PROVEOUT_PASS_ENV"] = ",".join(fake)  # to the agent's workers as well
         return {"LEASED_AGENTS": json.dumps(["env", *(f"{name}={value}" for name, value in fake.items())])}
 
 

@@ -88,6 +88,7 @@ def die(point: Point, folder: Path) -> Death:
         "DYING_MARK": str(mark),
         "DYING_UNDO": str(folder / "undo"),
         "PROVEOUT_RUNS_DIR": str(folder / "runs"),
+        "PROVEOUT_PASS_ENV": "DYING_AT,DYING_MARK,DYING_UNDO,PROVEOUT_RUNS_DIR",
     }
     codes = [_proveout(folder, environment, point.who, "run", "small.yaml", "--headless", *options)]
     if codes[0] != 0:  # killed, or failed as a whole because of it: either way a resume goes on

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proveout import __version__
+from proveout import __version__, private_directory
 
 VERBS: tuple[str, ...] = (
     "run",
@@ -53,6 +53,7 @@ _ClickError: Any = typer.BadParameter.__mro__[2]
 
 def main() -> None:
     """Entry point of the `proveout` command."""
+    private_directory.sweep()
     sys.exit(execute(sys.argv[1:]))
 
 

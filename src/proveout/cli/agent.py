@@ -65,7 +65,7 @@ def agent(
 
     options = Options(listen=listen, pki=pki, state_dir=state_dir or default_state_dir(), name=name, policy=policy)
     if print_unit:
-        _print_unit(options)
+        _print_unit(options, pki.absolute())
     else:
         run(options)
 
@@ -77,7 +77,7 @@ def _check_policy(file: Path, own: list[Path]) -> None:
     typer.echo(describe(replace(read(file), own_folders=names_of(*own))))
 
 
-def _print_unit(options: Options) -> None:
+def _print_unit(options: Options, pki: Path) -> None:
     from proveout.agent.daemon import read_policy
     from proveout.agent.unit import STATE, unit
 
@@ -85,7 +85,7 @@ def _print_unit(options: Options) -> None:
     found = read_policy(options)
     words = {
         "--listen": options.listen,
-        "--pki": options.pki.absolute(),
+        "--pki": pki,
         "--state-dir": state_dir,
         "--name": options.name,
     }
@@ -93,6 +93,6 @@ def _print_unit(options: Options) -> None:
     arguments = ["agent", *(str(part) for word, value in words.items() if str(value) for part in (word, value))]
     program = shutil.which("proveout") or sys.argv[0]
     typer.echo(
-        unit(str(Path(program).absolute()), arguments, pki=options.pki.absolute(), state_dir=state_dir, policy=found),
+        unit(str(Path(program).absolute()), arguments, pki=pki, state_dir=state_dir, policy=found),
         nl=False,
     )

@@ -73,19 +73,17 @@ def explain(
 def _asked(plan: Plan, pki: Path | None, policy: Path | None) -> tuple[HostAnswer, ...]:
     import asyncio
     import os
-    import tempfile
 
+    from proveout import private_directory
     from proveout.cli.sitting import PKI_VARIABLE, remote_credentials
     from proveout.coordinator.asking import Reach, ask
     from proveout.coordinator.dsn import external_endpoints
 
     credentials = remote_credentials(plan, str(pki) if pki is not None else os.environ.get(PKI_VARIABLE))
     external = external_endpoints(plan, os.environ) if any(tuning.system for tuning in plan.tunings) else {}
-    with tempfile.TemporaryDirectory(prefix="proveout-explain-") as logs:
+    with private_directory.make("explain") as logs:
         where = policy.absolute() if policy is not None else None
-        return asyncio.run(
-            ask(plan, Reach(log_dir=Path(logs), credentials=credentials, policy=where, external=external))
-        )
+        return asyncio.run(ask(plan, Reach(log_dir=logs, credentials=credentials, policy=where, external=external)))
 
 
 def _refused(answer: HostAnswer) -> bool:

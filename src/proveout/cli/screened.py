@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from proveout import child_process
 from proveout.dsl.errors import ProveoutError
 
 if TYPE_CHECKING:
@@ -84,9 +85,14 @@ def run(arguments: Sequence[str], says: IO[bytes] | None = None) -> int:
     What the run says before it has a directory goes to `says`, the terminal by default: above all why it did not begin.
     """
     reading, writing = os.pipe()
-    argv = [sys.executable, "-m", "proveout", *arguments, "--headless", "--tell-fd", str(writing)]
     child = subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=says, stderr=says, pass_fds=(writing,), start_new_session=True
+        child_process.coordinator(*arguments, "--headless", "--tell-fd", str(writing)),
+        stdin=subprocess.DEVNULL,
+        stdout=says,
+        stderr=says,
+        pass_fds=(writing,),
+        start_new_session=True,
+        env=child_process.coordinator_environment(),
     )
     os.close(writing)
     before = {number: signal.signal(number, lambda *_: _stop(child)) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from proveout import child_process
 
 JUDGED = (0, 1, 3)
 """Exit codes of a run that came to its verdicts."""
@@ -56,11 +57,12 @@ def run(arguments: Sequence[str], cwd: Path) -> PlanRun:
 
 def _child(arguments: Sequence[str], cwd: Path, said: Any) -> tuple[Path | None, int]:
     reading, writing = os.pipe()
-    argv = [sys.executable, "-m", "proveout", *arguments, "--tell-fd", str(writing)]
+    argv = child_process.coordinator(*arguments, "--tell-fd", str(writing))
     with _handing_on() as interrupts:
         child = subprocess.Popen(
             argv,
             cwd=cwd,
+            env=child_process.coordinator_environment(),
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,

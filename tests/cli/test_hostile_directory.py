@@ -1,0 +1,143 @@
+"""`proveout run` in a directory full of modules, programs and settings that want to be obeyed, with an environment to match.
+
+No process but the coordinator, which runs as its caller, obeys any of them, and no other has any of the variables.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # pytest's importlib mode leaves this folder out
+
+import hostile_directory as hostile
+
+PLAN = """
+proveout: 1
+name: hostile
+topology:
+  hosts:
+    h: {roles: [server, client], address: local}
+  systems:
+    db: {engine: postgres, host: h, provision: embedded}
+workloads:
+  hlr: {kind: hlr, population: 200}
+captures:
+  waits: {kind: waits, system: db, every: 200ms}
+stages:
+  - populate: {workload: hlr, into: db}
+  - sql: {system: db, statements: ["SELECT 1"]}
+  - ladder: {workload: hlr, target: db, threads: [1], ramp_up: 0s, measure: 1s, ramp_down: 0s, repeat: 1, capture: [waits]}
+verdicts:
+  - {id: v, check: ladder.at(1).errors.count.mean == 0}
+"""
+PROGRAM = Path(sys.executable).with_name("proveout")
+WAYS = {"module": (sys.executable, "-m", "proveout"), "command": (str(PROGRAM),)}
+RUN_S = 180.0
+
+
+class Descendants:
+    """The environment of every process below one, looked at again and again: `found[pid]` is (command line, environment)."""
+
+    def __init__(self, root: int) -> None:
+        self._root, self._stop = root, threading.Event()
+        self.found: dict[int, tuple[str, bytes]] = {}
+        self.thread = threading.Thread(target=self._look, daemon=True)
+        self.thread.start()
+
+    def _look(self) -> None:
+        while not self._stop.wait(0.005):
+            try:
+                below = psutil.Process(self._root).children(recursive=True)
+            except psutil.Error:
+                return
+            for process in below:
+                self._note(process.pid)
+
+    def _note(self, pid: int) -> None:
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            environ = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return
+        # A process that was forked and has not executed its program yet has its parent's: it is not what a program sees.
+        before = self.found.get(pid)
+        if before is None or before[0] == words or words:
+            self.found[pid] = (words, environ)
+
+    def end(self) -> None:
+        self._stop.set()
+        self.thread.join()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for above in (tmp_path, *tmp_path.parents[:3]):
+        if above.owner() == "root" and above != Path("/tmp"):
+            above.chmod(0o755)
+    hostile.lay(tmp_path)
+    (tmp_path / "plan" / "plan.yaml").write_text(PLAN)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_no_child_obeys_anything_or_inherits_any_variable(way: str, folder: Path) -> None:
+    if way == "command" and not PROGRAM.exists():
+        pytest.skip("the command is not installed beside this interpreter")
+    argv = [*WAYS[way], "run", "plan.yaml", "--headless", "--runs-dir", str(folder / "runs")]
+    given = hostile.variables(folder)
+    with (folder / "said").open("wb") as said:
+        run = subprocess.Popen(argv, cwd=folder / "plan", env=given, stdout=said, stderr=said)
+        below = Descendants(run.pid)
+        try:
+            code = run.wait(RUN_S)
+        finally:
+            run.kill()
+            below.end()
+    assert code == 0, (folder / "said").read_text()
+    kinds = ("proveout.agent ", "aide.serve", "load.worker", "populate_worker", "guard.py", "bin/postgres")
+    commands = [words for words, _ in below.found.values()]
+    assert [kind for kind in kinds if not any(kind in words for words in commands)] == [], "the children were seen"
+    obeyed = hostile.obeyed(folder)
+    assert [(name, pid) for name, pid in obeyed if pid != run.pid] == []
+    allowed = {vector.name for vector in hostile.VECTORS if vector.by_coordinator}
+    assert {name for name, _ in obeyed} <= allowed, (
+        "the coordinator obeys its caller's own PYTHONPATH and LD_PRELOAD, and nothing else"
+    )
+    assert "pythonpath" in {name for name, _ in obeyed}, "the canaries work"
+    wrong = {words: hostile.inherited(environ, given) for words, environ in below.found.values()}
+    assert {words: names for words, names in wrong.items() if names} == {}
+
+
+def test_the_agents_log_names_what_was_not_passed_on(folder: Path) -> None:
+    """An owner who relied on such a variable finds out why it has no effect."""
+    from proveout.coordinator.local import _not_passed_on
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in hostile.variables(folder).items():
+            patch.setenv(name, value)
+        said = _not_passed_on(()).decode()
+        assert "PGPASSWORD" in said and "TNS_ADMIN" in said and "PROVEOUT_PASS_ENV" in said
+        assert hostile.SECRET not in said and "CI_SECRET" not in said
+        patch.setenv("PROVEOUT_PASS_ENV", "TNS_ADMIN, PGPASSWORD")
+        assert "TNS_ADMIN" not in _not_passed_on(()).decode()
+
+
+def test_what_python_m_imports_before_proveout_is_known(folder: Path) -> None:
+    """`python -m` looks into the working directory itself before the package can act; `-P` keeps it from doing so."""
+    for name in hostile.BEFORE:
+        (folder / "plan" / f"{name}.py").write_text(
+            f"open({str(folder / hostile.CANARY)!r}, 'a').write('{name} 1\\n'); raise ImportError\n"
+        )
+    for argv in ((sys.executable, "-P", "-m", "proveout"), (str(PROGRAM),)):
+        done = subprocess.run(
+            [*argv, "check", "plan.yaml"], cwd=folder / "plan", capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert hostile.obeyed(folder) == []
