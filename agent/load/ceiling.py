@@ -15,10 +15,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from proveout.agent.aide.asking import start_system
 from proveout.agent.load.ceilings import Ceiling
 from proveout.agent.load.task import run_load
 from proveout.agent.policy import Policy
-from proveout.agent.aide.asking import start_system
 from proveout.agent.tasks import Resource
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import System, Windows, Workload
