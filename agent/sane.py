@@ -1,6 +1,6 @@
 """The rules that each kind of task is held to before an agent starts anything for it.
 
-Flow: `session` gets a Task -> `objection(spec)`, in a thread -> None, or why the task is refused as invalid. The rules are those of
+Flow: `session` gets a Task -> `objection(spec)` -> None, or why the task is refused as invalid. The rules are those of
 `dsl.host_rules`, which the compiler asks as well: a task need not come from a compiler, so an agent does not rely on one. A kind of
 task is in `RULES` or in `NOTHING_TO_CHECK`; one that is in neither is refused. What depends on this host (its policy, who owns a file) is
 asked by the handlers.
@@ -40,6 +40,11 @@ def objection(spec: tasks.TaskSpec) -> Objection | None:
     if rule is None:
         return Objection(message=f"this agent has no rules for {type(spec).__name__}, so it does not do it")
     return next(iter(rule(spec)), None)
+
+
+def takes_long(spec: tasks.TaskSpec) -> bool:
+    """Whether models have to be imported, or long texts read, to say so."""
+    return isinstance(spec, tasks.ApplyTuning) or hasattr(spec, "workload")
 
 
 # ---- systems ---------------------------------------------------------------------------------------------------------
