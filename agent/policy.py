@@ -252,6 +252,8 @@ class Policy:
     destructive: bool = False
     programs: tuple[str, ...] = ()
     """Other names of the programs among `tools` and `validators`: links on their way, and where they really are."""
+    provision: tuple[str, ...] = ()
+    """Engines of which a coordinator may have a server started."""
     own_folders: tuple[str, ...] = ()
     """Where this agent keeps its certificates and journals, beside `OWN_FOLDERS`."""
     own: bool = False
@@ -295,6 +297,12 @@ class Policy:
     def allows_file_of_others(self, path: str) -> bool:
         """Whether a database that is a file, and not of the agent's making, may be used as the user whose it is."""
         return self.own or bool(self.allows_path(path))
+
+    def allows_provision(self, engine: str) -> Decision:
+        """Whether a server (or the file) of an engine may be made and started; a run may do so on its own machine."""
+        if self.own or engine in self.provision:
+            return ALLOWED
+        return self._denied("provision", f"starting an embedded {engine} system", engine)
 
     def root_of(self, path: str) -> str:
         """The listed folder that `path` lies in, the deepest when there are several; "" when there is none."""

@@ -22,6 +22,7 @@ from proveout.agent.places import hand_above, hand_on, names_of
 from proveout.agent.policy import Policy, Tool
 from proveout.dsl import loader
 from proveout.dsl.errors import PlanError, ProveoutError
+from proveout.dsl.host_rules import EMBEDDED
 from proveout.dsl.nodes import Problems
 from proveout.dsl.typed import Name, custom
 from proveout.dsl.validation import validate
@@ -85,6 +86,12 @@ def _device(name: str) -> str:
     return name
 
 
+def _engine(name: str) -> str:
+    if name not in EMBEDDED:
+        raise custom(f"`{name}` is not an engine that proveout can start: {', '.join(sorted(EMBEDDED))}")
+    return name
+
+
 def _program(path: str) -> str:
     if not policy.is_plain_path(path):
         raise custom(f"`{path}` is not the absolute path of a program")
@@ -129,6 +136,7 @@ class PolicyEntry(_Strict):
         default_factory=dict
     )
     destructive: bool = False
+    provision: list[Annotated[Word, AfterValidator(_engine)]] = Field(default_factory=list, max_length=100)
 
 
 def read(path: Path) -> Policy:
@@ -151,6 +159,7 @@ def read(path: Path) -> Policy:
         tools=tuple(Tool(path=tool.path, arguments=tuple(tool.arguments)) for tool in entry.tools),
         validators=tuple((name, tuple(argv)) for name, argv in entry.validators.items()),
         destructive=entry.destructive,
+        provision=tuple(entry.provision),
         programs=names_of(*programs),
     )
 
@@ -206,6 +215,7 @@ def describe(found: Policy) -> str:
         ("programs", [" ".join((tool.path, *tool.arguments)) for tool in found.tools]),
         ("validators", [f"{name} ({' '.join(argv)})" for name, argv in found.validators]),
         ("destroying data", ["yes"] if found.destructive else []),
+        ("servers", found.provision),
     ]
     kept = [own for own in found.own_folders if any(policy.is_beneath(own, listed) for listed in found.paths)]
     rows += [("but not in", kept)] if kept else []

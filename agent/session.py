@@ -29,7 +29,7 @@ from proveout.agent.lease import Lease
 from proveout.agent.outbox import Departures, Outbox
 from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.redaction import for_people
-from proveout.agent.tasks import Handler, Resource
+from proveout.agent.tasks import Handler, Resource, TaskContext, TaskFault
 from proveout.agent.trusting import Orders
 from proveout.agent.work import Work
 from proveout.proto.audit import AuditLog
@@ -51,8 +51,8 @@ from proveout.proto.messages import (
     TaskFailed,
 )
 from proveout.proto.pairing import WireFault
-from proveout.proto.results import TaskError
-from proveout.proto.tasks import Task
+from proveout.proto.results import TaskError, TaskResult
+from proveout.proto.tasks import Task, TaskSpec
 
 TASKS_MAX = 256
 KEY_MAX = 2000
@@ -225,8 +225,6 @@ class Session:
             _log.warning("refused task %s: %s", task.key, reason)
             self._note("task refused", key=task.key, kind=type(task.spec).__name__, reason=reason)
             return self._refuse(task.key, "refused", f"the task is not taken: {reason}")
-        if impossible := sane.objection(task.spec):
-            return self._refuse(task.key, "invalid", impossible)
         if handler is None:
             return self._refuse(task.key, "missing", f"this agent cannot do {type(task.spec).__name__}")
         if len(self._works) >= TASKS_MAX or self._ending is not None:
@@ -253,7 +251,7 @@ class Session:
         return "" if task.sequence > highest else "it is older than another one that was taken: somebody sends it again"
 
     async def _run(self, work: Work, handler: Handler, task: Task) -> None:
-        outcome = await work.run(handler, task.spec, task.deadline_s)
+        outcome = await work.run(self._held_to_rules(handler), task.spec, task.deadline_s)
         try:
             self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
         except WireFault as fault:
@@ -269,6 +267,20 @@ class Session:
             _log.info("task %s is done", work.key)
         else:
             _log.warning("task %s failed: %s: %s", work.key, outcome.error.code, outcome.error.message)
+
+    def _held_to_rules(self, handler: Handler) -> Handler:
+        """The handler, which is not called for a task that breaks a rule."""
+
+        async def handle(context: TaskContext, spec: TaskSpec) -> TaskResult:
+            # In a thread where models are imported and long texts are read: that takes long enough to make a beat late.
+            broken = await asyncio.to_thread(sane.objection, spec) if sane.takes_long(spec) else sane.objection(spec)
+            if broken is not None:
+                self._note("task refused", key=context.key, kind=type(spec).__name__, reason=for_people(broken.message))
+                what = f"the task is not valid: {type(spec).__name__}: {broken.message}"
+                raise TaskFault("invalid", what, way_out=broken.way_out)
+            return await handler(context, spec)
+
+        return handle
 
     def _repeat_state(self, work: Work) -> None:
         self._outbox.put(TaskAccepted(key=work.key))

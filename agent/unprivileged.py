@@ -11,7 +11,8 @@ nowhere else. Then the capability goes as well. Both are called before a byte is
 
 Engines that are files (SQLite, DuckDB, and those of another package whose driver says so by `in_files`): a file that the agent has
 made belongs to that user. Of another file, when the host's policy lists it or the agent is the child of a run, the worker takes
-the owner's user; only where that is root does it stay root.
+the owner's user. A file of root's, or a new one in a folder of root's, is refused: no database work is done as root, as SQL can open and
+write other files.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pathlib import Path
 from proveout.agent.drivers.table import driver, is_built_in
 from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.provision.installation import UID_LAST, choose_account
+from proveout.agent.tasks import TaskFault
 from proveout.dsl.errors import ProveoutError
 from proveout.proto.tasks import Endpoint
 
@@ -62,9 +64,10 @@ def account() -> Account | None:
 
 
 def argument(engine: str, dsn: str = "", policy: Policy = NOTHING) -> str:
-    """What a process is told on its command line: `uid,gid,group,hidden`, or `-` when it keeps the agent's user.
+    """What a process is told on its command line: `uid,gid,group,hidden`, or `-` when the agent is an ordinary user, which it keeps.
 
-    For a file (`dsn`) that the policy lets the agent change, its owner; for all else nobody in particular.
+    For a file (`dsn`) that the policy lets the agent change, its owner; for all else nobody in particular. TaskFault `refused` for a
+    file of root's.
     """
     it = account()
     if it is None:
@@ -73,7 +76,7 @@ def argument(engine: str, dsn: str = "", policy: Policy = NOTHING) -> str:
     if owner is None:
         return f"{it.uid},{it.uid},{it.group},{int(it.reads_all)}"
     uid, gid = owner
-    return "-" if uid == 0 else f"{uid},{gid},{gid},{int(it.reads_all)}"
+    return f"{uid},{gid},{gid},{int(it.reads_all)}"
 
 
 def argument_for(endpoint: Endpoint, policy: Policy) -> str:
@@ -82,22 +85,47 @@ def argument_for(endpoint: Endpoint, policy: Policy) -> str:
 
 
 def _owner(dsn: str, policy: Policy) -> tuple[int, int] | None:
-    """User and group of the database file, or of the folder that it will be made in; None when it is not ours to use as such."""
-    path = Path(dsn).resolve()
+    """User and group of the database file, or of the folder that it will be made in; None when it is not ours to use as such.
+
+    TaskFault `refused` when that is root, or cannot be told. Links are followed: what counts is where they lead.
+    """
+    if dsn.startswith(":"):  # as `:memory:`, which is in no folder
+        return None
+    try:
+        path = Path(dsn).resolve()
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a NUL
+        raise TaskFault("refused", f"it cannot be told where the database file {dsn!r} is") from None
     if not policy.allows_file_of_others(str(path)):
         return None
     for place in (path, path.parent):
         with contextlib.suppress(OSError):
             status = place.stat()
-            return status.st_uid, status.st_gid
+            if status.st_uid == 0:
+                raise _roots(path, place)
+            # Files of a user are often of root's group, which reads files of root's.
+            return status.st_uid, status.st_gid or status.st_uid
     return None
 
 
+def _roots(path: Path, place: Path) -> TaskFault:
+    """The refusal of a file that only root could use."""
+    what = f"the database file {path} belongs to root"
+    if place != path:
+        what = f"the database file {path} would be made in {place}, which belongs to root"
+    way_out = f"give it to a user of its own: `chown USER {place}`, with the files beside it that the database has made"
+    return TaskFault("refused", f"{what}, and no database work is done as root", way_out=way_out)
+
+
 def argument_of(uid: int) -> str:
-    """The same for a process that works for another user of this host, in that user's first group; `-` when it is the agent's own."""
+    """The same for a process that works for another user of this host, in that user's first group. TaskFault `refused` for root."""
     it = account()
-    if it is None or uid == os.geteuid():
+    if it is None:
         return "-"
+    if uid == 0:
+        way_out = "start the node of the cluster on this host as another user"
+        raise TaskFault(
+            "refused", "the Ray cluster on this host is root's, and no load is run as root", way_out=way_out
+        )
     try:
         gid = pwd.getpwuid(uid).pw_gid
     except KeyError:  # as in containers: a number alone
@@ -130,9 +158,14 @@ def owned(told: str, *paths: Path) -> None:
             os.chown(path, uid, gid, follow_symlinks=False)
 
 
-def drop(told: str) -> None:
-    """Give up what `argument` says, but for what `seal` gives up. OSError when the kernel does not let us: the process must not go on then."""
+def drop(told: str, *, keeps_root: bool = False) -> None:
+    """Give up what `argument` says, but for what `seal` gives up. OSError when the kernel does not let us: the process must not go on then.
+
+    A process that would stay root is refused as well, unless it is one that `keeps_root`: fio on a device, which only root can open.
+    """
     if told == "-":
+        if os.geteuid() == 0 and not keeps_root:
+            raise PermissionError("this process must not run as root")
         return
     uid, gid, group, reads_all = (int(word) for word in told.split(","))
     libc = ctypes.CDLL(None, use_errno=True)

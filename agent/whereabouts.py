@@ -15,14 +15,27 @@ from dataclasses import replace
 from pathlib import Path
 
 from proveout.agent.places import is_straight
-from proveout.agent.tasks import TaskContext
-from proveout.proto.tasks import PrepareFio, ReadFacts, RunFio, SnapshotSystem, StartSystem, StopSystem, TaskSpec
+from proveout.agent.policy import is_beneath, is_plain_path
+from proveout.agent.provision.store import ELSEWHERE, STORE_PREFIX
+from proveout.agent.tasks import TaskContext, TaskFault
+from proveout.agent.unprivileged import FILE_ENGINES
+from proveout.proto.tasks import (
+    Endpoint,
+    PrepareFio,
+    ReadFacts,
+    RunFio,
+    SnapshotSystem,
+    StartSystem,
+    StopSystem,
+    TaskSpec,
+)
 
 FOLDER = "systems"
 
 
 def placed(context: TaskContext, spec: TaskSpec) -> TaskSpec:
-    """The task as this agent does it."""
+    """The task as this agent does it. TaskFault `refused` for a file that is said to be of a system started here, and cannot be."""
+    _check_files(context, spec)
     match spec:
         case StartSystem() | StopSystem() | SnapshotSystem():
             return replace(spec, data_root=str(root(context, spec.data_root)))
@@ -31,6 +44,33 @@ def placed(context: TaskContext, spec: TaskSpec) -> TaskSpec:
         case ReadFacts(directories=directories):
             return replace(spec, directories=tuple((system, str(root(context, told))) for system, told in directories))
     return spec
+
+
+def endpoints(spec: TaskSpec) -> tuple[Endpoint, ...]:
+    """The systems that a task asks."""
+    several: tuple[Endpoint, ...] = getattr(spec, "endpoints", ())
+    return (*several, *(getattr(spec, name) for name in ("endpoint", "source", "sink") if hasattr(spec, name)))
+
+
+def _check_files(context: TaskContext, spec: TaskSpec) -> None:
+    """A provisioned system that is a file lies where agents put such files: a coordinator cannot have another one used as if it did."""
+    for end in endpoints(spec):
+        if end.engine in FILE_ENGINES and end.provisioned and not _is_of_an_agent(context, end.dsn):
+            raise TaskFault(
+                "refused",
+                f"{end.dsn!r} of system {end.system!r} is not a file that an agent of this host has made",
+                way_out="have the system started on this host in the same run",
+            )
+
+
+def _is_of_an_agent(context: TaskContext, file: str) -> bool:
+    policy = context.policy
+    if policy.own:
+        return True
+    if not is_plain_path(file):
+        return False
+    listed = bool(policy.allows_path(file)) and is_straight(Path(file))
+    return listed or is_beneath(file, str(_own(context))) or file.startswith(f"{ELSEWHERE}/{STORE_PREFIX}")
 
 
 def root(context: TaskContext, told: str) -> Path:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from proveout.dsl import databases, order
 from proveout.dsl.conditions import left_out
-from proveout.dsl.entries import SIZES_EVERY_S
+from proveout.dsl.host_rules import SIZES_EVERY_S
 from proveout.dsl.plan import (
     Capture,
     Closed,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from pydantic import BaseModel
 
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.exporters import exporter, refuse_keys
+from proveout.dsl.host_rules import SIZES_EVERY_S, captured_problems, is_cluster
 from proveout.dsl.nodes import Map, Node, Scalar, did_you_mean
 from proveout.dsl.plan import Capture, Pool, Workload
 from proveout.dsl.schema import CaptureEntry, PoolEntry
@@ -39,16 +38,6 @@ def add_workloads(scope: Scope, section: Node | None) -> None:
             scope.workloads[key.text] = Workload(
                 name=key.text, kind=kind.text, parameters=to_values(model), where=key.where
             )
-
-
-# engine -> why its waits cannot be captured, and what to do instead
-_WITHOUT_WAITS = {
-    "sqlite": ("sqlite has no wait events to capture", ""),
-    "mysql": (
-        "the waits of a mysql system cannot be captured yet",
-        "capture its host with kind: os, and look into performance_schema on the server",
-    ),
-}
 
 
 def _parameters(scope: Scope, kind: Scalar, path: str) -> type[BaseModel] | None:
@@ -107,31 +96,17 @@ def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: s
         hint = "the lag is captured at the system with `propagates_to`"
         scope.problems.add(where, f"`{system.name}` propagates to nothing", key=f"{path}.system", hint=hint)
         return None
-    objection = _unseen(entry.kind, system.engine)
-    if objection is not None:
-        scope.problems.add(where, objection[0], key=f"{path}.system", hint=objection[1])
+    unseen = list(captured_problems(entry.kind, system.engine))
+    for objection in unseen:
+        scope.problems.add(where, objection.message, key=f"{path}.system", hint=objection.way_out)
+    if unseen:
         return None
     every_s = SIZES_EVERY_S if entry.kind == "sizes" and node.get("every") is None else entry.every
     return Capture(name=key.text, kind=entry.kind, every_s=every_s, system=system.name, where=key.where)
 
 
-def _unseen(kind: str, engine: str) -> tuple[str, str] | None:
-    """Why a capture of that kind cannot be had of an engine, and what to do instead; None when it can."""
-    if kind == "waits" and engine not in {"postgres", "oracle"}:
-        message = f"wait events of {engine} are not captured in this release"
-        return _WITHOUT_WAITS.get(engine, (message, ""))
-    if kind == "sizes" and engine not in {"postgres", "mysql", "sqlite", "oracle"}:
-        return f"the sizes of tables of {engine} are not captured in this release", ""
-    return None
-
-
-SIZES_EVERY_S = 24 * 3600.0
-"""A capture looks when it begins and when it ends; of sizes that is all, unless the plan says otherwise."""
-
 OWN_POOLS = (Pool(name="local"), Pool(name="ray", kind="ray"))
 """The pools that every plan has."""
-
-_CLUSTER = re.compile(r"auto|(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
 
 
 def add_pools(scope: Scope, section: Node | None) -> None:
@@ -142,7 +117,7 @@ def add_pools(scope: Scope, section: Node | None) -> None:
         if key.text in {pool.name for pool in OWN_POOLS}:
             scope.problems.add(key.where, f"every plan has a pool `{key.text}`", key=path, hint="choose another name")
             continue
-        if entry.address is not None and not _is_cluster(entry.address):
+        if entry.address is not None and not is_cluster(entry.address):
             where = where_of(node, "address")
             hint = "`auto`, or name:port of the cluster's GCS; the agent's host is one of its nodes"
             message = f"`{entry.address}` is not the address of a Ray cluster"
@@ -157,8 +132,3 @@ def add_pools(scope: Scope, section: Node | None) -> None:
             where=key.where,
         )
     scope.declared["pool"] |= {pool.name for pool in OWN_POOLS}
-
-
-def _is_cluster(address: str) -> bool:
-    match = _CLUSTER.fullmatch(address)
-    return match is not None and (match[1] is None or 0 < int(match[1]) < 65536)

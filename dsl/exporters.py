@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
+from proveout.dsl.host_rules import exporter_problems, scrape_problems
 from proveout.dsl.nodes import Map, Scalar, did_you_mean
 from proveout.dsl.plan import Capture, Scrape, Where
 from proveout.dsl.schema import CaptureEntry, ScrapeEntry
@@ -16,7 +17,6 @@ COUNTERS = ("_total", "_count", "_sum", "_bucket")
 
 _ONLY = ("url", "metrics")
 _SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _FORM = "http://127.0.0.1:9100/metrics"
 
 
@@ -72,18 +72,15 @@ def _scrapes(scope: Scope, node: Map, entries: list[ScrapeEntry], path: str) -> 
         key = f"{path}.metrics.{number}"
         where = where_of(node, "metrics", number)
         alias = entry.as_ or entry.name
-        if ":" in alias:
-            scope.problems.add(where, f"`{alias}` is no name in an expression", key=key, hint="give one: as: name")
+        wrong = next(scrape_problems(entry.name, alias, list(entry.labels)), None)
+        if wrong is not None:
+            scope.problems.add(where, wrong.message, key=".".join((key, *map(str, wrong.at))), hint=wrong.way_out)
             continue
         if alias in taken:
             hint = "give each a name of its own: as: name"
             scope.problems.add(where, f"two numbers are called `{alias}`", key=key, hint=hint)
             continue
         taken.add(alias)
-        bad = [label for label in entry.labels if not _LABEL.fullmatch(label)]
-        if bad:
-            scope.problems.add(where, f"`{bad[0]}` is no name of a label", key=f"{key}.labels")
-            continue
         yield Scrape(
             alias=alias,
             metric=entry.name,
@@ -101,26 +98,16 @@ def _url(scope: Scope, where: Where, url: str, key: str) -> bool:
         if match[1] not in scope.secrets and match[1] not in scope.declared.get("secret", set()):
             hint = did_you_mean(match[1], scope.declared.get("secret", set()))
             scope.problems.add(where, f"there is no secret `{match[1]}`", key=key, hint=hint)
-    parts = _split(_SECRET.sub("secret", url))
-    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
-        scope.problems.add(where, "not the address of an exporter", key=key, hint=_FORM)
+    wrong = next(exporter_problems(_SECRET.sub("secret", url)), None)
+    if wrong is not None:
+        scope.problems.add(where, wrong.message, key=key, hint=wrong.way_out)
     elif _SECRET.search(_without_user(url)):
         hint = "https://user:${secrets.name}@host:port/path"
         scope.problems.add(where, "a secret can only be the password here", key=key, hint=hint)
-    elif "@" in parts.netloc and not _SECRET.fullmatch(_password(url)):
+    elif "@" in urlsplit(_SECRET.sub("secret", url)).netloc and not _SECRET.fullmatch(_password(url)):
         hint = "declare it under secrets: and write http://user:${secrets.name}@…"
         scope.problems.add(where, "a literal password in a url", key=key, hint=hint)
     return len(scope.problems.found) == before
-
-
-def _split(url: str) -> SplitResult | None:
-    if re.search(r"[\s\x00-\x20\x7f]", url):
-        return None
-    try:
-        parts = urlsplit(url)
-        return parts if parts.port is None or parts.port > 0 else None
-    except ValueError:
-        return None
 
 
 def _without_user(url: str) -> str:

@@ -1,8 +1,18 @@
-"""What fio does on one host: the part of a compiled `tool` stage that its agents get."""
+"""What fio does on one host: the part of a compiled `tool` stage that its agents get, and what must hold of it."""
 
 from __future__ import annotations
 
+import posixpath
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+SECTOR = 512
+JOBS_MAX, DEVICES_MAX = 256, 256
+_DEVICE = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*")
+
+Problem = tuple[str, tuple[str | int, ...], str]
+"""(what is wrong, the keys that lead to it in a `tool` stage, what to do)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,3 +43,46 @@ class FioJob:
     def reads(self) -> bool:
         """Whether any of its I/Os is a read."""
         return self.read_fraction > 0.0
+
+    def problems(self) -> Iterator[Problem]:
+        """Why it must not be run; the compiler and the agents ask."""
+        yield from self._sizes()
+        yield from self._target()
+        if self.devices and self.writes and not self.destructive:
+            hint = "destructive: true; the agents' policies have to allow it too"
+            yield "writing to devices destroys what they hold", ("target", "devices"), hint
+        elif self.destructive and not (self.devices and self.writes):
+            yield "nothing is destroyed by this stage", ("destructive",), "leave `destructive` out"
+
+    def _sizes(self) -> Iterator[Problem]:
+        if self.block_bytes % SECTOR:
+            yield "an I/O is of whole sectors of 512 bytes", ("block",), "block: 8k"
+        elif self.size_bytes < self.block_bytes:
+            yield f"a job works on less than one I/O of {self.block_bytes} bytes", ("size",), "size: 5GB"
+        if not 1 <= self.jobs <= JOBS_MAX:
+            yield f"{self.jobs} jobs at once are not possible", ("jobs",), f"1 to {JOBS_MAX}"
+
+    def _target(self) -> Iterator[Problem]:
+        if self.directory and self.devices:
+            yield "a tool works in a directory or on devices", ("target",), "leave one of them out"
+        elif self.directory and not is_plain_folder(self.directory):
+            hint = "/data/fio"
+            yield "a directory is an absolute path without `.` and `..`", ("target", "directory"), hint
+        if len(self.devices) > DEVICES_MAX:
+            yield f"more than {DEVICES_MAX} devices", ("target", "devices"), ""
+            return
+        for index, device in enumerate(self.devices):
+            at = ("target", "devices", index)
+            if not _DEVICE.fullmatch(device):
+                yield f"`{device}` does not name a device for good: /dev/disk/by-id/NAME", at, ""
+            elif device in self.devices[:index]:
+                yield f"`{device}` is there twice", at, ""
+            else:
+                continue
+            return
+
+
+def is_plain_folder(path: str) -> bool:
+    """Whether a path is absolute and has no `.`, `..`, doubled or trailing slash, and no control character."""
+    plain = posixpath.normpath(path) == path and path.startswith("/") and not path.startswith("//")
+    return plain and all(ord(character) >= 32 for character in path)

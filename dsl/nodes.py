@@ -98,6 +98,20 @@ def locate(root: Node, path: Iterable[str | int]) -> tuple[Node, Scalar | None]:
     return node, key
 
 
+def where_of(node: Node, *path: str | int) -> Where:
+    """The position of the value at `path` below `node`; of the deepest node there is, when the path ends early."""
+    for step in path:
+        below: Node | None = None
+        if isinstance(node, Map) and isinstance(step, str):
+            below = node.get(step)
+        elif isinstance(node, Seq) and isinstance(step, int) and step < len(node.items):
+            below = node.items[step]
+        if below is None:
+            break
+        node = below
+    return node.where
+
+
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """A hint: the closest known names, or all of them when none is close."""
     names = sorted(known)

@@ -19,6 +19,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from proveout.dsl.fio_job import DEVICES_MAX, JOBS_MAX
+from proveout.dsl.host_rules import INSTANCES_MAX, SCRAPES_MAX, SETTINGS_MAX
 from proveout.dsl.matrix_entry import MatrixAxes, MatrixEntry
 from proveout.dsl.typed import (
     NAME_PATTERN,
@@ -91,11 +93,11 @@ class SystemEntry(Strict):
     instances: list[Text] | None = Field(
         None,
         min_length=2,
-        max_length=64,
+        max_length=INSTANCES_MAX,
         description="Instead of `dsn`, one for each instance of a cluster: threads are dealt to them in turn, each to its own keys.",
     )
     settings: dict[str, str | int | float | bool] = Field(
-        default_factory=dict, max_length=200, description="Server settings, name to value."
+        default_factory=dict, max_length=SETTINGS_MAX, description="Server settings, name to value."
     )
     session: dict[str, str | int | float | bool] = Field(
         default_factory=dict, max_length=50, description="Settings of every load's connections to it, name to value."
@@ -150,7 +152,7 @@ class CaptureEntry(Strict):
     url: Text | None = Field(
         None, description="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@."
     )
-    metrics: Annotated[list[ScrapeEntry], Field(min_length=1, max_length=200)] | None = Field(
+    metrics: Annotated[list[ScrapeEntry], Field(min_length=1, max_length=SCRAPES_MAX)] | None = Field(
         None, description="prometheus: what is kept of it."
     )
 
@@ -384,7 +386,7 @@ class ToolTarget(Strict):
     devices: list[Text] | None = Field(
         None,
         min_length=1,
-        max_length=256,
+        max_length=DEVICES_MAX,
         description="Block devices by /dev/disk/by-id; jobs are dealt to them in turn, each to a slice of its own.",
     )
 
@@ -401,7 +403,7 @@ class ToolEntry(StageBase):
     block: Size | None = Field(None, description="Bytes of an I/O; by the pattern.")
     read: Percentage | None = Field(None, description="Share of reads, the rest being writes; by the pattern.")
     iodepth: Rungs = Field([2, 4, 8, 16], description="The rungs: I/Os that each job keeps under way.")
-    jobs: int = Field(8, ge=1, le=256, description="Jobs on each host at once.")
+    jobs: int = Field(8, ge=1, le=JOBS_MAX, description="Jobs on each host at once.")
     size: Size = Field(description="What each job works on: a file so large, or as much of a device.")
     target: ToolTarget | None = Field(None, description="Where the files are made, or the devices.")
     direct: bool = Field(True, description="Past the page cache (O_DIRECT).")

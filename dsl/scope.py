@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from proveout.dsl.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
+from proveout.dsl.nodes import Map, Node, Problems, Scalar, did_you_mean
+from proveout.dsl.nodes import where_of as where_of  # noqa: PLC0414 - it is looked for here
 from proveout.dsl.parameters import Parameters
 from proveout.dsl.plan import Capture, Host, Pool, Secret, System, Where, Workload
 from proveout.dsl.typed import ID_PATTERN, NAME_PATTERN
@@ -99,17 +100,3 @@ class Scope:
             self.problems.add(where, f"no host has the role `{role}`", key=key, hint=did_you_mean(role, roles))
         chosen |= found
         return bool(found)
-
-
-def where_of(node: Node, *path: str | int) -> Where:
-    """The position of the value at `path` below `node`; of the deepest node there is, when the path ends early."""
-    for step in path:
-        below: Node | None = None
-        if isinstance(node, Map) and isinstance(step, str):
-            below = node.get(step)
-        elif isinstance(node, Seq) and isinstance(step, int) and step < len(node.items):
-            below = node.items[step]
-        if below is None:
-            break
-        node = below
-    return node.where

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from proveout.dsl.nodes import Map, Node, Problems, Scalar, did_you_mean, locate
+from proveout.dsl.nodes import Map, Node, Problems, Scalar, did_you_mean, locate, where_of
 from proveout.dsl.plan import Where
-from proveout.dsl.scope import where_of
 from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.sql_parameters import Custom, Generator, StatementEntry, TableEntry, TransactionEntry
 from proveout.dsl.workloads.sql_text import Fault, Token

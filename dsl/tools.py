@@ -6,15 +6,13 @@ Source of the patterns: the four Iometer patterns of the storage study (4k rando
 
 from __future__ import annotations
 
-import posixpath
-import re
 from typing import Protocol
 
 from proveout.dsl import schema
 from proveout.dsl.fio_job import FioJob
+from proveout.dsl.host_rules import fio_problems
 from proveout.dsl.plan import Limits
 
-SECTOR = 512
 _MIB = 1024 * 1024
 PATTERNS = {
     "random-read-4k": (True, 4096, 1.0),
@@ -23,8 +21,6 @@ PATTERNS = {
     "sequential-write-1m": (False, _MIB, 0.0),
 }
 """Pattern -> (random, bytes of an I/O, share of reads)."""
-
-_DEVICE = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*")
 
 
 class _Problem(Protocol):
@@ -48,8 +44,7 @@ def tool_job(entry: schema.ToolEntry, problem: _Problem) -> FioJob | None:
         devices=tuple(target.devices or ()),
         destructive=entry.destructive,
     )
-    fine = [_sizes(job, problem), _target(job, target, problem), _consent(job, problem)]
-    return job if all(fine) else None
+    return job if _target(target, problem) and _job(job, problem) else None
 
 
 def tool_limits(entry: schema.ToolLimitsEntry) -> Limits:
@@ -63,41 +58,16 @@ def tool_limits(entry: schema.ToolLimitsEntry) -> Limits:
     )
 
 
-def _sizes(job: FioJob, problem: _Problem) -> bool:
-    if job.block_bytes % SECTOR:
-        problem("an I/O is of whole sectors of 512 bytes", "block", hint="block: 8k")
-        return False
-    if job.size_bytes < job.block_bytes:
-        problem(f"a job works on less than one I/O of {job.block_bytes} bytes", "size", hint="size: 5GB")
-        return False
-    return True
-
-
-def _target(job: FioJob, target: schema.ToolTarget, problem: _Problem) -> bool:
+def _target(target: schema.ToolTarget, problem: _Problem) -> bool:
     if (target.directory is None) == (target.devices is None) and target.model_fields_set:
         problem("a tool works in a directory or on devices", "target", hint="leave one of them out")
         return False
-    plain = posixpath.normpath(job.directory) == job.directory and job.directory.startswith("/")
-    if target.directory is not None and (not plain or job.directory.startswith("//")):
-        problem("a directory is an absolute path without `.` and `..`", "target", "directory", hint="/data/fio")
-        return False
-    for index, device in enumerate(job.devices):
-        if not _DEVICE.fullmatch(device):
-            message = f"`{device}` does not name a device for good: /dev/disk/by-id/NAME"
-            problem(message, "target", "devices", index)
-            return False
-        if device in job.devices[:index]:
-            problem(f"`{device}` is there twice", "target", "devices", index)
-            return False
     return True
 
 
-def _consent(job: FioJob, problem: _Problem) -> bool:
-    if job.devices and job.writes and not job.destructive:
-        hint = "destructive: true; the agents' policies have to allow it too"
-        problem("writing to devices destroys what they hold", "target", "devices", hint=hint)
-        return False
-    if job.destructive and not (job.devices and job.writes):
-        problem("nothing is destroyed by this stage", "destructive", hint="leave `destructive` out")
-        return False
-    return True
+def _job(job: FioJob, problem: _Problem) -> bool:
+    """Whether an agent would take the job."""
+    found = list(fio_problems(job))
+    for objection in found:
+        problem(objection.message, *objection.at, hint=objection.way_out)
+    return not found

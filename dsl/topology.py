@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 
-from proveout.dsl import extensions, mysql_settings, session_settings
+from proveout.dsl import extensions, session_settings
+from proveout.dsl.host_rules import (
+    Objection,
+    dsn_problems,
+    instances_problems,
+    is_host_and_port,
+    provision_problems,
+    setting_problems,
+    without_dsn_problems,
+)
 from proveout.dsl.nodes import Map, Node, did_you_mean
 from proveout.dsl.plan import Host, Secret, System, Where
 from proveout.dsl.schema import ENGINES, HostEntry, SecretEntry, SystemEntry, Topology
@@ -14,36 +23,9 @@ from proveout.dsl.scope import Scope, where_of
 DRIVERS = ("mysql", "oracle", "postgres", "sqlite", "timesten")
 """Engines with a driver in this release."""
 
-OWN_SETTINGS = frozenset(
-    {
-        "config_file", "data_directory", "external_pid_file", "hba_file", "ident_file", "include", "include_dir",
-        "include_if_exists", "listen_addresses", "log_destination", "log_directory", "log_filename", "logging_collector",
-        "port", "ssl", "unix_socket_directories", "unix_socket_group", "unix_socket_permissions",
-    }
-)  # fmt: skip
-"""PostgreSQL settings that proveout gives an embedded server itself; agents refuse the same (a test compares the two)."""
-
-COMMAND_SETTINGS = frozenset(
-    {
-        "archive_cleanup_command", "archive_command", "archive_library", "dynamic_library_path",
-        "extension_control_path", "jit_provider", "local_preload_libraries", "recovery_end_command", "restore_command",
-        "session_preload_libraries", "shared_preload_libraries", "ssl_passphrase_command",
-    }
-)  # fmt: skip
-"""PostgreSQL settings that run commands or load code, which a plan has no business to do."""
-
-SQLITE_SETTINGS = frozenset({"auto_vacuum", "encoding", "page_size"})
-"""What an SQLite file keeps; pragmas of a connection would be set on one that nobody uses."""
-
-ORACLE_LIKE = frozenset({"oracle", "timesten"})
-"""Engines that are reached with `user/password@connect-string`, and never started by proveout."""
-
 PROPAGATIONS = frozenset({("postgres", "postgres"), ("timesten", "oracle")})
 """Which engine's changes can go on to which."""
 
-_ORACLE_DSN = re.compile(r"[^/@\s]+(?: as sys(?:dba|asm|oper))?/.+@\S.*", re.S)
-_ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
-_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
 _SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
 _PASSWORD = re.compile(
     r"(?:password|passwd|pwd)\s*=\s*(?P<word>'[^']*'|[^\s&;]*)|^(?:[a-z0-9+]+://)?[^:/@\s]*[:/](?P<url>[^/@]*)@", re.I
@@ -91,8 +73,7 @@ def _add_hosts(scope: Scope, section: Node | None) -> None:
     addresses: dict[str, str] = {}
     for key, node, entry in scope.entries(section, "host", HostEntry, "topology.hosts"):
         path = f"topology.hosts.{key.text}"
-        match = _ADDRESS.fullmatch(entry.address)
-        if entry.address != "local" and not (match and 0 < int(match[1]) < 65536):
+        if entry.address != "local" and not is_host_and_port(entry.address):
             where = where_of(node, "address")
             hint = "`local`, or name:port of a running agent"
             scope.problems.add(where, f"`{entry.address}` is not an address", key=f"{path}.address", hint=hint)
@@ -148,13 +129,10 @@ def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | No
         )
         hint = "provision: embedded starts one; dsn: … reaches one that runs already"
         scope.problems.add(node.where, message, key=path, hint=hint)
-    if entry.engine == "sqlite" and entry.dsn is not None:
-        where = where_of(node, "dsn")
-        scope.problems.add(where, "SQLite is in-process: it has no dsn", key=f"{path}.dsn", hint="provision: embedded")
-    if entry.provision == "embedded" and entry.engine in ORACLE_LIKE:
-        where = where_of(node, "provision")
-        hint = "start it yourself and give its dsn"
-        scope.problems.add(where, f"proveout cannot start {entry.engine}", key=f"{path}.provision", hint=hint)
+    if entry.dsn is not None:
+        _note(scope, where_of(node, "dsn"), f"{path}.dsn", without_dsn_problems(entry.engine))
+    if entry.provision == "embedded" and entry.engine in DRIVERS:
+        _note(scope, where_of(node, "provision"), f"{path}.provision", provision_problems(entry.engine))
     if entry.provision == "embedded" and host is not None and not host.is_local:
         where = where_of(node, "provision")
         message = f"an embedded system needs a host with `address: local`; `{host.name}` is at {host.address}"
@@ -191,41 +169,14 @@ def _check_settings(scope: Scope, node: Map, entry: SystemEntry, path: str) -> N
             where = where_of(node, "session", name)
             scope.problems.add(where, objection, key=f"{path}.session.{name}")
     for name, value in entry.settings.items():
-        objection = _setting_objection(entry.engine, name, str(value))
-        if objection:
-            where = where_of(node, "settings", name)
-            scope.problems.add(where, objection, key=f"{path}.settings.{name}")
+        where = where_of(node, "settings", name)
+        _note(scope, where, f"{path}.settings.{name}", setting_problems(entry.engine, name, str(value)))
 
 
-def _setting_objection(engine: str, name: str, value: str) -> str:
-    """Why a setting cannot be given to a system; "" when it can."""
-    if not _SETTING.fullmatch(name):
-        return f"`{name}` is not the name of a setting"
-    if any(ord(character) < 32 for character in value):
-        return f"the value of `{name}` is more than one line"
-    objection = _OBJECTIONS.get(engine)
-    return objection(name) or "" if objection is not None else ""
-
-
-def _sqlite_objection(name: str) -> str | None:
-    if name in SQLITE_SETTINGS:
-        return None
-    return f"`{name}` is not kept in an SQLite file; what is: {', '.join(sorted(SQLITE_SETTINGS))}"
-
-
-def _postgres_objection(name: str) -> str | None:
-    if name.lower() in OWN_SETTINGS:
-        return f"proveout sets `{name}` itself"
-    if name.lower() in COMMAND_SETTINGS:
-        return f"`{name}` would run a command or load code on the server, which a plan cannot"
-    return None
-
-
-_OBJECTIONS: Mapping[str, Callable[[str], str | None]] = {
-    "mysql": mysql_settings.objection,
-    "postgres": _postgres_objection,
-    "sqlite": _sqlite_objection,
-}
+def _note(scope: Scope, where: Where, key: str, found: Iterable[Objection]) -> None:
+    """Report what an agent would object to as well."""
+    for objection in found:
+        scope.problems.add(where, objection.message, key=key, hint=objection.way_out)
 
 
 def _check_instances(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
@@ -234,11 +185,7 @@ def _check_instances(scope: Scope, node: Map, entry: SystemEntry, path: str) -> 
     if entry.dsn is not None or entry.provision is not None:
         other = "dsn" if entry.dsn is not None else "provision"
         scope.problems.add(where, f"`instances` and `{other}` exclude each other", key=f"{path}.instances")
-    if entry.engine != "oracle":
-        message = f"a system of several instances is an oracle one, not {entry.engine}"
-        scope.problems.add(where, message, key=f"{path}.instances")
-    if len(set(dsns)) != len(dsns):
-        scope.problems.add(where, "two instances have the same dsn", key=f"{path}.instances")
+    _note(scope, where, f"{path}.instances", instances_problems(entry.engine, dsns))
 
 
 def _check_dsn(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
@@ -256,18 +203,7 @@ def _check_one_dsn(scope: Scope, where: Where, engine: str, dsn: str, key: str) 
         if word and not _SECRET.fullmatch(word):
             hint = "declare it under secrets: and write ${secrets.name}"
             scope.problems.add(where, "a literal password in a dsn", key=key, hint=hint)
-    if engine in ORACLE_LIKE and not _ORACLE_DSN.fullmatch(dsn.strip()):
-        hint = "hlr/${secrets.name}@//db1:1521/HLR, or @ a TNS alias"
-        scope.problems.add(where, "not of the form user/password@connect-string", key=key, hint=hint)
-    if engine == "timesten" and not re.search(r":timesten_(direct|client)\b", dsn):
-        hint = "hlr/${secrets.name}@cache1/hlrcache:timesten_direct, or …:timesten_client"
-        scope.problems.add(where, "does not say how TimesTen is reached", key=key, hint=hint)
-    if engine == "postgres" and "=" not in dsn and "://" not in dsn:
-        hint = "host=db1 port=5432 dbname=hlr user=proveout, or postgresql://…"
-        scope.problems.add(where, "not a PostgreSQL connection string", key=key, hint=hint)
-    if engine == "mysql" and not dsn.startswith(("mysql://", "mariadb://")):
-        hint = "mysql://proveout:${secrets.name}@db1:3306/hlr"
-        scope.problems.add(where, "not a MySQL dsn", key=key, hint=hint)
+    _note(scope, where, key, dsn_problems(engine, dsn))
 
 
 def _check_propagation(scope: Scope, nodes: dict[str, Map]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
+from proveout.dsl.host_rules import TUNING_NAME_MAX, consent_problems
 from proveout.dsl.nodes import Map, Node, Scalar, Seq, did_you_mean
 from proveout.dsl.plan import Host, Tune, Tuning, Where
 from proveout.dsl.schema import Strict
@@ -28,7 +29,7 @@ TUNINGS_MAX = 500
 class TuningEntry(Strict):
     """What every tuning has, beside its operation."""
 
-    name: Line = Field(max_length=80, description="What results and messages call it.")
+    name: Line = Field(max_length=TUNING_NAME_MAX, description="What results and messages call it.")
     on: Selector | None = Field(
         None, description="The hosts: `all`, `role:…` or names. Left out where the operation is of a `system`."
     )
@@ -71,12 +72,9 @@ class _Entry:
         if entry is None or operation is None:
             return None
         hosts = self.hosts(entry, operation)
-        if operation.destructive and not entry.destructive:
-            hint = "destructive: true, beside `name`; the agent's policy has to allow it too"
-            self.problem(kind.where, f"`{kind.text}` can destroy data", hint, kind.text)
-            return None
-        if operation.lasting and not entry.keep:
-            self.problem(kind.where, f"{operation.lasting} cannot be set back", "keep: true, beside `name`", kind.text)
+        consent = next(consent_problems(kind.text, operation, destructive=entry.destructive, keep=entry.keep), None)
+        if consent is not None:
+            self.problem(kind.where, consent.message, consent.way_out, kind.text)
             return None
         if hosts is None:
             return None

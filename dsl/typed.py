@@ -16,6 +16,12 @@ from proveout.dsl import units
 from proveout.dsl.syntax import RESERVED
 
 WEEK_S = 7 * units.DAY_S
+EVERY_MIN_S, EVERY_MAX_S = 0.1, 3600.0
+RATE_MAX = 1e9
+SIZE_MIN, SIZE_MAX = 512, 2**50
+THREADS_MAX = 10_000
+TEXT_MAX = 4096
+STATEMENTS_MAX = 1000
 RESERVED_IDS = RESERVED | {"at", "hosts", "params", "propagation", "ratio", "rung", "secrets"}
 
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
@@ -56,7 +62,7 @@ Duration: TypeAlias = Annotated[
 ]
 Ramp: TypeAlias = Annotated[float, _reader(units.duration_s, 0.0, WEEK_S, "a ramp is from 0s to 7d"), _DURATION]
 Every: TypeAlias = Annotated[
-    float, _reader(units.duration_s, 0.1, 3600.0, "a capture samples every 100ms to every 1h"), _DURATION
+    float, _reader(units.duration_s, EVERY_MIN_S, EVERY_MAX_S, "a capture samples every 100ms to every 1h"), _DURATION
 ]
 Percentage: TypeAlias = Annotated[
     float, _reader(units.fraction, 0.0, 1.0, "a percentage is from 0% to 100%"), _PERCENTAGE
@@ -72,7 +78,7 @@ Tolerance: TypeAlias = Annotated[
 
 Size: TypeAlias = Annotated[
     int,
-    _reader(units.size_bytes, 512, 2**50, "a size is from 512b to 1024TiB"),
+    _reader(units.size_bytes, SIZE_MIN, SIZE_MAX, "a size is from 512b to 1024TiB"),
     _typed("size", units.SIZE_PATTERN, "8k, 1MiB, 15GB"),
 ]
 
@@ -85,7 +91,7 @@ def _rate_or_template(value: object) -> object:
         number = units.rate_per_s(value)
     except ValueError as error:
         raise custom(f"{error}; a result of an earlier stage is written ${{stage…}}") from None
-    if not 0 < number <= 1e9:
+    if not 0 < number <= RATE_MAX:
         raise custom(f"{value} is out of bounds: a rate is over 0/s and at most 1_000_000_000/s")
     return number
 
@@ -101,7 +107,7 @@ def _not_reserved(name: str) -> str:
 
 Name: TypeAlias = Annotated[str, Field(pattern=NAME_PATTERN)]
 Id: TypeAlias = Annotated[str, Field(pattern=ID_PATTERN), AfterValidator(_not_reserved)]
-Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=4096)]
+Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=TEXT_MAX)]
 
 
 def one_or_many(value: object) -> object:
@@ -121,7 +127,7 @@ Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=80)]
 Selector: TypeAlias = Annotated[list[Word], Field(min_length=1, max_length=1000), BeforeValidator(one_or_many), OrOne()]
 Names: TypeAlias = Annotated[list[Name], Field(min_length=1, max_length=100), BeforeValidator(one_or_many), OrOne()]
 Roles: TypeAlias = Annotated[list[Name], BeforeValidator(one_or_many), OrOne()]
-Threads: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
+Threads: TypeAlias = Annotated[int, Field(ge=1, le=THREADS_MAX)]
 Rungs: TypeAlias = Annotated[list[Threads], Field(min_length=1, max_length=100), BeforeValidator(one_or_many), OrOne()]
 
 
@@ -163,5 +169,5 @@ _REPEAT = WithJsonSchema(
 )
 Repeat: TypeAlias = Annotated[Repeats, PlainValidator(_repeats), _REPEAT]
 Statements: TypeAlias = Annotated[
-    list[Text], Field(min_length=1, max_length=1000), BeforeValidator(one_or_many), OrOne()
+    list[Text], Field(min_length=1, max_length=STATEMENTS_MAX), BeforeValidator(one_or_many), OrOne()
 ]

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from psycopg.conninfo import make_conninfo
 
+from proveout.agent import unprivileged
 from proveout.agent.policy import Policy
 from proveout.agent.provision import embedded_mysql, mysql_statements, store
 from proveout.agent.provision.embedded_postgres import Server
@@ -202,6 +204,28 @@ def mysql_database(mysql_server: embedded_mysql.Server) -> Iterator[str]:
     mysql_statements.run_all(endpoint, (f"CREATE DATABASE {name}",))
     yield mysql_server.dsn.replace(f"/{embedded_mysql.DATABASE}?", f"/{name}?")
     mysql_statements.run_all(endpoint, (f"DROP DATABASE {name}",))
+
+
+def _hand_over(folder: Path) -> None:
+    account = unprivileged.account()
+    for path in (folder, *folder.iterdir()) if account is not None else ():
+        os.chown(path, account.uid, account.uid)
+
+
+@pytest.fixture
+def hand_over() -> Callable[[Path], None]:
+    """Where these tests are root's: give a folder and its files to the user that load runs as, as no database work is done as root."""
+    return _hand_over
+
+
+@pytest.fixture
+def database_folder() -> Iterator[Path]:
+    """A folder for databases that are files, which everybody gets into and which is not root's."""
+    with tempfile.TemporaryDirectory(prefix="proveout-test-", dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        _hand_over(folder)
+        yield folder
 
 
 class RecordingContext:

@@ -1,7 +1,7 @@
 """The agent's handlers of tasks that listen to a database or an exporter: done by an aide where the agent has privileges, else here.
 
 Flow: `(context, spec)` -> which privileges that takes (`unprivileged.argument`) -> the aide with these, a resource of the session -> its
-result. Where the agent has none to give up, or a file of root's own must be used as root, the same handlers run in the agent itself.
+result. Where the agent has none to give up, the same handlers run in the agent itself; a file of root's is refused.
 
 What stays in the agent: servers it has started and their logs, the kernel's counters (capture `os`), and the private folders of
 embedded SQLite files, which it makes and hands over.
@@ -47,7 +47,8 @@ async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
 
 
 async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:
-    """Start a system, and have it asked for its settings."""
+    """Start a system, and have it asked for its settings. TaskFault `refused` where the owner of the host has not listed its engine."""
+    context.policy.allows_provision(spec.system.engine).require()
     from proveout.agent.provision import handlers  # noqa: PLC0415 - an agent that starts nothing does without
 
     endpoint, fresh = await handlers.started(context, spec)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proveout import private_directory
+from proveout.agent.aide.asking import start_system
 from proveout.agent.load.ceilings import Ceiling
 from proveout.agent.load.task import run_load
-from proveout.agent.policy import NOTHING
-from proveout.agent.provision.handlers import start_system
+from proveout.agent.policy import Policy
 from proveout.agent.tasks import Resource
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import System, Windows, Workload
@@ -47,7 +47,7 @@ class Alone:
 
     key = "ceiling"
     host = "here"
-    policy = NOTHING
+    policy = Policy(own=True)
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir

@@ -149,8 +149,8 @@ async def _count(loaders: Crew, population: Population, loaded: dict[str, int]) 
 
 async def _undo(context: TaskContext, spec: PopulateSystem) -> None:
     """Remove the half-loaded tables; where that cannot be done in time, say so and leave them."""
-    told = unprivileged.argument_for(spec.endpoint, context.policy)
     try:
+        told = unprivileged.argument_for(spec.endpoint, context.policy)
         async with asyncio.timeout(UNDO_S), crew(_opening(spec), 1, lambda _: None, told) as loaders:
             await loaders.run([Undo()])
     except (TaskFault, TimeoutError) as error:

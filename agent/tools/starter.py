@@ -24,7 +24,7 @@ CANNOT_START = 127
 def main(arguments: Sequence[str]) -> int:
     """Become the program; an exit code when that cannot be."""
     parent, told, program, *rest = arguments
-    unprivileged.drop(told)
+    unprivileged.drop(told, keeps_root=True)
     # After the drop: the kernel forgets it when the user changes.
     if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0 or os.getppid() != int(parent):
         return CANNOT_START

@@ -35,6 +35,7 @@ def ask(policy: Policy, what: str, name: str) -> Decision:
         "device": policy.allows_device,
         "tool": lambda line: policy.allows_tool(line.split()),
         "destructive": lambda _: policy.allows_destructive(),
+        "provision": policy.allows_provision,
     }
     return asked[what](name)
 
@@ -61,6 +62,7 @@ DATABASE = [
     ("device", DISK, False),
     ("tool", f"{FIO} --name=x", False),
     ("destructive", "", False),
+    ("provision", "postgres", False),
 ]
 STORAGE = [
     ("sysctl", "vm.dirty_bytes", True),
@@ -222,6 +224,16 @@ def test_a_refusal_names_the_file_and_the_line() -> None:
     assert "--policy FILE" in NOTHING.allows_sysctl("vm.swappiness").way_out
 
 
+def test_which_servers_may_be_started(tmp_path: Path) -> None:
+    policy = policy_file.read(write(tmp_path, "policy: 1\nprovision: [postgres, sqlite]\n"))
+    assert policy.allows_provision("postgres")
+    refused = policy.allows_provision("mysql")
+    assert refused.reason == "starting an embedded mysql system is not allowed on this host"
+    assert refused.way_out.endswith(f"add `- mysql` under `provision` in {tmp_path}/policy.yaml.")
+    assert Policy(own=True).allows_provision("mysql"), "the child of a run is as the user of the run"
+    assert "servers:          postgres, sqlite" in policy_file.describe(policy)
+
+
 # ---- the file --------------------------------------------------------------------------------------------------------
 
 
@@ -263,6 +275,11 @@ def write(tmp_path: Path, text: str) -> Path:
         ("policy: 1\nvalidators: {a: [/bin/true, x]}", "once, as {file}"),
         ("policy: 1\nvalidators: {a: [/bin/sh, '{file}']}", "runs whatever it is given"),
         ("policy: 1\ndestructive: yes", "is a boolean in YAML 1.1"),
+        (
+            "policy: 1\nprovision: [oracle]",
+            "`oracle` is not an engine that proveout can start: mysql, postgres, sqlite",
+        ),
+        ("policy: 1\nprovision: all", ":2:12: `provision` must be a list"),
         ("policy: 1\ndestructive: 'true'", "`destructive` must be true or false"),
         ("policy: 1\n<<: {}", "`<<` is not part of the policy language"),
         ("policy: !!python/object:os.system 1", "is not part of the policy language"),

@@ -78,7 +78,7 @@ def test_every_task_that_names_a_folder_is_looked_at(tmp_path: Path) -> None:
 
 async def test_a_coordinator_has_no_folder_made_and_none_removed(task_context: Any, tmp_path: Path) -> None:
     """The whole way of a task in an agent that stays: a system is started, found, stopped and taken away."""
-    task_context.policy = NOTHING
+    task_context.policy = Policy(provision=("sqlite",))
     task_context.work_dir = tmp_path / "state" / "work-1"
     task_context.work_dir.mkdir(parents=True)
     wanted = tmp_path / "wanted"

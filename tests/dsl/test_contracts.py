@@ -9,7 +9,7 @@ import pytest
 
 from proveout.agent.provision import embedded_sqlite
 from proveout.agent.provision import settings as embedded
-from proveout.dsl import databases, metrics, plan, rules, schema, stages, topology, vocabulary
+from proveout.dsl import databases, host_rules, metrics, plan, rules, schema, stages, vocabulary
 from proveout.dsl.canonical import canonical_json, to_data
 from proveout.dsl.compiler import compile_plan
 from proveout.dsl.describe import estimate_s, terminals, timetable
@@ -23,10 +23,10 @@ EVERYTHING = ROOT / "tests" / "golden" / "good" / "everything.yaml"
 
 
 def test_the_compiler_refuses_the_settings_that_agents_refuse() -> None:
-    assert topology.OWN_SETTINGS == embedded.RESERVED
-    assert topology.COMMAND_SETTINGS == embedded.RUNS_COMMANDS
+    assert host_rules.OWN_SETTINGS == embedded.RESERVED
+    assert host_rules.COMMAND_SETTINGS == embedded.RUNS_COMMANDS
     assert dict(embedded.DEFAULTS)["max_connections"] == str(rules.CONNECTIONS)
-    assert frozenset(embedded_sqlite.FILE_SETTINGS) == topology.SQLITE_SETTINGS
+    assert frozenset(embedded_sqlite.FILE_SETTINGS) == host_rules.SQLITE_SETTINGS
 
 
 def test_every_kind_of_stage_is_in_the_language() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from proveout.dsl.host_rules import COMMAND_SETTINGS
 from proveout.dsl.session_settings import objection, statement
-from proveout.dsl.topology import COMMAND_SETTINGS
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ FAKE_AGENT = (sys.executable, str(Path(__file__).with_name("fake_agent.py")))
 PATIENCE_S = 90.0
 LEASE_S = 15.0
 """No test waits for the end of this one; a busy machine may keep an agent from its beats for seconds."""
-ENDPOINT = Endpoint(system="s", engine="sqlite", dsn="file")
+ENDPOINT = Endpoint(system="s", engine="postgres", dsn="host=x")
 
 
 async def eventually(holds: Callable[[], bool], what: str) -> None:

@@ -52,7 +52,7 @@ async def test_what_is_sent_while_the_stream_is_broken_arrives(bench: Bench, pro
 
 async def test_samples_of_the_time_without_a_stream_are_kept(bench: Bench, proxies: MakeProxy) -> None:
     proxy, line = await through(bench, proxies)
-    spec = RunCapture(capture=Capture(name="c", kind="os", every_s=0.02))
+    spec = RunCapture(capture=Capture(name="c", kind="os", every_s=1.0))
     line.session.send(Task(key="c", spec=spec, deadline_s=60))
     await line.message(Sample, "c")
     proxy.cut()

@@ -138,7 +138,7 @@ def test_a_second_far_away_takes_no_memory() -> None:
 CAPTURE = tasks.RunCapture(capture=Capture(name="c", kind="os", every_s=1.0))
 LOAD = tasks.RunLoad(
     workload=Workload(name="w", kind="hlr", parameters=()),
-    endpoint=tasks.Endpoint(system="s", engine="e", dsn="d"),
+    endpoint=tasks.Endpoint(system="s", engine="postgres", dsn="host=d"),
     share=tasks.LoadShare(first=0, count=4, total=4),
     windows=Windows(ramp_up_s=0, measure_s=1, ramp_down_s=0),
     workers=1,
@@ -161,7 +161,7 @@ LOAD = tasks.RunLoad(
     ],
 )
 def test_what_no_host_can_do_is_refused(spec: tasks.TaskSpec, says: str) -> None:
-    assert says in (sane.objection(spec) or "")
+    assert says in str(sane.objection(spec))
 
 
 def test_what_a_host_can_do_is_tried() -> None:

@@ -19,7 +19,7 @@ from proveout.proto.messages import Cancel, Finish, LogLine, Sample, Start, Task
 from proveout.proto.results import CaptureResult, LoadResult, SqlDone
 from proveout.proto.tasks import Checkpoint, Endpoint, LoadShare, RunCapture, RunLoad, StopSystem, Task
 
-ENDPOINT = Endpoint(system="s", engine="sqlite", dsn="file")
+ENDPOINT = Endpoint(system="s", engine="postgres", dsn="host=x")
 
 
 async def test_a_task_and_its_result(bench: Bench) -> None:
@@ -59,7 +59,7 @@ async def test_a_load_is_armed_and_starts_when_it_is_told(bench: Bench) -> None:
 
 async def test_a_capture_runs_until_it_is_finished_and_numbers_its_samples(bench: Bench) -> None:
     line = await bench.line()
-    capture = Capture(name="c", kind="os", every_s=0.01)
+    capture = Capture(name="c", kind="os", every_s=0.5)
     line.session.send(Task(key="capture", spec=RunCapture(capture=capture), deadline_s=20))
     for _ in range(5):
         await line.message(Sample, "capture")

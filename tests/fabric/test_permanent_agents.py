@@ -193,7 +193,7 @@ from proveout.proto.tasks import Endpoint, RunSql, Task
 async def main():
     hello = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=8.0)
     session = await connect("db1", sys.argv[1], Credentials.read(Path(sys.argv[2])), hello, asyncio.Queue())
-    endpoint = Endpoint(system="s", engine="sqlite", dsn="file")
+    endpoint = Endpoint(system="s", engine="postgres", dsn="host=x")
     statements = (f"append {sys.argv[3]} began", f"sleep 600 {sys.argv[3]}")
     session.send(Task(key="k", spec=RunSql(endpoint=endpoint, statements=statements), deadline_s=700))
     await asyncio.sleep(600)

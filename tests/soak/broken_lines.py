@@ -50,9 +50,7 @@ async def kills(count: int, seed: int = 1) -> Figure:
 async def _one_kill(agent: Permanent, file: Path, number: int, chance: random.Random, failures: list[str]) -> int:
     keys = [f"{number}-{n}" for n in range(4)]
     line = await agent.connect(epoch=number + 1)
-    line.session.send(
-        Task(key="c", spec=RunCapture(capture=Capture(name="c", kind="os", every_s=0.005)), deadline_s=60)
-    )
+    line.session.send(Task(key="c", spec=RunCapture(capture=Capture(name="c", kind="os", every_s=0.25)), deadline_s=60))
     await line.message(Sample, "c")
     for key in keys:
         line.session.send(task(key, f"append {file} {key}", "sleep 0.02"))
@@ -154,7 +152,7 @@ async def counted(cut_every_s: float, samples: int, seed: int = 4) -> tuple[int,
     with tempfile.TemporaryDirectory() as folder:
         bench, proxy, line = await _through(Path(folder))
         try:
-            spec = RunCapture(capture=Capture(name="c", kind="os", every_s=0.002))
+            spec = RunCapture(capture=Capture(name="c", kind="os", every_s=0.1))
             line.session.send(Task(key="c", spec=spec, deadline_s=120))
             received: list[int] = []
             until = 0.0

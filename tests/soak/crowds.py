@@ -125,7 +125,7 @@ async def lossy(samples: int, share: float = 0.01, seed: int = 5) -> tuple[str, 
         proxy = LossyProxy(await bench.start(), seed)
         try:
             line = await bench.connect(await proxy.start(), lease_s=60.0)
-            spec = RunCapture(capture=Capture(name="c", kind="os", every_s=0.002))
+            spec = RunCapture(capture=Capture(name="c", kind="os", every_s=0.1))
             line.session.send(Task(key="c", spec=spec, deadline_s=600))
             proxy.share = share
             for _ in range(samples):

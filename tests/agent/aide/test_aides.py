@@ -20,7 +20,7 @@ from proveout.agent.aide import asking, serve, wire
 from proveout.agent.aide.blocking import Asker
 from proveout.agent.aide.process import Aide
 from proveout.agent.handlers import PLACES as TABLE
-from proveout.agent.policy import NOTHING
+from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import Capture, System
 from proveout.proto.messages import Cancel, LogLine
@@ -28,6 +28,7 @@ from proveout.proto.pairing import WireFault
 from proveout.proto.results import CaptureResult, SqlDone
 from proveout.proto.tasks import Endpoint, InspectSystem, RunCapture, RunSql, StartSystem
 
+PROVISIONS = Policy(provision=("sqlite",))
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to give up")
 
 
@@ -146,6 +147,7 @@ async def test_a_task_that_is_stopped_lets_go_of_its_statement(task_context: Any
 async def test_an_sqlite_system_is_a_file_of_nobody_in_particular(task_context: Any, tmp_path: Path) -> None:
     account = unprivileged.account()
     assert account is not None
+    task_context.policy = PROVISIONS
     system = System(name="lite", engine="sqlite", host="h", provision="embedded", settings=(("page_size", "8192"),))
     started = await asking.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
     assert (started.fresh, dict(started.settings)["page_size"]) == (True, "8192")
@@ -171,6 +173,7 @@ async def test_an_sqlite_system_is_a_file_of_nobody_in_particular(task_context: 
 
 @as_root
 async def test_an_sqlite_system_that_cannot_be_made_leaves_nothing(task_context: Any, tmp_path: Path) -> None:
+    task_context.policy = PROVISIONS
     system = System(name="lite", engine="sqlite", host="h", provision="embedded", settings=(("page_size", "1000"),))
     with pytest.raises(TaskFault, match="does not take page_size") as caught:
         await asking.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))

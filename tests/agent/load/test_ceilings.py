@@ -51,13 +51,13 @@ def test_a_file_that_cannot_be_read_knows_nothing(tmp_path: Path, text: str) -> 
 
 
 async def test_a_load_tells_the_ceiling_of_its_driver(
-    context: Any, spec: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: Any, spec: Any, tmp_path: Path, database_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     read = Workload(
         name="hlr", kind="hlr", parameters=to_values(Hlr(population=50, weights={"GetBasicSubscriberData": 1.0}))
     )
-    endpoint = Endpoint(system="file", engine="sqlite", dsn=str(tmp_path / "load.db"))
+    endpoint = Endpoint(system="file", engine="sqlite", dsn=str(database_folder / "load.db"))
     await populate(context, PopulateSystem(workload=read, endpoint=endpoint, workers=1))
     asked = spec(endpoint.dsn, engine="sqlite", terminals=1, workload=read, windows=(0.0, 0.2, 0.0))
     assert (await run_load(context, asked)).ceiling_shared_per_s is None

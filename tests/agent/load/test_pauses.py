@@ -117,10 +117,10 @@ def test_a_mix_whose_paused_type_has_no_weight_has_no_pauses() -> None:
 
 @pytest.mark.parametrize("engine", ["postgres", "sqlite"])
 async def test_a_load_thinks(
-    engine: str, request: pytest.FixtureRequest, context: Any, spec: Any, tmp_path: Path
+    engine: str, request: pytest.FixtureRequest, context: Any, spec: Any, database_folder: Path
 ) -> None:
     """No more than the think times let through, and no think time in a response time: intended is started."""
-    dsn = request.getfixturevalue("database") if engine == "postgres" else str(tmp_path / "load.db")
+    dsn = request.getfixturevalue("database") if engine == "postgres" else str(database_folder / "load.db")
     endpoint = Endpoint(system="backend", engine=engine, dsn=dsn)
     await populate(context, PopulateSystem(workload=READ, endpoint=endpoint, workers=1))
     paced = spec(dsn, engine=engine, terminals=4, workload=READ, windows=(0.0, 1.0, 0.0))

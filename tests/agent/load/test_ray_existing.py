@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from proveout.agent import unprivileged
 from proveout.agent.load.ray_task import DRIVER, NODE
 from proveout.agent.load.task import run_load
 from proveout.agent.tasks import TaskFault
@@ -24,10 +26,12 @@ pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
-async def cluster() -> AsyncIterator[tuple[Process, str]]:
-    """A cluster of another program, with this process's environment."""
-    script = str(Path(__file__).parent / "ray_cluster.py")
-    process = await asyncio.create_subprocess_exec(sys.executable, script, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+async def cluster(user: str | None = None) -> AsyncIterator[tuple[Process, str]]:
+    """A cluster of another program, with this process's environment; where that is root's, of another user."""
+    user = unprivileged.argument("") if user is None else user
+    argv = (sys.executable, str(Path(__file__).parent / "ray_cluster.py"), user)
+    environment = unprivileged.environment(user, os.environ)
+    process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment)
     assert process.stdin is not None and process.stdout is not None
     try:
         async with asyncio.timeout(150):
@@ -52,6 +56,7 @@ def _own_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     with tempfile.TemporaryDirectory(prefix="pvt-", dir="/tmp", ignore_cleanup_errors=True) as home:
         monkeypatch.setenv("RAY_TMPDIR", home)
+        unprivileged.owned(unprivileged.argument(""), Path(home))
         yield
 
 
@@ -86,5 +91,18 @@ async def test_a_cluster_that_lets_anybody_in_is_refused(
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     async with cluster() as (_, address):
         with pytest.raises(TaskFault, match="lets anybody in") as raised:
+            await run_load(context, replace(spec(hlr_database), pool=LoadPool(kind="ray", address=address)))
+        assert raised.value.code == "refused"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's cluster is root's")
+async def test_a_cluster_of_roots_is_refused(
+    context: Any, hlr_database: str, spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its actors would do database work as root."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "7" * 64)
+    async with cluster(user="-") as (_, address):
+        with pytest.raises(TaskFault, match="no load is run as root") as raised:
             await run_load(context, replace(spec(hlr_database), pool=LoadPool(kind="ray", address=address)))
         assert raised.value.code == "refused"

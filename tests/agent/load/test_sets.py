@@ -52,9 +52,12 @@ def test_a_set_has_no_weights() -> None:
 
 
 @pytest.mark.usefixtures("hot_path")
-async def test_a_load_runs_every_query_as_often_as_the_others(tmp_path: Path, context: Any, spec: Any) -> None:
-    file = tmp_path / "data.sqlite"
+async def test_a_load_runs_every_query_as_often_as_the_others(
+    database_folder: Path, hand_over: Any, context: Any, spec: Any
+) -> None:
+    file = database_folder / "data.sqlite"
     apsw.Connection(str(file)).close()
+    hand_over(database_folder)
     made = spec(str(file), engine="sqlite", terminals=2, workers=1, windows=(0.1, 0.5, 0.1), workload=queries())
     result = await run_until(lambda result: min(one.counts.ok for one in result.transactions) > 0, context, made)
     counts = [(one.counts.name, one.counts.ok) for one in result.transactions]

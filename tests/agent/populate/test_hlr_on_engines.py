@@ -142,9 +142,9 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def place(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+def place(engine: str, database_folder: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     servers = {"postgres": "database", "mysql": "mysql_database"}
-    yield request.getfixturevalue(servers[engine]) if engine in servers else str(tmp_path / "hlr.db")
+    yield request.getfixturevalue(servers[engine]) if engine in servers else str(database_folder / "hlr.db")
 
 
 def connect(engine: str, place: str) -> tuple[Driver, Any]:

@@ -109,8 +109,8 @@ async def test_progress_goes_up_to_all_rows(database: str, context: Any, spec: A
     assert context.told[-1][3] == "counting rows"
 
 
-async def test_sqlite_holds_the_same_rows(tmp_path: Path, context: Any, spec: Any) -> None:
-    path = tmp_path / "cache.db"
+async def test_sqlite_holds_the_same_rows(database_folder: Path, context: Any, spec: Any) -> None:
+    path = database_folder / "cache.db"
     task = spec(str(path), engine="sqlite", population=SUBSCRIBERS, seed=7, workers=4)
     await populate(context, task)
     connection = apsw.Connection(str(path))
@@ -125,12 +125,15 @@ async def test_sqlite_holds_the_same_rows(tmp_path: Path, context: Any, spec: An
         connection.close()
 
 
-async def test_sqlite_in_wal_mode_ends_with_everything_in_the_file(tmp_path: Path, context: Any, spec: Any) -> None:
-    path = tmp_path / "cache.db"
+async def test_sqlite_in_wal_mode_ends_with_everything_in_the_file(
+    database_folder: Path, hand_over: Any, context: Any, spec: Any
+) -> None:
+    path = database_folder / "cache.db"
     connection = apsw.Connection(str(path))
     connection.pragma("journal_mode", "wal")
+    hand_over(database_folder)
     await populate(context, spec(str(path), engine="sqlite", population=500))
-    log = tmp_path / "cache.db-wal"
+    log = database_folder / "cache.db-wal"
     assert not log.exists() or log.stat().st_size == 0
     assert connection.execute("SELECT count(*) FROM subscriber").get == 500
     connection.close()

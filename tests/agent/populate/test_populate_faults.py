@@ -19,6 +19,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from proveout.agent import unprivileged
 from proveout.agent.load.parent import ORPHANED
 from proveout.agent.load.populate import populate
 from proveout.agent.load.populate_protocol import Finished, Load, Opening, Prepare, Progress, from_line, to_line
@@ -26,6 +27,8 @@ from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
 from proveout.dsl.workloads.hlr_tables import NAMES
+
+MODULE = "proveout.agent.load.populate_worker"
 
 LARGE = 3_000_000  # a load that would take tens of seconds
 DEADLINE_S = 60.0
@@ -232,10 +235,10 @@ async def test_a_file_that_cannot_be_opened_is_unreachable(context: Any, spec: A
     assert caught.value.code == "unreachable"
 
 
-async def test_a_cancelled_sqlite_load_leaves_no_tables(context: Any, spec: Any, tmp_path: Path) -> None:
+async def test_a_cancelled_sqlite_load_leaves_no_tables(context: Any, spec: Any, database_folder: Path) -> None:
     import apsw
 
-    path = tmp_path / "x.db"
+    path = database_folder / "x.db"
     async with loading(context, spec(str(path), engine="sqlite", population=LARGE)) as running:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -256,7 +259,7 @@ async def test_a_stopped_agent_s_clock_is_not_needed(database: str, context: Any
 
 
 def worker(parent: int) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-m", "proveout.agent.load.populate_worker", str(parent), "-", "postgres"]
+    argv = [sys.executable, "-m", MODULE, str(parent), unprivileged.argument("postgres"), "postgres"]
     return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
 
@@ -265,9 +268,9 @@ def test_a_worker_whose_agent_is_gone_already_ends_at_once() -> None:
         assert process.wait(DEADLINE_S) == ORPHANED
 
 
-def test_a_worker_whose_pipe_ends_in_the_middle_of_a_job_ends(tmp_path: Path, spec: Any) -> None:
+def test_a_worker_whose_pipe_ends_in_the_middle_of_a_job_ends(database_folder: Path, spec: Any) -> None:
     """The second safeguard by itself: the parent lives on, only the pipe is gone."""
-    task = spec(str(tmp_path / "x.db"), engine="sqlite", population=LARGE)
+    task = spec(str(database_folder / "x.db"), engine="sqlite", population=LARGE)
     opening = Opening(engine="sqlite", dsn=task.endpoint.dsn, kind="hlr", parameters=task.workload.parameters)
     jobs = (opening, Prepare(), Load(table="subscriber", first=1, count=LARGE))
     with worker(parent=os.getpid()) as process:
@@ -275,10 +278,10 @@ def test_a_worker_whose_pipe_ends_in_the_middle_of_a_job_ends(tmp_path: Path, sp
         assert process.returncode == ORPHANED
 
 
-def test_a_worker_with_nothing_to_do_ends_in_peace(tmp_path: Path, spec: Any) -> None:
-    task = spec(str(tmp_path / "x.db"), engine="sqlite", population=100)
+def test_a_worker_with_nothing_to_do_ends_in_peace(database_folder: Path, spec: Any) -> None:
+    task = spec(str(database_folder / "x.db"), engine="sqlite", population=100)
     opening = Opening(engine="sqlite", dsn=task.endpoint.dsn, kind="hlr", parameters=task.workload.parameters)
-    argv = [sys.executable, "-m", "proveout.agent.load.populate_worker", str(os.getpid()), "-", "postgres"]
+    argv = [sys.executable, "-m", MODULE, str(os.getpid()), unprivileged.argument("postgres"), "postgres"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -209,7 +209,7 @@ def postgres_compiled(request: pytest.FixtureRequest) -> Iterator[Subject]:
 
 def sqlite(request: pytest.FixtureRequest) -> Iterator[Subject]:
     """SQLite, in this process."""
-    file: Path = request.getfixturevalue("tmp_path") / "data.sqlite"
+    file: Path = request.getfixturevalue("database_folder") / "data.sqlite"
 
     def administer(text: str) -> list[tuple[Any, ...]]:
         with contextlib.closing(apsw.Connection(str(file))) as connection:
@@ -217,6 +217,7 @@ def sqlite(request: pytest.FixtureRequest) -> Iterator[Subject]:
             return list(connection.execute(text))
 
     administer("PRAGMA journal_mode = wal")
+    request.getfixturevalue("hand_over")(file.parent)
     yield Subject(
         engine="sqlite",
         driver=SqliteDriver(),

@@ -1,0 +1,88 @@
+"""Database files that only root could use, as data: each leads SQL that a root agent runs to a file or a folder of root's.
+
+`make(folder, user)` lays the case out in a folder that every user can enter, `user` being a user id that is not root, and gives the dsn. An
+attempt has succeeded when a process works on that dsn as root (or in root's group), or when `victim(folder)` is changed or made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootFile:
+    """`says`: part of the refusal."""
+
+    name: str
+    tries: str
+    make: Callable[[Path, int], str]
+    says: str
+
+
+def victim(folder: Path) -> Path:
+    """The file of root's that must stay as it is."""
+    return folder / "roots" / "victim.db"
+
+
+def _roots(folder: Path, user: int) -> str:
+    return str(victim(folder))
+
+
+def _new(folder: Path, user: int) -> str:
+    return str(folder / "roots" / "new.db")
+
+
+def _users(folder: Path, user: int) -> Path:
+    mine = folder / "mine"
+    mine.mkdir()
+    os.chown(mine, user, user)
+    return mine
+
+
+def _link_to_file(folder: Path, user: int) -> str:
+    link = _users(folder, user) / "x.db"
+    link.symlink_to(victim(folder))
+    os.chown(link, user, user, follow_symlinks=False)
+    return str(link)
+
+
+def _link_to_new(folder: Path, user: int) -> str:
+    link = _users(folder, user) / "x.db"
+    link.symlink_to(folder / "roots" / "new.db")
+    return str(link)
+
+
+def _link_on_the_way(folder: Path, user: int) -> str:
+    link = _users(folder, user) / "sub"
+    link.symlink_to(folder / "roots")
+    return str(link / "new.db")
+
+
+def _climbing(folder: Path, user: int) -> str:
+    return f"{_users(folder, user)}/../roots/victim.db"
+
+
+def _circle(folder: Path, user: int) -> str:
+    mine = _users(folder, user)
+    (mine / "a").symlink_to(mine / "b")
+    (mine / "b").symlink_to(mine / "a")
+    return str(mine / "a")
+
+
+def _nul(folder: Path, user: int) -> str:
+    return f"{folder}/roots/victim.db\0.db"
+
+
+FILES: tuple[RootFile, ...] = (
+    RootFile(name="file", tries="change a file of root's", make=_roots, says="belongs to root"),
+    RootFile(name="new file", tries="make a file where only root can", make=_new, says="would be made in"),
+    RootFile(name="link to a file", tries="hide whose the file is", make=_link_to_file, says="belongs to root"),
+    RootFile(name="link to no file", tries="hide where it is made", make=_link_to_new, says="would be made in"),
+    RootFile(name="link on the way", tries="hide where it is made", make=_link_on_the_way, says="would be made in"),
+    RootFile(name="dots", tries="hide where it is", make=_climbing, says="belongs to root"),
+    RootFile(name="links in a circle", tries="break the look", make=_circle, says="cannot be told"),
+    RootFile(name="a NUL", tries="cut the name off", make=_nul, says="cannot be told"),
+)

@@ -1,0 +1,238 @@
+"""Tasks that no compiler has made: each breaks a rule that protects the host, and no handler of an agent is called for it."""
+
+from __future__ import annotations
+
+import asyncio
+import typing
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+import pytest
+from fabric_bench import Bench
+from hostile_tasks import ATTEMPTS, HONEST, Attempt
+
+from proveout.agent import sane
+from proveout.agent.handlers import PLACES
+from proveout.agent.journal import AgentJournal
+from proveout.agent.session import Session
+from proveout.agent.tasks import TaskContext
+from proveout.agent.trusting import Orders
+from proveout.coordinator import dag
+from proveout.coordinator.dsn import external_endpoints
+from proveout.coordinator.local import LocalFabric
+from proveout.dsl.compiler import compile_plan
+from proveout.dsl.plan import Ladder, Plan, Populate, Search, Sql, Tool, Tune
+from proveout.proto import tasks
+from proveout.proto.audit import AuditLog
+from proveout.proto.events import IterationId
+from proveout.proto.messages import AgentMessage, Hello, TaskDone, TaskFailed
+from proveout.proto.results import Done
+from proveout.proto.tasks import Endpoint, Task, TaskSpec
+
+ROOT = Path(__file__).parents[2]
+PLANS = sorted(
+    [*ROOT.glob("plans/*.yaml"), *ROOT.glob("plans/starters/*.yaml"), *ROOT.glob("tests/golden/good/*.yaml")]
+)
+KINDS = typing.get_args(TaskSpec)
+AT_ONCE = 40
+HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=2.0, lease_s=60.0)
+
+
+# ---- the table and the corpus ----------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_task_has_rules_or_nothing_to_check() -> None:
+    """A new kind fails here until it has an entry, and a hostile and an honest task."""
+    assert not set(sane.RULES) & sane.NOTHING_TO_CHECK
+    assert set(KINDS) == set(sane.RULES) | sane.NOTHING_TO_CHECK == set(PLACES) == set(HONEST)
+    assert {type(attempt.spec) for attempt in ATTEMPTS} == set(sane.RULES)
+    assert len({attempt.name for attempt in ATTEMPTS}) == len(ATTEMPTS)
+
+
+def test_a_kind_without_rules_is_refused() -> None:
+    class Unknown:
+        pass
+
+    assert "has no rules for Unknown" in str(sane.objection(cast(Any, Unknown())))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_an_honest_task_breaks_no_rule(kind: type) -> None:
+    assert sane.objection(HONEST[kind]) is None
+
+
+# ---- in an agent -----------------------------------------------------------------------------------------------------
+
+
+class Believed:
+    """Orders that have no objection: signatures are in test_signatures.py."""
+
+    def objection(self, task: Task, digest: str) -> str:
+        return ""
+
+
+class Watched:
+    """A session whose handlers note that they were called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.called: list[TaskSpec] = []
+        self.session = Session(
+            HELLO,
+            folder / "work",
+            AgentJournal(folder / "journal.sqlite"),
+            dict.fromkeys(KINDS, self._handle),
+            orders=cast(Orders, Believed()),
+            audit=AuditLog(folder / "audit.log"),
+        )
+        self._said = self.session.speak(self.session.attach())
+
+    async def _handle(self, context: TaskContext, spec: TaskSpec) -> Done:
+        self.called.append(spec)
+        return Done()
+
+    async def outcome(self, number: int, spec: TaskSpec) -> TaskDone | TaskFailed:
+        self.session.receive(Task(key=f"k{number}", spec=spec, deadline_s=60.0, sequence=number), f"digest {number}")
+        async for message in self._said:
+            if isinstance(message, TaskDone | TaskFailed):
+                return message
+        raise AssertionError("the session has ended")
+
+
+@pytest.fixture
+async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
+    monkeypatch.setattr("proveout.agent.session.end_children", lambda: None)  # the tests' servers are children as well
+    one = Watched(tmp_path)
+    yield one
+    one.session.end("cancelled", "the test is over", keep_data=False)
+    await one.session.ended.wait()
+
+
+async def test_no_handler_is_called_for_a_hostile_task(watched: Watched) -> None:
+    for number, attempt in enumerate(ATTEMPTS, 1):
+        outcome = await watched.outcome(number, attempt.spec)
+        assert isinstance(outcome, TaskFailed), attempt
+        assert (outcome.error.code, attempt.says in outcome.error.message) == ("invalid", True), (
+            attempt,
+            outcome.error,
+        )
+        assert type(attempt.spec).__name__ in outcome.error.message
+        assert watched.called == [], attempt
+
+
+async def test_the_handler_of_an_honest_task_is_called(watched: Watched) -> None:
+    for number, spec in enumerate(HONEST.values(), 1):
+        assert isinstance(await watched.outcome(number, spec), TaskDone)
+        assert watched.called[-1] is spec
+
+
+async def test_a_real_agent_answers_every_hostile_task_and_starts_nothing(tmp_path: Path) -> None:
+    """Over TLS, signed, through the codec: nothing of the compiler is on the way."""
+    bench = Bench(LocalFabric(), tmp_path / "logs")
+    try:
+        line = await bench.line(beat_s=2.0, lease_s=60.0)
+        (pid,) = bench.fabric.pids
+        for start in range(0, len(ATTEMPTS), AT_ONCE):
+            wave = dict(zip(map(str, range(start, start + AT_ONCE)), ATTEMPTS[start : start + AT_ONCE], strict=False))
+            for key, attempt in wave.items():
+                line.session.send(Task(key=key, spec=attempt.spec, deadline_s=60.0))
+            for message in await _outcomes(line, set(wave)):
+                _assert_refused(wave[message.key], message)
+        assert psutil.Process(pid).children(recursive=True) == []
+    finally:
+        await bench.close()
+
+
+async def _outcomes(line: Any, keys: set[str]) -> list[TaskDone | TaskFailed]:
+    found: list[TaskDone | TaskFailed] = []
+    async with asyncio.timeout(120):
+        while len(found) < len(keys):
+            message: AgentMessage = (await line.hear(lambda event: hasattr(event, "message"))).message
+            if isinstance(message, TaskDone | TaskFailed):
+                found.append(message)
+    return found
+
+
+def _assert_refused(attempt: Attempt, outcome: TaskDone | TaskFailed) -> None:
+    assert isinstance(outcome, TaskFailed), attempt
+    assert outcome.error.code == "invalid", (attempt, outcome)
+    assert attempt.says in outcome.error.message, (attempt, outcome)
+
+
+# ---- what a compiler makes is taken ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_no_task_of_a_plan_that_compiles_breaks_a_rule(path: Path) -> None:
+    plan = compile_plan(path)
+    specs = list(_tasks(plan))
+    assert specs
+    for spec in specs:
+        assert sane.objection(spec) is None, spec
+
+
+def _tasks(plan: Plan) -> Iterator[TaskSpec]:
+    """The tasks that the coordinator would give, each kind once for each part of the plan."""
+    ends = _endpoints(plan)
+    yield tasks.ReadFacts(
+        directories=tuple((system.name, "/runs/x/systems") for system in plan.systems), tools=("fio",)
+    )
+    for system in plan.systems:
+        if system.provision:
+            yield tasks.StartSystem(system=system, data_root="/runs/x/systems")
+            yield tasks.StopSystem(system=system.name, data_root="/runs/x/systems")
+        else:
+            yield tasks.InspectSystem(endpoint=ends[system.name])
+    if plan.tunings:
+        yield tasks.ApplyTuning(tunings=plan.tunings, endpoints=tuple(ends.values())[:1] if plan.systems else ())
+    for _, spec in dag.captures(plan, [capture.name for capture in plan.captures], ends):
+        yield spec
+    for stage in plan.stages:
+        yield from _of_stage(plan, stage, ends)
+
+
+def _of_stage(plan: Plan, stage: Any, ends: dict[str, Endpoint]) -> Iterator[TaskSpec]:
+    match stage:
+        case Populate():
+            for name in stage.into:
+                workload = plan.workload(stage.workload)
+                yield tasks.PopulateSystem(workload=workload, endpoint=ends[name], workers=stage.workers or 4)
+                yield tasks.CheckInvariants(workload=workload, endpoint=ends[name])
+        case Ladder():
+            for rung in stage.threads:
+                yield from _loads(plan, stage, rung, stage.windows, ends)
+        case Search():
+            yield from _loads(plan, stage, stage.threads, stage.probe, ends)
+            yield from _loads(plan, stage, stage.threads, stage.confirm, ends)
+        case Sql():
+            yield tasks.RunSql(endpoint=ends[stage.system], statements=stage.statements)
+        case Tool():
+            yield tasks.PrepareFio(job=stage.job)
+            for depth in stage.iodepths:
+                yield tasks.RunFio(job=stage.job, iodepth=depth, windows=stage.windows, label=stage.id)
+        case Tune():
+            yield tasks.ApplyTuning(tunings=stage.tunings)
+
+
+def _loads(plan: Plan, stage: Any, rung: int, windows: Any, ends: dict[str, Endpoint]) -> Iterator[TaskSpec]:
+    one = IterationId(stage=stage.id, rung=rung, repeat=1, attempt=1)
+    given = dag.loads(plan, stage, iteration=one, rate=100.0, windows=windows, endpoint=ends[stage.target], cores={})
+    yield from (spec for _, spec in given)
+
+
+class _Secrets(dict[str, str]):
+    """Every variable of the environment has a password that is hard to put into a dsn."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return "p@ss/wörd'\"\\ %&"
+
+
+def _endpoints(plan: Plan) -> dict[str, Endpoint]:
+    ends = external_endpoints(plan, _Secrets())
+    for system in plan.systems:
+        if system.provision:
+            dsn = {"sqlite": "/runs/x/db.sqlite", "mysql": "mysql://u:p@localhost/d?unix_socket=/x"}
+            made = dsn.get(system.engine, "host=/private port=5432")
+            ends[system.name] = Endpoint(system=system.name, engine=system.engine, dsn=made, provisioned=True)
+    return ends

@@ -1,0 +1,149 @@
+"""No database work is done as root: what a root agent does with files that only root could use, for each kind of work."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from hostile_tasks import HLR, HONEST
+from root_owned_files import FILES, RootFile, victim
+
+from proveout.agent import unprivileged, whereabouts
+from proveout.agent.handlers import TABLE
+from proveout.agent.load import ray_task
+from proveout.agent.policy import NOTHING, Policy
+from proveout.agent.tasks import TaskFault
+from proveout.dsl.plan import Capture
+from proveout.proto import tasks
+from proveout.proto.tasks import Endpoint
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only a root agent has privileges to keep from databases")
+USER = 61234
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="proveout-test-", dir="/var/tmp") as name:
+        Path(name).chmod(0o755)
+        (Path(name) / "roots").mkdir(mode=0o755)
+        victim(Path(name)).touch(mode=0o644)
+        yield Path(name)
+
+
+def work(end: Endpoint) -> list[tasks.TaskSpec]:
+    """Every kind of task by which a process is started for one system."""
+    kinds = (
+        tasks.InspectSystem,
+        tasks.RunSql,
+        tasks.Checkpoint,
+        tasks.CheckInvariants,
+        tasks.PopulateSystem,
+        tasks.RunLoad,
+    )
+    specs = [dataclasses.replace(HONEST[kind], endpoint=end) for kind in kinds]
+    sizes = tasks.RunCapture(capture=Capture(name="c", kind="sizes", every_s=1.0, system="db"), endpoints=(end,))
+    link = dataclasses.replace(HONEST[tasks.LinkSystems], sink=end)
+    compare = dataclasses.replace(HONEST[tasks.CompareSystems], source=end)
+    return [*specs, sizes, link, compare]
+
+
+@pytest.mark.parametrize("case", FILES, ids=lambda case: case.name)
+@pytest.mark.parametrize("who", ["listed", "child of a run"])
+async def test_work_on_a_file_of_roots_is_refused(case: RootFile, who: str, folder: Path, task_context: Any) -> None:
+    """By its handler, as the agent's rules let no SQLite with a dsn that far; drivers of other packages have dsns."""
+    listed = Policy(source="/etc/lab/policy.yaml", paths=(str(folder),))
+    task_context.policy = listed if who == "listed" else Policy(own=True)
+    end = Endpoint(system="db", engine="sqlite", dsn=case.make(folder, USER))
+    before = children()
+    for spec in work(end):
+        with pytest.raises(TaskFault, match=case.says) as caught:
+            await TABLE[type(spec)](task_context, spec)
+        assert caught.value.code == "refused", spec
+    with pytest.raises(TaskFault, match=case.says):
+        await ray_task._formed(task_context, dataclasses.replace(HONEST[tasks.RunLoad], endpoint=end))
+    assert children() == before
+    assert victim(folder).stat().st_size == 0
+    assert sorted(path.name for path in (folder / "roots").iterdir()) == ["victim.db"]
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children()}
+
+
+def test_a_refusal_has_a_way_out(folder: Path) -> None:
+    with pytest.raises(TaskFault) as caught:
+        unprivileged.argument("sqlite", str(folder / "roots" / "new.db"), Policy(own=True))
+    assert f"chown USER {folder}/roots" in caught.value.way_out
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "duckdb", "acme"])
+def test_no_engine_in_files_is_used_as_root(engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`acme` is the driver of another package that says `in_files`."""
+    monkeypatch.setattr(unprivileged, "driver", lambda name: SimpleNamespace(in_files=name == "acme"))
+    for case in FILES[:2]:
+        with pytest.raises(TaskFault, match=case.says):
+            unprivileged.argument(engine, case.make(folder, USER), Policy(own=True))
+    told = unprivileged.argument(engine, ":memory:", Policy(own=True))
+    assert told == unprivileged.argument("postgres")
+
+
+def test_the_user_of_a_file_is_not_given_root_s_group(folder: Path) -> None:
+    file = folder / "x.db"
+    file.touch()
+    os.chown(file, USER, 0)
+    assert unprivileged.argument("sqlite", str(file), Policy(own=True)).split(",")[:3] == [str(USER)] * 3
+
+
+def test_a_ray_cluster_of_roots_is_not_used() -> None:
+    with pytest.raises(TaskFault, match="no load is run as root") as caught:
+        unprivileged.argument_of(0)
+    assert caught.value.code == "refused"
+    assert unprivileged.argument_of(USER).startswith(f"{USER},")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("proveout.agent.load.populate_worker", "-", "sqlite"),
+        ("proveout.agent.load.worker", "-", "sqlite"),
+        ("proveout.agent.aide.serve", "-", "sqlite"),
+        ("proveout.agent.load.ray_driver", "-", "-", "127.0.0.1:1"),
+        ("proveout.agent.load.ray_node", "-"),
+    ],
+    ids=lambda argv: argv[0],
+)
+async def test_a_process_for_a_database_ends_rather_than_run_as_root(argv: tuple[str, ...]) -> None:
+    """The second safeguard: whatever it was told."""
+    command = [sys.executable, "-m", argv[0], str(os.getpid()), *argv[1:]]
+    done = await asyncio.to_thread(subprocess.run, command, input=b"", capture_output=True, timeout=120, check=False)
+    assert done.returncode != 0
+    assert b"this process must not run as root" in done.stderr
+
+
+# ---- files that are said to be the agent's own -------------------------------------------------------------------------
+
+NOT_OURS = ("/etc/passwd", "/var/tmp/x.db", "/var/lib/proveout/journal.sqlite", "/var/tmp/../../etc/x.db", "x.db", "")
+
+
+@pytest.mark.parametrize("dsn", NOT_OURS)
+def test_a_file_that_is_said_to_be_provisioned_must_be_where_agents_make_them(dsn: str, tmp_path: Path) -> None:
+    context: Any = SimpleNamespace(policy=NOTHING, work_dir=tmp_path / "state" / "work-1")
+    end = Endpoint(system="db", engine="sqlite", dsn=dsn, provisioned=True)
+    for spec in work(end):
+        with pytest.raises(TaskFault, match="not a file that an agent of this host has made"):
+            whereabouts.placed(context, spec)
+    own = dataclasses.replace(end, dsn=f"{tmp_path}/state/systems/0123456789abcdef/db/store/files/db.sqlite")
+    spec = tasks.CheckInvariants(workload=HLR, endpoint=own)
+    assert whereabouts.placed(context, spec) == spec
+    context.policy = Policy(own=True)
+    assert whereabouts.placed(context, tasks.Checkpoint(endpoint=end)) == tasks.Checkpoint(endpoint=end)
