@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from proveout.dsl import extensions, mysql_settings, session_settings
+from proveout.dsl import extensions, mysql_settings, postgres_parameters, session_settings
 from proveout.dsl.nodes import Map, Node, did_you_mean
 from proveout.dsl.plan import Host, Secret, System, Where
 from proveout.dsl.schema import ENGINES, HostEntry, SecretEntry, SystemEntry, Topology
@@ -13,24 +13,6 @@ from proveout.dsl.scope import Scope, where_of
 
 DRIVERS = ("mysql", "oracle", "postgres", "sqlite", "timesten")
 """Engines with a driver in this release."""
-
-OWN_SETTINGS = frozenset(
-    {
-        "config_file", "data_directory", "external_pid_file", "hba_file", "ident_file", "include", "include_dir",
-        "include_if_exists", "listen_addresses", "log_destination", "log_directory", "log_filename", "logging_collector",
-        "port", "ssl", "unix_socket_directories", "unix_socket_group", "unix_socket_permissions",
-    }
-)  # fmt: skip
-"""PostgreSQL settings that proveout gives an embedded server itself; agents refuse the same (a test compares the two)."""
-
-COMMAND_SETTINGS = frozenset(
-    {
-        "archive_cleanup_command", "archive_command", "archive_library", "dynamic_library_path",
-        "extension_control_path", "jit_provider", "local_preload_libraries", "recovery_end_command", "restore_command",
-        "session_preload_libraries", "shared_preload_libraries", "ssl_passphrase_command",
-    }
-)  # fmt: skip
-"""PostgreSQL settings that run commands or load code, which a plan has no business to do."""
 
 SQLITE_SETTINGS = frozenset({"auto_vacuum", "encoding", "page_size"})
 """What an SQLite file keeps; pragmas of a connection would be set on one that nobody uses."""
@@ -204,26 +186,18 @@ def _setting_objection(engine: str, name: str, value: str) -> str:
     if any(ord(character) < 32 for character in value):
         return f"the value of `{name}` is more than one line"
     objection = _OBJECTIONS.get(engine)
-    return objection(name) or "" if objection is not None else ""
+    return objection(name, value) or "" if objection is not None else ""
 
 
-def _sqlite_objection(name: str) -> str | None:
+def _sqlite_objection(name: str, _value: str) -> str | None:
     if name in SQLITE_SETTINGS:
         return None
     return f"`{name}` is not kept in an SQLite file; what is: {', '.join(sorted(SQLITE_SETTINGS))}"
 
 
-def _postgres_objection(name: str) -> str | None:
-    if name.lower() in OWN_SETTINGS:
-        return f"proveout sets `{name}` itself"
-    if name.lower() in COMMAND_SETTINGS:
-        return f"`{name}` would run a command or load code on the server, which a plan cannot"
-    return None
-
-
-_OBJECTIONS: Mapping[str, Callable[[str], str | None]] = {
+_OBJECTIONS: Mapping[str, Callable[[str, str], str | None]] = {
     "mysql": mysql_settings.objection,
-    "postgres": _postgres_objection,
+    "postgres": lambda name, _value: postgres_parameters.objection(name),
     "sqlite": _sqlite_objection,
 }
 
