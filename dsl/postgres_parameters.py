@@ -45,7 +45,9 @@ FAMILIES = (
     # extensions whose parameters are numbers, switches and words
     r"(auto_explain|hnsw|ivfflat|pg_prewarm|pg_stat_statements|plpgsql)\.[a-z0-9_]+",
 )  # fmt: skip
-RUNS_PROGRAMS = r".*_command|.*_library|.*_libraries|.*_provider|(dynamic_library|extension_control)_path|.*_program|.*_script"
+RUNS_PROGRAMS = (
+    r".*_command|.*_library|.*_libraries|.*_provider|(dynamic_library|extension_control)_path|.*_program|.*_script"
+)
 NAMES_FILES = (
     r".*_(file|filename|directory|directories|dir|conninfo)|config_files|include.*|log_destination|logging_collector"
 )

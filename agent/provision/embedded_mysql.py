@@ -163,9 +163,7 @@ class Server(EmbeddedServer[Grounds]):
     def _accounts(self) -> tuple[str, ...]:
         """The statements of the init file, a line each."""
         account = f"{USER}@localhost"
-        dirty_pages = (
-            "BEGIN SET GLOBAL innodb_max_dirty_pages_pct = percent; SET GLOBAL innodb_max_dirty_pages_pct_lwm = low_water; END"
-        )
+        dirty_pages = "BEGIN SET GLOBAL innodb_max_dirty_pages_pct = percent; SET GLOBAL innodb_max_dirty_pages_pct_lwm = low_water; END"
         return (
             f"CREATE DATABASE IF NOT EXISTS {DATABASE}",
             f"CREATE DATABASE IF NOT EXISTS {ADMINISTRATION}",

@@ -54,7 +54,7 @@ FUNCTIONS = ("pg_reload_conf()", "pg_stat_reset()", "pg_stat_reset_shared(text)"
 GRANT_PARAMETERS = (
     "DO $$ DECLARE parameter text; BEGIN FOR parameter IN SELECT name FROM pg_settings WHERE context <> 'internal'"
     f" AND lower(name) ~ '^(?:{ALLOWED})$' AND lower(name) !~ '^(?:{REFUSED})$'"
-    f" LOOP EXECUTE format('GRANT SET, ALTER SYSTEM ON PARAMETER %I TO {USER}', parameter); END LOOP; END $$"
+    f" LOOP EXECUTE format('GRANT SET, ALTER SYSTEM ON PARAMETER %I TO {USER}', parameter); END LOOP; END $$"  # noqa: S608 - patterns of ours
 )
 
 

@@ -59,7 +59,15 @@ class Premises(Grounds):
             identity = self._account.initialise
             os.chown(partial, *identity)
             os.chown(secret, *identity)
-        initdb = [str(self.installation.programs / "initdb"), "-D", str(partial), "-U", ADMINISTRATOR, "--pwfile", str(secret)]
+        initdb = [
+            str(self.installation.programs / "initdb"),
+            "-D",
+            str(partial),
+            "-U",
+            ADMINISTRATOR,
+            "--pwfile",
+            str(secret),
+        ]
         self.guard.run([*initdb, *INITDB_OPTIONS], ENVIRONMENT, limit_s=INITDB_S, identity=identity)
         secret.unlink()
         finish(partial, None if self._account is None else self._account.initialise)

@@ -51,6 +51,7 @@ DEFAULTS: tuple[tuple[str, str], ...] = (
     ("log_line_prefix", "%m [%p] %b "),
 )
 
+
 def configuration(settings: Iterable[tuple[str, str]], socket_directories: Iterable[str]) -> str:
     """The text of our configuration file: defaults, then the plan's settings, then what is not negotiable."""
     lines = [_line(name, value) for name, value in (*DEFAULTS, *_checked(settings))]
@@ -72,7 +73,11 @@ def _checked(settings: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
                 "invalid", f"{name!r} is not a PostgreSQL setting", way_out="setting names look like work_mem"
             )
         if reason := objection(name):
-            raise TaskFault("refused", f"setting {name!r} of an embedded server: {reason}", way_out=f"remove it from the plan, or {WAY_OUT}")
+            raise TaskFault(
+                "refused",
+                f"setting {name!r} of an embedded server: {reason}",
+                way_out=f"remove it from the plan, or {WAY_OUT}",
+            )
         if any(ord(character) < 32 for character in value):
             raise TaskFault("invalid", f"setting {name!r} has a control character in its value")
         yield name, value

@@ -71,18 +71,16 @@ def read_state(folder: Path) -> State | None:
         fields = json.loads((folder / FILE).read_text())
         if isinstance(fields, dict) and fields.get("format") != FORMAT:
             what = f"{folder} was made by another version of proveout"
-            raise TaskFault("invalid", what, way_out="remove that folder, or finish that run with the version that began it")
+            raise TaskFault(
+                "invalid", what, way_out="remove that folder, or finish that run with the version that began it"
+            )
         state = State(**fields)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        raise TaskFault(
-            "invalid", f"{folder / FILE} cannot be read: {error}", way_out="remove that folder"
-        ) from None
+        raise TaskFault("invalid", f"{folder / FILE} cannot be read: {error}", way_out="remove that folder") from None
     if not _is_ours(folder, state):
-        raise TaskFault(
-            "refused", f"{folder / FILE} points to what is not its data", way_out="remove that folder"
-        )
+        raise TaskFault("refused", f"{folder / FILE} points to what is not its data", way_out="remove that folder")
     return state if Path(state.store).is_dir() else None
 
 

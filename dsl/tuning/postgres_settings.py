@@ -100,9 +100,7 @@ class PostgresSettings(SystemOperation):
 
     settings: SkipJsonSchema[Annotated[dict[SettingName, Setting], Field(min_length=1, max_length=200)]]
 
-    privileges = (
-        "in the database: ALTER SYSTEM and pg_reload_conf (a superuser, or both granted, as they are in an embedded PostgreSQL)"
-    )
+    privileges = "in the database: ALTER SYSTEM and pg_reload_conf (a superuser, or both granted, as they are in an embedded PostgreSQL)"
 
     @classmethod
     def reshape(cls, block: Map) -> Map:

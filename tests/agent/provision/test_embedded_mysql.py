@@ -124,7 +124,7 @@ async def test_refusals_have_the_server_s_words_and_no_password(task_context: An
 @pytest.mark.usefixtures("mysql_server")
 @pytest.mark.parametrize(
     ("name", "value", "words"),
-    [("no_such_setting", "1", "unknown variable"), ("innodb_page_size", "apples", "innodb.page.size")],
+    [("innodb_no_such_setting", "1", "unknown variable"), ("innodb_page_size", "apples", "innodb.page.size")],
 )
 async def test_a_setting_that_does_not_take_is_told(
     task_context: Any, tmp_path: Path, name: str, value: str, words: str

@@ -17,6 +17,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.provision import handlers
 from proveout.agent.provision.embedded_postgres import Server
+from proveout.agent.provision.postgres_roles import administration, replication, with_keys
 from proveout.agent.provision.propagation import link_name
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System, Workload
@@ -73,6 +74,11 @@ def ask(endpoint: Endpoint, query: str) -> Any:
     return row[0] if row else None
 
 
+def as_owner(end: Endpoint) -> Endpoint:
+    """The same server, as the one who has set it up gives it with a dsn: with all rights."""
+    return replace(end, dsn=make_conninfo(administration(end), options=""), provisioned=False)
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Endpoint, Endpoint]]:
     """Two servers for the module: source, sink."""
@@ -102,7 +108,8 @@ async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
 
 
 async def link(context: Any, source: Endpoint, sink: Endpoint, *, copy_data: bool = False) -> None:
-    await handlers.link_systems(context, LinkSystems(source=source, sink=sink, workload=WORKLOAD, copy_data=copy_data))
+    spec = LinkSystems(source=source, sink=sink, workload=WORKLOAD, copy_data=copy_data)
+    await handlers.link_systems(context, with_keys(spec))
 
 
 async def compare(context: Any, source: Endpoint, sink: Endpoint, drain_timeout_s: float = 20.0) -> Compared:
@@ -186,7 +193,7 @@ async def test_a_conflict_is_told_and_not_waited_for(task_context: Any, linked: 
 
 async def test_a_link_that_is_switched_off_is_told(task_context: Any, linked: Any) -> None:
     source, sink = linked
-    run(sink, f"ALTER SUBSCRIPTION {link_name('cache', 'backend')} DISABLE")
+    run(as_owner(sink), f"ALTER SUBSCRIPTION {link_name('cache', 'backend')} DISABLE")
     run(source, MOVE)
     result = await compare(task_context, source, sink)
     assert not result.drained
@@ -203,7 +210,7 @@ async def test_a_source_that_is_not_populated_or_not_logical_is_refused(
 
 
 async def test_a_link_with_an_external_end_is_taken_away_at_the_end(task_context: Any, linked: Any) -> None:
-    source, sink = (replace(end, provisioned=False) for end in linked)
+    source, sink = (as_owner(end) for end in linked)
     await link(task_context, source, sink)
     assert ask(sink, "SELECT count(*) FROM pg_subscription") == 1
     await task_context.close(keep_data=False)
@@ -222,7 +229,8 @@ async def test_no_password_reaches_a_server_log(
         await link(task_context, source, started.endpoint)
     log = (tmp_path / "backend" / "server.log").read_text()
     assert 'relation "public.' in log
-    assert str(conninfo_to_dict(source.dsn)["password"]) not in log
+    for dsn in (source.dsn, replication(source), administration(started.endpoint), started.endpoint.dsn):
+        assert str(conninfo_to_dict(dsn)["password"]) not in log
 
 
 # ---- systems of a session ------------------------------------------------------------------------------------------
@@ -272,7 +280,7 @@ async def test_a_server_killed_in_mid_session_is_told_and_named_by_later_tasks(
     task_context: Any, tmp_path: Path
 ) -> None:
     started = await handlers.start_system(task_context, StartSystem(system=BACKEND, data_root=str(tmp_path)))
-    pid = int(ask(started.endpoint, "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)"))
+    pid = int(ask(as_owner(started.endpoint), "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)"))
     os.kill(pid, signal.SIGKILL)
     await until(lambda: bool(task_context.logs))
     assert task_context.logs[0][0] == "error"
