@@ -3,7 +3,7 @@
 | role | may | who logs in with it |
 |---|---|---|
 | `proveout` | own the database and its schema; watch (pg_monitor), checkpoint; set the parameters that a plan may set | all that runs SQL of a plan: workloads, populations, `sql`, tuning; captures; comparison |
-| `proveout_replication` | replicate, read all tables | the subscription of a sink, and the link's work on its slots |
+| `proveout_replication` | replicate, and read the tables that the plan's role shows it | the subscription of a sink, and the link's work on its slots |
 | `proveout_administrator` | everything (superuser) | fixed statements about the link's subscription |
 
 Flow: `initdb` makes the administrator -> `make_roles` makes the others, before the server has ever served anybody -> an endpoint's dsn is
@@ -52,9 +52,9 @@ SEEN = {
 FUNCTIONS = ("pg_reload_conf()", "pg_stat_reset()", "pg_stat_reset_shared(text)")
 
 GRANT_PARAMETERS = (
-    "DO $$ DECLARE parameter text; BEGIN FOR parameter IN SELECT name FROM pg_settings WHERE context <> 'internal'"
+    "DO $$ DECLARE parameter text; BEGIN FOR parameter IN SELECT name FROM pg_settings WHERE context <> 'internal'"  # noqa: S608 - patterns of ours
     f" AND lower(name) ~ '^(?:{ALLOWED})$' AND lower(name) !~ '^(?:{REFUSED})$'"
-    f" LOOP EXECUTE format('GRANT SET, ALTER SYSTEM ON PARAMETER %I TO {USER}', parameter); END LOOP; END $$"  # noqa: S608 - patterns of ours
+    f" LOOP EXECUTE format('GRANT SET, ALTER SYSTEM ON PARAMETER %I TO {USER}', parameter); END LOOP; END $$"
 )
 
 
@@ -64,7 +64,9 @@ def statements(state: store.State) -> tuple[str, ...]:
     return (
         f"CREATE ROLE {USER} LOGIN {limits} NOREPLICATION PASSWORD '{state.password}'",
         f"CREATE ROLE {REPLICATION} LOGIN {limits} REPLICATION PASSWORD '{state.replication}'",
-        f"GRANT pg_read_all_data TO {REPLICATION}",
+        # Whatever the owner of the database sets for it: no name means an object of the plan's, and no policy of its tables is run.
+        f"ALTER ROLE {REPLICATION} SET search_path = pg_catalog, pg_temp",
+        f"ALTER ROLE {REPLICATION} SET row_security = off",
         f"GRANT pg_monitor, pg_checkpoint TO {USER}",
         f"ALTER DATABASE {DATABASE} OWNER TO {USER}",
         f"ALTER SCHEMA public OWNER TO {USER}",

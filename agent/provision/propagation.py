@@ -32,6 +32,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.provision.connection import Connection, connected
 from proveout.agent.provision.embedded_postgres import EmbeddedPostgres
+from proveout.agent.provision.postgres_roles import REPLICATION
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.table import build
@@ -73,9 +74,13 @@ class Ends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkEnds(Ends):
-    """The same while the link is made or taken away: with connections for slots at the source and for subscriptions at the sink."""
+    """The same while the link is made or taken away: with connections for slots at the source and for subscriptions at the sink.
+
+    `conninfo` is what the subscription connects with; `reader` the role of an embedded source that must be let read the tables.
+    """
 
     conninfo: str
+    reader: str
     at_slots: Connection
     at_subscriptions: Connection
 
@@ -98,6 +103,7 @@ async def _opened(spec: LinkSystems, purpose: str) -> AsyncIterator[LinkEnds]:
             source=spec.source,
             sink=spec.sink,
             conninfo=slots.dsn,
+            reader=REPLICATION if spec.source_key else "",
             at_source=at_source,
             at_sink=at_sink,
             at_slots=at_slots,
@@ -194,6 +200,8 @@ async def _create(ends: LinkEnds, tables: tuple[str, ...], conninfo: str, *, cop
     """Publication, then subscription with its slot; the sink's server makes the slot on the source."""
     names = sql.SQL(", ").join(map(sql.Identifier, tables))
     await ends.at_source.execute(sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(ends.identifier, names))
+    if ends.reader:
+        await ends.at_source.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(names, sql.Identifier(ends.reader)))
     version = min(ends.at_source.info.server_version, ends.at_sink.info.server_version)
     options = [
         *_option("slot_name", ends.name),
@@ -202,6 +210,7 @@ async def _create(ends: LinkEnds, tables: tuple[str, ...], conninfo: str, *, cop
         *(_option("binary", "true") if version >= 160_000 or (version >= 140_000 and not copy_data) else ()),
         *(_option("streaming", "parallel" if version >= 160_000 else "on") if version >= 140_000 else ()),
         *(_option("origin", "any") if version >= 160_000 else ()),
+        *(_option("run_as_owner", "false") if version >= 160_000 else ()),  # triggers of a table run as its owner
     ]
     await ends.at_subscriptions.execute(f"SET statement_timeout = {round(READY_S * 1000)}".encode())
     await ends.at_subscriptions.execute(
