@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -79,23 +80,25 @@ def statements(state: store.State) -> tuple[str, ...]:
 def make_roles(server: Path, data: Path, state: store.State, identity: tuple[int, int] | None) -> None:
     """Run `statements` on data that no server runs on, by PostgreSQL's single-user mode: nothing listens meanwhile. TaskFault.
 
-    `identity`: the user, who must have a name, and the group that own the data; None for the agent's. The passwords go in by the standard input; what the program says is quoted without them.
+    `identity`: the user, who must have a name, and the group that own the data; None for the agent's. The passwords go in by the standard
+    input; what the program says is quoted without them.
     """
-    argv = [str(server), "--single", "-F", "-c", "exit_on_error=on", "-c", "log_min_error_statement=panic"]
-    done = subprocess.run(
-        [*argv, "-D", str(data), DATABASE],
-        input="".join(f"{statement}\n" for statement in statements(state)),
-        capture_output=True,
-        text=True,
-        timeout=MAKE_S,
-        check=False,
-        env=ENVIRONMENT,
-        cwd="/",
-        umask=0o077,
-        user=identity and identity[0],
-        group=identity and identity[1],
-        extra_groups=identity and [],
-    )
+    uid, gid = identity or ("-", "-")
+    argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name("single_user.py")), str(uid), str(gid)]
+    argv += [str(server), "--single", "-F", "-c", "exit_on_error=on", "-c", "log_min_error_statement=panic"]
+    text = "".join(f"{statement}\n" for statement in statements(state))
+    try:
+        done = subprocess.run(
+            [*argv, "-D", str(data), DATABASE],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=MAKE_S,
+            check=False,
+            env=ENVIRONMENT,
+        )
+    except subprocess.TimeoutExpired:
+        raise TaskFault("timeout", f"the roles of {data.parent} were not made within {MAKE_S:.0f} s") from None
     if done.returncode != 0:
         lines = done.stderr.splitlines()
         said = "; ".join([line for line in lines if "ERROR" in line or "FATAL" in line] or lines)
