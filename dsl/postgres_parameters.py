@@ -58,7 +58,8 @@ WAY_IN = (
 ALLOWED = "|".join(FAMILIES)
 REFUSED = f"{RUNS_PROGRAMS}|{NAMES_FILES}|{WAY_IN}"
 """Both as PostgreSQL's own `~` reads them too: an embedded server grants by them."""
-WAY_OUT = "set it on a server of your own, and give the plan its dsn"
+WAY_OUT = "set it on a server of your own, and give the system its dsn"
+"""What to do about a setting that an embedded server is not given, of any engine."""
 
 
 def objection(name: str) -> str:

@@ -173,20 +173,21 @@ def _check_settings(scope: Scope, node: Map, entry: SystemEntry, path: str) -> N
             where = where_of(node, "session", name)
             scope.problems.add(where, objection, key=f"{path}.session.{name}")
     for name, value in entry.settings.items():
-        objection = _setting_objection(entry.engine, name, str(value))
+        objection, hint = _setting_objection(entry.engine, name, str(value))
         if objection:
             where = where_of(node, "settings", name)
-            scope.problems.add(where, objection, key=f"{path}.settings.{name}")
+            scope.problems.add(where, objection, key=f"{path}.settings.{name}", hint=hint)
 
 
-def _setting_objection(engine: str, name: str, value: str) -> str:
-    """Why a setting cannot be given to a system; "" when it can."""
+def _setting_objection(engine: str, name: str, value: str) -> tuple[str, str]:
+    """Why a setting cannot be given to a system, and what to do; "" when it can."""
     if not _SETTING.fullmatch(name):
-        return f"`{name}` is not the name of a setting"
+        return f"`{name}` is not the name of a setting", ""
     if any(ord(character) < 32 for character in value):
-        return f"the value of `{name}` is more than one line"
+        return f"the value of `{name}` is more than one line", ""
     objection = _OBJECTIONS.get(engine)
-    return objection(name, value) or "" if objection is not None else ""
+    reason = objection(name, value) if objection is not None else None
+    return reason or "", "" if engine == "sqlite" else postgres_parameters.WAY_OUT
 
 
 def _sqlite_objection(name: str, _value: str) -> str | None:

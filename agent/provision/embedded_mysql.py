@@ -32,6 +32,7 @@ from proveout.agent.provision.grounds import ENVIRONMENT, USER, Grounds
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.mysql_settings import objection
 from proveout.dsl.plan import System
+from proveout.dsl.postgres_parameters import WAY_OUT
 
 DATABASE = "proveout"
 ADMINISTRATION = "proveout_administration"
@@ -101,8 +102,7 @@ def configuration(settings: Iterable[tuple[str, str]], folder: Path, data: Path)
 def _checked(settings: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
     for name, value in settings:
         if (why := objection(name, value)) is not None:
-            way_out = "remove it from the plan, or set it on a server of your own, and give the plan its dsn"
-            raise TaskFault("refused", f"setting {name!r}: {why}", way_out=way_out)
+            raise TaskFault("refused", f"setting {name!r}: {why}", way_out=f"remove it from the plan, or {WAY_OUT}")
         if not name.replace("_", "").isalnum() or any(ord(character) < 32 for character in value):
             raise TaskFault("invalid", f"setting {name!r} cannot be written to a MySQL defaults file")
         yield name, value
