@@ -18,6 +18,7 @@ import pytest
 
 from proveout.agent.aide import asking
 from proveout.agent.drivers import mysql_dsn
+from proveout.agent.load.populate import populate
 from proveout.agent.load.task import run_load
 from proveout.agent.policy import Policy
 from proveout.agent.provision import postgres_roles, store
@@ -32,7 +33,16 @@ from proveout.dsl.tuning.sql import Sql
 from proveout.dsl.values import to_values
 from proveout.dsl.workloads.sql_parameters import Custom
 from proveout.proto.results import SystemStarted
-from proveout.proto.tasks import Checkpoint, Endpoint, LinkSystems, LoadShare, RunLoad, RunSql, StartSystem
+from proveout.proto.tasks import (
+    Checkpoint,
+    Endpoint,
+    LinkSystems,
+    LoadShare,
+    PopulateSystem,
+    RunLoad,
+    RunSql,
+    StartSystem,
+)
 
 from .escapes import CANARY, ESCAPES, MYSQL, POSTGRES, Escape
 
@@ -183,6 +193,35 @@ async def test_by_transactions_of_a_workload(world: World, tmp_path: Path) -> No
     finally:
         for resource in context.resources.values():
             await resource.close(keep_data=False)
+
+
+BY_POPULATION = {
+    "postgres_copy_to_program", "postgres_copy_from_program", "postgres_copy_to_file", "postgres_copy_from_file", "postgres_read_file",
+    "postgres_superuser", "mysql_into_outfile", "mysql_load_file", "mysql_load_data", "mysql_load_data_local", "mysql_udf",
+}  # fmt: skip
+
+
+async def test_by_the_tables_of_a_workload(world: World, tmp_path: Path) -> None:
+    """What a plan has run once its rows are in, by the connections of a population: those may send rows to MySQL's LOAD DATA LOCAL."""
+    context = LoadContext(tmp_path)
+    tried = 0
+    try:
+        for case in cases_of(world):
+            if case.name not in BY_POPULATION:
+                continue
+            tried += 1
+            table = {"rows": 1, "create": "CREATE TABLE x (id integer PRIMARY KEY)", "columns": {"id": {"sequence": 1}}}
+            after = "; ".join(case.filled(world.words)[:1])
+            transactions = {"Look": {"statements": {"s": "SELECT id FROM x"}}}
+            model = Custom.model_validate({"tables": {"x": {**table, "after": after}}, "transactions": transactions})
+            workload = Workload(name="w", kind="sql", parameters=to_values(model))
+            with pytest.raises(TaskFault) if case.name != "mysql_load_file" else suppress(TaskFault):
+                await populate(context, PopulateSystem(workload=workload, endpoint=world.endpoint, workers=1))
+            assert world.escaped((case,)) == [], case.name
+    finally:
+        for resource in context.resources.values():
+            await resource.close(keep_data=False)
+    assert tried >= 5
 
 
 async def test_what_the_role_may_do(task_context: Any, world: World) -> None:
