@@ -19,7 +19,7 @@ PLACES: Mapping[type, str] = MappingProxyType(
         tasks.StopSystem: "proveout.agent.provision.handlers:stop_system",
         tasks.InspectSystem: "proveout.agent.aide.asking:ask",
         tasks.SnapshotSystem: "proveout.agent.provision.handlers:snapshot_system",
-        tasks.LinkSystems: "proveout.agent.aide.asking:ask",
+        tasks.LinkSystems: "proveout.agent.aide.asking:link",
         tasks.CompareSystems: "proveout.agent.aide.asking:ask",
         tasks.ReadFacts: "proveout.agent.facts:read_facts",
         tasks.CheckInvariants: "proveout.agent.aide.asking:ask",

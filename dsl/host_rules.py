@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
-from proveout.dsl import mysql_settings
+from proveout.dsl import mysql_settings, postgres_parameters
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.fio_job import FioJob, is_plain_folder
 from proveout.dsl.plan import NOWHERE, Capture, Scrape, System, Tuning, Windows, Workload
@@ -32,24 +32,6 @@ from proveout.dsl.typed import (
 
 if TYPE_CHECKING:
     from proveout.dsl.tuning.operation import Operation
-
-OWN_SETTINGS = frozenset(
-    {
-        "config_file", "data_directory", "external_pid_file", "hba_file", "ident_file", "include", "include_dir",
-        "include_if_exists", "listen_addresses", "log_destination", "log_directory", "log_filename", "logging_collector",
-        "port", "ssl", "unix_socket_directories", "unix_socket_group", "unix_socket_permissions",
-    }
-)  # fmt: skip
-"""PostgreSQL settings that proveout gives an embedded server itself; agents refuse the same (a test compares the two)."""
-
-COMMAND_SETTINGS = frozenset(
-    {
-        "archive_cleanup_command", "archive_command", "archive_library", "dynamic_library_path",
-        "extension_control_path", "jit_provider", "local_preload_libraries", "recovery_end_command", "restore_command",
-        "session_preload_libraries", "shared_preload_libraries", "ssl_passphrase_command",
-    }
-)  # fmt: skip
-"""PostgreSQL settings that run commands or load code, which a plan must not set."""
 
 SQLITE_SETTINGS = frozenset({"auto_vacuum", "encoding", "page_size"})
 """What an SQLite file keeps; pragmas of a connection would be set on one that nobody uses."""
@@ -131,28 +113,20 @@ def setting_problems(engine: str, name: str, value: str) -> Iterator[Objection]:
     if any(ord(character) < 32 for character in value):
         yield Objection(message=f"the value of `{name}` is more than one line")
         return
-    objection = _SETTINGS[engine](name) if engine in _SETTINGS else None
-    if objection is not None:
-        yield Objection(message=objection)
+    objection = _SETTINGS[engine](name, value) if engine in _SETTINGS else None
+    if objection:
+        yield Objection(message=objection, way_out="" if engine == "sqlite" else postgres_parameters.WAY_OUT)
 
 
-def _sqlite_setting(name: str) -> str | None:
+def _sqlite_setting(name: str, _value: str) -> str | None:
     if name in SQLITE_SETTINGS:
         return None
     return f"`{name}` is not kept in an SQLite file; what is: {', '.join(sorted(SQLITE_SETTINGS))}"
 
 
-def _postgres_setting(name: str) -> str | None:
-    if name.lower() in OWN_SETTINGS:
-        return f"proveout sets `{name}` itself"
-    if name.lower() in COMMAND_SETTINGS:
-        return f"`{name}` would run a command or load code on the server, which a plan cannot"
-    return None
-
-
-_SETTINGS: Mapping[str, Callable[[str], str | None]] = {
+_SETTINGS: Mapping[str, Callable[[str, str], str | None]] = {
     "mysql": mysql_settings.objection,
-    "postgres": _postgres_setting,
+    "postgres": lambda name, _value: postgres_parameters.objection(name),
     "sqlite": _sqlite_setting,
 }
 

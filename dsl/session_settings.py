@@ -32,7 +32,15 @@ _OWN = {
     "oracle": frozenset({"container", "events", "current_schema", "edition"}),
     "timesten": frozenset({"current_schema"}),
 }  # fmt: skip
-_CODE = frozenset({"local_preload_libraries", "session_preload_libraries", "dynamic_library_path", "jit_provider"})
+_CODE = frozenset(
+    {
+        "local_preload_libraries",
+        "session_preload_libraries",
+        "dynamic_library_path",
+        "extension_control_path",
+        "jit_provider",
+    }
+)
 _NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{NAME_MAX - 1}}}(?:\.[A-Za-z_][A-Za-z0-9_]{{0,{NAME_MAX - 1}}})?")
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

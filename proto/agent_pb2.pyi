@@ -767,7 +767,11 @@ class LinkSystems(_message.Message):
     SINK_FIELD_NUMBER: _builtins.int
     WORKLOAD_FIELD_NUMBER: _builtins.int
     COPY_DATA_FIELD_NUMBER: _builtins.int
+    SOURCE_KEY_FIELD_NUMBER: _builtins.int
+    SINK_KEY_FIELD_NUMBER: _builtins.int
     copy_data: _builtins.bool
+    source_key: _builtins.str
+    sink_key: _builtins.str
     @_builtins.property
     def source(self) -> Global___Endpoint: ...
     @_builtins.property
@@ -781,10 +785,12 @@ class LinkSystems(_message.Message):
         sink: Global___Endpoint | None = ...,
         workload: Global___Workload | None = ...,
         copy_data: _builtins.bool = ...,
+        source_key: _builtins.str = ...,
+        sink_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sink", b"sink", "source", b"source", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copy_data", b"copy_data", "sink", b"sink", "source", b"source", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copy_data", b"copy_data", "sink", b"sink", "sink_key", b"sink_key", "source", b"source", "source_key", b"source_key", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -79,12 +79,16 @@ class LinkSystems:
 
     `copy_data` copies the rows that the source has (the sink's tables are empty); else both hold the same rows already.
     Idempotent: an existing link is renewed (its connection may have moved), never doubled.
+    `source_key` and `sink_key` are conninfos that the agent puts in for embedded ends, see `agent.provision.postgres_roles`;
+    a coordinator leaves them empty, and what it sends there is not used.
     """
 
     source: Endpoint
     sink: Endpoint
     workload: Workload
     copy_data: bool
+    source_key: str = field(default="", repr=False)
+    sink_key: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

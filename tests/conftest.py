@@ -24,7 +24,7 @@ from psycopg.conninfo import make_conninfo
 
 from proveout.agent import unprivileged
 from proveout.agent.policy import Policy
-from proveout.agent.provision import embedded_mysql, mysql_statements, store
+from proveout.agent.provision import embedded_mysql, mysql_statements, postgres_roles, store
 from proveout.agent.provision.embedded_postgres import Server
 from proveout.agent.tasks import Resource
 from proveout.coordinator.report import compare_schema, compared, result, result_schema, schemas
@@ -57,11 +57,11 @@ def _no_stores_are_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The libpq conninfo of a fresh embedded PostgreSQL (superuser, database `postgres`); shared, so change no settings."""
+    """The libpq conninfo of a fresh PostgreSQL (superuser, database `postgres`), as of a lab's own; shared, so change no settings."""
     system = System(name="shared", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),))
     server = Server(system, tmp_path_factory.mktemp("postgres"))
     try:
-        yield server.start().dsn
+        yield make_conninfo(postgres_roles.administration(server.start()), options="")
     finally:
         server.close(keep_data=False)
 
@@ -180,15 +180,22 @@ def oracle(tns_database: str) -> Iterator[str]:
         server.wait(90)
 
 
+class LabMysql(embedded_mysql.Server):
+    """A MariaDB whose account may do all, as the one that a lab gives with a dsn."""
+
+    def _accounts(self) -> tuple[str, ...]:
+        return (*super()._accounts(), f"GRANT ALL ON *.* TO {embedded_mysql.USER}@localhost WITH GRANT OPTION")
+
+
 @pytest.fixture(scope="session")
 def mysql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_mysql.Server]:
-    """A fresh embedded MariaDB, commits not waiting for the disk; shared. Skips where the host has none."""
+    """A fresh MariaDB as of a lab's own, commits not waiting for the disk; shared. Skips where the host has none."""
     path = os.pathsep.join((os.environ.get("PATH", ""), *embedded_mysql.FOLDERS))
     if shutil.which("mariadbd", path=path) is None or shutil.which("mariadb-install-db", path=path) is None:
         pytest.skip("this host has no MariaDB server (Debian: apt-get install mariadb-server)")
     settings = (("innodb_flush_log_at_trx_commit", "0"), ("innodb_lock_wait_timeout", "5"))
     system = System(name="shared", engine="mysql", host="local", provision="embedded", settings=settings)
-    server = embedded_mysql.Server(system, tmp_path_factory.mktemp("mysql"))
+    server = LabMysql(system, tmp_path_factory.mktemp("mysql"))
     try:
         server.start()
         yield server

@@ -9,6 +9,7 @@ embedded SQLite files, which it makes and hands over.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -21,6 +22,7 @@ from proveout.proto.results import CaptureResult, SystemStarted, TaskResult
 from proveout.proto.tasks import (
     Endpoint,
     InspectSystem,
+    LinkSystems,
     RunCapture,
     StartSystem,
     TaskSpec,
@@ -44,6 +46,13 @@ async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """Observe until `Finish`."""
     result = await (_here(context, spec) if spec.capture.kind in KERNEL else ask(context, spec))
     return cast(CaptureResult, result)
+
+
+async def link(context: TaskContext, spec: LinkSystems) -> TaskResult:
+    """Set up propagation. Passwords that no plan gets are added here: an aide cannot read them by itself."""
+    from proveout.agent.provision.postgres_roles import with_keys  # noqa: PLC0415 - an agent that links nothing does without
+
+    return await ask(context, await asyncio.to_thread(with_keys, spec))
 
 
 async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from proveout.agent.provision.settings import OF_EMBEDDED
 from proveout.agent.tasks import TaskFault
 from proveout.proto.tasks import Endpoint
 
@@ -93,7 +94,9 @@ def statement_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
         return TaskFault("unreachable", f"the connection to system {endpoint.system!r} was lost: {text}")
     if error.sqlstate == "53100":
         return TaskFault("disk_full", f"system {endpoint.system!r}: {text}", way_out="free disk space on its host")
-    way_out = "grant the user what it needs" if error.sqlstate == "42501" else ""
+    way_out = ""
+    if error.sqlstate == "42501":
+        way_out = OF_EMBEDDED if endpoint.provisioned else "grant the user what it needs"
     return TaskFault("refused", f"system {endpoint.system!r}: {text} (SQLSTATE {error.sqlstate})", way_out=way_out)
 
 

@@ -6,6 +6,10 @@ the session's, no TCP listener, and it runs as a numeric user that nobody else i
 
 Who may connect: the socket's folder is 0700 and belongs to that user (root passes, as root does), and the one account there is has
 a random password, set anew at every start by the server's init file; `root` is locked.
+
+What that account may do: everything in its own database, and watch the server. It has neither FILE nor SUPER, no right in `mysql` and none to make
+accounts or databases, so SQL of a plan reads and writes no file of the host, and loads no plugin or function; `secure_file_priv` and `plugin_dir`
+are an empty folder that the server cannot write. Writing out dirty pages takes SUPER: that is a procedure of `root`'s with two numbers.
 """
 
 from __future__ import annotations
@@ -28,8 +32,13 @@ from proveout.agent.provision.grounds import ENVIRONMENT, USER, Grounds
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.mysql_settings import objection
 from proveout.dsl.plan import System
+from proveout.dsl.postgres_parameters import WAY_OUT
 
 DATABASE = "proveout"
+ADMINISTRATION = "proveout_administration"
+"""The database of procedures that need more rights than the account has."""
+NOTHING = "nothing"
+"""The folder of the session in which there is nothing."""
 INITIALISE_S = 60.0
 GREETING = 10
 FOLDERS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin")
@@ -41,6 +50,7 @@ DEFAULTS: tuple[tuple[str, str], ...] = (
     ("character_set_server", "utf8mb4"),
     ("skip_name_resolve", "on"),
     ("local_infile", "on"),
+    ("log_bin_trust_function_creators", "on"),
     ("log_warnings", "1"),
     ("default_time_zone", "+00:00"),
 )
@@ -79,7 +89,10 @@ def configuration(settings: Iterable[tuple[str, str]], folder: Path, data: Path)
         "pid_file": f"{folder}/socket/mysqld.pid",
         "tmpdir": f"{folder}/socket",
         "init_file": f"{folder}/init.sql",
-        "secure_file_priv": f"{folder}/socket",
+        "secure_file_priv": f"{folder}/{NOTHING}",
+        "plugin_dir": f"{folder}/{NOTHING}",
+        "allow_suspicious_udfs": "off",
+        "symbolic_links": "off",
         "skip_networking": "on",
         "lc_messages": "en_US",
     }
@@ -88,8 +101,8 @@ def configuration(settings: Iterable[tuple[str, str]], folder: Path, data: Path)
 
 def _checked(settings: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
     for name, value in settings:
-        if (why := objection(name)) is not None:
-            raise TaskFault("refused", f"setting {name!r}: {why}", way_out="remove it from the plan")
+        if (why := objection(name, value)) is not None:
+            raise TaskFault("refused", f"setting {name!r}: {why}", way_out=f"remove it from the plan, or {WAY_OUT}")
         if not name.replace("_", "").isalnum() or any(ord(character) < 32 for character in value):
             raise TaskFault("invalid", f"setting {name!r} cannot be written to a MySQL defaults file")
         yield name, value
@@ -134,21 +147,35 @@ class Server(EmbeddedServer[Grounds]):
         """Write the configuration into the session's folder, which is the agent's: the server's user cannot change it."""
         session = self._at.session
         (session / "socket").mkdir(mode=0o700, exist_ok=True)
+        (session / NOTHING).mkdir(mode=0o555, exist_ok=True)
+        (session / NOTHING).chmod(0o555)
         self._at.hand_over_socket(session / "socket")
         accounts = session / "init.sql"
         accounts.unlink(missing_ok=True)
         accounts.touch(mode=0o600)
-        accounts.write_text(
-            f"CREATE DATABASE IF NOT EXISTS {DATABASE};\n"
-            f"CREATE OR REPLACE USER {USER}@localhost IDENTIFIED BY '{self._password}';\n"
-            f"GRANT ALL ON *.* TO {USER}@localhost;\n"
-            "ALTER USER root@localhost ACCOUNT LOCK;\n"
-        )
+        accounts.write_text("".join(f"{statement};\n" for statement in self._accounts()))
         self._at.hand_over(accounts)
         file = session / "my.cnf"
         file.write_text(configuration(self._system.settings, session, self.data))
         file.chmod(0o644)
         return [str(self._programs.server), f"--defaults-file={file}"]
+
+    def _accounts(self) -> tuple[str, ...]:
+        """The statements of the init file, a line each."""
+        account = f"{USER}@localhost"
+        dirty_pages = "BEGIN SET GLOBAL innodb_max_dirty_pages_pct = percent; SET GLOBAL innodb_max_dirty_pages_pct_lwm = low_water; END"
+        return (
+            f"CREATE DATABASE IF NOT EXISTS {DATABASE}",
+            f"CREATE DATABASE IF NOT EXISTS {ADMINISTRATION}",
+            f"CREATE OR REPLACE DEFINER = root@localhost PROCEDURE {ADMINISTRATION}.dirty_pages(percent DOUBLE, low_water DOUBLE)"
+            f" SQL SECURITY DEFINER {dirty_pages}",
+            f"CREATE OR REPLACE USER {account} IDENTIFIED BY '{self._password}'",
+            f"GRANT ALL ON {DATABASE}.* TO {account}",
+            f"GRANT PROCESS, RELOAD, REPLICATION CLIENT ON *.* TO {account}",
+            f"/*M!100502 GRANT BINLOG ADMIN ON *.* TO {account} */",  # for a population that is not in the binary log
+            f"GRANT EXECUTE ON PROCEDURE {ADMINISTRATION}.dirty_pages TO {account}",
+            "ALTER USER root@localhost ACCOUNT LOCK",
+        )
 
     def _is_ready(self, _pid: int) -> bool:
         """Whether it greets, before which the init file has made our account: four bytes of length and number, then its version.

@@ -4,8 +4,9 @@ Flow: as in `embedded`, on `premises` that have the programs too, by the configu
 asynchronous face; `Server` does the work and blocks.
 
 Who may connect: the socket's folder is 0700 and belongs to the server's own numeric user (root passes, as root does), and
-every connection authenticates by SCRAM with a random 256-bit password; there is no TCP listener at all. The password is
-kept in `system.json` (0600) for a resume, and is worth nothing elsewhere, which is why one SCRAM iteration is enough: the
+every connection authenticates by SCRAM with a random 256-bit password; there is no TCP listener at all. The endpoint has the
+password of the plan's role, which is no superuser (`postgres_roles`). The passwords are
+kept in `system.json` (0600) for a resume, and are worth nothing elsewhere, which is why one SCRAM iteration is enough: the
 iterations slow the guessing of weak passwords, and would slow every connection of a load by milliseconds.
 
 A server has two sockets: one for clients, whose path stays the same for the session, and one for replication, whose path
@@ -22,13 +23,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from proveout.agent.provision import server_log, settings, store
+from proveout.agent.provision import postgres_roles, server_log, settings, store
 from proveout.agent.provision.embedded import POLL_S, READY_S, Embedded, EmbeddedServer
-from proveout.agent.provision.premises import ENVIRONMENT, PREDECESSOR_S, USER, Premises
+from proveout.agent.provision.premises import ENVIRONMENT, PREDECESSOR_S, Premises
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
-
-DATABASE = "postgres"
 
 
 class Server(EmbeddedServer[Premises]):
@@ -39,15 +38,17 @@ class Server(EmbeddedServer[Premises]):
 
     @property
     def dsn(self) -> str:
-        """The libpq conninfo; holds the password."""
-        password = self._state.password
-        return f"host={self.session}/socket port={settings.PORT} user={USER} dbname={DATABASE} password={password}"
+        """The libpq conninfo of the plan's role; holds its password."""
+        return postgres_roles.plan_conninfo(self.session, self._state)
 
     def _take_grounds(self) -> Premises:
         return Premises(self._folder, self._exited)
 
     def _make_data(self) -> None:
-        self._at.initialise(self.data, self._state.password)
+        def make_roles(data: Path, identity: tuple[int, int] | None) -> None:
+            postgres_roles.make_roles(self._at.installation.programs / "postgres", data, self._state, identity)
+
+        self._at.initialise(self.data, self._state.administrator, make_roles)
 
     def _await_ended(self) -> None:
         """Wait for a postmaster whose guard was killed. TaskFault."""
@@ -66,13 +67,14 @@ class Server(EmbeddedServer[Premises]):
             self._at.hand_over_socket(folder)
         files = {
             "postgresql.conf": settings.configuration(self._system.settings, [str(folder) for folder in sockets]),
-            "pg_hba.conf": "local all all scram-sha-256\nlocal replication all scram-sha-256\n",
+            "pg_hba.conf": "local all all scram-sha-256\nlocal replication all reject\n",
             "pg_ident.conf": "",
         }
         for name, text in files.items():
             path = self.session / name
             path.write_text(text)
             path.chmod(0o644)
+        postgres_roles.point(self.session, self._folder)
         return [str(self._at.installation.programs / "postgres"), "-D", str(self.data), *self._configuration_files()]
 
     def _configuration_files(self) -> list[str]:

@@ -296,10 +296,10 @@ async def link_systems(context: TaskContext, spec: LinkSystems) -> Done:
     from proveout.agent.provision.propagation import Link, link, tables_of  # noqa: PLC0415 - see the module's head
 
     if not (spec.source.provisioned and spec.sink.provisioned):
-        context.resources[f"link:{spec.source.system}:{spec.sink.system}"] = Link(spec.source, spec.sink)
+        context.resources[f"link:{spec.source.system}:{spec.sink.system}"] = Link(spec)
     tables = await asyncio.to_thread(tables_of, spec.workload)
     with _explained(context, spec.source.system, spec.sink.system):
-        await link(context, spec.source, spec.sink, tables, copy_data=spec.copy_data)
+        await link(context, spec, tables)
     return Done(seconds=time.monotonic() - began)
 
 

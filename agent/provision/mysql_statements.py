@@ -14,6 +14,8 @@ from typing import Any
 import pymysql
 
 from proveout.agent.drivers.mysql_dsn import MalformedDsn, connect, one_line, parse
+from proveout.agent.provision.embedded_mysql import ADMINISTRATION
+from proveout.agent.provision.settings import OF_EMBEDDED
 from proveout.agent.tasks import TaskFault
 from proveout.proto.tasks import Endpoint
 
@@ -22,6 +24,7 @@ WRITE_OUT_S = 300.0
 POLL_S = 0.05
 DIRTY_PAGES_LEFT = 50  # the server itself touches some pages all the time
 CLIENT_ERRORS = frozenset({"2002", "2003", "2006", "2013", "1053", "1927"})
+NO_RIGHT = frozenset({"1044", "1045", "1142", "1227", "1290", "1370"})
 
 FINGERPRINT = (
     "binlog_format", "character_set_server", "collation_server", "default_storage_engine", "innodb_adaptive_hash_index",
@@ -56,11 +59,19 @@ def write_out(endpoint: Endpoint) -> None:
         cursor.execute("SELECT @@global.innodb_max_dirty_pages_pct, @@global.innodb_max_dirty_pages_pct_lwm")
         allowed, low_water = cursor.fetchone()
         try:
-            cursor.execute("SET GLOBAL innodb_max_dirty_pages_pct = 0")
+            _allow_dirty(endpoint, cursor, 0.0, 0.0)
             _await_clean(endpoint, cursor)
         finally:
-            cursor.execute(f"SET GLOBAL innodb_max_dirty_pages_pct = {float(allowed)}")
-            cursor.execute(f"SET GLOBAL innodb_max_dirty_pages_pct_lwm = {float(low_water)}")
+            _allow_dirty(endpoint, cursor, float(allowed), float(low_water))
+
+
+def _allow_dirty(endpoint: Endpoint, cursor: Any, percent: float, low_water: float) -> None:
+    """How many pages may be dirty. In an embedded server the account may not set that, but has a procedure for it (`embedded_mysql`)."""
+    if endpoint.provisioned:
+        cursor.execute(f"CALL {ADMINISTRATION}.dirty_pages({percent}, {low_water})")
+    else:
+        cursor.execute(f"SET GLOBAL innodb_max_dirty_pages_pct = {percent}")
+        cursor.execute(f"SET GLOBAL innodb_max_dirty_pages_pct_lwm = {low_water}")
 
 
 def _await_clean(endpoint: Endpoint, cursor: Any) -> None:
@@ -98,5 +109,7 @@ def _fault(endpoint: Endpoint, error: pymysql.err.MySQLError) -> TaskFault:
         return TaskFault(
             "refused", what, way_out="check user and password of its dsn, and the hosts its user may come from"
         )
-    way_out = "grant the user what it needs" if code in {"1044", "1142", "1227"} else ""
+    way_out = ""
+    if code in NO_RIGHT:
+        way_out = OF_EMBEDDED if endpoint.provisioned else "grant the user what it needs"
     return TaskFault("refused", what, way_out=way_out)

@@ -13,6 +13,7 @@ from pathlib import Path
 from proveout.agent.provision import installation as programs
 from proveout.agent.provision import store
 from proveout.agent.provision.grounds import ENVIRONMENT, PREDECESSOR_S, USER, Grounds, give, is_locked, to_its_end
+from proveout.agent.provision.postgres_roles import ADMINISTRATOR
 
 __all__ = ["ENVIRONMENT", "PREDECESSOR_S", "USER", "Premises", "is_locked", "to_its_end"]
 
@@ -44,8 +45,9 @@ class Premises(Grounds):
             self.installation = programs.private_copy(self.installation, self.session / "site")
         return previous
 
-    def initialise(self, data: Path, password: str) -> None:
-        """`initdb` beside `data`, which it becomes when it is whole."""
+    def initialise(self, data: Path, password: str, finish: Callable[[Path, tuple[int, int] | None], None]) -> None:
+        """`initdb` beside `data`, which it becomes when it is whole. `finish` is called before that, with the folder and its user and
+        group, which have a name (None: the agent's own)."""
         partial = data.with_name("data.new")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(mode=0o700)
@@ -57,9 +59,18 @@ class Premises(Grounds):
             identity = self._account.initialise
             os.chown(partial, *identity)
             os.chown(secret, *identity)
-        initdb = [str(self.installation.programs / "initdb"), "-D", str(partial), "-U", USER, "--pwfile", str(secret)]
+        initdb = [
+            str(self.installation.programs / "initdb"),
+            "-D",
+            str(partial),
+            "-U",
+            ADMINISTRATOR,
+            "--pwfile",
+            str(secret),
+        ]
         self.guard.run([*initdb, *INITDB_OPTIONS], ENVIRONMENT, limit_s=INITDB_S, identity=identity)
         secret.unlink()
+        finish(partial, None if self._account is None else self._account.initialise)
         if self._account is not None:
             give(partial, self._account.uid)
         partial.rename(data)

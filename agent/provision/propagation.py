@@ -3,6 +3,9 @@
 Flow: `link` -> publication on the source, subscription (and its slot) on the sink -> every table ready, the slot active.
 `compare` (see `comparison`) -> all applied, both sides the same. `unlink` -> as if nothing had been.
 
+Roles: what a plan's role may do (questions, the publication of its own tables) is done as such. Of an embedded server slots are the
+replication role's, and subscriptions the administrator's (`postgres_roles`); its statements hold no word of the plan but quoted names.
+
 The link's publication, subscription and slot share one name made of the two systems' names: a later session finds and
 renews them. A link whose tables were made anew (populated again), or whose slot is gone, is set up from the start.
 
@@ -19,7 +22,9 @@ import asyncio
 import contextlib
 import re
 import time
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any, LiteralString
 
 from psycopg import sql
@@ -27,10 +32,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.provision.connection import Connection, connected
 from proveout.agent.provision.embedded_postgres import EmbeddedPostgres
+from proveout.agent.provision.postgres_roles import REPLICATION
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.dsl.plan import Workload
 from proveout.dsl.workloads.table import build
-from proveout.proto.tasks import Endpoint
+from proveout.proto.tasks import Endpoint, LinkSystems
 
 READY_S = 60.0
 COPY_S = 3600.0
@@ -66,6 +72,45 @@ class Ends:
         return sql.Identifier(self.name)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkEnds(Ends):
+    """The same while the link is made or taken away: with connections for slots at the source and for subscriptions at the sink.
+
+    `conninfo` is what the subscription connects with; `reader` the role of an embedded source that must be let read the tables.
+    """
+
+    conninfo: str
+    reader: str
+    at_slots: Connection
+    at_subscriptions: Connection
+
+
+@asynccontextmanager
+async def _opened(spec: LinkSystems, purpose: str) -> AsyncIterator[LinkEnds]:
+    """The ends with their connections; where a key is missing, a system is the owner's, and its dsn does all. TaskFault."""
+    slots = replace(spec.source, dsn=spec.source_key or spec.source.dsn)
+    subscriptions = replace(spec.sink, dsn=spec.sink_key or spec.sink.dsn)
+    async with (
+        connected(spec.source, purpose) as at_source,
+        connected(spec.sink, purpose) as at_sink,
+        connected(slots, purpose) as at_slots,
+        connected(subscriptions, purpose) as at_subscriptions,
+    ):
+        # A failing statement would be written to the server's log with the connection string, password and all.
+        if await _value(at_subscriptions, "SHOW is_superuser") == "on":
+            await at_subscriptions.execute("SET log_min_error_statement = panic")
+        yield LinkEnds(
+            source=spec.source,
+            sink=spec.sink,
+            conninfo=slots.dsn,
+            reader=REPLICATION if spec.source_key else "",
+            at_source=at_source,
+            at_sink=at_sink,
+            at_slots=at_slots,
+            at_subscriptions=at_subscriptions,
+        )
+
+
 def link_name(source: str, sink: str) -> str:
     """The name of publication, subscription and slot: of letters, digits and underscores, at most 63."""
     return re.sub(r"[^a-z0-9_]", "_", f"proveout_{source}_{sink}".lower())[:NAME_MAX]
@@ -79,23 +124,17 @@ def tables_of(workload: Workload) -> tuple[str, ...]:
 # ---- link ----------------------------------------------------------------------------------------------------------
 
 
-async def link(
-    context: TaskContext, source: Endpoint, sink: Endpoint, tables: tuple[str, ...], *, copy_data: bool
-) -> None:
+async def link(context: TaskContext, spec: LinkSystems, tables: tuple[str, ...]) -> None:
     """Set up or renew the link and wait until it runs. TaskFault with what stands in the way."""
-    async with connected(source, "link") as at_source, connected(sink, "link") as at_sink:
-        ends = Ends(source=source, sink=sink, at_source=at_source, at_sink=at_sink)
+    async with _opened(spec, "link") as ends:
         await _check_source(ends, tables)
-        # A failing statement would be written to the server's log with the connection string, password and all.
-        if await _value(at_sink, "SHOW is_superuser") == "on":
-            await at_sink.execute("SET log_min_error_statement = panic")
         conninfo = await _conninfo(ends)
         if await _can_be_renewed(ends, tables):
             await _renew(ends, conninfo)
         else:
             await _remove(ends)
-            await _create(ends, tables, conninfo, copy_data=copy_data)
-        await _await_ready(context, ends, len(tables), COPY_S if copy_data else READY_S)
+            await _create(ends, tables, conninfo, copy_data=spec.copy_data)
+        await _await_ready(context, ends, len(tables), COPY_S if spec.copy_data else READY_S)
 
 
 async def _check_source(ends: Ends, tables: tuple[str, ...]) -> None:
@@ -123,9 +162,9 @@ async def _check_source(ends: Ends, tables: tuple[str, ...]) -> None:
             )
 
 
-async def _conninfo(ends: Ends) -> str:
+async def _conninfo(ends: LinkEnds) -> str:
     """How the sink reaches the source. An embedded source has a socket of its own for that, see `embedded_postgres`."""
-    parts = {key: value for key, value in conninfo_to_dict(ends.source.dsn).items() if value is not None}
+    parts = {key: value for key, value in conninfo_to_dict(ends.conninfo).items() if value is not None}
     if ends.source.provisioned:
         sockets = str(await _value(ends.at_source, "SHOW unix_socket_directories")).split(", ")
         parts["host"] = sockets[-1]
@@ -157,10 +196,12 @@ async def _can_be_renewed(ends: Ends, tables: tuple[str, ...]) -> bool:
     return bool(published == subscribed == len(tables) and slots == 1)
 
 
-async def _create(ends: Ends, tables: tuple[str, ...], conninfo: str, *, copy_data: bool) -> None:
+async def _create(ends: LinkEnds, tables: tuple[str, ...], conninfo: str, *, copy_data: bool) -> None:
     """Publication, then subscription with its slot; the sink's server makes the slot on the source."""
     names = sql.SQL(", ").join(map(sql.Identifier, tables))
     await ends.at_source.execute(sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(ends.identifier, names))
+    if ends.reader:
+        await ends.at_source.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(names, sql.Identifier(ends.reader)))
     version = min(ends.at_source.info.server_version, ends.at_sink.info.server_version)
     options = [
         *_option("slot_name", ends.name),
@@ -169,9 +210,10 @@ async def _create(ends: Ends, tables: tuple[str, ...], conninfo: str, *, copy_da
         *(_option("binary", "true") if version >= 160_000 or (version >= 140_000 and not copy_data) else ()),
         *(_option("streaming", "parallel" if version >= 160_000 else "on") if version >= 140_000 else ()),
         *(_option("origin", "any") if version >= 160_000 else ()),
+        *(_option("run_as_owner", "false") if version >= 160_000 else ()),  # triggers of a table run as its owner
     ]
-    await ends.at_sink.execute(f"SET statement_timeout = {round(READY_S * 1000)}".encode())
-    await ends.at_sink.execute(
+    await ends.at_subscriptions.execute(f"SET statement_timeout = {round(READY_S * 1000)}".encode())
+    await ends.at_subscriptions.execute(
         sql.SQL("CREATE SUBSCRIPTION {} CONNECTION {} PUBLICATION {} WITH ({})").format(
             ends.identifier, sql.Literal(conninfo), ends.identifier, sql.SQL(", ").join(options)
         )
@@ -182,11 +224,11 @@ def _option(name: str, value: str) -> tuple[sql.Composed]:
     return (sql.SQL("{} = {}").format(sql.Identifier(name), sql.Literal(value)),)
 
 
-async def _renew(ends: Ends, conninfo: str) -> None:
+async def _renew(ends: LinkEnds, conninfo: str) -> None:
     """Point the subscription to where the source is now, and let it run."""
     alter = sql.SQL("ALTER SUBSCRIPTION {} ").format(ends.identifier)
-    await ends.at_sink.execute(alter + sql.SQL("CONNECTION {}").format(sql.Literal(conninfo)))
-    await ends.at_sink.execute(alter + sql.SQL("ENABLE"))
+    await ends.at_subscriptions.execute(alter + sql.SQL("CONNECTION {}").format(sql.Literal(conninfo)))
+    await ends.at_subscriptions.execute(alter + sql.SQL("ENABLE"))
 
 
 async def _await_ready(context: TaskContext, ends: Ends, tables: int, limit_s: float) -> None:
@@ -266,30 +308,30 @@ async def complaint(context: TaskContext, system: str) -> str:
 # ---- unlink --------------------------------------------------------------------------------------------------------
 
 
-async def unlink(source: Endpoint, sink: Endpoint) -> None:
+async def unlink(spec: LinkSystems) -> None:
     """Take subscription, slot and publication away; what is not there is fine. TaskFault when an end cannot be reached."""
-    async with connected(source, "unlink") as at_source, connected(sink, "unlink") as at_sink:
-        await _remove(Ends(source=source, sink=sink, at_source=at_source, at_sink=at_sink))
+    async with _opened(spec, "unlink") as ends:
+        await _remove(ends)
 
 
-async def _remove(ends: Ends) -> None:
+async def _remove(ends: LinkEnds) -> None:
     """Each side by itself: DROP SUBSCRIPTION would go to the source by a conninfo that may not hold any more."""
     subscription = await _value(ends.at_sink, "SELECT oid::text FROM pg_subscription WHERE subname = %s", ends.name)
     if subscription is not None:
         alter = sql.SQL("ALTER SUBSCRIPTION {} ").format(ends.identifier)
-        await ends.at_sink.execute(alter + sql.SQL("DISABLE"))
-        await ends.at_sink.execute(alter + sql.SQL("SET (slot_name = NONE)"))
-        await ends.at_sink.execute(sql.SQL("DROP SUBSCRIPTION {}").format(ends.identifier))
+        await ends.at_subscriptions.execute(alter + sql.SQL("DISABLE"))
+        await ends.at_subscriptions.execute(alter + sql.SQL("SET (slot_name = NONE)"))
+        await ends.at_subscriptions.execute(sql.SQL("DROP SUBSCRIPTION {}").format(ends.identifier))
     await _drop_slots(ends, f"pg_{subscription}_sync_" if subscription else "")
     await ends.at_source.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(ends.identifier))
 
 
-async def _drop_slots(ends: Ends, sync_prefix: str) -> None:
+async def _drop_slots(ends: LinkEnds, sync_prefix: str) -> None:
     """Drop the link's slot, and those that an unfinished initial sync has left; a sender that clings to one is ended."""
     deadline = time.monotonic() + SLOT_FREE_S
     while True:
         rows = await (
-            await ends.at_source.execute(
+            await ends.at_slots.execute(
                 "SELECT slot_name, active_pid FROM pg_replication_slots"
                 " WHERE slot_name = %(name)s OR (%(prefix)s <> '' AND starts_with(slot_name, %(prefix)s))",
                 {"name": ends.name, "prefix": sync_prefix},
@@ -297,9 +339,9 @@ async def _drop_slots(ends: Ends, sync_prefix: str) -> None:
         ).fetchall()
         for name, pid in rows:
             if pid is None:
-                await ends.at_source.execute("SELECT pg_drop_replication_slot(%s)", (name,))
+                await ends.at_slots.execute("SELECT pg_drop_replication_slot(%s)", (name,))
             elif time.monotonic() > deadline:
-                await ends.at_source.execute("SELECT pg_terminate_backend(%s)", (pid,))
+                await ends.at_slots.execute("SELECT pg_terminate_backend(%s)", (pid,))
         if not rows:
             return
         if time.monotonic() > deadline + SLOT_FREE_S:
@@ -310,15 +352,15 @@ async def _drop_slots(ends: Ends, sync_prefix: str) -> None:
 class Link:
     """A link that is taken away at the session's end, when one of its ends will still be there: nothing stays on a host."""
 
-    def __init__(self, source: Endpoint, sink: Endpoint) -> None:
-        self._ends = (source, sink)
+    def __init__(self, spec: LinkSystems) -> None:
+        self._spec = spec
 
     async def close(self, *, keep_data: bool) -> None:
         """Unlink, unless the session goes on later; best effort, bounded, never raises."""
         if keep_data:
             return
         with contextlib.suppress(TaskFault, TimeoutError):
-            await asyncio.wait_for(unlink(*self._ends), 3 * SLOT_FREE_S)
+            await asyncio.wait_for(unlink(self._spec), 3 * SLOT_FREE_S)
 
 
 # ---- queries -------------------------------------------------------------------------------------------------------

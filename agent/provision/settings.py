@@ -1,4 +1,4 @@
-"""What an embedded PostgreSQL is configured with: our defaults, the plan's settings over them, and what a plan may not set.
+"""What an embedded PostgreSQL is configured with: our defaults, and the plan's settings over them, by the rule of `dsl.postgres_parameters`.
 
 The defaults are those of a small, durable server that replicates, not those of a toy that wins benchmarks:
 - durability as shipped (`fsync`, `full_page_writes`, `synchronous_commit` on) unless the plan says otherwise;
@@ -16,8 +16,14 @@ import re
 from collections.abc import Iterable
 
 from proveout.agent.tasks import TaskFault
+from proveout.dsl.postgres_parameters import WAY_OUT, objection
 
 PORT = 5432
+OF_EMBEDDED = (
+    "SQL of a plan may do all in its own database of an embedded server, and nothing to the server or the host: give parameters as `settings:` of"
+    " the system (PostgreSQL's also by the operation `postgres_settings`), and for what needs more use a server of your own, with a dsn"
+)
+"""What to do where an embedded server's own rights end."""
 NAME = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_$]*)*", re.IGNORECASE)
 
 DEFAULTS: tuple[tuple[str, str], ...] = (
@@ -45,46 +51,6 @@ DEFAULTS: tuple[tuple[str, str], ...] = (
     ("log_line_prefix", "%m [%p] %b "),
 )
 
-RESERVED = frozenset(
-    {
-        "config_file",
-        "data_directory",
-        "external_pid_file",
-        "hba_file",
-        "ident_file",
-        "include",
-        "include_dir",
-        "include_if_exists",
-        "listen_addresses",
-        "log_destination",
-        "log_directory",
-        "log_filename",
-        "logging_collector",
-        "port",
-        "ssl",
-        "unix_socket_directories",
-        "unix_socket_group",
-        "unix_socket_permissions",
-    }
-)
-
-RUNS_COMMANDS = frozenset(
-    {
-        "archive_cleanup_command",
-        "archive_command",
-        "archive_library",
-        "dynamic_library_path",
-        "extension_control_path",
-        "jit_provider",
-        "local_preload_libraries",
-        "recovery_end_command",
-        "restore_command",
-        "session_preload_libraries",
-        "shared_preload_libraries",
-        "ssl_passphrase_command",
-    }
-)
-
 
 def configuration(settings: Iterable[tuple[str, str]], socket_directories: Iterable[str]) -> str:
     """The text of our configuration file: defaults, then the plan's settings, then what is not negotiable."""
@@ -106,15 +72,11 @@ def _checked(settings: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
             raise TaskFault(
                 "invalid", f"{name!r} is not a PostgreSQL setting", way_out="setting names look like work_mem"
             )
-        if name.lower() in RESERVED:
+        if reason := objection(name):
             raise TaskFault(
                 "refused",
-                f"setting {name!r} belongs to proveout for an embedded server",
-                way_out="remove it from the plan",
-            )
-        if name.lower() in RUNS_COMMANDS:
-            raise TaskFault(
-                "refused", f"setting {name!r} could run a command on this host", way_out="remove it from the plan"
+                f"setting {name!r} of an embedded server: {reason}",
+                way_out=f"remove it from the plan, or {WAY_OUT}",
             )
         if any(ord(character) < 32 for character in value):
             raise TaskFault("invalid", f"setting {name!r} has a control character in its value")

@@ -27,15 +27,22 @@ ELSEWHERE = Path("/var/tmp")  # noqa: S108 - a private directory is made there
 STORE_PREFIX = "proveout-store-"
 SESSION_PREFIX = "proveout-pg-"
 SWEEP_AGE_S = 60.0
-FORMAT = 1
+FORMAT = 2
+"""1: one password, of a superuser."""
+FILE = "system.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What `system.json` holds. `generation` counts restores: it names the socket that replication uses."""
+    """What `system.json` holds. `generation` counts restores: it names the socket that replication uses.
+
+    `password` is of the role that SQL of plans runs as, the other two of those that only the agent uses.
+    """
 
     store: str
     password: str = dataclasses.field(repr=False)
+    administrator: str = dataclasses.field(default="", repr=False)
+    replication: str = dataclasses.field(default="", repr=False)
     uid: int | None = None
     generation: int = 0
     format: int = FORMAT
@@ -61,20 +68,19 @@ def home(data_root: Path, system: str) -> Path:
 def read_state(folder: Path) -> State | None:
     """The state of a system that was started before, None when there is none or its data is gone."""
     try:
-        fields = json.loads((folder / "system.json").read_text())
+        fields = json.loads((folder / FILE).read_text())
+        if isinstance(fields, dict) and fields.get("format") != FORMAT:
+            what = f"{folder} was made by another version of proveout"
+            raise TaskFault(
+                "invalid", what, way_out="remove that folder, or finish that run with the version that began it"
+            )
         state = State(**fields)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        raise TaskFault(
-            "invalid", f"{folder / 'system.json'} cannot be read: {error}", way_out="remove that folder"
-        ) from None
-    if state.format != FORMAT:
-        raise TaskFault("invalid", f"{folder} was made by another version of proveout", way_out="remove that folder")
+        raise TaskFault("invalid", f"{folder / FILE} cannot be read: {error}", way_out="remove that folder") from None
     if not _is_ours(folder, state):
-        raise TaskFault(
-            "refused", f"{folder / 'system.json'} points to what is not its data", way_out="remove that folder"
-        )
+        raise TaskFault("refused", f"{folder / FILE} points to what is not its data", way_out="remove that folder")
     return state if Path(state.store).is_dir() else None
 
 
@@ -87,7 +93,7 @@ def _is_ours(folder: Path, state: State) -> bool:
         return not path.is_symlink()
     if path.parent != ELSEWHERE or not path.name.startswith(STORE_PREFIX) or path.is_symlink():
         return False
-    return not path.is_dir() or (path / "owner").read_text() == str(folder / "system.json")
+    return not path.is_dir() or (path / "owner").read_text() == str(folder / FILE)
 
 
 def write_state(folder: Path, state: State) -> None:
@@ -99,7 +105,7 @@ def write_state(folder: Path, state: State) -> None:
         json.dump(dataclasses.asdict(state), file)
         file.flush()
         os.fsync(file.fileno())
-    partial.rename(folder / "system.json")
+    partial.rename(folder / FILE)
 
 
 def make_store(folder: Path, uid: int | None, reachable: Callable[[Path], bool]) -> State:
@@ -111,8 +117,9 @@ def make_store(folder: Path, uid: int | None, reachable: Callable[[Path], bool])
         store.rmdir()
         store = Path(tempfile.mkdtemp(prefix=STORE_PREFIX, dir=ELSEWHERE))
         store.chmod(0o711)
-        (store / "owner").write_text(str(folder / "system.json"))
-    state = State(store=str(store), password=secrets.token_urlsafe(32), uid=uid)
+        (store / "owner").write_text(str(folder / FILE))
+    password, administrator, replication = (secrets.token_urlsafe(32) for _ in range(3))
+    state = State(store=str(store), password=password, administrator=administrator, replication=replication, uid=uid)
     write_state(folder, state)
     return state
 
@@ -122,7 +129,7 @@ def remove(folder: Path) -> None:
     state = read_state(folder)
     if state is not None:
         shutil.rmtree(state.store, ignore_errors=True)
-    (folder / "system.json").unlink(missing_ok=True)
+    (folder / FILE).unlink(missing_ok=True)
 
 
 def sweep(session_bases: tuple[Path, ...], *, locked: Callable[[Path], bool]) -> None:

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from proveout.dsl.nodes import Map
+from proveout.dsl.postgres_parameters import objection
 from proveout.dsl.tuning.change import Change, Statement
 from proveout.dsl.tuning.database_words import SETTING_SCHEMA, Setting, SystemOperation, in_list
 from proveout.dsl.tuning.facts import Facts, Query, RowsQuery
@@ -25,15 +26,6 @@ from proveout.dsl.typed import custom
 RELOAD = "SELECT pg_reload_conf()"
 NAME_PATTERN = r"^[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)?$"
 _OWN = frozenset({"system"})
-_RUNS_PROGRAMS = re.compile(
-    r".*_command|.*_library|.*_libraries|dynamic_library_path|extension_control_path|jit_provider"
-)
-_WAY_IN = re.compile(
-    r"(config|hba|ident|external_pid)_file|data_directory|listen_addresses|port|unix_socket_.*|ssl.*|password_encryption|"
-    r"allow_alter_system|authentication_timeout|superuser_reserved_connections|reserved_connections|event_triggers|log_directory|"
-    r"log_filename|stats_temp_directory|krb_.*|allow_system_table_mods|ignore_system_indexes|zero_damaged_pages|"
-    r"ignore_checksum_failure|ignore_invalid_pages"
-)
 _KIB: Mapping[str, int] = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 _US: Mapping[str, int] = {"us": 1, "ms": 10**3, "s": 10**6, "min": 6 * 10**7, "h": 36 * 10**8, "d": 864 * 10**8}
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*")
@@ -63,10 +55,8 @@ _ANY_CASE = ("timezone", "log_timezone")
 def _name(value: str) -> str:
     if not re.fullmatch(NAME_PATTERN.strip("^$"), value):
         raise custom(f"`{value}` is not the name of a setting, as work_mem")
-    if _RUNS_PROGRAMS.fullmatch(value):
-        raise custom(f"`{value}` makes the server run or load something, so no plan sets it")
-    if _WAY_IN.fullmatch(value):
-        raise custom(f"`{value}` decides how the server is reached or what it trusts, so no plan sets it")
+    if reason := objection(value):
+        raise custom(reason)
     return value
 
 
@@ -110,7 +100,7 @@ class PostgresSettings(SystemOperation):
 
     settings: SkipJsonSchema[Annotated[dict[SettingName, Setting], Field(min_length=1, max_length=200)]]
 
-    privileges = "in the database: ALTER SYSTEM and pg_reload_conf (a superuser, or both granted)"
+    privileges = "in the database: ALTER SYSTEM and pg_reload_conf (a superuser, or both granted, as they are in an embedded PostgreSQL)"
 
     @classmethod
     def reshape(cls, block: Map) -> Map:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proveout.dsl.host_rules import COMMAND_SETTINGS
+from proveout.dsl import postgres_parameters
 from proveout.dsl.session_settings import objection, statement
 
 
@@ -56,6 +56,13 @@ def test_what_it_becomes(engine: str, name: str, value: str, text: str) -> None:
 
 
 def test_what_loads_code_into_a_server_is_refused_as_its_setting_is() -> None:
-    for name in COMMAND_SETTINGS:
-        if "library_path" in name or "preload" in name or "provider" in name:
-            assert name == "shared_preload_libraries" or objection("postgres", name, "x")
+    names = (
+        "dynamic_library_path",
+        "extension_control_path",
+        "jit_provider",
+        "local_preload_libraries",
+        "session_preload_libraries",
+    )
+    for name in names:
+        assert objection("postgres", name, "x")
+        assert postgres_parameters.objection(name)

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from proveout.agent.aide import asking
 from proveout.agent.load.populate import populate
+from proveout.agent.provision import postgres_roles
 from proveout.dsl.plan import Capture, System, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
 from proveout.proto.results import CaptureResult, Compared, SqlDone
@@ -52,8 +54,9 @@ async def test_a_link_lives_in_the_aide_and_ends_in_its_turn(task_context: Any, 
         spec = CompareSystems(source=cache, sink=back, workload=HLR, drain_timeout_s=60.0)
         return cast(Compared, await asking.ask(task_context, spec))
 
-    foreign = replace(cache, provisioned=False)  # so that the link is to be taken away
-    await asking.ask(task_context, LinkSystems(source=foreign, sink=back, workload=HLR, copy_data=False))
+    lab = make_conninfo(postgres_roles.administration(cache), options="")
+    foreign = replace(cache, dsn=lab, provisioned=False)  # so that the link is to be taken away
+    await asking.link(task_context, LinkSystems(source=foreign, sink=back, workload=HLR, copy_data=False))
     assert await sql(cache, "UPDATE subscriber SET vlr_location = 7") == (100,)
     capture = Capture(name="lag", kind="lag", every_s=0.1, system="cache")
     looking = asyncio.create_task(asking.capture(task_context, RunCapture(capture=capture, endpoints=(cache, back))))

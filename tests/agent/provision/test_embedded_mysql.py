@@ -124,7 +124,7 @@ async def test_refusals_have_the_server_s_words_and_no_password(task_context: An
 @pytest.mark.usefixtures("mysql_server")
 @pytest.mark.parametrize(
     ("name", "value", "words"),
-    [("no_such_setting", "1", "unknown variable"), ("innodb_page_size", "apples", "innodb.page.size")],
+    [("innodb_no_such_setting", "1", "unknown variable"), ("innodb_page_size", "apples", "innodb.page.size")],
 )
 async def test_a_setting_that_does_not_take_is_told(
     task_context: Any, tmp_path: Path, name: str, value: str, words: str
@@ -228,10 +228,32 @@ def test_what_a_host_without_mariadb_says(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    "name", [*sorted(OWN), *sorted(CODE), "datadi", "loose_plugin_load", "PORT", "plugin_load_add_more"]
+    "name",
+    [
+        *sorted(OWN),
+        *sorted(CODE),
+        "datadi",
+        "loose_plugin_load",
+        "PORT",
+        "plugin_load_add_more",
+        "innodb-data-file-path",
+        "innodb_data_h",
+        "aria_log_d",
+        "ft_stopword_file",
+        "des_key_file",
+        "character_sets_dir",
+        "ssl_key",
+        "log_tc",
+        "feedback_url",
+        "wsrep_data_home_dir",
+        "report_host",
+        "no_such_setting",
+        "key_cache.key_buffer_size",
+        "loose_innodb_tmpdir",
+    ],
 )
 def test_what_a_plan_may_not_set(name: str, tmp_path: Path) -> None:
-    assert objection(name)
+    assert objection(name, "1")
     with pytest.raises(TaskFault):
         embedded_mysql.configuration(((name, "1"),), tmp_path, tmp_path)
 

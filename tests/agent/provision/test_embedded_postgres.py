@@ -141,7 +141,7 @@ def test_a_wrong_password_is_refused_even_on_the_private_socket(postgres_server:
 @pytest.mark.parametrize(
     ("name", "value", "code", "words"),
     [
-        ("work_memm", "4MB", "invalid", 'unrecognized configuration parameter "work_memm"'),
+        ("enable_nonsense", "on", "invalid", 'unrecognized configuration parameter "enable_nonsense"'),
         ("work_mem", "lots", "invalid", 'invalid value for parameter "work_mem": "lots"'),
         ("shared_buffers", "1kB", "invalid", "outside the valid range"),
     ],
@@ -163,6 +163,7 @@ def test_a_bad_setting_is_told_in_postgresqls_own_words(
         ("listen_addresses", "*", "refused"),
         ("archive_command", "touch /tmp/owned", "refused"),
         ("Shared_Preload_Libraries", "evil", "refused"),
+        ("work_memm", "4MB", "refused"),
         ("work_mem = '1MB'\ninclude", "/etc/shadow", "invalid"),
         ("work_mem", "1MB'\nlisten_addresses = '*", "invalid"),
     ],

@@ -17,7 +17,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.provision import handlers
 from proveout.agent.provision.embedded_postgres import Server
-from proveout.agent.provision.propagation import link_name
+from proveout.agent.provision.postgres_roles import administration, replication, with_keys
+from proveout.agent.provision.propagation import link_name, unlink
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System, Workload
 from proveout.dsl.workloads.table import build
@@ -73,6 +74,11 @@ def ask(endpoint: Endpoint, query: str) -> Any:
     return row[0] if row else None
 
 
+def as_owner(end: Endpoint) -> Endpoint:
+    """The same server, as the one who has set it up gives it with a dsn: with all rights."""
+    return replace(end, dsn=make_conninfo(administration(end), options=""), provisioned=False)
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Endpoint, Endpoint]]:
     """Two servers for the module: source, sink."""
@@ -102,7 +108,8 @@ async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
 
 
 async def link(context: Any, source: Endpoint, sink: Endpoint, *, copy_data: bool = False) -> None:
-    await handlers.link_systems(context, LinkSystems(source=source, sink=sink, workload=WORKLOAD, copy_data=copy_data))
+    spec = LinkSystems(source=source, sink=sink, workload=WORKLOAD, copy_data=copy_data)
+    await handlers.link_systems(context, with_keys(spec))
 
 
 async def compare(context: Any, source: Endpoint, sink: Endpoint, drain_timeout_s: float = 20.0) -> Compared:
@@ -186,7 +193,7 @@ async def test_a_conflict_is_told_and_not_waited_for(task_context: Any, linked: 
 
 async def test_a_link_that_is_switched_off_is_told(task_context: Any, linked: Any) -> None:
     source, sink = linked
-    run(sink, f"ALTER SUBSCRIPTION {link_name('cache', 'backend')} DISABLE")
+    run(as_owner(sink), f"ALTER SUBSCRIPTION {link_name('cache', 'backend')} DISABLE")
     run(source, MOVE)
     result = await compare(task_context, source, sink)
     assert not result.drained
@@ -203,7 +210,7 @@ async def test_a_source_that_is_not_populated_or_not_logical_is_refused(
 
 
 async def test_a_link_with_an_external_end_is_taken_away_at_the_end(task_context: Any, linked: Any) -> None:
-    source, sink = (replace(end, provisioned=False) for end in linked)
+    source, sink = (as_owner(end) for end in linked)
     await link(task_context, source, sink)
     assert ask(sink, "SELECT count(*) FROM pg_subscription") == 1
     await task_context.close(keep_data=False)
@@ -222,7 +229,8 @@ async def test_no_password_reaches_a_server_log(
         await link(task_context, source, started.endpoint)
     log = (tmp_path / "backend" / "server.log").read_text()
     assert 'relation "public.' in log
-    assert str(conninfo_to_dict(source.dsn)["password"]) not in log
+    for dsn in (source.dsn, replication(source), administration(started.endpoint), started.endpoint.dsn):
+        assert str(conninfo_to_dict(dsn)["password"]) not in log
 
 
 # ---- systems of a session ------------------------------------------------------------------------------------------
@@ -272,7 +280,7 @@ async def test_a_server_killed_in_mid_session_is_told_and_named_by_later_tasks(
     task_context: Any, tmp_path: Path
 ) -> None:
     started = await handlers.start_system(task_context, StartSystem(system=BACKEND, data_root=str(tmp_path)))
-    pid = int(ask(started.endpoint, "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)"))
+    pid = int(ask(as_owner(started.endpoint), "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)"))
     os.kill(pid, signal.SIGKILL)
     await until(lambda: bool(task_context.logs))
     assert task_context.logs[0][0] == "error"
@@ -349,3 +357,83 @@ async def test_an_engine_that_cannot_be_provisioned_is_named(task_context: Any, 
     system = System(name="x", engine="oracle", host="h", provision="embedded")
     with pytest.raises(TaskFault, match="oracle"):
         await handlers.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+
+
+# ---- what a plan leaves in its database for other roles to run ----------------------------------------------------------
+
+TRAP = """
+CREATE FUNCTION public.trap() RETURNS boolean LANGUAGE plpgsql AS $f$
+BEGIN
+  IF current_user <> 'proveout' THEN
+    PERFORM pg_create_physical_replication_slot('trapped_' || current_user);
+  END IF;
+  RETURN true;
+END $f$
+"""
+TRAP_OF_ROWS = """
+CREATE FUNCTION public.trap_of_rows() RETURNS trigger LANGUAGE plpgsql AS $f$
+BEGIN
+  INSERT INTO public.seen VALUES (current_user);
+  BEGIN
+    EXECUTE $c$COPY (SELECT 1) TO PROGRAM 'true'$c$;
+    INSERT INTO public.seen VALUES ('it ran a program');
+  EXCEPTION WHEN insufficient_privilege THEN NULL;
+  END;
+  RETURN NEW;
+END $f$
+"""
+VIEWS = {"pg_replication_slots": "*", "pg_subscription": "oid, subname, subdbid, subenabled", "pg_publication": "*"}
+
+
+async def two_with_traps(context: Any, root: Path, *, rows: bool) -> tuple[Endpoint, Endpoint]:
+    """Source and sink; in both, views in the place of the catalogue's that call `trap`, for each session that does not say where it looks."""
+    ends = []
+    for system in (CACHE, BACKEND):
+        started = await handlers.start_system(context, StartSystem(system=system, data_root=str(root)))
+        await asyncio.to_thread(populate, started.endpoint, rows=rows or system is CACHE)
+        views = (
+            f"CREATE VIEW public.{view} AS SELECT {columns} FROM pg_catalog.{view} WHERE public.trap()"
+            for view, columns in VIEWS.items()
+        )
+        run(started.endpoint, TRAP, *views, "ALTER DATABASE postgres SET search_path = public, pg_catalog")
+        ends.append(started.endpoint)
+    return ends[0], ends[1]
+
+
+def trapped(*ends: Endpoint) -> list[str]:
+    """The roles that have run what the plan has left."""
+    query = (
+        "SELECT string_agg(slot_name::text, ',') FROM pg_catalog.pg_replication_slots WHERE slot_name LIKE 'trapped%'"
+    )
+    return [found for end in ends if (found := ask(replace(end, dsn=administration(end)), query))]
+
+
+async def test_no_other_role_runs_what_a_plan_has_left(task_context: Any, tmp_path: Path) -> None:
+    """Names are looked up in the catalogue only, and what the sink applies it applies as the owner of the tables."""
+    source, sink = await two_with_traps(task_context, tmp_path, rows=True)
+    run(
+        sink,
+        "CREATE TABLE public.seen (who text)",
+        TRAP_OF_ROWS,
+        "CREATE TRIGGER t BEFORE UPDATE ON subscriber FOR EACH ROW EXECUTE FUNCTION public.trap_of_rows()",
+        "ALTER TABLE subscriber ENABLE ALWAYS TRIGGER t",
+    )
+    await link(task_context, source, sink)
+    await link(task_context, source, sink)  # renewed
+    run(source, MOVE)
+    assert (await compare(task_context, source, sink)).drained
+    assert ask(sink, "SELECT string_agg(DISTINCT who, ',') FROM seen") == "proveout"
+    await unlink(with_keys(LinkSystems(source=source, sink=sink, workload=WORKLOAD, copy_data=False)))
+    assert trapped(source, sink) == []
+
+
+async def test_a_policy_of_a_plan_is_not_run_by_the_copy_of_its_tables(task_context: Any, tmp_path: Path) -> None:
+    source, sink = await two_with_traps(task_context, tmp_path, rows=False)
+    run(
+        source,
+        "ALTER TABLE subscriber ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY p ON subscriber USING (public.trap())",
+    )
+    with pytest.raises(TaskFault, match="row-level security"):
+        await link(task_context, source, sink, copy_data=True)
+    assert trapped(source, sink) == []

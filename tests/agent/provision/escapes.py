@@ -1,0 +1,244 @@
+"""SQL that tries to leave a database: to run programs, to reach files of the host, to become another role, to load code, to connect elsewhere.
+
+Data only, to be imported: by the tests here, and by what tries them against a running system for long. Each case is run as a plan would,
+against a fresh embedded server in which the plan's role has the tables `loot (line text)` and `reached (name varchar)`. Words in braces
+are replaced: `{outside}` is a folder of the host that everybody may write, `{secret}` a file in it that everybody may read and
+that holds the canary, `{socket}` the folder of the server's socket, `{name}` the case.
+
+How success is seen (`sign`): `file` - anything in the folder outside is new or changed; `read` - the canary is in `loot`; `done` - every
+statement was accepted, which a statement added at the end notes in `reached`. The first two are looked at after every case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+CANARY = "canary-7f3a91c2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escape:
+    """One attempt. `engine` is the one that it is written for."""
+
+    name: str
+    engine: Literal["postgres", "mysql"]
+    sign: Literal["file", "read", "done"]
+    statements: tuple[str, ...]
+
+    def filled(self, words: Mapping[str, str]) -> tuple[str, ...]:
+        """Its statements for one server and one folder, with the one at the end that notes that all were accepted."""
+        note = f"INSERT INTO reached VALUES ('{self.name}')"
+        return tuple(_filled(text, {**words, "name": self.name}) for text in (*self.statements, note))
+
+
+def _filled(text: str, words: Mapping[str, str]) -> str:
+    for word, value in words.items():
+        text = text.replace(f"{{{word}}}", value)
+    return text
+
+
+def _of(engine: Literal["postgres", "mysql"], cases: Mapping[tuple[str, str], tuple[str, ...]]) -> tuple[Escape, ...]:
+    return tuple(
+        Escape(name=f"{engine}_{name}", engine=engine, sign=sign, statements=statements)  # type: ignore[arg-type]
+        for (name, sign), statements in cases.items()
+    )
+
+
+PROGRAM = "touch {outside}/{name}"
+
+POSTGRES = _of("postgres", {
+    # programs
+    ("copy_to_program", "file"): (f"COPY (SELECT 1) TO PROGRAM '{PROGRAM}'",),
+    ("copy_from_program", "read"): ("COPY loot FROM PROGRAM 'cat {secret}'",),
+    ("copy_program_in_do", "file"): (f"DO $$ BEGIN EXECUTE 'COPY (SELECT 1) TO PROGRAM ''{PROGRAM}'''; END $$",),
+    ("copy_program_in_definer", "file"): (
+        "CREATE FUNCTION {name}() RETURNS int LANGUAGE plpgsql SECURITY DEFINER AS "
+        f"$f$ BEGIN EXECUTE 'COPY (SELECT 1) TO PROGRAM ''{PROGRAM}'''; RETURN 1; END $f$",
+        "SELECT {name}()"),
+    ("copy_program_in_index", "file"): (
+        "CREATE FUNCTION {name}(t text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS "
+        f"$f$ BEGIN EXECUTE 'COPY (SELECT 1) TO PROGRAM ''{PROGRAM}'''; RETURN t; END $f$",
+        "CREATE TABLE {name}_t AS SELECT 'a'::text AS v",
+        "CREATE INDEX ON {name}_t ({name}(v))",
+        "ANALYZE {name}_t"),
+    ("copy_program_in_trigger", "file"): (
+        "CREATE TABLE {name}_t (v int)",
+        "CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS "
+        f"$f$ BEGIN EXECUTE 'COPY (SELECT 1) TO PROGRAM ''{PROGRAM}'''; RETURN NEW; END $f$",
+        "CREATE TRIGGER t AFTER INSERT ON {name}_t FOR EACH ROW EXECUTE FUNCTION {name}()",
+        "INSERT INTO {name}_t VALUES (1)"),
+    ("archive_command", "done"): (f"ALTER SYSTEM SET archive_command = '{PROGRAM}'",),
+    ("archive_library", "done"): ("ALTER SYSTEM SET archive_library = '{outside}/x'",),
+    ("restore_command", "done"): (f"ALTER SYSTEM SET restore_command = '{PROGRAM}'",),
+    ("archive_cleanup_command", "done"): (f"ALTER SYSTEM SET archive_cleanup_command = '{PROGRAM}'",),
+    ("recovery_end_command", "done"): (f"ALTER SYSTEM SET recovery_end_command = '{PROGRAM}'",),
+    ("ssl_passphrase_command", "done"): (f"ALTER SYSTEM SET ssl_passphrase_command = '{PROGRAM}'",),
+    ("event_trigger", "done"): (
+        "CREATE FUNCTION {name}() RETURNS event_trigger LANGUAGE plpgsql AS $f$ BEGIN END $f$",
+        "CREATE EVENT TRIGGER {name} ON ddl_command_end EXECUTE FUNCTION {name}()"),
+    # files
+    ("copy_to_file", "file"): ("COPY (SELECT 1) TO '{outside}/{name}'",),
+    ("copy_from_file", "read"): ("COPY loot FROM '{secret}'",),
+    ("read_file", "read"): ("INSERT INTO loot SELECT pg_read_file('{secret}')",),
+    ("read_file_part", "read"): ("INSERT INTO loot SELECT pg_read_file('{secret}', 0, 100)",),
+    ("read_binary_file", "read"): ("INSERT INTO loot SELECT convert_from(pg_read_binary_file('{secret}'), 'UTF8')",),
+    ("read_password_of_system", "done"): ("SELECT pg_read_file('postgresql.conf')",),
+    ("list_folder", "done"): ("SELECT pg_ls_dir('/etc')",),
+    ("list_own_folder", "done"): ("SELECT pg_ls_dir('.')",),
+    ("file_status", "done"): ("SELECT pg_stat_file('/etc/passwd')",),
+    ("large_object_import", "read"): (
+        "INSERT INTO loot SELECT convert_from(lo_get(lo_import('{secret}')), 'UTF8')",),
+    ("large_object_export", "file"): ("SELECT lo_export(lo_from_bytea(0, 'x'), '{outside}/{name}')",),
+    ("tablespace", "done"): ("CREATE TABLESPACE {name} LOCATION '{outside}'",),
+    ("log_directory", "done"): ("ALTER SYSTEM SET log_directory = '{outside}'",),
+    ("log_filename", "done"): ("ALTER SYSTEM SET log_filename = '../../{name}'",),
+    ("logging_collector", "done"): ("ALTER SYSTEM SET logging_collector = on",),
+    ("log_destination", "done"): ("ALTER SYSTEM SET log_destination = 'csvlog'",),
+    ("data_directory", "done"): ("ALTER SYSTEM SET data_directory = '{outside}'",),
+    ("hba_file", "done"): ("ALTER SYSTEM SET hba_file = '{secret}'",),
+    ("ident_file", "done"): ("ALTER SYSTEM SET ident_file = '{secret}'",),
+    ("config_file", "done"): ("ALTER SYSTEM SET config_file = '{secret}'",),
+    ("external_pid_file", "done"): ("ALTER SYSTEM SET external_pid_file = '{outside}/{name}'",),
+    ("line_in_a_value", "done"): ("ALTER SYSTEM SET search_path = E'a\\narchive_command = ''x'''",),
+    ("rules_of_access", "done"): ("SELECT * FROM pg_hba_file_rules",),
+    ("dictionary_of_a_file", "done"): (
+        "CREATE TEXT SEARCH DICTIONARY {name} (TEMPLATE = simple, StopWords = '../../../../../../../etc/passwd')",),
+    ("external_entity", "read"): (
+        "INSERT INTO loot SELECT xmlparse(document '<!DOCTYPE d [<!ENTITY e SYSTEM \"file://{secret}\">]><d>&e;</d>')::text",),
+    ("backup_start", "done"): ("SELECT pg_backup_start('x')",),
+    ("file_fdw", "read"): (
+        "CREATE EXTENSION file_fdw",
+        "CREATE SERVER {name} FOREIGN DATA WRAPPER file_fdw",
+        "CREATE FOREIGN TABLE {name}_t (line text) SERVER {name} OPTIONS (filename '{secret}')",
+        "INSERT INTO loot SELECT line FROM {name}_t"),
+    ("adminpack", "file"): ("CREATE EXTENSION adminpack", "SELECT pg_file_write('{outside}/{name}', 'x', false)"),
+    # roles
+    ("superuser", "done"): ("ALTER ROLE proveout SUPERUSER",),
+    ("set_role", "done"): ("SET ROLE proveout_administrator",),
+    ("set_role_by_config", "done"): ("SELECT set_config('role', 'proveout_administrator', false)",),
+    ("session_authorization", "done"): ("SET SESSION AUTHORIZATION proveout_administrator",),
+    ("grant_programs", "done"): ("GRANT pg_execute_server_program TO proveout",),
+    ("grant_reading", "done"): ("GRANT pg_read_server_files TO CURRENT_USER",),
+    ("grant_writing", "done"): ("GRANT pg_write_server_files TO PUBLIC",),
+    ("grant_administrator", "done"): ("GRANT proveout_administrator TO proveout",),
+    ("grant_parameter", "done"): ("GRANT ALTER SYSTEM ON PARAMETER archive_command TO proveout",),
+    ("create_role", "done"): ("CREATE ROLE {name} SUPERUSER LOGIN",),
+    ("create_plain_role", "done"): ("CREATE ROLE {name}",),
+    ("password_of_administrator", "done"): ("ALTER ROLE proveout_administrator PASSWORD 'x'",),
+    ("password_of_replication", "done"): ("ALTER ROLE proveout_replication PASSWORD 'x'",),
+    ("own_replication", "done"): ("ALTER ROLE proveout REPLICATION",),
+    ("defaults_of_administrator", "done"): ("ALTER ROLE proveout_administrator SET search_path = public",),
+    ("verifiers", "done"): ("SELECT rolpassword FROM pg_authid",),
+    ("verifiers_by_view", "done"): ("SELECT passwd FROM pg_shadow",),
+    ("conninfo_of_subscription", "done"): ("SELECT subconninfo FROM pg_subscription",),
+    ("catalogue_update", "done"): ("UPDATE pg_authid SET rolsuper = true WHERE rolname = 'proveout'",),
+    ("catalogue_mods", "done"): ("SET allow_system_table_mods = on",),
+    ("function_in_catalogue", "done"): (
+        "CREATE FUNCTION pg_catalog.{name}() RETURNS int LANGUAGE sql AS 'SELECT 1'",),
+    ("security_label", "done"): ("ALTER FUNCTION pg_reload_conf() SECURITY INVOKER",),
+    ("owner_is_administrator", "done"): (
+        "CREATE FUNCTION {name}() RETURNS int LANGUAGE sql SECURITY DEFINER AS 'SELECT 1'",
+        "ALTER FUNCTION {name}() OWNER TO proveout_administrator"),
+    # code
+    ("c_function", "done"): ("CREATE FUNCTION {name}(cstring) RETURNS int AS '/lib/x86_64-linux-gnu/libc.so.6', 'system' LANGUAGE c STRICT",),
+    ("internal_function", "done"): ("CREATE FUNCTION {name}(text) RETURNS text AS 'pg_read_file_all' LANGUAGE internal",),
+    ("load", "done"): ("LOAD '{outside}/x.so'",),
+    ("load_of_libc", "done"): ("LOAD '/lib/x86_64-linux-gnu/libc.so.6'",),
+    ("untrusted_perl", "done"): ("CREATE EXTENSION plperlu",),
+    ("untrusted_python", "done"): ("CREATE EXTENSION plpython3u",),
+    ("language", "done"): ("CREATE LANGUAGE {name} HANDLER plpgsql_call_handler",),
+    ("vector", "done"): ("CREATE EXTENSION vector",),
+    ("preload", "done"): ("ALTER SYSTEM SET shared_preload_libraries = '{outside}/x'",),
+    ("session_preload", "done"): ("ALTER ROLE proveout SET session_preload_libraries = '{outside}/x'",),
+    ("session_preload_of_database", "done"): ("ALTER DATABASE postgres SET session_preload_libraries = '{outside}/x'",),
+    ("library_path", "done"): ("SET dynamic_library_path = '{outside}'",),
+    ("extension_path", "done"): ("SET extension_control_path = '{outside}'",),
+    ("jit_provider", "done"): ("ALTER SYSTEM SET jit_provider = '{outside}/x'",),
+    ("slot_with_library", "done"): ("SELECT pg_create_logical_replication_slot('{name}', '{outside}/x')",),
+    ("physical_slot", "done"): ("SELECT pg_create_physical_replication_slot('{name}')",),
+    ("base_type", "done"): (
+        "CREATE TYPE {name}",
+        "CREATE FUNCTION {name}_in(cstring) RETURNS {name} AS 'int4in' LANGUAGE internal IMMUTABLE STRICT"),
+    ("cast_without_function", "done"): (
+        "CREATE TYPE {name} AS (a int)", "CREATE CAST (int AS {name}) WITHOUT FUNCTION"),
+    ("access_method", "done"): ("CREATE ACCESS METHOD {name} TYPE INDEX HANDLER bthandler",),
+    ("text_search_template", "done"): ("CREATE TEXT SEARCH TEMPLATE {name} (LEXIZE = dsimple_lexize)",),
+    # other servers
+    ("subscription", "done"): (
+        "CREATE SUBSCRIPTION {name} CONNECTION 'host={socket} user=proveout_administrator dbname=postgres' PUBLICATION p WITH (connect = false)",),
+    ("subscription_with_files", "done"): (
+        "CREATE SUBSCRIPTION {name} CONNECTION 'host=127.0.0.1 passfile={secret} sslkey={secret}' PUBLICATION p WITH (connect = false)",),
+    ("dblink", "done"): (
+        "CREATE EXTENSION dblink", "SELECT dblink_connect('host={socket} user=proveout_administrator dbname=postgres')"),
+    ("postgres_fdw", "done"): (
+        "CREATE EXTENSION postgres_fdw", "CREATE SERVER {name} FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '{socket}')"),
+    ("foreign_data_wrapper", "done"): ("CREATE FOREIGN DATA WRAPPER {name}",),
+    ("foreign_server", "done"): ("CREATE SERVER {name} FOREIGN DATA WRAPPER postgresql",),
+    ("primary_conninfo", "done"): ("ALTER SYSTEM SET primary_conninfo = 'host=127.0.0.1 passfile={secret}'",),
+    ("listen", "done"): ("ALTER SYSTEM SET listen_addresses = '*'",),
+    ("sockets", "done"): ("ALTER SYSTEM SET unix_socket_directories = '{outside}'",),
+    ("certificates", "done"): ("ALTER SYSTEM SET ssl_key_file = '{secret}'",),
+    ("end_the_administrator", "done"): (
+        "SELECT 1 / count(*) FROM pg_stat_activity WHERE usename = 'proveout_administrator' AND pg_terminate_backend(pid)",),
+    ("new_database", "done"): ("CREATE DATABASE {name}",),
+})  # fmt: skip
+
+MYSQL = _of("mysql", {
+    # files
+    ("into_outfile", "file"): ("SELECT 1 INTO OUTFILE '{outside}/{name}'",),
+    ("into_dumpfile", "file"): ("SELECT 'x' INTO DUMPFILE '{outside}/{name}'",),
+    ("load_file", "read"): ("INSERT INTO loot SELECT LOAD_FILE('{secret}')",),
+    ("load_data", "read"): ("LOAD DATA INFILE '{secret}' INTO TABLE loot",),
+    ("load_data_local", "read"): ("LOAD DATA LOCAL INFILE '{secret}' INTO TABLE loot",),
+    ("load_xml", "read"): ("LOAD XML INFILE '{secret}' INTO TABLE loot",),
+    ("load_in_procedure", "read"): (
+        "CREATE PROCEDURE {name}() SQL SECURITY DEFINER INSERT INTO loot SELECT LOAD_FILE('{secret}')", "CALL {name}()"),
+    ("outfile_prepared", "file"): ("EXECUTE IMMEDIATE \"SELECT 1 INTO OUTFILE '{outside}/{name}'\"",),
+    ("data_directory_of_innodb", "file"): ("CREATE TABLE {name} (a int) ENGINE=InnoDB DATA DIRECTORY='{outside}'",),
+    ("data_directory_of_myisam", "file"): (
+        "CREATE TABLE {name} (a int) ENGINE=MyISAM DATA DIRECTORY='{outside}' INDEX DIRECTORY='{outside}'",),
+    ("data_directory_of_aria", "file"): ("CREATE TABLE {name} (a int) ENGINE=Aria DATA DIRECTORY='{outside}'",),
+    ("data_directory_of_a_partition", "file"): (
+        "CREATE TABLE {name} (a int) ENGINE=InnoDB PARTITION BY RANGE (a) (PARTITION p VALUES LESS THAN (5) DATA DIRECTORY='{outside}')",),
+    ("temporary_folder", "done"): ("SET SESSION innodb_tmpdir = '{outside}'",),
+    ("general_log", "done"): ("SET GLOBAL general_log_file = '{outside}/{name}'",),
+    ("slow_log", "done"): ("SET GLOBAL slow_query_log_file = '{outside}/{name}'",),
+    ("dump_of_buffer_pool", "done"): ("SET GLOBAL innodb_buffer_pool_filename = '../../{name}'",),
+    ("connect_engine", "read"): (
+        "CREATE TABLE {name} (line varchar(200)) ENGINE=CONNECT TABLE_TYPE=DOS FILE_NAME='{secret}'", "INSERT INTO loot SELECT line FROM {name}"),
+    ("csv_by_path", "read"): ("CREATE TABLE `../../../../..{secret}` (line varchar(200) NOT NULL) ENGINE=CSV",),
+    # code
+    ("install_soname", "done"): ("INSTALL SONAME 'ha_archive'",),
+    ("install_plugin", "done"): ("INSTALL PLUGIN archive SONAME 'ha_archive.so'",),
+    ("udf", "done"): ("CREATE FUNCTION {name} RETURNS STRING SONAME 'lib_mysqludf_sys.so'",),
+    ("udf_by_table", "done"): ("INSERT INTO mysql.func VALUES ('{name}', 0, 'libc.so.6', 'function')",),
+    ("plugin_by_table", "done"): ("INSERT INTO mysql.plugin VALUES ('archive', 'ha_archive.so')",),
+    ("init_connect", "done"): ("SET GLOBAL init_connect = 'SELECT 1'",),
+    ("debug_output", "done"): ("SET SESSION debug_dbug = 'd:o,{outside}/{name}'",),
+    # accounts
+    ("grant_file", "done"): ("GRANT FILE ON *.* TO proveout@localhost",),
+    ("grant_all", "done"): ("GRANT ALL ON *.* TO proveout@localhost",),
+    ("create_account", "done"): ("CREATE USER {name}@localhost",),
+    ("unlock_root", "done"): ("ALTER USER root@localhost ACCOUNT UNLOCK",),
+    ("password_of_root", "done"): ("SET PASSWORD FOR root@localhost = PASSWORD('x')",),
+    ("verifiers", "done"): ("SELECT * FROM mysql.global_priv",),
+    ("definer_is_root", "done"): ("CREATE DEFINER=root@localhost PROCEDURE {name}() SELECT LOAD_FILE('{secret}')",),
+    ("view_of_root", "done"): ("CREATE DEFINER=root@localhost SQL SECURITY DEFINER VIEW {name} AS SELECT 1",),
+    ("event_of_root", "done"): ("CREATE DEFINER=root@localhost EVENT {name} ON SCHEDULE EVERY 1 DAY DO SELECT 1",),
+    ("procedure_of_ours", "done"): ("DROP PROCEDURE proveout_administration.dirty_pages",),
+    ("table_beside_ours", "done"): ("CREATE TABLE proveout_administration.{name} (a int)",),
+    ("table_in_mysql", "done"): ("CREATE TABLE mysql.{name} (a int)",),
+    ("rename_into_mysql", "done"): ("CREATE TABLE {name} (a int)", "RENAME TABLE {name} TO mysql.{name}"),
+    ("set_role", "done"): ("SET ROLE root",),
+    ("new_database", "done"): ("CREATE DATABASE {name}",),
+    # other servers, and this one
+    ("federated_server", "done"): ("CREATE SERVER {name} FOREIGN DATA WRAPPER mysql OPTIONS (HOST '127.0.0.1')",),
+    ("replica", "done"): ("CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_SSL_KEY='{secret}'",),
+    ("binlog_statement", "done"): ("BINLOG 'AAAA'",),
+    ("shutdown", "done"): ("SHUTDOWN",),
+    ("global_variable", "done"): ("SET GLOBAL max_connections = 5",),
+})  # fmt: skip
+
+ESCAPES = (*POSTGRES, *MYSQL)
