@@ -49,6 +49,7 @@ RESERVED = frozenset(
     {
         "config_file",
         "data_directory",
+        "dynamic_shared_memory_type",
         "external_pid_file",
         "hba_file",
         "ident_file",
