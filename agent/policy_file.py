@@ -129,6 +129,7 @@ class PolicyEntry(_Strict):
         default_factory=dict
     )
     destructive: bool = False
+    provision_as_agent_user: bool = False
 
 
 def read(path: Path) -> Policy:
@@ -151,6 +152,7 @@ def read(path: Path) -> Policy:
         tools=tuple(Tool(path=tool.path, arguments=tuple(tool.arguments)) for tool in entry.tools),
         validators=tuple((name, tuple(argv)) for name, argv in entry.validators.items()),
         destructive=entry.destructive,
+        provision_as_agent_user=entry.provision_as_agent_user,
         programs=names_of(*programs),
     )
 
@@ -206,6 +208,7 @@ def describe(found: Policy) -> str:
         ("programs", [" ".join((tool.path, *tool.arguments)) for tool in found.tools]),
         ("validators", [f"{name} ({' '.join(argv)})" for name, argv in found.validators]),
         ("destroying data", ["yes"] if found.destructive else []),
+        ("servers as agent", ["yes"] if found.provision_as_agent_user else []),
     ]
     kept = [own for own in found.own_folders if any(policy.is_beneath(own, listed) for listed in found.paths)]
     rows += [("but not in", kept)] if kept else []

@@ -167,7 +167,10 @@ class Guard:
         `database` is there when it makes one: [its directory, the name of the server's program].
         """
         identity = self._identity_of(request["identity"])
-        entry = self._note(*request["database"], identity) if request.get("database") else None
+        entry = None
+        if request.get("database"):
+            directory, program = request["database"]
+            entry = self._note(directory, program, identity)
         output = os.memfd_create("output")
         try:
             pid = self._spawn(request, output, identity)
