@@ -27,6 +27,8 @@ class Escape:
     code: str
     since: int = 1
     works: bool = True
+    needs_root: bool = False
+    """Whether only an agent that is root can refuse it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +149,7 @@ ESCAPES = (
         code="called(max(libc.prctl(23, number, 0, 0, 0) for number in range(64)) - 1)",
         since=0,
         works=False,
+        needs_root=True,
     ),
     Escape(name="become-root", tries="become root", code="libc.setuid(0); open('/etc/shadow').read()", works=False),
 )

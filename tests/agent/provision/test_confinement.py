@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -18,6 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from proveout.agent.policy import Policy
 from proveout.agent.provision import access, handlers
 from proveout.agent.provision.confinement import landlock_version
 from proveout.agent.provision.embedded_mysql import find_programs
@@ -70,6 +72,8 @@ def attempt(case: Escape, target: Target, reach: access.Access | None) -> int:
 def test_an_escape_is_refused(case: Escape, target: Target) -> None:
     if case.since > landlock_version():
         pytest.skip(f"Landlock refuses this from version {case.since} on")
+    if case.needs_root and os.geteuid() != 0:
+        pytest.skip("an agent that is not root has no right to change its bounding set")
     reach = access.of_server(PYTHON, read=[], write=[Path(target.data)])
     assert attempt(case, target, reach) == REFUSED
     assert Path(target.key).read_text() == "secret"
@@ -162,6 +166,85 @@ async def test_parallel_queries_snapshots_and_checkpoints_work_while_confined(
     await asyncio.to_thread(server.restore_snapshot)
     with contextlib.closing(psycopg.connect(server.dsn)) as connection:
         assert connection.execute("SELECT sum(n) FROM t").fetchone() == (45000150000,)
+
+
+WITHOUT_LANDLOCK = """
+import asyncio, ctypes, json, struct, sys
+from pathlib import Path
+from typing import Any
+from proveout.agent import policy
+from proveout.agent.provision import confinement, handlers
+from proveout.agent.tasks import TaskFault
+from proveout.dsl.plan import System
+from proveout.proto.tasks import StartSystem
+
+# A kernel without Landlock: landlock_create_ruleset gives ENOSYS. struct sock_filter: code, jt, jf, k.
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, confinement.CREATE_RULESET), (0x06, 0, 0, 0x00050000 | 38), (0x06, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))
+assert confinement.LIBC.prctl(38, 1, 0, 0, 0) == 0 and confinement.LIBC.prctl(22, 2, program, 0, 0) == 0
+assert confinement.landlock_version() == 0
+
+class Context:
+    def __init__(self, allowed):
+        self.policy, self.resources, self.said = allowed, {}, []
+    def log(self, level, text):
+        self.said.append([level, text])
+
+async def main(root, kind):
+    context = Context(policy.Policy(own=kind == "local", provision_as_agent_user=kind == "told"))
+    system = System(name="db", engine="postgres", host="h", provision="embedded")
+    try:
+        await handlers.start_system(context, StartSystem(system=system, data_root=root))
+        return ["started", *context.said]
+    except TaskFault as fault:
+        return [fault.code, fault.what, fault.way_out]
+    finally:
+        for resource in context.resources.values():
+            await resource.close(keep_data=False)
+
+print(json.dumps(asyncio.run(main(*sys.argv[1:]))))
+"""
+
+
+@pytest.mark.parametrize("kind", ["permanent", "told", "local"])
+def test_without_landlock_the_agents_own_user_runs_no_server_unless_told(kind: str, tmp_path: Path) -> None:
+    """A real server where the kernel has no Landlock. Where the agent is root, the server's own user protects the agent."""
+    argv = [sys.executable, "-c", WITHOUT_LANDLOCK, str(tmp_path), kind]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    first, *said = json.loads(done.stdout)
+    if os.geteuid() == 0:
+        assert (first, said) == ("started", [])
+    elif kind == "permanent":
+        assert first == "refused"
+        assert "provision_as_agent_user: true" in said[1]
+    else:
+        assert (first, len(said), said[0][0]) == ("started", 1, "warning")
+        assert "no Landlock" in said[0][1]
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [(Policy(), "refused"), (Policy(provision_as_agent_user=True), None), (Policy(own=True), None)],
+    ids=["permanent", "told", "local"],
+)
+async def test_the_policy_decides_about_the_agents_own_user(
+    task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy, code: str | None
+) -> None:
+    """The same decision when these tests are run as root."""
+    monkeypatch.setattr(handlers.unprivileged, "account", lambda: None)
+    monkeypatch.setattr(handlers, "landlock_version", lambda: 0)
+    task_context.policy = policy
+    if code is None:
+        await started(task_context, tmp_path, "postgres")
+        assert [level for level, _ in task_context.logs] == ["warning"]
+        return
+    with pytest.raises(TaskFault) as raised:
+        await started(task_context, tmp_path, "postgres")
+    assert raised.value.code == code
+    assert "provision_as_agent_user: true" in raised.value.way_out
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_loader_of_a_program_is_found(tmp_path: Path) -> None:
