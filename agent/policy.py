@@ -16,7 +16,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from proveout.agent.tasks import TaskFault
@@ -250,6 +250,8 @@ class Policy:
     tools: tuple[Tool, ...] = ()
     validators: tuple[tuple[str, tuple[str, ...]], ...] = ()
     destructive: bool = False
+    provision_as_agent_user: bool = False
+    """Whether a server may run as the agent's own user where neither another user nor Landlock keeps it from that user's files."""
     programs: tuple[str, ...] = ()
     """Other names of the programs among `tools` and `validators`: links on their way, and where they really are."""
     provision: tuple[str, ...] = ()
@@ -338,6 +340,17 @@ class Policy:
         if self.destructive:
             return ALLOWED
         return self._refusal("steps that destroy data are not allowed on this host", "destructive: true")
+
+    def allows_server_as_agent_user(self) -> Decision:
+        """Whether a database server may run as the agent's user with all of that user's files; in a local run it may."""
+        if self.own or self.provision_as_agent_user:
+            return ALLOWED
+        reason = (
+            "a provisioned server would run as the agent's own user, and this kernel has no Landlock to keep SQL of the plan"
+            " from that user's files, the agent's key among them"
+        )
+        found = self._refusal(reason, "provision_as_agent_user: true")
+        return replace(found, way_out=f"Run the agent as root (the server then has a user of its own). {found.way_out}")
 
     def validator(self, name: str, file: str) -> tuple[str, ...]:
         """The argv that says whether `file` is well-formed; TaskFault `refused` when the policy has none of that name."""

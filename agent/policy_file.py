@@ -137,6 +137,7 @@ class PolicyEntry(_Strict):
     )
     destructive: bool = False
     provision: list[Annotated[Word, AfterValidator(_engine)]] = Field(default_factory=list, max_length=100)
+    provision_as_agent_user: bool = False
 
 
 def read(path: Path) -> Policy:
@@ -160,6 +161,7 @@ def read(path: Path) -> Policy:
         validators=tuple((name, tuple(argv)) for name, argv in entry.validators.items()),
         destructive=entry.destructive,
         provision=tuple(entry.provision),
+        provision_as_agent_user=entry.provision_as_agent_user,
         programs=names_of(*programs),
     )
 
@@ -216,6 +218,7 @@ def describe(found: Policy) -> str:
         ("validators", [f"{name} ({' '.join(argv)})" for name, argv in found.validators]),
         ("destroying data", ["yes"] if found.destructive else []),
         ("servers", found.provision),
+        ("servers as agent", ["yes"] if found.provision_as_agent_user else []),
     ]
     kept = [own for own in found.own_folders if any(policy.is_beneath(own, listed) for listed in found.paths)]
     rows += [("but not in", kept)] if kept else []

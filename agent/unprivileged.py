@@ -2,7 +2,8 @@
 
 Flow: the agent asks `account()`: None where it is not root itself; otherwise a numeric user and group that nobody has, beside the
 one of embedded servers. It starts the worker with `argument(…)` and `environment(…)`; the worker calls `drop(…)` before it reads
-a word of its load: no root, no groups but the embedded servers' (whose sockets it connects to), no new privileges, no capabilities.
+a word of its load: no root, no groups but the embedded servers' (whose sockets it connects to), no new privileges, no capabilities,
+not in the bounding set either.
 
 Where Python itself lies in a folder that only root can enter (a virtual environment below /root), the process could import
 nothing any more. There `drop` leaves one capability, CAP_DAC_READ_SEARCH, until `seal`: it opens the folders of Python's own
@@ -29,6 +30,7 @@ from pathlib import Path
 
 from proveout.agent.drivers.table import driver, is_built_in
 from proveout.agent.policy import NOTHING, Policy
+from proveout.agent.provision.confinement import empty_bounding_set
 from proveout.agent.provision.installation import UID_LAST, choose_account
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.errors import ProveoutError
@@ -169,6 +171,9 @@ def drop(told: str, *, keeps_root: bool = False) -> None:
         return
     uid, gid, group, reads_all = (int(word) for word in told.split(","))
     libc = ctypes.CDLL(None, use_errno=True)
+    if reads_all:  # while it is still in the bounding set: a capability that is not cannot become inheritable
+        _set_inheritable(libc, 1 << CAP_DAC_READ_SEARCH)
+    empty_bounding_set()
     _check(libc.prctl(PR_SET_KEEPCAPS, reads_all, 0, 0, 0))
     os.setgroups([group])
     os.setresgid(gid, gid, gid)
@@ -230,6 +235,15 @@ def _set_capabilities(libc: ctypes.CDLL, wanted: int) -> None:
     """Effective, permitted and inheritable capabilities, all the same. Source: capset(2)."""
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     data = (ctypes.c_uint32 * 6)(wanted, wanted, wanted, 0, 0, 0)
+    _check(libc.capset(ctypes.byref(header), ctypes.byref(data)))
+
+
+def _set_inheritable(libc: ctypes.CDLL, wanted: int) -> None:
+    """Inheritable capabilities; the others stay. Source: capset(2), whose data are (effective, permitted, inheritable), twice."""
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    data = (ctypes.c_uint32 * 6)()
+    _check(libc.capget(ctypes.byref(header), ctypes.byref(data)))
+    data[2], data[5] = wanted, 0
     _check(libc.capset(ctypes.byref(header), ctypes.byref(data)))
 
 

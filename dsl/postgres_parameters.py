@@ -16,7 +16,7 @@ import re
 FAMILIES = (
     # memory, disk, kernel, processes
     "shared_buffers|huge_page.*|temp_buffers|work_mem|hash_mem_multiplier|.*_work_mem|logical_decoding_work_mem|max_.*|min_.*|"
-    "shared_memory_type|dynamic_shared_memory_type|temp_file_limit|file_copy_method|file_extend_method|.*_buffers|"
+    "shared_memory_type|temp_file_limit|file_copy_method|file_extend_method|.*_buffers|"
     "vacuum_buffer_usage_limit|parallel_leader_participation|.*io_concurrency|io_.*|backend_flush_after|bgwriter_.*",
     # write-ahead log, checkpoints, archiving
     "fsync|full_page_writes|synchronous_commit|synchronous_standby_names|synchronized_standby_slots|sync_replication_slots|wal_.*|"

@@ -4,7 +4,8 @@ Flow: numpy columns -> pyarrow's CSV writer (no Python loop over rows) -> the se
 one transaction. Primary and foreign keys are there from the start, as InnoDB clusters a table on its key and the rows come in
 key order; checking them is off for the load, as they are right by construction, and so is writing to the binary log where the
 user may ask for that. The text index comes after the load.
-A table that proveout made carries a comment that says so, and only such tables are ever dropped.
+A table that proveout made carries a comment that says so, and only such tables are ever dropped; how a killed `prepare` is recognised
+is in `populate_intention`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pymysql.connections import Connection
 from pymysql.constants import CLIENT, COMMAND
 
 from proveout.agent.drivers.mysql_dsn import MalformedDsn, connect, one_line, parse
+from proveout.agent.load.populate_intention import COMMENT, intention_of, probe
 from proveout.agent.load.populate_plain import plain, scaled
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads.base import Population, Table
@@ -32,7 +34,6 @@ Columns = Sequence[npt.NDArray[np.generic]]
 
 CHUNK_UNITS = 5_000
 PACKET_BYTES = 1 << 20
-COMMENT = "Made by proveout for a load; proveout drops and makes it anew"
 COMMENT_OF = "SELECT table_comment FROM information_schema.tables WHERE table_schema = database() AND table_name ="
 SETTINGS = (
     "SET SESSION foreign_key_checks = 0",
@@ -75,6 +76,7 @@ class MysqlLoader:
 
     def __init__(self, dsn: str, population: Population) -> None:
         self._population = population
+        self._intention = intention_of(population)
         try:
             self._connection: Any = connect(
                 parse(dsn), kind=LoadConnection, read_timeout_s=10.0, client_flag=CLIENT.LOCAL_FILES
@@ -91,11 +93,13 @@ class MysqlLoader:
 
     def prepare(self) -> None:
         """Drop our earlier tables, create new ones, empty."""
-        self._refuse_foreign_tables()
-        for statement in (*self._population.drop["mysql"], *self._population.before["mysql"]):
+        self._drop_ours()
+        self.execute(f"CREATE TABLE IF NOT EXISTS {self._intention} (nothing int) COMMENT = '{COMMENT}'")
+        for statement in self._population.before["mysql"]:
             self.execute(statement)
         for table in self._population.tables:
             self.execute(f"ALTER TABLE {table.name} COMMENT = '{COMMENT}'")
+        self.execute(f"DROP TABLE {self._intention}")
 
     def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
         """Send one slice in one transaction; the rows that the server says it took.
@@ -150,9 +154,8 @@ class MysqlLoader:
 
     def undo(self) -> None:
         """Remove the tables."""
-        self._refuse_foreign_tables()
-        for statement in self._population.drop["mysql"]:
-            self.execute(statement)
+        self._drop_ours()
+        self.execute(f"DROP TABLE IF EXISTS {self._intention}")
 
     def close(self) -> None:
         """Disconnect."""
@@ -188,15 +191,29 @@ class MysqlLoader:
             text = f"INSERT INTO {table.name} ({names}) VALUES ({marks})"  # noqa: S608 - names of ours
             return int(cursor.executemany(text, list(zip(*bound, strict=True))) or 0)
 
+    def _drop_ours(self) -> None:
+        """Drop the tables where they are; TaskFault `refused` when one of them is not ours."""
+        self._refuse_foreign_tables()
+        for statement in self._population.drop["mysql"]:
+            self.execute(statement)
+
     def _refuse_foreign_tables(self) -> None:
+        making = self._rows(f"{COMMENT_OF} '{self._intention}'") == [(COMMENT,)]
         for table in self._population.tables:
             found = self._rows(f"{COMMENT_OF} '{table.name}'")
-            if found and found[0][0] != COMMENT:
+            if found and found[0][0] != COMMENT and not (making and self._is_new(table)):
                 raise TaskFault(
                     "refused",
                     f"the database has a table {table.name} that proveout did not make, and a load would replace it",
                     way_out="point the system at an empty database, or drop the table yourself",
                 )
+
+    def _is_new(self, table: Table) -> bool:
+        """Whether it is as a killed `prepare` leaves it."""
+        try:
+            return not self._rows(f"{probe(table)} LIMIT 1")
+        except TaskFault:
+            return False
 
     def _one(self, query: str) -> tuple[Any, ...]:
         return self._rows(query)[0]

@@ -3,7 +3,7 @@
 Flow: `prepare` drops our earlier tables and makes new ones -> `load` sends slices in batches: `direct_path_load` (thin
 mode, commits by itself), or where the server says that it has none (ORA-03115) `executemany`, one commit a slice -> keys,
 indexes and statistics by `execute`. A table that proveout made carries a comment that says so, and only such tables are
-ever dropped.
+ever dropped; how a killed `prepare` is recognised is in `populate_intention`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import oracledb
 from proveout.agent.drivers.base import StatementFailure
 from proveout.agent.drivers.oracle import open_connection
 from proveout.agent.drivers.oracle_errors import NO_TABLE, said, words
+from proveout.agent.load.populate_intention import COMMENT, intention_of, probe
 from proveout.agent.load.populate_plain import plain_rows
 from proveout.agent.provision.oracle import connect_fault, statement_fault
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads.base import Population, Table
 
 CHUNK_UNITS = 500  # units a call: python-oracledb holds a call's rows in memory, and a server all its packets
-COMMENT = "Made by proveout for a load; proveout drops and makes it anew"
 ERRORS_SHOWN = 3
 DDL_LOCK_S = 3_600  # keys of one table are made at a time: a statement waits for another's lock instead of ORA-00054
 # No direct path: unsupported network datatype (a server without it), feature not supported, insufficient privileges
@@ -35,6 +35,7 @@ class OracleLoader:
 
     def __init__(self, dsn: str, population: Population) -> None:
         self._population = population
+        self._intention = intention_of(population)
         try:
             self._connection = open_connection(dsn)
         except StatementFailure as failure:
@@ -47,11 +48,14 @@ class OracleLoader:
 
     def prepare(self) -> None:
         """Drop our earlier tables, create new ones, empty."""
-        self.undo()
+        self._drop_ours()
+        if not self._comments(self._intention):
+            self.execute(f"CREATE TABLE {self._intention} (nothing NUMBER(1))")
         for statement in self._population.before["oracle"]:
             self.execute(statement)
         for table in self._population.tables:
             self.execute(f"COMMENT ON TABLE {table.name} IS '{COMMENT}'")
+        self._drop_intention()
 
     def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
         """Load one slice; rows loaded."""
@@ -85,14 +89,8 @@ class OracleLoader:
 
     def undo(self) -> None:
         """Remove the tables, where they are and ours."""
-        self._refuse_foreign_tables()
-        for statement in self._population.drop["oracle"]:
-            try:
-                with self._connection.cursor() as cursor:
-                    cursor.execute(statement)
-            except oracledb.Error as error:
-                if said(error).code != NO_TABLE:
-                    raise statement_fault(f"cannot run {statement[:100]!r}", said(error)) from None
+        self._drop_ours()
+        self._drop_intention()
 
     def close(self) -> None:
         """Disconnect."""
@@ -134,16 +132,47 @@ class OracleLoader:
                     "fault", f"cannot load table {table.name}: {len(errors)} rows were refused: {shown}"
                 ) from None
 
+    def _drop_ours(self) -> None:
+        """Drop the tables where they are; TaskFault `refused` when one of them is not ours."""
+        self._refuse_foreign_tables()
+        for statement in self._population.drop["oracle"]:
+            self._drop(statement)
+
+    def _drop_intention(self) -> None:
+        self._drop(f"DROP TABLE {self._intention} CASCADE CONSTRAINTS PURGE")
+
+    def _drop(self, statement: str) -> None:
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(statement)
+        except oracledb.Error as error:
+            if said(error).code != NO_TABLE:
+                raise statement_fault(f"cannot run {statement[:100]!r}", said(error)) from None
+
     def _refuse_foreign_tables(self) -> None:
+        making = bool(self._comments(self._intention))
         for table in self._population.tables:
-            query = "SELECT comments FROM user_tab_comments WHERE table_name = :name"
-            for (comment,) in self._ask(query, {"name": table.name.upper()}):
-                if comment != COMMENT:
-                    raise TaskFault(
-                        "refused",
-                        f"the schema has a table {table.name} that proveout did not make, and a load would replace it",
-                        way_out="point the system at a schema of its own, or drop the table yourself",
-                    )
+            found = self._comments(table.name)
+            if found and found[0][0] != COMMENT and not (making and self._is_new(table)):
+                raise TaskFault(
+                    "refused",
+                    f"the schema has a table {table.name} that proveout did not make, and a load would replace it",
+                    way_out="point the system at a schema of its own, or drop the table yourself",
+                )
+
+    def _comments(self, table: str) -> list[tuple[Any, ...]]:
+        """One row with the comment of a table, None for one without; no row when there is no such table."""
+        query = "SELECT comments FROM user_tab_comments WHERE table_name = :name"
+        return self._ask(query, {"name": table.upper()})
+
+    def _is_new(self, table: Table) -> bool:
+        """Whether it is as a killed `prepare` leaves it."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(probe(table))
+                return cursor.fetchone() is None
+        except oracledb.Error:
+            return False
 
     def _ask(self, query: str, arguments: dict[str, Any]) -> list[tuple[Any, ...]]:
         try:

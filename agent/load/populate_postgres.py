@@ -3,7 +3,7 @@
 Rows are committed slice by slice without waiting for the disk; every other commit waits, and takes those before it along
 (also on a server that has `synchronous_commit` off: VACUUM marks no page as visible to all before the commit of its rows
 is on disk). Tables stay ordinary, logged ones, so that they replicate. A table that proveout made carries a comment that says so, and only
-such tables are ever dropped. Server-side work ends soon after this process does (`client_connection_check_interval`).
+such tables are ever dropped; they are made and marked in one transaction. Server-side work ends soon after this process does (`client_connection_check_interval`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import psycopg
 from psycopg import sql
 
 from proveout.agent.load.populate_encode import ANY, BINARY, TEXT
+from proveout.agent.load.populate_intention import COMMENT
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads.base import Population, Table
 
 CHUNK_UNITS = 2_000  # subscribers made and sent at a time: the arrays stay in the processor's cache
-COMMENT = "Made by proveout for a load; proveout drops and makes it anew"
 SORT_KB = 262_144  # for building indexes, where the server's own setting is not larger
 SETTINGS = (
     "SET application_name = 'proveout populate'",
@@ -46,13 +46,17 @@ class PostgresLoader:
             raise fault("connect to the database", error) from None
 
     def prepare(self) -> None:
-        """Drop our earlier tables, create new ones, empty."""
-        self._refuse_foreign_tables()
-        for statement in (*self._population.drop["postgres"], *self._population.before["postgres"]):
-            self.execute(statement)
-        for table in self._population.tables:
-            comment = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(table.name), sql.Literal(COMMENT))
-            self.execute(comment)
+        """Drop our earlier tables, create new ones, empty, and mark them; all of it or, when this process is killed, nothing."""
+        try:
+            with self._connection.transaction():
+                self._refuse_foreign_tables()
+                for statement in (*self._population.drop["postgres"], *self._population.before["postgres"]):
+                    self.execute(statement)
+                for table in self._population.tables:
+                    name = sql.Identifier(table.name)
+                    self.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(name, sql.Literal(COMMENT)))
+        except psycopg.Error as error:
+            raise fault("commit the new tables", error) from None
 
     def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
         """COPY one slice in one transaction; the rows that the server says it took."""
@@ -132,6 +136,8 @@ def fault(doing: str, error: psycopg.Error) -> TaskFault:
         return TaskFault("refused", what, way_out="grant the user of the system's dsn what the load needs")
     if state in {"53100", "53200"}:
         return TaskFault("disk_full", what, way_out="give the database's host more room, or load a smaller population")
+    if state == "25001":
+        return TaskFault("invalid", what, way_out="put the statement under `after`, which runs outside a transaction")
     if not state or state.startswith(("08", "57P")):
         return TaskFault("unreachable", what, way_out="see that the server runs, and look into its log")
     return TaskFault("fault", what)

@@ -32,9 +32,13 @@ class SqliteLoader:
             raise fault(f"open the SQLite file {dsn}", error) from None
 
     def prepare(self) -> None:
-        """Drop earlier tables, create new ones, empty."""
-        for statement in (*self._population.drop["sqlite"], *self._population.before["sqlite"]):
-            self.execute(statement)
+        """Drop earlier tables, create new ones, empty; in one transaction."""
+        try:
+            with self._connection:
+                for statement in (*self._population.drop["sqlite"], *self._population.before["sqlite"]):
+                    self.execute(statement)
+        except apsw.Error as error:
+            raise fault("commit the new tables", error) from None
 
     def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
         """Insert one slice in one transaction."""

@@ -192,6 +192,7 @@ class EmbeddedServer(ABC, Generic[G]):
                 "start",
                 argv=argv,
                 environment=ENVIRONMENT,
+                access=self._at.server_access(Path(argv[0]), self.data),
                 directory=str(self.data),
                 log=str(self.log),
                 fast_signal=int(self.STOPS),

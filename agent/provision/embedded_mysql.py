@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import quote
 
-from proveout.agent.provision import server_log
+from proveout.agent.provision import access, server_log
 from proveout.agent.provision.embedded import READY_S, Embedded, EmbeddedServer
 from proveout.agent.provision.grounds import ENVIRONMENT, USER, Grounds
 from proveout.agent.tasks import TaskFault
@@ -139,7 +139,8 @@ class Server(EmbeddedServer[Grounds]):
         argv = [str(self._programs.initialise), "--no-defaults", f"--datadir={partial}", f"--tmpdir={scratch}"]
         argv.append("--cross-bootstrap")
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
-        self._at.guard.run([*argv, *options], ENVIRONMENT, limit_s=INITIALISE_S, identity="server")
+        reach = access.of_helper(self._programs.initialise, write=[partial, scratch])
+        self._at.guard.run([*argv, *options], ENVIRONMENT, limit_s=INITIALISE_S, identity="server", access=reach)
         shutil.rmtree(scratch, ignore_errors=True)
         partial.rename(self.data)
 

@@ -20,8 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from proveout.agent.provision import access, store
 from proveout.agent.provision import installation as programs
-from proveout.agent.provision import store
+from proveout.agent.provision.confinement import Access
 from proveout.agent.provision.guarded import Guarded
 from proveout.agent.tasks import TaskFault
 
@@ -74,6 +75,16 @@ class Grounds:
         """Whether the server's user can enter that folder, or run that program."""
         return bool(self.guard.ask("reach", path=str(path))["reachable"])
 
+    def server_access(self, program: Path, data: Path) -> Access:
+        """What the server may reach: its program, the session's folder to read, its data and its sockets to write."""
+        return access.of_server(
+            program, read=[self.session, *self._libraries()], write=[data, *self.session.glob("socket*")]
+        )
+
+    def _libraries(self) -> list[Path]:
+        """Folders that the server's program needs beside those next to it."""
+        return []
+
     def hand_over(self, folder: Path) -> None:
         """Give a folder in a folder of ours to the server's user."""
         if self._account is not None:
@@ -113,7 +124,8 @@ class Grounds:
         if copier is None or syncer is None:
             raise TaskFault("missing", "the programs cp and sync are not on this host", way_out="install coreutils")
         for argv in ([copier, "-a", "--reflink=auto", f"{source}/.", str(target)], [syncer, "-f", str(target)]):
-            self.guard.run(argv, ENVIRONMENT, limit_s=COPY_S, identity="server")
+            reach = access.of_helper(Path(argv[0]), read=[source], write=[target])
+            self.guard.run(argv, ENVIRONMENT, limit_s=COPY_S, identity="server", access=reach)
 
 
 def is_locked(path: Path) -> bool:

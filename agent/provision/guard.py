@@ -1,18 +1,20 @@
-"""The guard: a small process between the agent and a database server that outlives both badly and leaves nothing behind.
+"""The guard: a small process between the agent and a database server, which ends the server with the agent and leaves nothing behind.
 
 Flow: the agent starts `python -I -S guard.py` and writes one JSON request a line to its standard input; the guard answers
 each with one JSON line and reports by itself when the server exits. Server and helper programs (`initdb`, `cp`) are the
-guard's children and run as the unprivileged identity that the agent names.
+guard's children. They run as the unprivileged identity that the agent names, without capabilities and new privileges, and with
+`access` in the request reach no other files than it lists (`confinement`).
 
 What holds, whoever is killed:
 - the agent dies (even by SIGKILL): the pipe ends, and the pidfd of the parent fires (a forked child of the agent may keep
   the pipe open); the guard stops the server (fast, after `FAST_S` immediate, then SIGKILL) and removes what it owns;
 - the guard dies: the kernel sends the server SIGQUIT (PR_SET_PDEATHSIG), an immediate shutdown;
 - the server dies: its orphans become the guard's (PR_SET_CHILD_SUBREAPER) and are ended, the System V segment that a
-  killed PostgreSQL leaves is removed, and the agent is told.
+  killed PostgreSQL leaves is removed (`remains`), and the agent is told;
+- all three die: the next session on the host reads what the guard had noted in its folder, and removes the same.
 
-Only the standard library is imported, and little of it: the guard runs from its file, without site-packages, in a few
-milliseconds, and has one thread, so that forking and PR_SET_PDEATHSIG (which is about the parent *thread*) are safe.
+Only the standard library is imported, and little of it, and two modules beside this one: the guard runs from its file, without
+site-packages, in a few milliseconds, and has one thread, so that forking and PR_SET_PDEATHSIG (which is about the parent *thread*) are safe.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING or __name__ != "__main__":
+    from proveout.agent.provision import confinement, remains
+else:  # started from its file: site-packages are not on the path, and what lies beside it has its turn last
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib costs start-up time
+    import confinement
+    import remains
 
 FAST_S = 5.0
 IMMEDIATE_S = 6.0
@@ -34,7 +43,6 @@ PARENT_CHECK_S = 0.5
 OUTPUT_BYTES_MAX = 16_384
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-IPC_RMID = 0
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -49,7 +57,7 @@ class Guard:
     def __init__(self, parent: int) -> None:
         self._parent = parent
         self._server: int | None = None
-        self._server_dir = ""
+        self._entry: dict[str, Any] | None = None
         self._fast_signal = int(signal.SIGINT)
         self._statuses: dict[int, int] = {}
         self._identity: tuple[int, int] | None = None
@@ -132,33 +140,40 @@ class Guard:
 
     # ---- children ------------------------------------------------------------------------------------------------
 
-    def _spawn(
-        self, argv: list[str], environment: dict[str, str], output: int, identity: tuple[int, int] | None
-    ) -> int:
-        guard = os.getpid()
+    def _spawn(self, request: dict[str, Any], output: int, identity: tuple[int, int] | None) -> int:
+        """Start `argv` with `environment`, confined to `access` if the request has it; OSErrors go to `output`."""
+        guard, argv = os.getpid(), request["argv"]
         pid = os.fork()
         if pid:
             return pid
         try:
-            _become(identity, signal.SIGQUIT, guard)
             null = os.open(os.devnull, os.O_RDONLY)
             for source, target in ((null, 0), (output, 1), (output, 2)):
                 os.dup2(source, target)
+            _become(identity, signal.SIGQUIT, guard, request.get("access"))
             os.umask(0o077)
             os.chdir("/")
             for default in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
                 signal.signal(default, signal.SIG_DFL)
-            os.execve(argv[0], argv, environment)  # noqa: S606 - an argv array, and no shell wanted
+            os.execve(argv[0], argv, request["environment"])  # noqa: S606 - an argv array, and no shell wanted
         except OSError as error:
             os.write(2, f"{argv[0]}: {error}\n".encode())
         finally:
             os._exit(127)
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run a program to its end: `argv`, `environment`, `limit_s`, `identity` ("server", "agent" or [uid, gid])."""
+        """Run a program to its end: `argv`, `environment`, `limit_s`, `identity` ("server", "agent" or [uid, gid]), `access`.
+
+        `database` is there when it makes one: [its directory, the name of the server's program].
+        """
+        identity = self._identity_of(request["identity"])
+        entry = None
+        if request.get("database"):
+            directory, program = request["database"]
+            entry = self._note(directory, program, identity)
         output = os.memfd_create("output")
         try:
-            pid = self._spawn(request["argv"], request["environment"], output, self._identity_of(request["identity"]))
+            pid = self._spawn(request, output, identity)
             try:
                 finished = self._ended(pid, time.monotonic() + request["limit_s"], alone=False)
             except ParentGoneError:
@@ -170,7 +185,16 @@ class Guard:
             text = os.pread(output, OUTPUT_BYTES_MAX, max(0, size - OUTPUT_BYTES_MAX)).decode(errors="replace")
         finally:
             os.close(output)
+            if entry is not None:
+                remains.clear(entry)
         return {"status": self._statuses.pop(pid), "timed_out": not finished, "output": text}
+
+    def _note(self, directory: str, program: str, identity: tuple[int, int] | None) -> dict[str, Any]:
+        """Note a server that is about to start, for a session that comes after a kill of this guard."""
+        entry = remains.entry_of(directory, program, None if identity is None else identity[0])
+        for session in self._owned[:1]:
+            remains.note(session, entry)
+        return entry
 
     def _identity_of(self, name: Any) -> tuple[int, int] | None:
         if name == "server":
@@ -198,15 +222,15 @@ class Guard:
     # ---- the server ----------------------------------------------------------------------------------------------
 
     def start(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Start the server: `argv`, `environment`, `directory` (its data), `log` (appended to), `fast_signal` that stops it."""
+        """Start the server: `argv`, `environment`, `access`, `directory` (its data), `log` (appended to), `fast_signal` that stops it."""
         if self._server is not None:
             return {"error": "a server is running already"}
         log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            self._server = self._spawn(request["argv"], request["environment"], log, self._identity)
+            self._entry = self._note(request["directory"], request["argv"][0], self._identity)
+            self._server = self._spawn(request, log, self._identity)
         finally:
             os.close(log)
-        self._server_dir = request["directory"]
         self._fast_signal = request.get("fast_signal", int(signal.SIGINT))
         return {"pid": self._server}
 
@@ -238,7 +262,8 @@ class Guard:
         """Clean up after an ended server: its orphans, and the shared memory of one that was killed."""
         pid, self._server = self._server, None
         self._end_strays()
-        _remove_shared_memory(pid, os.path.join(self._server_dir, "postmaster.pid"))  # noqa: PTH118 - pathlib costs start-up time
+        if self._entry is not None:
+            remains.clear(self._entry)
         return self._statuses.pop(pid, None) if pid is not None else None
 
     def _end_strays(self) -> None:
@@ -309,14 +334,14 @@ class Guard:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _become(identity: tuple[int, int] | None, death_signal: int, parent: int) -> None:
-    """In a fresh child: drop all privileges, then ask for a signal at the parent's death (dropping clears that wish)."""
+def _become(
+    identity: tuple[int, int] | None, death_signal: int, parent: int, access: confinement.Access | None = None
+) -> None:
+    """In a fresh child: drop all privileges, then ask for a signal at the parent's death (dropping clears that request)."""
     signal.set_wakeup_fd(-1)
-    if identity is not None:
-        uid, gid = identity
-        os.setgroups([])
-        os.setresgid(gid, gid, gid)
-        os.setresuid(uid, uid, uid)
+    confinement.give_up_privileges(identity)
+    if access is not None:
+        confinement.restrict(access)
     LIBC.prctl(PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(125)
@@ -336,23 +361,6 @@ def _children(parent: int) -> list[int]:
         if int(ppid) == parent and state != b"Z":
             found.append(int(entry))
     return found
-
-
-def _remove_shared_memory(server: int | None, pid_file: str) -> None:
-    """Remove the System V segment named in line 7 of a postmaster.pid that was left (a clean stop removes both).
-
-    The kernel's table must agree that the server made it: ids are used again, and the file is the server's user's.
-    """
-    try:
-        with open(pid_file, encoding="ascii") as file:  # noqa: PTH123 - pathlib costs start-up time
-            lines = file.read().splitlines()
-        key, identifier = (int(word) for word in lines[6].split())
-        with open("/proc/sysvipc/shm", encoding="ascii") as table:  # noqa: PTH123
-            segments = {(int(row[0]), int(row[1]), int(row[4])) for row in map(str.split, list(table)[1:])}
-    except (OSError, IndexError, ValueError):
-        return
-    if (key, identifier, server) in segments:
-        LIBC.shmctl(identifier, IPC_RMID, None)
 
 
 def _say(reply: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 from proveout import child_process
 from proveout.agent.provision import guard
+from proveout.agent.provision.confinement import Access
 from proveout.agent.tasks import TaskFault
 
 ANSWER_S = 10.0
@@ -72,8 +73,14 @@ class Guarded:
         *,
         limit_s: float,
         identity: str | tuple[int, int],
+        access: Access | None = None,
+        database: tuple[str, str] | None = None,
     ) -> str:
-        """Run a program under the guard; its output (stdout and stderr, the last 16 KiB). TaskFault when it fails."""
+        """Run a program under the guard; its output (stdout and stderr, the last 16 KiB). TaskFault when it fails.
+
+        `access` lists the files that it may reach, None for no limit. `database` is for a program that makes one: its
+        directory, and the name of the server's program.
+        """
         answer = self.ask(
             "run",
             timeout_s=limit_s + ANSWER_S,
@@ -81,6 +88,8 @@ class Guarded:
             argv=argv,
             environment=environment,
             identity=identity,
+            access=access,
+            database=database,
         )
         name, output = Path(argv[0]).name, str(answer["output"]).strip()
         if answer["timed_out"]:

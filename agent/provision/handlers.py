@@ -20,6 +20,7 @@ from typing import Protocol, cast
 from proveout.agent import unprivileged
 from proveout.agent.drivers.table import is_built_in
 from proveout.agent.provision import by_driver, store, timesten
+from proveout.agent.provision.confinement import landlock_version
 from proveout.agent.tasks import Resource, TaskContext, TaskFault
 from proveout.dsl.plan import System
 from proveout.proto.results import Compared, Done, SqlDone, SystemStarted
@@ -123,6 +124,7 @@ def _embedded(context: TaskContext, system: System, data_root: Path) -> Embedded
         raise TaskFault(
             "missing", f"engine {system.engine!r} cannot be provisioned by this release", way_out="give it a dsn"
         )
+    _check_user(context, system)
     loop = asyncio.get_running_loop()
 
     def on_death(text: str) -> None:
@@ -138,6 +140,15 @@ def _embedded(context: TaskContext, system: System, data_root: Path) -> Embedded
     from proveout.agent.provision.embedded_postgres import EmbeddedPostgres  # noqa: PLC0415 - see the module's head
 
     return EmbeddedPostgres(system, data_root, on_death=on_death)
+
+
+def _check_user(context: TaskContext, system: System) -> None:
+    """Where nothing keeps a server from the files of the agent's user: TaskFault `refused`, or a warning if the policy allows it."""
+    if unprivileged.account() is not None or landlock_version() > 0:
+        return
+    context.policy.allows_server_as_agent_user().require()
+    text = f"the server of system {system.name!r} runs as the agent's own user, and this kernel has no Landlock:"
+    context.log("warning", f"{text} SQL of the plan may reach that user's files")
 
 
 def _file_system(context: TaskContext, system: System, data_root: Path) -> Embedded:

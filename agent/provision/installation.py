@@ -45,6 +45,11 @@ class Installation:
         """The folder of `postgres`, `initdb`, `psql`, `pgbench` …"""
         return self.root / PACKAGE / VERSION_DIR / "bin"
 
+    @property
+    def libraries(self) -> list[Path]:
+        """The folders of the libraries that the wheel bundles."""
+        return [self.root / f"{PACKAGE}.libs"]
+
 
 def find_installation() -> Installation:
     """The wheel's PostgreSQL, found without importing the package; TaskFault `missing` when it is not there."""

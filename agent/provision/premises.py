@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from proveout.agent.provision import access, store
 from proveout.agent.provision import installation as programs
-from proveout.agent.provision import store
 from proveout.agent.provision.grounds import ENVIRONMENT, PREDECESSOR_S, USER, Grounds, give, is_locked, to_its_end
 from proveout.agent.provision.postgres_roles import ADMINISTRATOR
 
@@ -28,6 +28,8 @@ INITDB_OPTIONS = [
     "--no-instructions",
     "-c",
     "scram_iterations=1",
+    "-c",
+    "dynamic_shared_memory_type=mmap",  # else a killed initdb leaves a segment in /dev/shm
 ]
 
 
@@ -59,18 +61,20 @@ class Premises(Grounds):
             identity = self._account.initialise
             os.chown(partial, *identity)
             os.chown(secret, *identity)
-        initdb = [
-            str(self.installation.programs / "initdb"),
-            "-D",
-            str(partial),
-            "-U",
-            ADMINISTRATOR,
-            "--pwfile",
-            str(secret),
-        ]
-        self.guard.run([*initdb, *INITDB_OPTIONS], ENVIRONMENT, limit_s=INITDB_S, identity=identity)
+        program = self.installation.programs / "initdb"
+        self.guard.run(
+            [str(program), "-D", str(partial), "-U", ADMINISTRATOR, "--pwfile", str(secret), *INITDB_OPTIONS],
+            ENVIRONMENT,
+            limit_s=INITDB_S,
+            identity=identity,
+            access=access.of_helper(program, read=[secret, *self._libraries()], write=[partial]),
+            database=(str(partial), "postgres"),
+        )
         secret.unlink()
         finish(partial, None if self._account is None else self._account.initialise)
         if self._account is not None:
             give(partial, self._account.uid)
         partial.rename(data)
+
+    def _libraries(self) -> list[Path]:
+        return self.installation.libraries

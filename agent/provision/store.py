@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from proveout.agent.provision import remains
 from proveout.agent.provision.installation import UID_FIRST, UID_LAST
 from proveout.agent.tasks import TaskFault
 
@@ -133,23 +134,33 @@ def remove(folder: Path) -> None:
 
 
 def sweep(session_bases: tuple[Path, ...], *, locked: Callable[[Path], bool]) -> None:
-    """Remove what killed sessions of this user have left: sessions that no guard holds, stores that nobody points to."""
+    """Remove what killed sessions of this user have left: sessions without a guard and what their servers have left in the
+    system (`remains`), and stores that no `system.json` names."""
     for base in {*session_bases, ELSEWHERE}:
         for path in base.glob(f"{SESSION_PREFIX}*"):
-            if _old_and_ours(path) and not locked(path):
+            if _ours(path) and (_old(path) or remains.is_noted(str(path))) and not locked(path):
+                for entry in remains.read(str(path)):
+                    remains.clear(entry)
                 shutil.rmtree(path, ignore_errors=True)
     for path in ELSEWHERE.glob(f"{STORE_PREFIX}*"):
-        if _old_and_ours(path) and not locked(path) and _abandoned(path):
+        if _ours(path) and _old(path) and not locked(path) and _abandoned(path):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _old_and_ours(path: Path) -> bool:
+def _ours(path: Path) -> bool:
     try:
-        status = path.lstat()
+        owner = path.lstat().st_uid
     except OSError:
         return False
-    is_folder = not path.is_symlink() and path.is_dir()
-    return is_folder and status.st_uid == os.geteuid() and time.time() - status.st_ctime > SWEEP_AGE_S
+    return owner == os.geteuid() and not path.is_symlink() and path.is_dir()
+
+
+def _old(path: Path) -> bool:
+    """Whether it is not one that another agent has just made and not locked yet."""
+    try:
+        return time.time() - path.lstat().st_ctime > SWEEP_AGE_S
+    except OSError:
+        return False
 
 
 def _abandoned(store: Path) -> bool:

@@ -32,7 +32,7 @@ def check(pid: int) -> None:
     assert account is not None
     assert found["Uid"] == found["Gid"] == [str(account.uid)] * 4
     assert found["Groups"] == [str(account.group)]
-    assert [found[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")] == [["0" * 16]] * 4
+    assert [found[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd")] == [["0" * 16]] * 5
     assert found["NoNewPrivs"] == ["1"]
 
 
@@ -174,3 +174,20 @@ def test_everybody_reads_what_is_not_hidden(tmp_path: Path) -> None:
     (hidden / "file").write_text("")
     assert unprivileged._everybody_reads(Path("/bin/sh"))
     assert not unprivileged._everybody_reads(hidden / "file")
+
+
+@as_root
+def test_the_one_capability_that_reading_needs_is_in_no_bounding_set() -> None:
+    """It is effective until `seal`, also in a program that is started; no set-uid program can give any other back."""
+    code = """
+import subprocess, sys
+from pathlib import Path
+from proveout.agent import unprivileged
+unprivileged.drop("61234,61235,61235,1")
+print(subprocess.run(["/bin/cat", "/proc/self/status"], capture_output=True, text=True).stdout)
+unprivileged.seal("61234,61235,61235,1")
+print(Path("/proc/self/status").read_text())
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for name, values in (("CapBnd", [0, 0]), ("CapEff", [1 << 2, 0])):
+        assert [int(line.split()[1], 16) for line in said.splitlines() if line.startswith(name)] == values
