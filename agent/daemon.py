@@ -35,6 +35,7 @@ from proveout.agent.session import Attachment, Session
 from proveout.agent.tasks import Handler, TaskFault
 from proveout.agent.trusting import Trust
 from proveout.agent.tuning import tuner as tuning
+from proveout.agent.tuning.machine import ROOT, machine_dir
 from proveout.agent.tuning.tuner import Tuner
 from proveout.dsl.errors import ProveoutError, one_line
 from proveout.proto import agent_pb2 as pb
@@ -52,6 +53,7 @@ STOP_S = 2.0
 LOOK_S = 0.1
 STREAMS_MAX = 16
 TUNING = "tuning"
+LEGACY = ROOT / "local-tuning"
 BELIEVED = ("ca.pem", "agent.pem", "agent.key", AUTHORITY, DENIED)
 HOST_POLICY = Path("/etc/proveout/policy.yaml")
 
@@ -84,8 +86,8 @@ class Options:
 
     @property
     def undo(self) -> Path:
-        """Where the undo journal of tuning lies: not in a local agent's own directory, which goes with it."""
-        return self.undo_dir or self.state_dir / TUNING
+        """Where the undo journals of tuning lie: one folder for all agents of this user on this machine."""
+        return self.undo_dir or machine_dir()
 
 
 class Servicer(AgentServicer):
@@ -205,7 +207,7 @@ async def serve(
     with _locked(state_dir, local=options.local):
         audit = _audit_log(state_dir, policy)
         journal = AgentJournal(state_dir / "journal.sqlite")
-        tuner = Tuner(options.undo, policy)
+        tuner = Tuner(options.undo, policy, host=options.name)
         await _recover(tuner, options)
         place = Place(
             name=options.name,
@@ -248,19 +250,19 @@ def _check_certificates(pki: Path) -> None:
 
 
 async def _recover(tuner: Tuner, options: Options) -> None:
-    """Undo what agents that were killed have left tuned on this host: this one's own, and any local agent's."""
-    beside = options.undo.parent.glob(f"*/{tuning.FILE}") if options.undo_dir is not None else ()
-    others = [Tuner(file.parent) for file in beside if file.parent != options.undo]
-    for one in (tuner, *others):
+    """Undo what agents that were killed have left tuned on this machine, also where an earlier release noted it."""
+    for one in (tuner, *map(Tuner, _earlier(options))):
         try:
             await one.recover()
         except TaskFault as fault:
-            # an agent that lives is tuning with that journal, others can write it, or it cannot be read
-            from proveout.agent.tuning.undo import Held  # noqa: PLC0415 - see the head of `tuning.tuner`
+            _log.error("left %s alone: %s", one.directory, one_line(fault))
 
-            usual, distrusted = isinstance(fault, Held), fault.code == "refused"
-            level = logging.INFO if usual else logging.WARNING if distrusted else logging.ERROR
-            _log.log(level, "left %s alone: %s", one.directory, one_line(fault))
+
+def _earlier(options: Options) -> tuple[Path, ...]:
+    """Folders of undo journals of an earlier release: one in each state directory, one for each name of a local agent."""
+    local = LEGACY.glob(f"*/{tuning.FILE}") if options.local and options.undo_dir is None else ()
+    found = (options.state_dir / TUNING, *(file.parent for file in local))
+    return tuple(folder for folder in found if folder != options.undo and (folder / tuning.FILE).exists())
 
 
 def read_policy(options: Options) -> Policy:
@@ -278,11 +280,11 @@ def read_policy(options: Options) -> Policy:
 
 
 def _own_folders(options: Options, policy: Path) -> tuple[str, ...]:
-    """By all their names: what an agent with these options believes. A local one undoes what others of its kind have left as well."""
-    undo = options.undo if options.undo_dir is None else options.undo.parent
+    """By all their names: what an agent with these options believes. It undoes what others of its kind have left as well."""
     beside = names_of(policy.parent)[1:]  # the policy knows the folder that it is named by
     certificates = (options.pki,) if isinstance(options.pki, Path) else ()
-    return (*names_of(*certificates, options.state_dir, undo), *beside)
+    local = (LEGACY,) if options.local else ()
+    return (*names_of(*certificates, options.state_dir, options.undo, *local), *beside)
 
 
 def _audit_log(state_dir: Path, policy: Policy) -> AuditLog:

@@ -6,8 +6,9 @@ newer coordinator takes over everything of the old one is ended first, so its ta
 session: what it had started was stopped when it ended (or when the agent was killed), so they are no longer true, and
 `blank` leaves the bare keys, which are never run again.
 
-Outcomes may hold connection strings: the file is 0600, and what is removed from it is overwritten. A run's keys are
-forgotten when it says that it is over, and those of a run that never did after `KEPT_DAYS`.
+Outcomes may hold connection strings with passwords, so they are sealed (AES-256-GCM) with a key that is only in the memory of this process: neither
+the file nor its write-ahead log can be read after the agent has ended. Nothing needs them then: an agent that starts removes them. The file is 0600.
+A run's keys are forgotten when it says that it is over, and those of a run that never did after `KEPT_DAYS`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import sqlite3
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from proveout.dsl.errors import ProveoutError
 from proveout.proto import codec
@@ -34,6 +37,8 @@ CREATE TABLE IF NOT EXISTS task (
 _PRUNE = "DELETE FROM task WHERE run IN (SELECT run FROM epoch WHERE seen_unix_s < ?)"
 
 KEPT_DAYS = 30
+NONCE_BYTES = 12
+"""As SP 800-38D of NIST has it for GCM; drawn at random, which is safe for 2^32 outcomes of one process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,7 @@ class AgentJournal:
     """The journal in `path`, made when it is not there. ProveoutError when it cannot be used."""
 
     def __init__(self, path: Path) -> None:
+        self._seal = AESGCM(AESGCM.generate_key(256))
         try:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             self._db = sqlite3.connect(path, isolation_level=None)
@@ -96,7 +102,7 @@ class AgentJournal:
         row = self._db.execute(query, (run, epoch, key)).fetchone()
         if row is None:
             return None
-        return Known(digest=row[0], outcome=None if row[1] is None else codec.outcome_from_bytes(row[1]))
+        return Known(digest=row[0], outcome=None if row[1] is None else self._opened((run, epoch, key), row[1]))
 
     def accept(self, run: str, epoch: int, key: str, digest: str, sequence: int) -> None:
         """Note a key, and the number that its signature has, before its task starts."""
@@ -115,9 +121,14 @@ class AgentJournal:
 
     def finish(self, run: str, epoch: int, outcome: TaskDone | TaskFailed) -> None:
         """Note an outcome before it is sent. WireFault when it cannot be sent at all."""
-        data = codec.outcome_bytes(outcome)
+        nonce = os.urandom(NONCE_BYTES)
+        data = nonce + self._seal.encrypt(nonce, codec.outcome_bytes(outcome), _place((run, epoch, outcome.key)))
         query = "UPDATE task SET outcome = ? WHERE run = ? AND epoch = ? AND key = ?"
         self._db.execute(query, (data, run, epoch, outcome.key))
+
+    def _opened(self, of: tuple[str, int, str], sealed: bytes) -> TaskDone | TaskFailed:
+        data = self._seal.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], _place(of))
+        return codec.outcome_from_bytes(data)
 
     def blank(self) -> None:
         """A session has ended: its outcomes are no longer true, its keys stay used."""
@@ -136,3 +147,8 @@ class AgentJournal:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+
+def _place(of: tuple[str, int, str]) -> bytes:
+    """What a sealed outcome is bound to: run, epoch and key."""
+    return repr(of).encode()

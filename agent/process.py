@@ -93,7 +93,7 @@ def _options(arguments: Sequence[str]) -> Options:
         name=given.name,
         local=given.local,
         policy=given.policy,
-        undo_dir=given.undo_dir or (default_state_dir() / "local-tuning" / given.name if given.local else None),
+        undo_dir=given.undo_dir,
     )
 
 

@@ -101,7 +101,7 @@ def _privileged(pki: Path, state_dir: Path, policy: Policy) -> list[str]:
         f"PrivateDevices={yes_no[not has_disks]}",
         *(DISKS if has_disks else ()),
         f"CapabilityBoundingSet={' '.join(_capabilities(policy))}",
-        *([f"StateDirectory={state_dir.name}"] if str(state_dir) == STATE else []),
+        f"StateDirectory={Path(STATE).name}",  # the undo journals of this machine, wherever the agent's own state is
     ]
 
 

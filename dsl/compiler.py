@@ -29,7 +29,7 @@ from proveout.dsl.scope import Scope, where_of
 from proveout.dsl.stages import Draft, compile_stages
 from proveout.dsl.substitution import substitute
 from proveout.dsl.topology import add_topology
-from proveout.dsl.tunings import check_tunings, compile_tunings
+from proveout.dsl.tunings import check_tunings, compile_tunings, one_agent_per_machine
 from proveout.dsl.typed import Name
 from proveout.dsl.validation import validate
 from proveout.dsl.vocabulary import Group, iteration, run_scope, stop_scope
@@ -76,7 +76,8 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
         section = root.get("verdicts")
         written = len(section.items) if isinstance(section, Seq) else int(section is not None)
         check_repeats(problems, stages, verdicts, whole=len(verdicts) == written)
-    return dataclasses.replace(draft, stages=stages, verdicts=verdicts, conditions=conditions)
+    whole = dataclasses.replace(draft, stages=stages, verdicts=verdicts, conditions=conditions)
+    return one_agent_per_machine(whole)
 
 
 def _check_head(document: Map, problems: Problems) -> None:

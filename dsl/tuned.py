@@ -61,7 +61,14 @@ def tuning_lines(plan: Plan) -> tuple[TuningLine, ...]:
     """
     batches = [("", plan.tunings), *((stage.id, stage.tunings) for stage in plan.stages if isinstance(stage, Tune))]
     ordered = [(stage, t) for stage, tunings in batches for t in sorted(tunings, key=lambda t: bool(t.system))]
-    return tuple(_line(t, host.name, stage) for host in plan.hosts for stage, t in ordered if host.name in t.hosts)
+    local = [host.name for host in plan.hosts if host.is_local]
+    machine = f"on the one machine of hosts {', '.join(local)}" if len(local) > 1 else ""
+    return tuple(
+        _line(t, host.name, stage, machine if host.is_local and not t.system else "")
+        for host in plan.hosts
+        for stage, t in ordered
+        if host.name in t.hosts
+    )
 
 
 def privileges_of(plan: Plan, host: str) -> tuple[str, ...]:
@@ -91,13 +98,13 @@ def _all(plan: Plan) -> Iterator[tuple[str, Tuning]]:
                 yield stage.id, tuning
 
 
-def _line(tuning: Tuning, host: str, stage: str) -> TuningLine:
+def _line(tuning: Tuning, host: str, stage: str, machine: str) -> TuningLine:
     return TuningLine(
         host=host,
         name=tuning.name,
         operation=tuning.operation,
         wanted=operation_of(tuning).wanted(),
-        words=tuple(_words(tuning, stage)),
+        words=(*((machine,) if machine else ()), *_words(tuning, stage)),
         stage=stage,
         keep=tuning.keep,
     )

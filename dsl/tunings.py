@@ -1,19 +1,20 @@
 """`tuning:` and `tune` stages -> `plan.Tuning`s: each block by its operation's model, hosts resolved, conflicts named.
 
 Data flow: nodes -> `TuningEntry` (what every tuning has) and the operation's own model -> `plan.Tuning`. Then all tunings of the plan are
-held against each other by the targets of their operations: hosts whose address is `local` are one machine.
+held against each other by the targets of their operations: hosts whose address is `local` are one machine. `one_agent_per_machine` gives
+what such hosts share to the agent of one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import Field
 
 from proveout.dsl.host_rules import TUNING_NAME_MAX, consent_problems
 from proveout.dsl.nodes import Map, Node, Scalar, Seq, did_you_mean
-from proveout.dsl.plan import Host, Tune, Tuning, Where
+from proveout.dsl.plan import Host, Plan, Tune, Tuning, Where
 from proveout.dsl.schema import Strict
 from proveout.dsl.scope import Scope, where_of
 from proveout.dsl.tuning.operation import Operation
@@ -163,6 +164,26 @@ def check_tunings(scope: Scope, tunings: Sequence[Tuning], stages: Sequence[Tune
             message = f"another tuning is called `{tuning.name}`, at {names[tuning.name].where}"
             scope.problems.add(tuning.where, message, key="tuning", hint="results tell tunings apart by name")
         names.setdefault(tuning.name, tuning)
+
+
+def one_agent_per_machine(plan: Plan) -> Plan:
+    """The plan with each tuning of local hosts on one of them, the first that is tuned: they are one machine, and one agent keeps the order
+    in which it is changed and set back. What tunes a system stays with the agent of that system's host."""
+    every = (*plan.tunings, *(one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings))
+    tuned = {host for tuning in every if not tuning.system for host in tuning.hosts}
+    local = [host.name for host in plan.hosts if host.is_local and host.name in tuned]
+    if len(local) < 2:
+        return plan
+
+    def moved(tunings: tuple[Tuning, ...]) -> tuple[Tuning, ...]:
+        return tuple(one if one.system else replace(one, hosts=_with_first(one.hosts, local)) for one in tunings)
+
+    stages = tuple(replace(one, tunings=moved(one.tunings)) if isinstance(one, Tune) else one for one in plan.stages)
+    return replace(plan, tunings=moved(plan.tunings), stages=stages)
+
+
+def _with_first(hosts: Sequence[str], local: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(local[0] if host in local else host for host in hosts))
 
 
 def _check_conflicts(scope: Scope, tuning: Tuning, seen: dict[tuple[str, str], _Set]) -> None:

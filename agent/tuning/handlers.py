@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import cast
 
 from proveout.agent.tasks import TaskContext, TaskFault
@@ -18,8 +19,13 @@ async def apply_tuning(context: TaskContext, spec: ApplyTuning) -> TuningDone:
     if spec.check:
         states = await tuner.plan(spec.tunings, spec.endpoints, context.work_dir)
     else:
-        run = context.key.partition("/")[0]
-        states = await tuner.apply(run, spec.tunings, spec.endpoints, context.work_dir)
+        run, *rest = context.key.split("/")
+        epoch = (
+            rest[3].partition(".")[0] if len(rest) > 3 else ""
+        )  # see `coordinator.dag`: run/stage/rung/repeat/attempt/…
+        tell = partial(context.log, "warning")
+        told = (spec.tunings, spec.endpoints)
+        states = await tuner.apply(run, *told, context.work_dir, host=context.host, epoch=epoch, tell=tell)
     return _done(began, states)
 
 

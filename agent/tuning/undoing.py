@@ -14,6 +14,7 @@ from proveout.agent.tasks import TaskFault
 from proveout.agent.tuning import devices
 from proveout.agent.tuning.files import NONE, Original
 from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.machine import NET, network, network_is_gone
 from proveout.agent.tuning.texts import holds
 from proveout.agent.tuning.tools import must
 from proveout.agent.tuning.undo import Entry, UndoJournal
@@ -213,6 +214,9 @@ def _words(unit: UnitFact) -> set[str]:
 
 def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR0911 - one per way it can go
     """(outcome, what to tell) of undoing a change."""
+    if elsewhere := _of_another_network(entry):
+        return elsewhere
+    databases = host.databases.of(entry.run)
     try:
         if isinstance(entry.change, (WriteFile, RemoveFile)):
             host.files.sweep(entry.change.path)
@@ -224,14 +228,24 @@ def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR09
         _undone(host, entry)
         after = compare(host, entry)
     except TaskFault as fault:
-        if fault.code == "unreachable" and host.databases.is_of_the_run(entry.system):
+        if fault.code == "unreachable" and databases.is_of_the_run(entry.system):
             return "reverted", f"{entry.system} is down, and what was set in it goes with the run's data"
-        return "residue", f"{_subject(entry)} could not be undone: {fault.what}"
+        way_out = databases.way_out(entry.system) if entry.system and fault.code != "unreachable" else ""
+        return "residue", f"{_subject(entry)} could not be undone: {fault.what}{f' ({way_out})' if way_out else ''}"
     except Exception as error:  # noqa: BLE001 - the others must be undone whatever is wrong with this one
         return "residue", f"{_subject(entry)} could not be undone: {type(error).__name__}: {error}"
     if after == "other" or (after == "made" and not _as_before(host, entry)):
         return "residue", f"{_subject(entry)} is not as it was before, although it was set back"
     return "reverted", ""
+
+
+def _of_another_network(entry: Entry) -> tuple[TuningOutcome, str] | None:
+    """What becomes of a parameter of a network namespace that this agent is not in; None for all other changes."""
+    if not (isinstance(entry.change, SetText) and entry.change.path.startswith(NET)) or entry.net == network():
+        return None
+    if network_is_gone(entry.net):
+        return "reverted", f"{entry.change.path} is gone with its network namespace"
+    return "residue", f"{entry.change.path} is of another network namespace: an agent there has to undo it"
 
 
 def _as_before(host: Host, entry: Entry) -> bool:
@@ -264,7 +278,7 @@ def _undone(host: Host, entry: Entry) -> None:
                 must(host.tools, change.undo)
         case Statement():
             if change.undo:
-                host.databases.run(change.system, change.undo)
+                host.databases.of(entry.run).run(change.system, change.undo)
         case _:
             assert_never(change)
 

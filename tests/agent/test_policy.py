@@ -455,8 +455,8 @@ def test_an_agent_keeps_its_own_folders_from_plans_wherever_they_are(tmp_path: P
     options = Options(listen="", pki=srv / "pki", state_dir=srv / "state", policy=given)
     names = ("pki", "pki/ca.pem", "real/ca.pem", "state/tuning/undo.sqlite", "app/x")
     assert [name for name in names if read_policy(options).allows_path(f"{srv}/{name}")] == ["app/x"]
-    local = Options(listen="", pki=tmp_path, state_dir=tmp_path, policy=given, local=True, undo_dir=srv / "undo" / "h")
-    assert not read_policy(local).allows_path(f"{srv}/undo/other/undo.sqlite"), "which it would undo as well"
+    local = Options(listen="", pki=tmp_path, state_dir=tmp_path, policy=given, local=True, undo_dir=srv / "undo")
+    assert not read_policy(local).allows_path(f"{srv}/undo/beside-1/undo.sqlite"), "which it would undo as well"
 
 
 def test_check_policy_says_what_of_the_agents_lies_within(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
+import shutil
 import stat
 import subprocess
 import sys
@@ -231,20 +232,36 @@ def test_a_journal_remembers_outcomes_for_a_session_and_keys_over_a_restart(path
     journal.close()
 
 
-@pytest.mark.parametrize("how", ["blank", "forget"])
-def test_no_password_is_left_when_a_session_has_ended(path: Path, how: str) -> None:
+@pytest.mark.parametrize("how", ["known", "blank", "forget", "killed"])
+def test_no_password_is_on_disk_at_any_time(path: Path, how: str) -> None:
+    """Outcomes are sealed with a key in memory: while a session goes on, when it has ended, and after a kill -9 (files as they are, and read again)."""
     endpoint = Endpoint(system="s", engine="postgres", dsn="host=h password=hunter2-canary")
+    outcome = TaskDone(key="k", result=SystemStarted(endpoint=endpoint))
     journal = AgentJournal(path)
     journal.note_epoch("run", 1)
     journal.accept("run", 1, "k", "d", 1)
-    journal.finish("run", 1, TaskDone(key="k", result=SystemStarted(endpoint=endpoint)))
+    journal.finish("run", 1, outcome)
 
-    def on_disk() -> bool:
-        return any(b"hunter2" in file.read_bytes() for file in path.parent.iterdir())
+    def on_disk(what: bytes) -> bool:
+        return any(what in file.read_bytes() for file in path.parent.rglob("*") if file.is_file())
 
-    assert on_disk()
-    journal.blank() if how == "blank" else journal.forget("run")
-    assert not on_disk()
+    assert on_disk(b"CREATE TABLE"), "the files are read while the journal is open"
+    assert not on_disk(b"hunter2")
+    known = journal.known("run", 1, "k")
+    assert known is not None and known.outcome == outcome
+    match how:
+        case "blank":
+            journal.blank()
+        case "forget":
+            journal.forget("run")
+        case "killed":
+            left = path.parent / "left"
+            shutil.copytree(path.parent, left)
+            after = AgentJournal(left / path.name)
+            known = after.known("run", 1, "k")
+            assert known is not None and (known.digest, known.outcome) == ("d", None)
+            after.close()
+    assert not on_disk(b"hunter2")
     journal.close()
 
 

@@ -44,7 +44,7 @@ from proveout.agent import daemon
 from proveout.agent import journal as agent_journal
 from proveout.agent import outbox as agent_outbox
 from proveout.agent import session as agent_session
-from proveout.agent.tuning import devices, files, packages, tuner, undo
+from proveout.agent.tuning import devices, files, machine, packages, tuner, undo
 from proveout.agent.tuning import handlers as tuning_handlers
 from proveout.coordinator import auditing, dial, run, samples
 from proveout.coordinator import journal as coordinator_journal
@@ -341,6 +341,7 @@ def _patched(history: History) -> Iterator[None]:
         (files, "os", SimOs(history.threads, lambda: history.here().disk, lambda path: history.here().wrote(path))),
         (undo, "sqlite3", sqlite_of(history.here)),
         (undo, "os", os_of(history.here)),
+        (machine, "os", os_of(history.here)),
         (devices, "kept", lambda _root, _device, _spans: history.here().programs.ends),
         (devices, "put_back", lambda _root, _device, _spans, content: history.here().put_back(content)),
         (packages, "shutil", SimpleNamespace(which=lambda program, **_more: DPKG if DPKG.endswith(program) else None)),

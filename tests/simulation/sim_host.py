@@ -121,7 +121,8 @@ class SimHost:
         world, loop = self.history.world, self.history.loop
         self._journal = AgentJournal(self.folder / "journal.sqlite")
         self._journal._db = _Disk(self._journal._db, self)  # type: ignore[assignment]
-        options = daemon.Options(listen="", pki=self.folder, state_dir=self.folder, name=self.name)
+        undo = self.folder / "tuning"
+        options = daemon.Options(listen="", pki=self.folder, state_dir=self.folder, name=self.name, undo_dir=undo)
         tuner = Tuner(options.undo, POLICY, prepare=lambda host: view(self.machine, host, lambda: loop.now_s))
         tuner._tools = SimTools(self.machine, lambda: loop.now_s)  # type: ignore[assignment]
         await daemon._recover(tuner, options)

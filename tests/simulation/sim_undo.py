@@ -150,7 +150,7 @@ def sqlite_of(machine: Callable[[], Machine]) -> SimpleNamespace:
 
 
 def os_of(machine: Callable[[], Machine]) -> SimpleNamespace:
-    """In place of `os` in `agent.tuning.undo`: descriptors that end with their process."""
+    """In place of `os` in `agent.tuning.undo` and `machine`: descriptors that end with their process, on a disk that can be full."""
 
     def opened(path: Path, flags: int, mode: int = 0o777) -> int:
         if is_dead():
@@ -167,9 +167,26 @@ def os_of(machine: Callable[[], Machine]) -> SimpleNamespace:
         machine().descriptors.discard(descriptor)
         os.close(descriptor)
 
+    def written(descriptor: int, data: bytes, offset: int) -> int:
+        if is_dead():
+            raise Killed
+        if machine().disk.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return os.pwrite(descriptor, data, offset)
+
+    def unlink(path: Path) -> None:
+        if is_dead():
+            raise Killed
+        path.unlink()
+
     return SimpleNamespace(
         open=opened,
         close=close,
         fsync=os.fsync,
+        pwrite=written,
+        unlink=unlink,
+        stat=os.stat,
+        fstat=os.fstat,
+        ftruncate=os.ftruncate,
         **{name: getattr(os, name) for name in dir(os) if name.startswith("O_")},
     )

@@ -44,10 +44,9 @@ def around(owner: Any, name: str) -> None:
 
 
 def undoing(arguments: list[str]) -> list[str]:
-    """The arguments of an agent whose undo journal is this run's own, and not the machine's."""
-    name = arguments[arguments.index("--name") + 1] if "--name" in arguments else ""
+    """The arguments of an agent whose folder of undo journals is this run's own, and not the machine's."""
     place = os.environ.get("DYING_UNDO", "")
-    return [*arguments, "--undo-dir", f"{place}/{name}"] if place and name else arguments
+    return [*arguments, "--undo-dir", place] if place and "--name" in arguments else arguments
 
 
 def agent(arguments: list[str]) -> None:

@@ -110,7 +110,7 @@ def test_one_agent_at_a_time_tunes_with_a_journal(tmp_path: Path) -> None:
     change = tuning("sysctl", settings={"vm.swappiness": "1"})
     first, second = UndoJournal(tmp_path / "undo"), UndoJournal(tmp_path / "undo")
     Transaction(host=host_in(root), journal=first, run="r").apply((change,))
-    with pytest.raises(TaskFault, match="another agent is tuning this host"):
+    with pytest.raises(TaskFault, match="another agent is tuning this machine"):
         undoing.revert(host_in(root), second)
     undoing.revert(host_in(root), first)
     first.close()
@@ -128,7 +128,7 @@ def test_a_system_that_is_down_is_residue_unless_it_was_the_runs_own(
     change = replace(tuning("thp", enabled="never"), system="db")
     journal.intend("r", change, [(Statement(system="db", text="ALTER SYSTEM …", undo="ALTER SYSTEM RESET x"), None)])
     host = host_in(tmp_path)
-    host.databases = Databases(journal.endpoints())
+    host.databases = Databases(journal.reached().values())
     assert [state.outcome for state in undoing.revert(host, journal)] == [outcome]
     assert bool(journal.outstanding()) is not provisioned
     journal.close()

@@ -31,20 +31,21 @@ def left_by_one_that_was_killed(folder: Path, target: Path) -> None:
     change = WriteFile(path=str(target), content=b"now\n", mode=0o644, owner="root", group="root", before=ABSENT)
     journal.intend("r", tuning("file", "t", path="/x", content=""), [(change, original)])
     assert journal._db is not None
+    assert journal._lock is not None
     journal._db.close()
-    os.close(journal._lock)
+    journal._lock.release(remove=False)
 
 
 async def test_a_journal_of_another_user_is_left_alone_and_the_next_is_undone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    theirs, killed = tmp_path / "undo" / "a", tmp_path / "undo" / "b"
+    theirs, killed = tmp_path / "undo" / "beside-1", tmp_path / "undo" / "beside-2"
     left_by_one_that_was_killed(theirs, tmp_path / "one")
     left_by_one_that_was_killed(killed, tmp_path / "two")
     for path in (theirs, *theirs.iterdir()):
         os.chown(path, THEIRS, THEIRS)
-    options = daemon.Options(listen="", pki=tmp_path, state_dir=tmp_path, local=True, undo_dir=tmp_path / "undo" / "h")
+    options = daemon.Options(listen="", pki=tmp_path, state_dir=tmp_path, local=True, undo_dir=tmp_path / "undo")
     await daemon._recover(Tuner(options.undo, NOTHING), options)
     assert (tmp_path / "one").read_text() == "now\n"
     assert (tmp_path / "two").read_text() == "before\n"
