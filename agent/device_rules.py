@@ -46,7 +46,7 @@ NEVER = (
 LINK_FOLDERS = ("oraudev",)
 """Folders of /dev in which plans may put links without a word of the owner."""
 
-LITERAL_MIN = 3
+LITERAL_MIN = 2
 _GLOB = re.compile(r"[*?\[]")
 _OF_THE_SERIAL = re.compile(r"/dev/disk/by-id/(?:scsi|ata|virtio|nvme|usb)-(?P<serial>.+)")
 
