@@ -113,7 +113,9 @@ def folder_way_out(path: str) -> str:
 def program_way_out(program: str) -> str:
     """What an owner writes to list another program."""
     known = ", ".join(sorted((*_ARGUMENTS, *_BY_PATH)))
-    return f"known: {known}; to let plans start it all the same, say why: {{path: {program}, arguments: […], {_I_KNOW}}}"
+    return (
+        f"known: {known}; to let plans start it all the same, say why: {{path: {program}, arguments: […], {_I_KNOW}}}"
+    )
 
 
 def validator_way_out(argv: tuple[str, ...]) -> str:

@@ -106,7 +106,7 @@ def plan_with(dsn: str, secret: Secret, engine: str = "postgres") -> Plan:
     )
 
 
-ENV = Secret(name="pw", kind="env", reference="PW", where=Where(file="p.yaml", line=3, column=1))
+ENV = Secret(name="pw", kind="env", reference="PW", to=("h",), where=Where(file="p.yaml", line=3, column=1))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_missing_variable_is_named_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_secret_file_must_be_private(tmp_path: Path) -> None:
-    secret = Secret(name="pw", kind="file", reference="pw.txt", where=Where(file=str(tmp_path / "p.yaml")))
+    secret = Secret(name="pw", kind="file", reference="pw.txt", to=("h",), where=Where(file=str(tmp_path / "p.yaml")))
     plan = plan_with("host=h password=${secrets.pw}", secret)
     with pytest.raises(SecretMissing, match="cannot be read"):
         external_endpoints(plan, {})
