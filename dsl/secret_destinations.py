@@ -87,7 +87,7 @@ def place(text: str) -> Place:
 
 def _plain(host: str) -> str:
     """A host's name in lower case, an address in its shortest form; `HERE` for loopback."""
-    name = host.strip().lower().rstrip(".")
+    name = host.lower().rstrip(".")
     try:
         address = ipaddress.ip_address(name)
     except ValueError:

@@ -136,7 +136,7 @@ def test_libpq_reads_back_what_was_quoted() -> None:
 
 def test_a_missing_variable_is_named_and_nothing_else(tmp_path: Path) -> None:
     with pytest.raises(SecretMissing, match="PW") as caught:
-        external_endpoints(plan_with("password=${secrets.pw}", ENV), {})
+        external_endpoints(plan_with("host=h password=${secrets.pw}", ENV), {})
     assert "p.yaml:3:1" in str(caught.value)
 
 
