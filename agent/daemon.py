@@ -276,6 +276,8 @@ def read_policy(options: Options) -> Policy:
 
     _log.info("what may be changed on this host is in %s", path)
     found = policy_file.read(path)
+    for what, why in found.widened:
+        _log.warning("the policy lists %s, which is not known to be safe: %s", what, why)
     return replace(found, own=options.local, own_folders=_own_folders(options, path))
 
 
@@ -291,6 +293,8 @@ def _audit_log(state_dir: Path, policy: Policy) -> AuditLog:
     audit = AuditLog(state_dir / FILE)
     try:
         audit.note("started", version=proveout.__version__, policy=policy.source)
+        for what, why in policy.widened:
+            audit.note("widened", policy=policy.source, entry=what, i_know=why)
     except OSError as error:
         raise ProveoutError(
             f"the audit log cannot be used: {error.strerror}",

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+from proveout.agent import allow_lists, device_rules
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.tuning.words import UNIT_KINDS
 
@@ -27,6 +28,7 @@ SYSCTL_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-][A-Za-z0-9_/:@-]*)+")
 UNIT_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9:_.@\\-]*\.({'|'.join(UNIT_KINDS)})")
 DEVICE_NAME = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*|serial:[A-Za-z0-9][A-Za-z0-9._-]*")
 PARTITION = re.compile(r"-part\d+$")
+_OF_A_LOGIN = re.compile(r"/home/[^/]+/\.")
 _CLIMBS = re.compile(r"(^|[/=:,])\.\.(/|$)")
 
 COMMANDS_OF_THE_KERNEL = (
@@ -80,9 +82,6 @@ UNITS_OF_THE_HOST = (
 OWN_FOLDERS = ("/etc/proveout", "/var/lib/proveout")
 """The agent's certificates, its policy and its journal."""
 
-FILES_BY_THEMSELVES = ("/etc/fstab",)
-"""Files that are listed themselves, as their folder is too wide to be."""
-
 ROOT_BY_ANOTHER_NAME = (
     "/bin",
     "/boot",
@@ -90,10 +89,14 @@ ROOT_BY_ANOTHER_NAME = (
     "/etc/X11",
     "/etc/alternatives",
     "/etc/anacrontab",
+    "/etc/apparmor.d",
     "/etc/apt",
     "/etc/bash.bashrc",
+    "/etc/bash_completion.d",
     "/etc/bashrc",
     "/etc/binfmt.d",
+    "/etc/containerd",
+    "/etc/containers",
     "/etc/cron.d",
     "/etc/cron.daily",
     "/etc/cron.hourly",
@@ -107,6 +110,7 @@ ROOT_BY_ANOTHER_NAME = (
     "/etc/dhcp",
     "/etc/dnf",
     "/etc/doas.conf",
+    "/etc/docker",
     "/etc/dpkg",
     "/etc/dracut.conf.d",
     "/etc/environment",
@@ -121,6 +125,7 @@ ROOT_BY_ANOTHER_NAME = (
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
     "/etc/ld.so.preload",
+    "/etc/libvirt",
     "/etc/logrotate.conf",
     "/etc/logrotate.d",
     "/etc/lvm",
@@ -132,10 +137,13 @@ ROOT_BY_ANOTHER_NAME = (
     "/etc/pam.conf",
     "/etc/pam.d",
     "/etc/passwd",
+    "/etc/perl",
+    "/etc/pki",
     "/etc/polkit-1",
     "/etc/ppp",
     "/etc/profile",
     "/etc/profile.d",
+    "/etc/python3",
     "/etc/rc.d",
     "/etc/rc.local",
     "/etc/rc0.d",
@@ -146,12 +154,16 @@ ROOT_BY_ANOTHER_NAME = (
     "/etc/rc5.d",
     "/etc/rc6.d",
     "/etc/rcS.d",
+    "/etc/rpm",
     "/etc/rsyslog.d",
     "/etc/security/namespace.d",
     "/etc/security/namespace.init",
     "/etc/security/pam_env.conf",
+    "/etc/selinux",
     "/etc/shadow",
+    "/etc/skel",
     "/etc/ssh",
+    "/etc/ssl/private",
     "/etc/subgid",
     "/etc/subuid",
     "/etc/sudo.conf",
@@ -193,15 +205,24 @@ ROOT_BY_ANOTHER_NAME = (
     "/usr/local/sbin",
     "/usr/local/share/dbus-1",
     "/usr/sbin",
+    "/usr/share/bash-completion",
     "/usr/share/dbus-1",
+    "/usr/share/perl5",
     "/usr/share/polkit-1",
+    "/var/lib/apt",
+    "/var/lib/containerd",
+    "/var/lib/containers",
+    "/var/lib/docker",
+    "/var/lib/dpkg",
+    "/var/lib/rpm",
+    "/var/lib/systemd",
     "/var/spool/anacron",
     "/var/spool/at",
     "/var/spool/cron",
 )
-"""Files that root starts or believes: whoever writes one of them, or anything below, is root sooner or later. Denied whatever is listed."""
+"""Files that root starts or trusts: a process that writes one of them, or a file below, becomes root. Denied whatever the policy says."""
 
-PATHS_OF_THE_HOST = (*OWN_FOLDERS, *ROOT_BY_ANOTHER_NAME, "/dev", "/proc", "/sys")
+PATHS_OF_THE_HOST = (*OWN_FOLDERS, *ROOT_BY_ANOTHER_NAME, "/dev", "/home", "/proc", "/sys")
 """What no root may contain by being wide: `/etc` is refused, `/etc/udev/rules.d` is not."""
 
 
@@ -227,12 +248,20 @@ ALLOWED = Decision(allowed=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A program that may be started: its absolute path, and globs of which each of its arguments must match one."""
+    """A program that may be started: its absolute path, and globs of which each of its arguments must match one.
+
+    `known`: the pattern (`allow_lists.known_arguments`) that each argument must match as well; None when its owner has widened it.
+    """
 
     path: str
     arguments: tuple[str, ...] = ()
+    known: str | None = None
 
     def takes(self, argument: str) -> bool:
+        """Whether the argument is listed, and safe for a program that was listed without a reason."""
+        return self.lists(argument) and (self.known is None or allow_lists.matches(self.known, argument))
+
+    def lists(self, argument: str) -> bool:
         """Whether one of the globs matches the whole argument; a `*` does not lead out of a folder by `..`."""
         leaves = _CLIMBS.search(argument) is not None
         return any(fnmatchcase(argument, glob) and (not leaves or glob == argument) for glob in self.arguments)
@@ -247,11 +276,17 @@ class Policy:
     units: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    udev_devices: tuple[str, ...] = ()
+    """Patterns, `KERNEL==scini*`: one that a rule of a plan must match its devices by, unless it names one of `devices`."""
+    udev_links: tuple[str, ...] = ()
+    """Folders of /dev in which rules of plans may put links, beside `device_rules.LINK_FOLDERS`."""
     tools: tuple[Tool, ...] = ()
     validators: tuple[tuple[str, tuple[str, ...]], ...] = ()
     destructive: bool = False
     provision_as_agent_user: bool = False
     """Whether a server may run as the agent's own user where neither another user nor Landlock keeps it from that user's files."""
+    widened: tuple[tuple[str, str], ...] = ()
+    """What the owner has listed beyond `allow_lists`, each with the reason given (`i_know`)."""
     programs: tuple[str, ...] = ()
     """Other names of the programs among `tools` and `validators`: links on their way, and where they really are."""
     provision: tuple[str, ...] = ()
@@ -292,9 +327,15 @@ class Policy:
             )
         if (reason := self._run_or_believed(path) or believed_by_root(path)) is not None:
             return _never(reason)
-        if self.root_of(path) or (path in FILES_BY_THEMSELVES and path in self.paths):
+        if self.root_of(path) or (path in allow_lists.KNOWN_FILES and path in self.paths):
             return ALLOWED
-        return self._denied("paths", f"the path {path}", posixpath.dirname(path))
+        folder = posixpath.dirname(path)
+        line = (
+            folder
+            if allow_lists.is_known_folder(folder)
+            else f'{{path: {folder}, i_know: "why plans may write there"}}'
+        )
+        return self._denied("paths", f"the path {path}", line)
 
     def allows_file_of_others(self, path: str) -> bool:
         """Whether a database that is a file, and not of the agent's making, may be used as the user whose it is."""
@@ -322,6 +363,25 @@ class Policy:
         decisions = [self.allows_device(name) for name in names] or [_never("a device without a lasting name")]
         return next((decision for decision in decisions if decision), decisions[0])
 
+    def allows_rule(self, match: Sequence[tuple[str, str]]) -> Decision:
+        """Whether a udev rule may give an owner, a mode or a name to the devices that match all these pairs."""
+        if device_rules.is_pinned(match, self.devices, self.udev_devices):
+            return ALLOWED
+        said = ", ".join(f"{key}=={value}" for key, value in match)
+        way_out = (
+            f"Match them by a property of one of `devices` (ENV{{ID_SERIAL}}, ENV{{DM_NAME}} …), or the owner of the host"
+            f" can add the devices that are meant, `KEY==pattern`, under `udev: devices` in {self.source or 'a policy file'}."
+        )
+        return Decision(
+            allowed=False, reason=f"the devices of the rule {said} are not allowed on this host", way_out=way_out
+        )
+
+    def allows_link(self, link: str) -> Decision:
+        """Whether a udev rule may put this link below /dev."""
+        if device_rules.is_link_allowed(link, self.udev_links):
+            return ALLOWED
+        return self._denied("udev: links", f"the link /dev/{link}", link.split("/", maxsplit=1)[0])
+
     def allows_tool(self, argv: Iterable[str]) -> Decision:
         """Whether a program may be started with just these arguments."""
         path, *arguments = tuple(argv) or ("",)
@@ -329,10 +389,15 @@ class Policy:
             return _never(f"{path!r} is not the absolute path of a program")
         known = [tool for tool in self.tools if tool.path == path]
         if not known:
-            return self._denied("tools", f"the program {path}", f"{{path: {path}, arguments: […]}}")
+            why = "" if allow_lists.known_arguments(path) else ', i_know: "why plans may start it"'
+            return self._denied("tools", f"the program {path}", f"{{path: {path}, arguments: […]{why}}}")
         if any(all(tool.takes(argument) for argument in arguments) for tool in known):
             return ALLOWED
         wrong = next(word for word in arguments if not any(tool.takes(word) for tool in known) or len(known) > 1)
+        if any(tool.lists(wrong) and not tool.takes(wrong) for tool in known):
+            what = f"the argument {wrong!r} of {path}, which is not among its known ones,"
+            line = f'{{path: {path}, arguments: […], i_know: "why plans may give it any"}}'
+            return self._denied("tools", what, line)
         return self._denied(f"tools: the arguments of {path}", f"the argument {wrong!r} of {path}", repr(wrong))
 
     def allows_destructive(self) -> Decision:
@@ -398,8 +463,10 @@ def is_plain_path(path: str) -> bool:
 
 
 def believed_by_root(path: str) -> str | None:
-    """Why nobody who is not root may write at `path`; None when nothing is known against it."""
+    """Why a plan may not write at `path`, whatever the policy says; None when nothing is known against it."""
     found = next((place for place in ROOT_BY_ANOTHER_NAME if is_beneath(path, place)), None)
+    if found is None and _OF_A_LOGIN.match(path):
+        return f"{path} is a hidden file of a home, which that user's login runs or trusts"
     return None if found is None else f"{path} lies in {found}, which root runs or believes"
 
 

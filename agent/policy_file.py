@@ -3,6 +3,9 @@
 Flow: `read(path)` opens the file once, refuses one that somebody else can change (its owner must be root or the agent's own
 user, and nobody else may write it or a folder on its way), reads it with the plan's own bounded reader, looks in the same way at the
 programs that it lists, and gives a `policy.Policy`. `proveout agent --check-policy FILE` does the same and prints what came out.
+
+Folders, programs, validators and devices of udev rules that are not in `allow_lists` and `device_rules` are refused unless their entry has
+a reason, `i_know: "why"`. The reasons are in `Policy.widened`; an agent writes them into its log and its audit log when it starts.
 """
 
 from __future__ import annotations
@@ -12,18 +15,20 @@ import os
 import posixpath
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
-from proveout.agent import policy
+from proveout.agent import allow_lists, device_rules, policy
 from proveout.agent.places import hand_above, hand_on, names_of
 from proveout.agent.policy import Policy, Tool
 from proveout.dsl import loader
 from proveout.dsl.errors import PlanError, ProveoutError
 from proveout.dsl.host_rules import EMBEDDED
 from proveout.dsl.nodes import Problems
+from proveout.dsl.tuning.udev_rules import FOLDERS_OF_UDEV
 from proveout.dsl.typed import Name, custom
 from proveout.dsl.validation import validate
 
@@ -42,6 +47,8 @@ unshare vi view vim watch xargs zsh
 INTERPRETERS = frozenset(_NAMES.split())
 """Known programs that run whatever they are given: listing one would allow everything. An owner who lists another is its keeper."""
 _VARIANT = re.compile(r"^original-|[.-](basic|gtk3?|nox|static|tiny)$|[0-9.]+$")
+REASON_LETTERS_MIN = 4
+_FOLDER = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _LOADER = re.compile(r"ld(-.*)?\.so(\.[0-9]+)?|ld-(linux|musl).*")
 
 
@@ -92,6 +99,12 @@ def _engine(name: str) -> str:
     return name
 
 
+def _link_folder(name: str) -> str:
+    if not _FOLDER.fullmatch(name) or name in FOLDERS_OF_UDEV:
+        raise custom(f"`{name}` is not a folder of /dev for links of plans, as oraudev")
+    return name
+
+
 def _program(path: str) -> str:
     if not policy.is_plain_path(path):
         raise custom(f"`{path}` is not the absolute path of a program")
@@ -101,26 +114,104 @@ def _program(path: str) -> str:
     return path
 
 
+def _reason(text: str) -> str:
+    if sum(character.isalpha() for character in text) < REASON_LETTERS_MIN or not text.isprintable():
+        raise custom(f"{text!r} is not a reason: say in one line why plans may, as the audit log will repeat it")
+    return text
+
+
 Word = Annotated[str, StringConstraints(min_length=1, max_length=400)]
 Program = Annotated[Word, AfterValidator(_program)]
+Reason = Annotated[Word, AfterValidator(_reason)]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class ToolEntry(_Strict):
+class _Widened(_Strict):
+    """An entry that may have a reason."""
+
+    i_know: Reason | None = None
+
+
+def _short(name: str) -> BeforeValidator:
+    """An entry that is written as its one word alone."""
+    return BeforeValidator(lambda given: {name: given} if isinstance(given, (str, list)) else given)
+
+
+class PathEntry(_Widened):
+    """A folder below which plans may write files."""
+
+    path: Annotated[Word, AfterValidator(_root)]
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.i_know is None and not allow_lists.is_known_folder(self.path):
+            way_out = allow_lists.folder_way_out(self.path)
+            raise custom(f"`{self.path}` is not a folder that tuning is known to need ({way_out})")
+        return self
+
+
+class ToolEntry(_Widened):
     """A program that may be started."""
 
     path: Program
     arguments: list[Word] = Field(default_factory=list, max_length=200)
 
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.i_know is not None:
+            return self
+        pattern, way_out = allow_lists.known_arguments(self.path), allow_lists.program_way_out(self.path)
+        if pattern is None:
+            raise custom(f"`{self.path}` is not a program that tuning is known to need ({way_out})")
+        for word in self.arguments:
+            if allow_lists.is_literal(word) and not allow_lists.matches(pattern, word):
+                raise custom(f"`{word}` is not an argument that {self.path} is known to need ({way_out})")
+        return self
 
-def _validator(argv: list[str]) -> list[str]:
-    _program(argv[0])
-    if sum(word.count("{file}") for word in argv[1:]) != 1:
-        raise custom("a validator takes the file that it looks at once, as {file}")
-    return argv
+
+class ValidatorEntry(_Widened):
+    """A program that looks at a file before it is put in its place."""
+
+    run: Annotated[list[Word], Field(min_length=2, max_length=50)]
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        _program(self.run[0])
+        if sum(word.count("{file}") for word in self.run[1:]) != 1:
+            raise custom("a validator takes the file that it looks at once, as {file}")
+        if self.i_know is None and not allow_lists.is_known_validator(argv := tuple(self.run)):
+            way_out = allow_lists.validator_way_out(argv)
+            raise custom(f"`{' '.join(argv)}` is not a validator that is known to run nothing in the file ({way_out})")
+        return self
+
+
+class RuleEntry(_Widened):
+    """Devices that udev rules of plans may govern."""
+
+    match: Word
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if objection := device_rules.objection(self.match):
+            raise custom(objection)
+        if self.i_know is None and not device_rules.is_known(self.match):
+            hint = (
+                'if no disk of the host itself matches it, write {match: "'
+                + self.match
+                + '", i_know: "what it matches"}'
+            )
+            raise custom(f"`{self.match}` may match the system's own disk ({hint})")
+        return self
+
+
+class UdevEntry(_Strict):
+    """What udev rules of plans may govern, and where their links lie."""
+
+    devices: list[Annotated[RuleEntry, _short("match")]] = Field(default_factory=list, max_length=1000)
+    links: list[Annotated[Word, AfterValidator(_link_folder)]] = Field(default_factory=list, max_length=100)
 
 
 class PolicyEntry(_Strict):
@@ -129,15 +220,21 @@ class PolicyEntry(_Strict):
     policy: Literal[1]
     sysctl: list[Annotated[Word, AfterValidator(_sysctl)]] = Field(default_factory=list, max_length=1000)
     units: list[Annotated[Word, AfterValidator(_unit)]] = Field(default_factory=list, max_length=1000)
-    paths: list[Annotated[Word, AfterValidator(_root)]] = Field(default_factory=list, max_length=1000)
+    paths: list[Annotated[PathEntry, _short("path")]] = Field(default_factory=list, max_length=1000)
     devices: list[Annotated[Word, AfterValidator(_device)]] = Field(default_factory=list, max_length=1000)
     tools: list[ToolEntry] = Field(default_factory=list, max_length=200)
-    validators: dict[Name, Annotated[list[Word], Field(min_length=2), AfterValidator(_validator)]] = Field(
-        default_factory=dict
-    )
+    validators: dict[Name, Annotated[ValidatorEntry, _short("run")]] = Field(default_factory=dict)
+    udev: UdevEntry = Field(default_factory=UdevEntry)
     destructive: bool = False
     provision: list[Annotated[Word, AfterValidator(_engine)]] = Field(default_factory=list, max_length=100)
     provision_as_agent_user: bool = False
+
+    def widened(self) -> Iterator[tuple[str, str]]:
+        """What is listed with a reason, and the reason."""
+        yield from ((entry.path, entry.i_know) for entry in self.paths if entry.i_know)
+        yield from ((entry.path, entry.i_know) for entry in self.tools if entry.i_know)
+        yield from ((" ".join(entry.run), entry.i_know) for entry in self.validators.values() if entry.i_know)
+        yield from ((entry.match, entry.i_know) for entry in self.udev.devices if entry.i_know)
 
 
 def read(path: Path) -> Policy:
@@ -148,22 +245,30 @@ def read(path: Path) -> Policy:
     entry = validate(PolicyEntry, root, "", problems) if root is not None else None
     if problems.found or entry is None:
         raise PolicyError(problems.error().problems)
-    programs = [*(Path(tool.path) for tool in entry.tools), *(Path(argv[0]) for argv in entry.validators.values())]
+    programs = [*(Path(tool.path) for tool in entry.tools), *(Path(one.run[0]) for one in entry.validators.values())]
     for program in programs:
         _check_program(path, program)
     return Policy(
         source=str(path.absolute()),
         sysctl=tuple(entry.sysctl),
         units=tuple(entry.units),
-        paths=tuple(entry.paths),
+        paths=tuple(one.path for one in entry.paths),
         devices=tuple(entry.devices),
-        tools=tuple(Tool(path=tool.path, arguments=tuple(tool.arguments)) for tool in entry.tools),
-        validators=tuple((name, tuple(argv)) for name, argv in entry.validators.items()),
+        udev_devices=tuple(one.match for one in entry.udev.devices),
+        udev_links=tuple(entry.udev.links),
+        tools=tuple(map(_tool, entry.tools)),
+        validators=tuple((name, tuple(one.run)) for name, one in entry.validators.items()),
+        widened=tuple(entry.widened()),
         destructive=entry.destructive,
         provision=tuple(entry.provision),
         provision_as_agent_user=entry.provision_as_agent_user,
         programs=names_of(*programs),
     )
+
+
+def _tool(entry: ToolEntry) -> Tool:
+    known = allow_lists.known_arguments(entry.path) if entry.i_know is None else None
+    return Tool(path=entry.path, arguments=tuple(entry.arguments), known=known)
 
 
 def _trusted(path: Path) -> bytes:
@@ -216,10 +321,12 @@ def describe(found: Policy) -> str:
         ("devices", found.devices),
         ("programs", [" ".join((tool.path, *tool.arguments)) for tool in found.tools]),
         ("validators", [f"{name} ({' '.join(argv)})" for name, argv in found.validators]),
+        ("udev rules for", [*found.udev_devices, *(f"links in /dev/{folder}" for folder in found.udev_links)]),
         ("destroying data", ["yes"] if found.destructive else []),
         ("servers", found.provision),
         ("servers as agent", ["yes"] if found.provision_as_agent_user else []),
     ]
+    rows += [("by its owner", [f"{what} ({why})" for what, why in found.widened])] if found.widened else []
     kept = [own for own in found.own_folders if any(policy.is_beneath(own, listed) for listed in found.paths)]
     rows += [("but not in", kept)] if kept else []
     return "\n".join(f"{name + ':':<17} {', '.join(values) if values else 'nothing'}" for name, values in rows)

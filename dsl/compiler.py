@@ -55,7 +55,7 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
     parameters = read_parameters(document, overrides, problems)
     document, places = expand(document, parameters, problems)
     root = substitute(document, parameters, problems)
-    scope = Scope(problems=problems, parameters=parameters)
+    scope = Scope(problems=problems, parameters=parameters, inventory=None if inventory is None else str(inventory))
     add_topology(scope, root)
     add_workloads(scope, root.get("workloads"))
     add_captures(scope, root.get("captures"))

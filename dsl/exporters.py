@@ -11,6 +11,8 @@ from proveout.dsl.nodes import Map, Scalar, did_you_mean
 from proveout.dsl.plan import Capture, Scrape, Where
 from proveout.dsl.schema import CaptureEntry, ScrapeEntry
 from proveout.dsl.scope import Scope, where_of
+from proveout.dsl.secret_destinations import Unclear, of_url
+from proveout.dsl.topology import refuse_destinations
 
 COUNTERS = ("_total", "_count", "_sum", "_bucket")
 """How the names of counters end, by Prometheus' conventions (a histogram's parts are counters too)."""
@@ -107,7 +109,18 @@ def _url(scope: Scope, where: Where, url: str, key: str) -> bool:
     elif "@" in urlsplit(_SECRET.sub("secret", url)).netloc and not _SECRET.fullmatch(_password(url)):
         hint = "declare it under secrets: and write http://user:${secrets.name}@…"
         scope.problems.add(where, "a literal password in a url", key=key, hint=hint)
+    if len(scope.problems.found) == before:
+        _check_secrets(scope, where, url, key)
     return len(scope.problems.found) == before
+
+
+def _check_secrets(scope: Scope, where: Where, url: str, key: str) -> None:
+    try:
+        uses = of_url(url)
+    except Unclear as fault:
+        scope.problems.add(where, f"it cannot be told where a secret would go: {fault}", key=key, hint=_FORM)
+        return
+    refuse_destinations(scope, uses, where, key, exporter=True)
 
 
 def _without_user(url: str) -> str:

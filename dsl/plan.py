@@ -76,11 +76,15 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """A reference to a secret; its value is read late, on the coordinator, and never stored."""
+    """A reference to a secret; its value is read late, on the coordinator, and never stored.
+
+    `to`: the hosts that it may be sent to, `db1.lab` or `db1.lab:5432`; empty where it may go to hosts of the topology, in a dsn.
+    """
 
     name: str
     kind: Literal["env", "file"]
     reference: str
+    to: tuple[str, ...] = ()
     where: Where = NOWHERE
 
 

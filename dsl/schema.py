@@ -121,6 +121,10 @@ class SecretEntry(Strict):
         None, description="Name of an environment variable of the coordinator."
     )
     file: Text | None = Field(None, description="Path of a file with mode 0600 on the coordinator.")
+    to: Selector | None = Field(
+        None,
+        description="The only hosts of systems and exporters that it is sent to, `db1.lab` or `db1.lab:5432`. Without, hosts of the topology, in a dsn.",
+    )
 
 
 class ScrapeEntry(Strict):

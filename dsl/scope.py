@@ -49,6 +49,8 @@ class Scope:
     pools: dict[str, Pool] = field(default_factory=dict)
     declared: dict[str, set[str]] = field(default_factory=dict)
     unknowable: set[str] = field(default_factory=set)
+    inventory: str | None = None
+    """The name of the inventory's file, None without one."""
 
     def entries(
         self, section: Node | None, kind: str, model: type[Model], path: str

@@ -44,8 +44,14 @@ class _Substitution:
             items = tuple(self.node(item, (*path, str(index))) for index, item in enumerate(node.items))
             return dataclasses.replace(node, items=items)
         if isinstance(node.value, str) and "${" in node.value and not node.faulty:
-            return self.scalar(node, path)
+            return self.bound(node, path) if path[0] == "secrets" and "to" in path[2:3] else self.scalar(node, path)
         return node
+
+    def bound(self, node: Scalar, path: tuple[str, ...]) -> Node:
+        """A host that a secret may go to, which is written as it is."""
+        hint = "write the host itself: a parameter can be set by other files and by -p"
+        self.problems.add(node.where, "the hosts of a secret cannot be a template", key=".".join(path), hint=hint)
+        return dataclasses.replace(node, faulty=True)
 
     def scalar(self, node: Scalar, path: tuple[str, ...]) -> Node:
         key = ".".join(path)

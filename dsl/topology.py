@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Literal
 
 from proveout.dsl import extensions, session_settings
+from proveout.dsl import secret_destinations as destinations
 from proveout.dsl.host_rules import (
     Objection,
     dsn_problems,
@@ -19,6 +21,7 @@ from proveout.dsl.nodes import Map, Node, did_you_mean
 from proveout.dsl.plan import Host, Secret, System, Where
 from proveout.dsl.schema import ENGINES, HostEntry, SecretEntry, SystemEntry, Topology
 from proveout.dsl.scope import Scope, where_of
+from proveout.dsl.secret_files import refused_path
 
 DRIVERS = ("mysql", "oracle", "postgres", "sqlite", "timesten")
 """Engines with a driver in this release."""
@@ -27,6 +30,7 @@ PROPAGATIONS = frozenset({("postgres", "postgres"), ("timesten", "oracle")})
 """Which engine's changes can go on to which."""
 
 _SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
+_PLAIN_DSN = "write the host, and the secret as the user or the password"
 _PASSWORD = re.compile(
     r"(?:password|passwd|pwd)\s*=\s*(?P<word>'[^']*'|[^\s&;]*)|^(?:[a-z0-9+]+://)?[^:/@\s]*[:/](?P<url>[^/@]*)@", re.I
 )
@@ -55,7 +59,7 @@ def add_topology(scope: Scope, root: Map) -> None:
 
 
 def _add_secrets(scope: Scope, section: Node | None) -> None:
-    for key, _, entry in scope.entries(section, "secret", SecretEntry, "secrets"):
+    for key, node, entry in scope.entries(section, "secret", SecretEntry, "secrets"):
         path = f"secrets.{key.text}"
         if (entry.env is None) == (entry.file is None):
             scope.problems.add(
@@ -63,10 +67,54 @@ def _add_secrets(scope: Scope, section: Node | None) -> None:
             )
         elif entry.file is not None and not entry.file.startswith("/"):
             scope.problems.add(key.where, "the file of a secret is an absolute path", key=path)
-        elif entry.env is not None:
-            scope.secrets[key.text] = Secret(name=key.text, kind="env", reference=entry.env, where=key.where)
-        elif entry.file is not None:
-            scope.secrets[key.text] = Secret(name=key.text, kind="file", reference=entry.file, where=key.where)
+        elif entry.file is not None and (reason := refused_path(entry.file)):
+            hint = "write the password alone into a file of its own"
+            scope.problems.add(where_of(node, "file"), reason, key=f"{path}.file", hint=hint)
+        else:
+            kind: Literal["env", "file"] = "file" if entry.env is None else "env"
+            secret = Secret(
+                name=key.text,
+                kind=kind,
+                reference=entry.env or entry.file or "",
+                to=_places(scope, node, entry.to or [], f"{path}.to"),
+                where=key.where,
+            )
+            scope.secrets[key.text] = secret
+
+
+def _places(scope: Scope, node: Map, words: list[str], path: str) -> tuple[str, ...]:
+    """The hosts that a secret names."""
+    found: list[str] = []
+    for word in words:
+        try:
+            found.append(str(destinations.place(word)))
+        except destinations.Unclear as fault:
+            hint = "to: [db1.lab, 10.0.0.7:9100]"
+            scope.problems.add(where_of(node, "to"), str(fault), key=path, hint=hint)
+    return tuple(found)
+
+
+def refuse_destinations(scope: Scope, uses: destinations.Uses, where: Where, key: str, *, exporter: bool) -> None:
+    """A problem for each secret that is sent where it may not go."""
+    reasons = list(destinations.objections(uses, scope.secrets.values(), scope.hosts.values(), exporter=exporter))
+    for reason, place in reasons:
+        hint = f"if it may, say so where it is declared: to: [{place}]"
+        scope.problems.add(where, reason, key=key, hint=hint)
+    if scope.inventory is None or reasons:
+        return
+    reach = _reach(scope, scope.inventory)
+    for place in uses.places:
+        if uses.secrets and not destinations.is_within(place, reach):
+            message = f"{place} is not a host of the inventory {scope.inventory}, so no secret goes there"
+            hint = f"if it may, say so in the inventory: secrets: {{{uses.secrets[0]}: {{…, to: [{place}]}}}}"
+            scope.problems.add(where, message, key=key, hint=hint)
+
+
+def _reach(scope: Scope, inventory: str) -> set[str]:
+    """The hosts that an inventory names: where its agents run, and where its secrets may go."""
+    hosts = destinations.hosts_of(host for host in scope.hosts.values() if host.where.file == inventory)
+    secrets = (secret for secret in scope.secrets.values() if secret.where.file == inventory)
+    return {*hosts, *(place for secret in secrets for place in secret.to)}
 
 
 def _add_hosts(scope: Scope, section: Node | None) -> None:
@@ -105,6 +153,20 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
             )
             scope.sessions[key.text] = {name: setting_text(value) for name, value in entry.session.items()}
     _check_propagation(scope, nodes)
+    for system in scope.systems.values():
+        _check_secrets(scope, nodes[system.name], system)
+
+
+def _check_secrets(scope: Scope, node: Map, system: System) -> None:
+    """Where the secrets of a system's dsns go."""
+    name = "instances" if system.instances else "dsn"
+    where, key = where_of(node, name), f"topology.systems.{system.name}.{name}"
+    try:
+        uses = destinations.of_system(system, scope.systems.values())
+    except destinations.Unclear as fault:
+        scope.problems.add(where, f"it cannot be told where a secret would go: {fault}", key=key, hint=_PLAIN_DSN)
+        return
+    refuse_destinations(scope, uses, where, key, exporter=False)
 
 
 def setting_text(value: str | float | bool) -> str:

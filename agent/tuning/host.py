@@ -125,6 +125,7 @@ class Host:
                 known = not change.validator or change.validator in dict(policy.validators)
                 missing = [] if known else [_denied(policy, change.validator)]
                 caused = [*map(policy.allows_tool, change.runs), *map(policy.allows_sysctl, change.sysctls)]
+                caused += [*map(policy.allows_rule, change.governs), *map(policy.allows_link, change.links)]
                 return [*map(policy.allows_path, (change.path, *change.writes)), *missing, *caused]
             case RemoveFile():
                 return [policy.allows_path(change.path)]

@@ -25,6 +25,8 @@ class WriteFile:
     `runs`: argvs of programs that the host will start because the file says so; the agent's policy must list them as if it started them.
     `sysctls`: kernel parameters that the host will set because the file says so; likewise.
     `writes`: paths that the host will write to because the file says so; likewise.
+    `governs`: of each udev rule that gives devices an owner, a mode or a name, the pairs (key, pattern) that they match; likewise.
+    `links`: links below /dev that the host will make because the file says so; likewise.
     """
 
     path: str
@@ -36,6 +38,8 @@ class WriteFile:
     runs: tuple[tuple[str, ...], ...] = ()
     sysctls: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    governs: tuple[tuple[tuple[str, str], ...], ...] = ()
+    links: tuple[str, ...] = ()
     before: FileFact = ABSENT
     kind: Literal["write_file"] = "write_file"
 

@@ -2,6 +2,10 @@
 
 A rule is made of keys that are known here, with quoted values that cannot end early: there is no way to RUN or IMPORT anything. `program`
 is udev's PROGRAM, for devices that only their vendor's tool can tell apart; the policy of the host has to list it with its arguments.
+
+A rule that gives an owner, a mode, a link or a property names its devices by a pair of `match` that the policy of the host lists
+(`WriteFile.governs`). Links lie in a folder of their own below /dev. Of udev's substitutions only the kernel's own name and number of a
+device are taken: an environment variable or the output of a program can be empty or hold `..`.
 """
 
 from __future__ import annotations
@@ -31,7 +35,16 @@ _ASSIGN = re.compile(r"SYMLINK|OWNER|GROUP|MODE|ATTR\{queue/[a-z][a-z_]*\}|ENV\{
 _VALUE = re.compile(r"[ !#$%&'()*+,./0-9:;<=>?@A-Z\[\]^_a-z{|}~-]+")
 _MODE = re.compile(r"0?[0-7]{3}")
 _ACCOUNT = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
-_LINK = re.compile(r"[A-Za-z0-9%${}_.:+-]+(/[A-Za-z0-9%${}_.:+-]+)*")
+_LINK = re.compile(r"[A-Za-z0-9%${}_.:+-]+(/[A-Za-z0-9%${}_.:+-]+)+")
+_SUBSTITUTION = re.compile(r"%[kn]|\$(kernel|number|name)(?![a-z])")
+"""The kernel's name of a device (`sdb1`), its number (`1`, or nothing) and its name in /dev."""
+FOLDERS_OF_UDEV = frozenset(
+    {
+        "block", "bus", "char", "core", "cpu", "cpu_dma_latency", "disk", "dma_heap", "dri", "fd", "hugepages", "infiniband", "input",
+        "log", "mapper", "md", "mqueue", "net", "nvme-fabrics", "pts", "raw", "serial", "shm", "snd", "usb", "v4l", "vfio", "vhost-net",
+    }
+)  # fmt: skip
+"""Folders of /dev that hold names of udev, of the kernel or of the C library."""
 _WORLD_WRITE = 0o002
 
 
@@ -68,7 +81,38 @@ def _value(value: str) -> str:
 def _word(value: str) -> str:
     if " " in _value(value):
         raise custom(f"{value!r} holds a blank, which udev would take for the end of an argument")
+    return _substituted(value)
+
+
+def _substituted(value: str) -> str:
+    """The value, if its substitutions are known and it does not lead out of a folder whatever they stand for."""
+    plain, empty = _SUBSTITUTION.sub("x", value), _SUBSTITUTION.sub("", value)
+    if "%" in plain or "$" in plain:
+        raise custom(
+            f"`{value}` holds a substitution other than %k, %n, $kernel, $number, $name: it could stand for `..`"
+        )
+    if any(".." in re.split(r"[/=:,]", word) for word in (plain, empty)):
+        raise custom(f"`{value}` leads out of its folder by `..`")
     return value
+
+
+def _program(words: list[str]) -> list[str]:
+    if words and (not words[0].startswith("/") or _SUBSTITUTION.search(words[0])):
+        raise custom(f"`{words[0]}` is not the absolute path of a program")
+    return words
+
+
+def _link(link: str) -> None:
+    """A link below /dev that cannot take the place of another name of a device."""
+    folder = link.split("/", maxsplit=1)[0]
+    if not _LINK.fullmatch(link):
+        raise custom(f"`{link}` is no name in a folder below /dev, as oraudev/disks/DATA1")
+    if folder == "oracleasm":
+        raise custom("/dev/oracleasm is ASMLib's own file system; name another folder, as oraudev/disks")
+    if folder in FOLDERS_OF_UDEV or _SUBSTITUTION.search(folder):
+        raise custom(f"`{link}` could hide another name of a device; name a folder of its own, as oraudev/disks")
+    if {"", "."} & set(_SUBSTITUTION.sub("", _substituted(link)).split("/")):
+        raise custom(f"`{link}` is not a plain name")
 
 
 def _checked(key: str, value: str) -> None:
@@ -79,10 +123,7 @@ def _checked(key: str, value: str) -> None:
         raise custom(f"`{value}` is not the name of a user or group")
     if key == "SYMLINK":
         for link in value.split(" "):
-            if not _LINK.fullmatch(link) or ".." in link.split("/"):
-                raise custom(f"`{link}` is no name below /dev")
-            if link.split("/")[0] == "oracleasm":
-                raise custom("/dev/oracleasm is ASMLib's own file system; name another folder, as oraudev/disks")
+            _link(link)
 
 
 def _assigned(given: dict[str, str]) -> dict[str, str]:
@@ -105,12 +146,22 @@ class Rule(BaseModel):
 
     match: Matches = Field(min_length=1, max_length=50, description='Keys of udev(7) and patterns: {KERNEL: "sd*"}.')
     unless: Matches = Field({}, max_length=50, description="Keys and patterns that must not match.")
-    program: list[Annotated[Line, AfterValidator(_word)]] = Field(
+    program: Annotated[list[Annotated[Line, AfterValidator(_word)]], AfterValidator(_program)] = Field(
         [],
         max_length=20,
         description="A program that udev starts to tell devices apart, and its arguments; `RESULT` in `match` is what it has to say.",
     )
     assign: Assigns = Field(description='What it is given: {OWNER: grid, MODE: "0660"}; SYMLINK is added.')
+
+    @property
+    def gives(self) -> bool:
+        """Whether it gives devices an owner, a mode, a link or a property, and not only settings of their queues."""
+        return any(not key.startswith("ATTR{queue/") for key in self.assign)
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        """The links that it makes, below /dev."""
+        return tuple(self.assign["SYMLINK"].split(" ")) if "SYMLINK" in self.assign else ()
 
     def line(self) -> str:
         """The rule as udev reads it; PROGRAM stands before the RESULT that it gives."""
@@ -167,8 +218,12 @@ class UdevRules(Operation):
         step = whole_file(facts, self.file, self._content(), validator=self.validator)
         runs = tuple(tuple(rule.program) for rule in self.rules if rule.program)
         writes = (_QUEUES,) if self.lasting else ()
+        governs = tuple(tuple(rule.match.items()) for rule in self.rules if rule.gives)
+        links = tuple(link for rule in self.rules for link in rule.links)
         changes: tuple[Change, ...] = tuple(
-            dataclasses.replace(change, runs=runs, writes=writes) if isinstance(change, WriteFile) else change
+            dataclasses.replace(change, runs=runs, writes=writes, governs=governs, links=links)
+            if isinstance(change, WriteFile)
+            else change
             for change in step.changes
         )
         for argv in self._after():

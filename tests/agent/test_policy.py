@@ -17,6 +17,7 @@ from proveout.dsl.errors import ProveoutError
 POLICIES = Path(__file__).parents[2] / "docs" / "policies"
 DISK = "/dev/disk/by-id/wwn-0x600a098038304437415d4b6a59676d51"
 FIO = "/usr/bin/fio"
+WHY = "files of a test"
 
 
 def shipped(name: str, tmp_path: Path) -> Policy:
@@ -53,7 +54,7 @@ DATABASE = [
     ("unit", "irqbalance", True),
     ("unit", "sshd.service", False),
     ("unit", "proveout-agent.service", False),
-    ("path", "/etc/postgresql/16/main/conf.d/load.conf", True),
+    ("path", "/etc/postgresql/16/main/conf.d/load.conf", False),
     ("path", "/etc/sysctl.d/90-load.conf", True),
     ("path", "/etc/sysctl.d", False),
     ("path", "/etc/sysctl.d/../passwd", False),
@@ -325,7 +326,10 @@ def test_a_program_that_others_can_change_or_replace(tmp_path: Path) -> None:
     program.chmod(0o755)
     link = tmp_path / "link"
     link.symlink_to(program)
-    listed = f"policy: 1\ntools:\n  - {{path: {link}}}\nvalidators:\n  a: [{program}, '{{file}}']\n"
+    listed = (
+        f"policy: 1\ntools:\n  - {{path: {link}, i_know: {WHY}}}\n"
+        f"validators:\n  a: {{run: [{program}, '{{file}}'], i_know: {WHY}}}\n"
+    )
     policy = write(tmp_path, listed)
     assert policy_file.read(policy).tools == (Tool(path=str(link)),)
     program.chmod(0o757)
@@ -440,7 +444,10 @@ def test_programs_are_kept_from_plans_by_every_name(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(app / "middle")
     folder = tmp_path / "policy"
     folder.mkdir()
-    listed = f"policy: 1\npaths: [{app}]\nvalidators:\n  a: [{tmp_path}/link, '{{file}}']\n"
+    listed = (
+        f"policy: 1\npaths: [{{path: {app}, i_know: {WHY}}}]\n"
+        f"validators:\n  a: {{run: [{tmp_path}/link, '{{file}}'], i_know: {WHY}}}\n"
+    )
     policy = policy_file.read(write(folder, listed))
     assert [name for name in ("check", "middle", "app.conf") if policy.allows_path(f"{app}/{name}")] == ["app.conf"]
 
@@ -450,7 +457,7 @@ def test_an_agent_keeps_its_own_folders_from_plans_wherever_they_are(tmp_path: P
     folder.mkdir()
     (tmp_path / "srv" / "real").mkdir(parents=True)
     (tmp_path / "srv" / "pki").symlink_to("real")
-    given = write(folder, f"policy: 1\npaths: [{tmp_path}/srv]\n")
+    given = write(folder, f"policy: 1\npaths: [{{path: {tmp_path}/srv, i_know: {WHY}}}]\n")
     srv = tmp_path / "srv"
     options = Options(listen="", pki=srv / "pki", state_dir=srv / "state", policy=given)
     names = ("pki", "pki/ca.pem", "real/ca.pem", "state/tuning/undo.sqlite", "app/x")
@@ -461,7 +468,7 @@ def test_an_agent_keeps_its_own_folders_from_plans_wherever_they_are(tmp_path: P
 
 def test_check_policy_says_what_of_the_agents_lies_within(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "policy").mkdir()
-    given = write(tmp_path / "policy", f"policy: 1\npaths: [{tmp_path}/srv]\n")
+    given = write(tmp_path / "policy", f"policy: 1\npaths: [{{path: {tmp_path}/srv, i_know: {WHY}}}]\n")
     assert execute(["agent", "--check-policy", str(given), "--pki", f"{tmp_path}/srv/pki"]) == 0
     assert f"but not in:       {tmp_path}/srv/pki\n" in capsys.readouterr().out
 
@@ -471,12 +478,12 @@ def test_who_has_a_hand_in_it_is_told_with_what_ends_it(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir(mode=0o755)
     os.chown(theirs, 12345, 12345)
-    missing = write(tmp_path, f"policy: 1\ntools:\n  - {{path: {theirs}/none}}\n")
+    missing = write(tmp_path, f"policy: 1\ntools:\n  - {{path: {theirs}/none, i_know: {WHY}}}\n")
     link = tmp_path / "link"
     link.symlink_to("/usr/bin/true")
     os.lchown(link, 12345, 12345)
     linked = tmp_path / "linked.yaml"
-    linked.write_text(f"policy: 1\ntools:\n  - {{path: {link}}}\n")
+    linked.write_text(f"policy: 1\ntools:\n  - {{path: {link}, i_know: {WHY}}}\n")
     linked.chmod(0o600)
     beneath = write(theirs, "policy: 1")
     for policy, what, way_out in (

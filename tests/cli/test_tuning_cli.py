@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "plan.yaml").write_text(PLAN.format(app=app))
     (tmp_path / "policy").mkdir(mode=0o700)
     policy = tmp_path / "policy" / "policy.yaml"
-    policy.write_text(f"policy: 1\npaths: [{app}]\n")
+    policy.write_text(f"policy: 1\npaths: [{{path: {app}, i_know: files of a test}}]\n")
     policy.chmod(0o600)
     return tmp_path
 

@@ -80,7 +80,9 @@ def test_they_write_nothing_and_connect_to_nobody(verb: str, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_looking_at_the_facts_of_a_host_writes_nothing_there(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(PLAN)
-    (tmp_path / "policy.yaml").write_text("policy: 1\nsysctl: [vm.swappiness]\npaths: [/etc/proveout-never]\n")
+    (tmp_path / "policy.yaml").write_text(
+        "policy: 1\nsysctl: [vm.swappiness]\npaths: [{path: /etc/proveout-never, i_know: it is never there}]\n"
+    )
     said, calls = trace(tmp_path, "explain", "--facts", "--policy", "policy.yaml", "plan.yaml")
     assert "vm.swappiness" in said
     assert any("/proc/sys/vm/swappiness" in call for call in calls), "the agent has looked"

@@ -106,7 +106,7 @@ def plan_with(dsn: str, secret: Secret, engine: str = "postgres") -> Plan:
     )
 
 
-ENV = Secret(name="pw", kind="env", reference="PW", where=Where(file="p.yaml", line=3, column=1))
+ENV = Secret(name="pw", kind="env", reference="PW", to=("h",), where=Where(file="p.yaml", line=3, column=1))
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_libpq_reads_back_what_was_quoted() -> None:
 
 def test_a_missing_variable_is_named_and_nothing_else(tmp_path: Path) -> None:
     with pytest.raises(SecretMissing, match="PW") as caught:
-        external_endpoints(plan_with("password=${secrets.pw}", ENV), {})
+        external_endpoints(plan_with("host=h password=${secrets.pw}", ENV), {})
     assert "p.yaml:3:1" in str(caught.value)
 
 
 def test_a_secret_file_must_be_private(tmp_path: Path) -> None:
-    secret = Secret(name="pw", kind="file", reference="pw.txt", where=Where(file=str(tmp_path / "p.yaml")))
+    secret = Secret(name="pw", kind="file", reference="pw.txt", to=("h",), where=Where(file=str(tmp_path / "p.yaml")))
     plan = plan_with("host=h password=${secrets.pw}", secret)
     with pytest.raises(SecretMissing, match="cannot be read"):
         external_endpoints(plan, {})

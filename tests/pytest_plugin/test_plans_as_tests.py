@@ -157,7 +157,7 @@ def test_a_run_that_cannot_begin_is_an_error_with_its_words(project: pytest.Pyte
     plan = PLAN.replace("provision: embedded", 'dsn: "host=x password=${secrets.dsn}"').replace(
         "engine: sqlite", "engine: postgres"
     )
-    plan += "secrets: {dsn: {env: PROVEOUT_TEST_NOT_SET}}\n"
+    plan += "secrets: {dsn: {env: PROVEOUT_TEST_NOT_SET, to: [x]}}\n"
     (project.path / "plans" / "tiny.yaml").write_text(plan)
     result = project.runpytest_inprocess("plans/tiny.yaml::answers", "plans/tiny.yaml::impossible")
     result.assert_outcomes(errors=2)

@@ -65,6 +65,7 @@ POLICY = Policy(
     units=("tuned.service", "app.service", MULTIPATHD, MOUNT),
     paths=(*FOLDERS[1:], "/etc/fstab", "/sys/kernel/mm", "/sys/block", "/sys/devices/system/cpu"),
     devices=(SPARE_ID, *(lasting for _, lasting in ASM_DISKS.values())),
+    udev_devices=("KERNEL==sd*",),
     tools=TOOLS,
     destructive=True,
     validators=(("check", ("/usr/bin/check", "{file}")),),

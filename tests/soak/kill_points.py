@@ -114,7 +114,7 @@ def _tuned(folder: Path) -> list[str]:
     place.chmod(MODE)
     policy = folder / "policy" / "policy.yaml"
     policy.parent.mkdir(mode=0o700)
-    policy.write_text(f"policy: 1\npaths: [{folder / 'etc'}]\n")
+    policy.write_text(f"policy: 1\npaths: [{{path: {folder / 'etc'}, i_know: files of a test}}]\n")
     policy.chmod(0o600)
     return ["--policy", str(policy)]
 

@@ -157,13 +157,14 @@ ASSIGN = st.fixed_dictionaries(
         "OWNER": words(r"[a-z_][a-z0-9_-]{0,8}"),
         "GROUP": words(r"[a-z_][a-z0-9_-]{0,8}"),
         "MODE": st.sampled_from(["0660", "600", "0640"]),
-        "SYMLINK": words(r"[A-Za-z0-9_]{1,5}(/[A-Za-z0-9%_]{1,5})?( [a-z]{1,4})?"),
+        "SYMLINK": words(r"oraudev/[A-Za-z0-9_]{1,5}(/[A-Za-z0-9_]{1,5})?( oraudev/[a-z]{1,4})?"),
         "ATTR{queue/nr_requests}": VALUE,
         "ENV{ID_X}": VALUE,
     },
 ).filter(bool)
 RULE = st.fixed_dictionaries(
-    {"match": MATCH, "assign": ASSIGN}, optional={"unless": MATCH, "program": st.just(["/usr/bin/udevadm", "info"])}
+    {"match": MATCH.map(lambda pairs: {**pairs, "ENV{DM_UUID}": "data1"}), "assign": ASSIGN},
+    optional={"unless": MATCH, "program": st.just(["/usr/bin/udevadm", "info"])},
 )
 
 

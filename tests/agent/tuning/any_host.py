@@ -34,6 +34,7 @@ OPEN = Policy(
     units=("*",),
     paths=("/etc/sysctl.d", "/etc/app", "/etc/security/limits.d", "/etc/udev/rules.d", "/etc/multipath/conf.d", "/etc/fstab", "/sys"),
     devices=("/dev/disk/by-id/disk", *(f"/dev/disk/by-id/asm{number}" for number in range(4))),
+    udev_devices=("ENV{DM_UUID}==data*",),
     tools=tuple(
         Tool(path=path, arguments=("*",))
         for path in (

@@ -34,7 +34,9 @@ class Bench:
         policy.parent.mkdir(mode=0o700)
         # `hang` never ends: whoever waits for it is in the middle of a transaction.
         policy.write_text(
-            f"policy: 1\npaths: [{self.app}]\nvalidators:\n  hang: [/usr/bin/tail, -f, '{{file}}']\n", encoding="utf-8"
+            f"policy: 1\npaths: [{{path: {self.app}, i_know: files of a test}}]\n"
+            "validators: {hang: {run: [/usr/bin/tail, -f, '{file}'], i_know: it never ends}}\n",
+            encoding="utf-8",
         )
         policy.chmod(0o600)
         self.logs = folder / "logs"

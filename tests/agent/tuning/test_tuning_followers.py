@@ -32,6 +32,7 @@ POLICY = Policy(
     source="/etc/proveout/policy.yaml",
     paths=("/etc/udev/rules.d", "/etc/fstab", "/sys/block"),
     units=("ttdb.mount",),
+    udev_devices=("KERNEL==sd*",),
     tools=(
         Tool(path="/usr/bin/udevadm", arguments=("control", "trigger", "settle", "--*")),
         Tool(path="/usr/bin/systemctl", arguments=("daemon-reload",)),

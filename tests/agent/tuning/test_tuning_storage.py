@@ -5,6 +5,7 @@ What it does not prove: that udev or the kernel does as the files and attributes
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,10 @@ from proveout.dsl.tuning.vpd import wwid
 
 UDEVADM = Tool(path="/usr/bin/udevadm", arguments=("control", "trigger", "settle", "--*"))
 POLICY = Policy(
-    source="/etc/proveout/policy.yaml", paths=("/etc/udev/rules.d", "/etc/app", "/sys/block"), tools=(UDEVADM,)
+    source="/etc/proveout/policy.yaml",
+    paths=("/etc/udev/rules.d", "/etc/app", "/sys/block"),
+    udev_devices=("ENV{DM_NAME}==fcion*", "KERNEL==scini*"),
+    tools=(UDEVADM,),
 )
 RULES = "/etc/udev/rules.d/66-asm.rules"
 RULE = {"match": {"ENV{DM_NAME}": "fcion*1"}, "assign": {"OWNER": "grid", "MODE": "0660"}}
@@ -88,7 +92,7 @@ def test_a_program_that_a_rule_makes_udev_run_needs_the_policy(root: Path, journ
     assert "the program /opt/drv_cfg is not allowed on this host" in state.lines[0]
     assert picture(root) == before
     drv_cfg = Tool(path="/opt/drv_cfg", arguments=("--query", "/dev/%k"))
-    policy = Policy(source=POLICY.source, paths=POLICY.paths, tools=(UDEVADM, drv_cfg))
+    policy = replace(POLICY, tools=(UDEVADM, drv_cfg))
     assert applied(host_in(root, policy=policy), journal, one) == ["applied"]
     assert 'PROGRAM=="/opt/drv_cfg --query /dev/%k", RESULT=="id1"' in (root / RULES[1:]).read_text()
     undoing.revert(host_in(root, policy=policy), journal)

@@ -1,0 +1,129 @@
+"""The folders and programs that a policy may list without a reason, and the arguments that these programs then take.
+
+Flow: `policy_file` reads an entry -> `is_known_folder(path)` or `known_arguments(program)` -> the entry is taken, or its owner has to
+add `i_know: "why"`. A list of what is dangerous always misses something, so these are short lists of what tuning needs:
+
+- folders that the tuning operations write, each through the operation that knows what may stand there;
+- folders below `DATA_FOLDERS`, for the files of fio and of databases;
+- programs that the tuning operations start, or that udev rules ask for the identity of a disk.
+
+The configuration of database servers (`/etc/postgresql`, `/etc/mysql`) is not known: it can make the server run programs. Use
+`postgres_settings` or `oracle_parameters`. Everything here is pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+KNOWN_FOLDERS = (
+    "/etc/multipath/conf.d",
+    "/etc/security/limits.d",
+    "/etc/sysctl.d",
+    "/etc/udev/rules.d",
+    "/sys/block",
+    "/sys/devices/system/cpu",
+    "/sys/kernel/mm/hugepages",
+    "/sys/kernel/mm/transparent_hugepage",
+)
+"""Folders that the tuning operations write. A policy lists one of them, or a folder below."""
+
+KNOWN_FILES = ("/etc/fstab",)
+
+DATA_FOLDERS = ("/data", "/mnt", "/srv")
+"""Places of data by hier(7) and by custom. A policy lists a folder below one of them, not the place itself."""
+
+PROGRAM_FOLDERS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin")
+
+_DISK = r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*"
+_NODE = r"/dev/(%k|\$kernel|\$name|[a-z][a-z0-9]*)"
+_FILE = r"/(data|mnt|srv)/[A-Za-z0-9._+:=/-]+"
+
+_ARGUMENTS: Mapping[str, str] = {
+    "blkid": rf"--probe|--output|export|{_DISK}",
+    "fio": r"--output-format=(json|normal|terse)|--(name|rw|bs|iodepth|runtime|direct|size|numjobs|time_based|ramp_time"
+    rf"|rwmixread|group_reporting|thread|ioengine=(psync|sync|libaio|io_uring))(=[A-Za-z0-9_.,:-]+)?|--filename={_DISK}"
+    rf"|--(filename|directory)={_FILE}",
+    "multipath": r"-t|-l|-ll|-v[0-6]",
+    "parted": rf"--script|--machine|{_DISK}|unit|s|print|mklabel|gpt|mkpart|[A-Za-z0-9][A-Za-z0-9._-]*",
+    "partprobe": rf"--dry-run|--summary|{_DISK}",
+    "sg_vpd": rf"--?[A-Za-z][A-Za-z-]*(=[A-Za-z0-9]+)?|{_DISK}|{_NODE}",
+    "systemctl": "daemon-reload",
+    "udevadm": r"control|--reload|trigger|--action=change|--subsystem-match=[a-z0-9_]+|settle|--timeout=[0-9]+",
+    "wipefs": rf"--all|--types|gpt,PMBR|{_DISK}",
+}
+"""Program of `PROGRAM_FOLDERS` -> what each of its arguments must match as a whole, beside the globs of the policy."""
+
+_DRV_CFG = rf"--query_block_device_id|--query_guid|--query_mdms|--block_device|{_NODE}"
+_SCSI_ID = rf"-g|-u|-d|--whitelisted|--replace-whitespace|(--device=)?{_NODE}"
+_BY_PATH: Mapping[str, str] = {
+    "/bin/emc/scaleio/drv_cfg": _DRV_CFG,
+    "/opt/emc/scaleio/sdc/bin/drv_cfg": _DRV_CFG,
+    "/lib/udev/scsi_id": _SCSI_ID,
+    "/usr/lib/udev/scsi_id": _SCSI_ID,
+}
+"""Programs that udev rules ask for the identity of a disk, which have folders of their own."""
+
+KNOWN_VALIDATORS: Mapping[str, tuple[str, ...]] = {
+    "findmnt": ("--verify", "--tab-file", "{file}"),
+    "multipath": ("-t", "{file}"),
+    "udevadm": ("verify", "{file}"),
+}
+"""Program of `PROGRAM_FOLDERS` -> the only arguments with which it is a known validator: it reads the file and runs nothing in it."""
+
+_I_KNOW = 'i_know: "…"'
+_INSTEAD: Mapping[str, str] = {
+    "/etc/postgresql": "the files there can make the server run programs, so use the operation `postgres_settings`; ",
+    "/var/lib/postgresql": "the files there can make the server run programs, so use the operation `postgres_settings`; ",
+}
+
+
+def is_known_folder(path: str) -> bool:
+    """Whether a policy may list `path`, a plain absolute path, under `paths` without a reason."""
+    if path in KNOWN_FILES:
+        return True
+    below = any(path.startswith(f"{folder}/") for folder in (*KNOWN_FOLDERS, *DATA_FOLDERS))
+    return below or path in KNOWN_FOLDERS
+
+
+def known_arguments(program: str) -> str | None:
+    """The pattern of the arguments that a program takes when a policy lists it without a reason; None for another program."""
+    folder, _, name = program.rpartition("/")
+    return _BY_PATH.get(program) or (_ARGUMENTS.get(name) if folder in PROGRAM_FOLDERS else None)
+
+
+def is_literal(glob: str) -> bool:
+    """Whether a glob stands for itself alone."""
+    return not any(character in glob for character in "*?[")
+
+
+def is_known_validator(argv: tuple[str, ...]) -> bool:
+    """Whether a policy may list `argv`, with `{file}`, under `validators` without a reason."""
+    folder, _, name = argv[0].rpartition("/")
+    return folder in PROGRAM_FOLDERS and KNOWN_VALIDATORS.get(name) == argv[1:]
+
+
+def folder_way_out(path: str) -> str:
+    """What an owner writes to list another folder."""
+    known = ", ".join((*KNOWN_FOLDERS, *KNOWN_FILES, *(f"{place}/NAME" for place in DATA_FOLDERS)))
+    instead = next((said for folder, said in _INSTEAD.items() if path == folder or path.startswith(f"{folder}/")), "")
+    return f"{instead}known: {known}; to let plans write there all the same, say why: {{path: {path}, {_I_KNOW}}}"
+
+
+def program_way_out(program: str) -> str:
+    """What an owner writes to list another program."""
+    known = ", ".join(sorted((*_ARGUMENTS, *_BY_PATH)))
+    return (
+        f"known: {known}; to let plans start it all the same, say why: {{path: {program}, arguments: […], {_I_KNOW}}}"
+    )
+
+
+def validator_way_out(argv: tuple[str, ...]) -> str:
+    """What an owner writes to list another validator."""
+    known = ", ".join(" ".join((name, *words)) for name, words in sorted(KNOWN_VALIDATORS.items()))
+    return f"known: {known}; to let it read files of plans, say why: {{run: [{', '.join(argv)}], {_I_KNOW}}}"
+
+
+def matches(pattern: str, argument: str) -> bool:
+    """Whether the whole argument is of a pattern of `known_arguments`, and does not lead out of a folder."""
+    return re.fullmatch(pattern, argument) is not None and ".." not in re.split(r"[/=]", argument)

@@ -1,0 +1,249 @@
+"""Ways in which a policy or a udev rule could hand over a host, as data. `test_allow_lists` and `test_device_rules` try them.
+
+A soak command can import them: each is a name and what is tried; it has succeeded when the entry, or the rule, is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+FOLDERS = (
+    "/etc/perl",
+    "/etc/bash_completion.d",
+    "/etc/libvirt",
+    "/etc/libvirt/hooks",
+    "/etc/docker",
+    "/var/lib/dpkg",
+    "/var/lib/dpkg/info",
+    "/home",
+    "/home/lab",
+    "/home/lab/.ssh",
+    "/etc/postgresql",
+    "/etc/postgresql/16/main/conf.d",
+    "/var/lib/postgresql/16/main",
+    "/etc/mysql/conf.d",
+    "/var/lib/mysql",
+    "/opt/TimesTen/conf",
+    "/u01/app/oracle",
+    "/usr/local/share",
+    "/var/www",
+    "/etc/ssl/certs",
+    "/data",
+    "/mnt",
+    "/srv",
+    "/etc/udev",
+    "/etc/security",
+    "/etc/multipath",
+    "/sys",
+    "/sys/kernel/mm",
+    "/tmp/x",
+    "/run/x",
+)
+"""Folders that no policy lists without a reason: those that deny lists had missed, configuration of servers, parents of known ones."""
+
+NEVER_FOLDERS = (
+    "/etc/bash_completion.d",
+    "/etc/cron.d",
+    "/etc/docker",
+    "/etc/libvirt/hooks",
+    "/etc/perl",
+    "/etc/proveout",
+    "/etc/ssh",
+    "/etc/sudoers.d",
+    "/etc/systemd/system",
+    "/home",
+    "/home/lab/.ssh",
+    "/home/lab/.config/systemd/user",
+    "/root/.ssh",
+    "/usr/bin",
+    "/var/lib/dpkg",
+    "/var/lib/dpkg/info",
+    "/var/lib/proveout",
+    "/var/spool/cron",
+)
+"""Folders that no reason allows."""
+
+TOOLS = (
+    "apt-get",
+    "dpkg",
+    "tee",
+    "openssl",
+    "tcpdump",
+    "gcc",
+    "cp",
+    "dd",
+    "install",
+    "mount",
+    "rpm",
+    "curl",
+    "ln",
+    "mkfs.ext4",
+    "tune2fs",
+)
+"""Programs, of /usr/bin and /usr/sbin, that no policy lists without a reason."""
+
+ARGUMENTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("/usr/bin/fio", ("*",), ("--exec_prerun=/bin/sh",)),
+    ("/usr/bin/fio", ("--*",), ("--name=x", "--filename=/etc/shadow")),
+    ("/usr/bin/fio", ("*",), ("--filename=/srv/x/../../etc/passwd",)),
+    ("/usr/bin/fio", ("*",), ("--ioengine=external:/srv/x.so",)),
+    ("/usr/bin/fio", ("*",), ("--output=/etc/cron.d/x",)),
+    ("/usr/bin/fio", ("*",), ("/srv/job.fio",)),
+    ("/usr/bin/systemctl", ("*",), ("start", "x.service")),
+    ("/usr/bin/systemctl", ("*",), ("link", "/srv/x.service")),
+    ("/usr/bin/udevadm", ("*",), ("control", "--property=X=1")),
+    ("/usr/bin/udevadm", ("*",), ("test", "/sys/block/sda")),
+    ("/usr/sbin/blkid", ("*",), ("--cache-file", "/etc/x")),
+    ("/usr/sbin/wipefs", ("*",), ("--all", "/dev/sda")),
+    ("/usr/sbin/parted", ("*",), ("--script", "/dev/sda", "mklabel", "gpt")),
+    ("/usr/sbin/multipath", ("*",), ("-c", "/dev/sda")),
+)
+"""(program, globs of the policy, arguments): the globs cover more than the program is known to need."""
+
+VALIDATORS: tuple[tuple[str, ...], ...] = (
+    ("/usr/bin/dpkg", "-i", "{file}"),
+    ("/usr/bin/gcc", "@{file}"),
+    ("/usr/bin/openssl", "-config", "{file}"),
+    ("/usr/bin/udevadm", "{file}"),
+    ("/usr/sbin/nginx", "-t", "-c", "{file}"),
+    ("/srv/udevadm", "verify", "{file}"),
+)
+"""Programs that would run, or load, what stands in the file of a plan."""
+
+DEVICES = (
+    "KERNEL==sd*",
+    "KERNEL==sda",
+    "KERNEL==nvme0n1",
+    "KERNEL==vda*",
+    "KERNEL==dm-0",
+    "ENV{DM_NAME}==mpath*",
+    "ENV{DM_NAME}==vg-*",
+    "ENV{ID_SERIAL}==QEMU*",
+    "ATTRS{vendor}==ATA*",
+    "ATTRS{vendor}==QEMU*",
+    "ATTRS{vendor}==3PARdata*x",
+    "ATTRS{model}==VBOX*",
+)
+"""Devices of udev rules that may be the system's disk: only with a reason."""
+
+NEVER_DEVICES = (
+    "KERNEL==mem",
+    "KERNEL==kmsg",
+    "KERNEL==kms*",
+    "KERNEL==kvm",
+    "KERNEL==kv*",
+    "KERNEL==*",
+    "KERNEL==[a-z]*",
+    "KERNEL==por*",
+    "KERNEL==vfio*",
+    "KERNEL==tty*",
+    "ENV{DM_NAME}==*",
+    "ENV{ID_SERIAL}==a*",
+    "SUBSYSTEM==block",
+    "ENV{DEVNAME}==/dev/sda",
+    "ENV{ID_BUS}==scsi",
+    "KERNEL!=sda",
+    "sda",
+)
+"""Devices of udev rules that no reason allows: not disks, too wide, or not a property that tells disks apart."""
+
+RULES: Mapping[str, Mapping[str, Any]] = {
+    "the owner of the system's disk": {"match": {"KERNEL": "sda"}, "assign": {"OWNER": "lab"}},
+    "the mode of the system's disk": {"match": {"KERNEL": "nvme0n1"}, "assign": {"MODE": "0660"}},
+    "the group of all disks": {"match": {"SUBSYSTEM": "block"}, "assign": {"GROUP": "lab"}},
+    "the memory of the host": {"match": {"KERNEL": "mem"}, "assign": {"OWNER": "lab"}},
+    "the memory, by its subsystem": {"match": {"SUBSYSTEM": "mem"}, "assign": {"OWNER": "lab", "MODE": "0660"}},
+    "the log of the kernel": {"match": {"KERNEL": "kmsg"}, "assign": {"MODE": "0660"}},
+    "virtual machines": {"match": {"KERNEL": "kvm"}, "assign": {"OWNER": "lab"}},
+    "a listed disk or the system's": {"match": {"KERNEL": "scini*|sda"}, "assign": {"OWNER": "lab"}},
+    "a listed disk or any": {"match": {"ENV{DM_NAME}": "fcion1|*"}, "assign": {"OWNER": "lab"}},
+    "a listed disk or none": {"match": {"KERNEL": "scini*|"}, "assign": {"OWNER": "lab"}},
+    "more than is listed": {"match": {"KERNEL": "sc*"}, "assign": {"OWNER": "lab"}},
+    "more than is listed, by a class": {"match": {"KERNEL": "[s]cini*"}, "assign": {"OWNER": "lab"}},
+    "all but the listed disk": {
+        "match": {"SUBSYSTEM": "block"},
+        "unless": {"KERNEL": "scini*"},
+        "assign": {"OWNER": "lab"},
+    },
+    "the listed pattern under another key": {"match": {"KERNELS": "scini*"}, "assign": {"OWNER": "lab"}},
+    "the serial number under another key": {
+        "match": {"ENV{ID_FS_LABEL}": "S4EVNX0R512345"},
+        "assign": {"OWNER": "lab"},
+    },
+    "another partition scheme of a listed name": {"match": {"ENV{DM_NAME}": "fcion10"}, "assign": {"OWNER": "lab"}},
+    "a property that makes another disk a listed one": {
+        "match": {"KERNEL": "sda"},
+        "assign": {"ENV{ID_SERIAL}": "36001405aaaa"},
+    },
+    "a link of the system's disk": {"match": {"KERNEL": "sda"}, "assign": {"SYMLINK": "oraudev/disks/DATA1"}},
+    "a link onto a listed name": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "disk/by-id/wwn-0x6000"}},
+    "a second link onto a listed name": {
+        "match": {"KERNEL": "scini*"},
+        "assign": {"SYMLINK": "oraudev/a disk/by-id/wwn-0x6000"},
+    },
+    "a link onto a map": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "mapper/root"}},
+    "a link onto a device": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "sda"}},
+    "a link in a folder that is not listed": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "other/a"}},
+    "a link that climbs": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "oraudev/../sda"}},
+    "a link that climbs by an empty variable": {
+        "match": {"KERNEL": "scini*"},
+        "assign": {"SYMLINK": "oraudev/.%E{none}./disk/by-id/x"},
+    },
+    "a link that climbs by an empty number": {
+        "match": {"KERNEL": "scini*"},
+        "assign": {"SYMLINK": "oraudev/.%n./disk/by-id/x"},
+    },
+    "a link named by a program": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "oraudev/%c"}},
+    "a link named by an attribute": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "oraudev/$attr{model}"}},
+    "a folder named by a variable": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "%E{X}disk/by-id/x"}},
+    "a program that climbs by %E{none}": {
+        "match": {"KERNEL": "scini*"},
+        "program": ["/opt/drv_cfg", "--file=/srv/.%E{none}./.%E{none}./etc/shadow"],
+        "assign": {"OWNER": "lab"},
+    },
+    "a program that climbs by $env{none}": {
+        "match": {"KERNEL": "scini*"},
+        "program": ["/opt/drv_cfg", "/srv/.$env{none}./etc"],
+        "assign": {"OWNER": "lab"},
+    },
+    "a program that climbs by %n": {
+        "match": {"KERNEL": "scini*"},
+        "program": ["/opt/drv_cfg", "/srv/.%n./etc"],
+        "assign": {"OWNER": "lab"},
+    },
+    "a program that climbs by $number": {
+        "match": {"KERNEL": "scini*"},
+        "program": ["/opt/drv_cfg", "/srv/.$number./etc"],
+        "assign": {"OWNER": "lab"},
+    },
+    "a program with the output of another": {
+        "match": {"KERNEL": "scini*"},
+        "program": ["/opt/drv_cfg", "/srv/%c"],
+        "assign": {"OWNER": "lab"},
+    },
+    "a program with an attribute": {
+        "match": {"KERNEL": "scini*"},
+        "program": ["/opt/drv_cfg", "/srv/%s{model}"],
+        "assign": {"OWNER": "lab"},
+    },
+    "a program that is substituted": {
+        "match": {"KERNEL": "scini*"},
+        "program": ["/opt/%k", "/srv/x"],
+        "assign": {"OWNER": "lab"},
+    },
+    "a program by its bare name": {"match": {"KERNEL": "scini*"}, "program": ["drv_cfg"], "assign": {"OWNER": "lab"}},
+    "a program that is not listed": {
+        "match": {"KERNEL": "scini*"},
+        "program": ["/usr/bin/tee", "/srv/x"],
+        "assign": {"OWNER": "lab"},
+    },
+    "an escaped percent sign": {
+        "match": {"KERNEL": "scini*"},
+        "program": ["/opt/drv_cfg", "/srv/%%k"],
+        "assign": {"OWNER": "lab"},
+    },
+}
+"""Rules of plans, tried on a host whose policy lists KERNEL==scini*, the disks of `LISTED` and the program /opt/drv_cfg with /srv/*."""
+
+LISTED = ("/dev/disk/by-id/dm-name-fcion1", "/dev/disk/by-id/scsi-36001405aaaa", "serial:S4EVNX0R512345")
