@@ -456,7 +456,13 @@ class _Loop:
         gathering.silences = {host: session.silence_longest_s for host, session in self._sessions.items()}
         folder = self._sitting.directory.samples
         finished = await asyncio.to_thread(
-            samples.summarise, gathering, self._plan, command.rate, command.loads, command.captures
+            samples.summarise,
+            gathering,
+            self._plan,
+            command.rate,
+            command.loads,
+            command.captures,
+            earlier=command.earlier,
         )
         try:
             await asyncio.to_thread(samples.write, gathering, folder)
