@@ -305,7 +305,8 @@ TaskResult: TypeAlias = (
 class TaskError:
     """Why a task failed: `code` for programs, `message` and `way_out` for people.
 
-    `code`: `unreachable`, `refused`, `invalid`, `timeout`, `cancelled`, `lease_lost`, `disk_full`, `missing`, `fault`.
+    `code`: `unreachable`, `refused`, `invalid`, `timeout`, `cancelled`, `lease_lost`, `disk_full`, `missing`, `fault`,
+    `lost` (the connection broke, and what was under way may or may not have taken effect).
     """
 
     code: str

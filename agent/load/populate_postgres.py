@@ -8,7 +8,8 @@ such tables are ever dropped. Server-side work ends soon after this process does
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -48,11 +49,12 @@ class PostgresLoader:
     def prepare(self) -> None:
         """Drop our earlier tables, create new ones, empty."""
         self._refuse_foreign_tables()
-        for statement in (*self._population.drop["postgres"], *self._population.before["postgres"]):
-            self.execute(statement)
-        for table in self._population.tables:
-            comment = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(table.name), sql.Literal(COMMENT))
-            self.execute(comment)
+        with self._whole():
+            for statement in (*self._population.drop["postgres"], *self._population.before["postgres"]):
+                self.execute(statement)
+            for table in self._population.tables:
+                comment = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(table.name), sql.Literal(COMMENT))
+                self.execute(comment)
 
     def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
         """COPY one slice in one transaction; the rows that the server says it took."""
@@ -102,6 +104,15 @@ class PostgresLoader:
     def close(self) -> None:
         """Disconnect."""
         self._connection.close()
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """One transaction: a table without its comment, left by a lost connection, would be taken for another owner's."""
+        try:
+            with self._connection.transaction():
+                yield
+        except psycopg.Error as error:
+            raise fault("create the tables", error) from None
 
     def _refuse_foreign_tables(self) -> None:
         query = "SELECT to_regclass(%s) IS NOT NULL, obj_description(to_regclass(%s), 'pg_class')"
