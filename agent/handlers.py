@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
-from proveout.agent import whereabouts
+from proveout.agent import patience, whereabouts
 from proveout.agent.tasks import Handler, TaskContext
 from proveout.proto import tasks
 from proveout.proto.results import TaskResult
@@ -44,12 +44,17 @@ def resolve(place: str) -> Handler:
     return cast(Handler, getattr(importlib.import_module(module), name))
 
 
+async def _inspect(context: TaskContext, spec: Any) -> TaskResult:
+    handler = await asyncio.to_thread(resolve, PLACES[tasks.InspectSystem])
+    return await handler(context, spec)
+
+
 def _late(place: str) -> Handler:
     async def handle(context: TaskContext, spec: Any) -> TaskResult:
         # In a thread: importing a driver takes long enough to make a beat late.
         handler = await asyncio.to_thread(resolve, place)
         here = whereabouts.placed(context, spec)
-        result = await handler(context, here)
+        result = await patience.patiently(context, here, handler, _inspect)
         if isinstance(here, tasks.StopSystem) and here.remove and here != spec:
             await asyncio.to_thread(whereabouts.tidy, here)
         return result

@@ -23,7 +23,8 @@ WAYS_OUT = {
     "start-skew": "take other load off the client hosts, or allow a later begin that `ramp_up` covers (`limits: {start_skew: …}`)",
     "clock": "take load off the client hosts and the network to them: offsets are measured by round trips, however clocks are set",
     "samples": "take load off the client hosts, or use fewer `threads` on each",
-    "pause": "find out what stood still: the server, the load's processes or their machine (`pause:…` says which)",
+    "pause": "find out what stood still: the load's processes or their machine (`pause:…` says which)",
+    "outage": "look into the server's log and its host for what kept it from answering (a stop, a lock, a full disk)",
     "mix": "look for whatever else works on the tables, and for statements that hang",
     "logical-failures": "bring the data back before the stage (`reset`), and keep others from its tables",
 }

@@ -289,8 +289,10 @@ def what(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind o
 def deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911, PLR0912  # one arm per kind of task
     """How long an agent may take for a task, seconds. Generous: a dead agent is noticed by its lease, not by this."""
     match spec:
-        case InspectSystem() | ReadFacts():
+        case ReadFacts():
             return 30.0
+        case InspectSystem():
+            return 90.0  # an agent waits for a system that is being restarted
         case StartSystem() | StopSystem() | FormPool() | VerifyTuning():
             return 180.0
         case ApplyTuning(tunings=tunings):

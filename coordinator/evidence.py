@@ -43,13 +43,14 @@ def summarise(
     lost: Mapping[CaptureKey, int] | None = None,
     boots: Mapping[str, str] | None = None,
     silences: Mapping[str, float] | None = None,
+    earlier: Sequence[IterationFinished] = (),
 ) -> IterationFinished:
     """The numbers of one iteration, judged.
 
     `loads`, `seconds`: by client host. `captures`: samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns.
     `t0_ns`: the start on the coordinator's clock. `lost`: samples of captures known to be lost, by (capture name, host); lost seconds of load are counted here.
     `boots`: the boot id of each host's kernel, where it is known. `silences`: the longest time in seconds for which each host's agent did
-    not answer. ValueError without any load.
+    not answer. `earlier`: the valid iterations of the same rung before this one. ValueError without any load.
     """
     if not loads:
         raise ValueError(f"iteration {id} has no load result")
@@ -79,6 +80,7 @@ def summarise(
             lost=lost or {},
             boots=boots or {},
             silences=silences or {},
+            earlier=earlier,
         )
     )
     return IterationFinished(

@@ -148,12 +148,16 @@ class StartLoads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summarise:
-    """Work up an iteration: results by load key are in `loads`, samples are the loop's; answer `Summarised`."""
+    """Work up an iteration: results by load key are in `loads`, samples are the loop's; answer `Summarised`.
+
+    `earlier`: the valid iterations of the same rung before it.
+    """
 
     id: IterationId
     rate: float | None
     loads: Mapping[str, TaskResult]
     captures: Mapping[str, TaskResult]
+    earlier: tuple[IterationFinished, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from proveout.coordinator import dag, tooling
 from proveout.coordinator.exchange import Forget, Gather, StartLoads, Summarise, Tell
+from proveout.coordinator.outages import OUTAGE
 from proveout.coordinator.preparing import forget_parts
 from proveout.coordinator.state import Cluster, Iterating, Turn
 from proveout.dsl.plan import Ladder, Measuring, Search, Tool, Windows
@@ -182,6 +183,9 @@ def _summarise(turn: Turn) -> None:
             rate=step.rate,
             loads={key: step.results[key] for key in step.loads},
             captures={key: step.results[key] for key in step.captures},
+            earlier=tuple(
+                item for item in turn.state.facts.of_stage(step.id.stage) if item.valid and item.id.rung == step.id.rung
+            ),
         )
     )
     until_s = turn.at_s + turn.state.setup.timing.summarise_s
@@ -210,8 +214,9 @@ def _task_name(key: str) -> str:
 
 
 def suspect(turn: Turn, step: Iterating, finished: IterationFinished) -> None:
-    """Look after the systems when an iteration was spoilt by errors: the server may be gone, and the next would be too."""
-    if any(not finding.ok and finding.check in _SUSPICIOUS for finding in finished.findings):
+    """Check the systems when an iteration was spoilt by errors or an outage: the server may be gone, and the next would be too."""
+    failed_checks = [finding.check for finding in finished.findings if not finding.ok]
+    if any(check in _SUSPICIOUS or check.startswith(OUTAGE) for check in failed_checks):
         recheck(turn, step)
 
 

@@ -16,7 +16,16 @@ from operator import le
 from proveout.proto import histogram
 from proveout.proto.columns import Loads, Readings
 from proveout.proto.messages import AgentMessage, Sample, Samples, TaskDone, TaskProgress
-from proveout.proto.results import CaptureResult, CaptureSample, Histogram, LoadResult, LoadSecond, TransactionLoad
+from proveout.proto.results import (
+    CaptureResult,
+    CaptureSample,
+    Histogram,
+    LoadResult,
+    LoadSecond,
+    Stall,
+    TransactionLoad,
+)
+from proveout.proto.stalls import STALLS_MAX
 
 COUNT_MAX = 2**53
 """Above that a count is no longer exact as a float."""
@@ -61,11 +70,26 @@ def _result(result: LoadResult) -> str | None:
         return f"a load made {result.seconds_produced} seconds"
     if not 0 <= result.pause_longest_ns <= SECOND_MAX * 1_000_000_000:
         return f"a load stood still for {result.pause_longest_ns} ns"
+    if impossible := _stalls(result.stalls):
+        return impossible
     if not 0 <= result.ended_in_window < COUNT_MAX:
         return f"{result.ended_in_window} transactions ended in the window"
     if not (math.isfinite(result.client_cpu_fraction) and math.isfinite(result.client_cpu_s)):
         return "a load's CPU time is no number"
     return _loads(result.transactions)
+
+
+def _stalls(stalls: Sequence[Stall]) -> str | None:
+    if len(stalls) > STALLS_MAX:
+        return f"a load stalled {len(stalls)} times"
+    longest_ns = SECOND_MAX * 1_000_000_000
+    for stall in stalls:
+        if not -longest_ns <= stall.start_ns <= stall.end_ns <= longest_ns:
+            return f"a load stalled from {stall.start_ns} ns to {stall.end_ns} ns"
+        counts = (stall.errors, *(count for _, count in stall.waiting))
+        if len(stall.waiting) > TRANSACTIONS_MAX or not all(0 <= count < COUNT_MAX for count in counts):
+            return "the counts of a stall are impossible"
+    return None
 
 
 def _sound(loads: Loads) -> bool:

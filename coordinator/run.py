@@ -17,7 +17,6 @@ from typing import Any, Literal, cast
 
 from proveout.coordinator import collecting, membership, samples, scheduler
 from proveout.coordinator.auditing import Record
-from proveout.coordinator.dial import AgentUnreachable
 from proveout.coordinator.dsn import secret_variables
 from proveout.coordinator.eventcodec import plan_data
 from proveout.coordinator.exchange import (
@@ -47,7 +46,7 @@ from proveout.coordinator.live import Meters
 from proveout.coordinator.local import LocalFabric, passed_variables
 from proveout.coordinator.pki import Credentials, cluster_secrets
 from proveout.coordinator.pooling import needs_cluster
-from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect
+from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect, connect_patiently
 from proveout.coordinator.state import Setup, State, Timing
 from proveout.coordinator.store import RunDirectory, storage_failed
 from proveout.dsl.errors import ProveoutError, one_line
@@ -73,7 +72,6 @@ NOTICES_MAX = 1000
 OBEYED_AT_ONCE = 16
 """Commands that are carried out before agents' streams have their turn; a task is made in about 0.3 ms."""
 _BACK_S = 20.0
-_LOOK_AGAIN_S = 0.5
 _GATHER_S = 1.0
 _DIALS_AT_ONCE = 64
 """A clock is measured while it is dialled, and a thousand TLS handshakes at once would make every exchange wait for all others."""
@@ -192,6 +190,7 @@ class _Loop:
 
     async def _begin(self) -> State:
         earlier = [stamped.event for stamped in read(self._sitting.directory.path)]
+        self._met |= {event.host for event in earlier if isinstance(event, AgentUp)}
         started = RunStarted(
             run_id=self._sitting.directory.name,
             epoch=self._journal.epoch,
@@ -404,19 +403,19 @@ class _Loop:
         self._inbox.put_nowait(AgentReady(at_s=time.monotonic(), up=up))
 
     async def _connect(self, host: str, hello: Hello) -> AgentSession:
-        """A session with a host's agent. One that was there before and is gone may be starting anew: it is waited for."""
-        until_s = time.monotonic() + _BACK_S
-        while True:
-            try:
-                async with self._dialling:
-                    address, credentials = await self._reach(host)
-                    inbox = cast("asyncio.Queue[SessionEvent]", self._inbox)
-                    return await connect(host, address, credentials, hello, inbox)
-            except AgentUnreachable as fault:
-                back = host in self._met and not self._plan.host(host).is_local
-                if not (fault.gone and back and time.monotonic() < until_s):
-                    raise
-                await asyncio.sleep(_LOOK_AGAIN_S)
+        """A session with a host's agent. One that this run has had before may be restarting: it is waited for."""
+
+        async def attempt() -> AgentSession:
+            async with self._dialling:
+                address, credentials = await self._reach(host)
+                inbox = cast("asyncio.Queue[SessionEvent]", self._inbox)
+                return await connect(host, address, credentials, hello, inbox)
+
+        def tell(text: str) -> None:
+            self._emit(Notice(level="warning", host=host, text=text))
+
+        back = host in self._met and not self._plan.host(host).is_local
+        return await connect_patiently(attempt, _BACK_S if back else 0.0, tell)
 
     async def _reach(self, host: str) -> tuple[str, Credentials]:
         """Address and credentials of a host's agent; a local one is started."""
@@ -458,7 +457,13 @@ class _Loop:
         gathering.silences = {host: session.silence_longest_s for host, session in self._sessions.items()}
         folder = self._sitting.directory.samples
         finished = await asyncio.to_thread(
-            samples.summarise, gathering, self._plan, command.rate, command.loads, command.captures
+            samples.summarise,
+            gathering,
+            self._plan,
+            command.rate,
+            command.loads,
+            command.captures,
+            earlier=command.earlier,
         )
         try:
             await asyncio.to_thread(samples.write, gathering, folder)

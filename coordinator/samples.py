@@ -117,6 +117,8 @@ def summarise(
     rate: float | None,
     loads: Mapping[str, TaskResult],
     captures: Mapping[str, TaskResult],
+    *,
+    earlier: Sequence[IterationFinished] = (),
 ) -> IterationFinished:
     """The iteration's numbers. Pure, and not quick: run it off the loop."""
     stage = plan.stage(gathering.id.stage)
@@ -136,6 +138,7 @@ def summarise(
         lost=gathering.lost({**loads, **captures}),
         boots=gathering.boots,
         silences=gathering.silences,
+        earlier=earlier,
     )
 
 

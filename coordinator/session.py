@@ -15,6 +15,7 @@ import dataclasses
 import math
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -49,6 +50,7 @@ BURST_REPLY_S = 1.0
 DIAL_S = 10.0
 CLOSE_S = 60.0
 REDIAL_EVERY_S = 0.2
+DIAL_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,31 @@ async def connect(
     session = AgentSession(address, credentials, hello, events, opened)
     await session.begin()
     return session
+
+
+async def connect_patiently(
+    attempt: Callable[[], Awaitable[AgentSession]], patience_s: float, tell: Callable[[str], None]
+) -> AgentSession:
+    """`connect`, again and again for at most `patience_s` while nothing listens at the address: an agent may be starting again.
+
+    `tell` is told once that it is waited for. AgentUnreachable as of `connect`, and when the time is over.
+    """
+    began_s = time.monotonic()
+    told = False
+    while True:
+        try:
+            return await attempt()
+        except AgentUnreachable as fault:
+            waited_s = time.monotonic() - began_s
+            if not fault.gone or patience_s <= 0.0:
+                raise
+            if waited_s >= patience_s:
+                what = f"{fault.what} (waited for {waited_s:.0f} s)"
+                raise AgentUnreachable(what, where=fault.where, way_out=fault.way_out, gone=True) from fault
+            if not told:
+                told = True
+                tell(f"{fault.what}: waiting for up to {patience_s:.0f} s for the agent to start again")
+            await asyncio.sleep(DIAL_AGAIN_S)
 
 
 class AgentSession:

@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from proveout.coordinator import machines, pauses
+from proveout.coordinator import machines, outages, pauses
 from proveout.coordinator.dag import makers, shares
 from proveout.coordinator.series import Recording, Window
 from proveout.coordinator.stats import BOUNDED_POINTS_MIN, drift
@@ -28,7 +28,7 @@ from proveout.dsl.order import group
 from proveout.dsl.plan import Ladder, Limits, Measuring, Plan, Ramp, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import is_in_order
-from proveout.proto.events import Metrics, TransactionSummary, ValidityFinding
+from proveout.proto.events import IterationFinished, Metrics, TransactionSummary, ValidityFinding
 from proveout.proto.results import LoadResult, LoadSecond
 
 COVERAGE_FINE = 0.9
@@ -37,12 +37,20 @@ CEILING_MAX = 0.9
 
 RATE_HELD, ERRORS, LOAD = "rate-held", "errors", "load"
 REFUSALS = (RATE_HELD, ERRORS, LOAD)
-"""What a search takes as "this rate is not borne" when it does not hold."""
+"""What a search takes as "this rate is not borne" when it does not hold; an outage (`is_refusal`) too."""
+
+
+def is_refusal(finding: ValidityFinding) -> bool:
+    """Whether a search takes a finding as "this rate is not borne"."""
+    return not finding.ok and (finding.check in REFUSALS or finding.check.startswith(outages.OUTAGE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """All that is known of an iteration when it is judged; times as in `evidence.summarise`, `window` on the coordinator's clock."""
+    """All that is known of an iteration when it is judged; times as in `evidence.summarise`, `window` on the coordinator's clock.
+
+    `earlier`: the valid iterations of the same rung before it.
+    """
 
     plan: Plan
     stage: Measuring
@@ -59,6 +67,7 @@ class Observed:
     lost: Mapping[tuple[str, str], int]
     boots: Mapping[str, str]
     silences: Mapping[str, float]
+    earlier: Sequence[IterationFinished] = ()
 
     @property
     def threads(self) -> int:
@@ -93,7 +102,8 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
     """All findings, in a fixed order; a check that has nothing to look at gives none."""
     if not any(load.ended_in_window for load in seen.loads.values()):
         nothing = "no transaction ended in the measure window" + _first_errors(seen)
-        return (_finding(LOAD, False, nothing, voids=not seen.is_probe), *_errors(seen))
+        down = outages.judge(seen)
+        return (_finding(LOAD, False, nothing, voids=not seen.is_probe), *down, *_errors(seen))
     if isinstance(seen.stage, Tool):
         return (
             *_steady(seen, "IOPS"),
@@ -102,6 +112,7 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
             *_errors(seen),
             *_samples(seen),
             *pauses.judge(seen),
+            *outages.judge(seen),
             *_captures(seen),
             *machines.judge(seen),
         )
@@ -114,6 +125,7 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         *_errors(seen),
         *_samples(seen),
         *pauses.judge(seen),
+        *outages.judge(seen),
         *_captures(seen),
         *machines.judge(seen),
         *_conformance(seen),

@@ -16,7 +16,7 @@ from proveout.coordinator.judging import Judged, judge
 from proveout.coordinator.results import RunResults, environment, ladder_metrics, load_results
 from proveout.coordinator.standing import Standing, standing
 from proveout.coordinator.tallies import judge_tallies
-from proveout.coordinator.validity import REFUSALS
+from proveout.coordinator.validity import is_refusal
 from proveout.coordinator.wording import quantity
 from proveout.dsl.plan import Check, Ladder, Plan, Search
 from proveout.dsl.syntax import Name, Syntax, children, parse
@@ -237,7 +237,7 @@ def judge_probe(stage: Search, probe: IterationFinished) -> tuple[bool | None, s
     broken = [finding for finding in probe.findings if not finding.ok and finding.voids]
     if broken:
         return None, "void: " + "; ".join(finding.evidence for finding in broken)
-    refused = [finding for finding in probe.findings if not finding.ok and finding.check in REFUSALS]
+    refused = [finding for finding in probe.findings if is_refusal(finding)]
     outcome, evidence = holds(stage.accept.text, probe.metrics)
     if refused:
         return False, "; ".join([finding.evidence for finding in refused] + [evidence])

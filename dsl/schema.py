@@ -187,7 +187,9 @@ class LimitsEntry(Strict):
     tps_slope: Variation = Field(0.10, description="Drift of the throughput over the measure window.")
     tps_cv: Variation = Field(0.30, description="Coefficient of variation of the throughput, second by second.")
     pause: Duration = Field(
-        10.0, gt=0, description="Longest time that the system or a load process may stand still in the measure window."
+        10.0,
+        gt=0,
+        description="Longest time that the system or a load process may stand still in the measure window. Of a shorter window, a third is too long for the system.",
     )
 
 

@@ -168,6 +168,20 @@ class LoadSecond:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """A time in which no transaction of a load ended, in ns after the start of its measure window (negative: before it).
+
+    `waiting` counts, by name, the transactions that were under way for at least half of that time and had no answer before its end.
+    `errors` counts the transactions, and the attempts to connect, that failed in it.
+    """
+
+    start_ns: int
+    end_ns: int
+    errors: int = 0
+    waiting: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
     """An agent's whole load: the measure window merged, and what judges it.
 
@@ -179,7 +193,8 @@ class LoadResult:
     this driver (`proveout ceiling`), with the server on the same machine and on another; None when it was not measured.
     `committed` counts, by name, all transactions that committed, in the ramps and after the end too; `unknown` those that may have:
     the connection was lost, or closed at the end, before the answer. `pause_longest_ns`: the longest time in the measure window for
-    which one of the worker processes did not run (stopped, starved, or on a machine that was).
+    which one of the worker processes did not run (stopped, starved, or on a machine that was). `stalls`: the longest times without
+    the end of a transaction that touch the measure window, in order of time.
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -197,6 +212,7 @@ class LoadResult:
     committed: tuple[tuple[str, int], ...] = ()
     unknown: tuple[tuple[str, int], ...] = ()
     pause_longest_ns: int = 0
+    stalls: tuple[Stall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +305,8 @@ TaskResult: TypeAlias = (
 class TaskError:
     """Why a task failed: `code` for programs, `message` and `way_out` for people.
 
-    `code`: `unreachable`, `refused`, `invalid`, `timeout`, `cancelled`, `lease_lost`, `disk_full`, `missing`, `fault`.
+    `code`: `unreachable`, `refused`, `invalid`, `timeout`, `cancelled`, `lease_lost`, `disk_full`, `missing`, `fault`,
+    `lost` (the connection broke, and what was under way may or may not have taken effect).
     """
 
     code: str

@@ -72,6 +72,8 @@ class PolledLoop:
         for terminal in terminals:
             self._watch(terminal)
         self._late: list[int] = []
+        self.waiting: list[tuple[int, int]] = []
+        """(transaction number, start ns): without an answer when the load was over."""
         self.committed_late: list[int] = []
         """Transaction numbers: committed when the load was over, so not recorded."""
         self.unknown: list[int] = []
@@ -82,6 +84,7 @@ class PolledLoop:
         """Run the windows; returns when the ticker says that the load is over."""
         self._plan_starts()
         serve(self._epoll, self._terminals, self)
+        self.waiting += under_way(self._all)
 
     def ended(self, terminal: Terminal, end: int) -> bool:
         """A turn has ended with a transaction; False when the load is over."""
@@ -226,6 +229,7 @@ class PolledLoop:
     def _too_late(self, terminal: Terminal) -> None:
         """Its transaction has ended when the load was over: it was not finished in time."""
         terminal.busy = False
+        self.waiting.append((terminal.kind.number, terminal.started_ns))
         if self._timeline.measures(terminal.intended_ns):
             self._late.append(terminal.kind.number)
         if terminal.fires is not None:
@@ -366,6 +370,11 @@ def is_given_up(terminal: Terminal) -> bool:
         return bool(terminal.session.receive())
     except StatementFailure:
         return True
+
+
+def under_way(terminals: Sequence[Terminal]) -> list[tuple[int, int]]:
+    """The transactions that have begun and not ended, as (number, start ns)."""
+    return [(terminal.kind.number, terminal.started_ns) for terminal in terminals if terminal.busy]
 
 
 def unfinished(terminals: Sequence[Terminal], pacing: Pacing, timeline: Timeline) -> Counter[int]:

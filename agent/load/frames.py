@@ -117,7 +117,8 @@ class Chunk:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
     """The windows are over: `missed`, and over the whole load `committed` and `unknown` (see `LoadResult`), per transaction number;
-    CPU of this process in the measure window; records lost; the longest time in that window for which it did not run."""
+    CPU of this process in the measure window; records lost; the longest time in that window for which it did not run. `waiting`:
+    transactions without an answer when the load was over, as (number, start in monotonic ns), the oldest of them."""
 
     missed: tuple[tuple[int, int], ...]
     committed: tuple[tuple[int, int], ...]
@@ -128,6 +129,7 @@ class Finished:
     samples_lost: int
     first_errors: tuple[str, ...]
     pause_longest_ns: int = 0
+    waiting: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

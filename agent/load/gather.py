@@ -21,6 +21,7 @@ import numpy.typing as npt
 from proveout.agent.load.merge import FIRST_ERRORS_MAX, SECOND_NS
 from proveout.proto import histogram
 from proveout.proto.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.stalls import common
 
 KINDS = ("service", "response", "schedule")
 COUNTS = 4  # ok, logical failures, retried, missed
@@ -226,6 +227,7 @@ class Gatherer:
             samples_lost=sum(result.samples_lost for result in results),
             first_errors=tuple(dict.fromkeys(errors))[:FIRST_ERRORS_MAX],
             pause_longest_ns=max(result.pause_longest_ns for result in results),
+            stalls=common(result.stalls for result in results),
             committed=tuple((name, sum(dict(one.committed).get(name, 0) for one in results)) for name in self._names),
             unknown=tuple((name, sum(dict(one.unknown).get(name, 0) for one in results)) for name in self._names),
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from proveout.agent.load.frames import Chunk, Finished
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.recorder import Incident
+from proveout.agent.load.stalls import Stalls
 from proveout.proto import histogram
 from proveout.proto.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 
@@ -82,6 +84,7 @@ class Merger:
         self._measured = {number: Measured() for number in present}
         self._ended_in_window = 0
         self._seconds = 0
+        self._stalls = Stalls(names, timeline)
 
     def add(self, worker: int, chunk: Chunk) -> None:
         """Take a worker's chunk."""
@@ -124,6 +127,7 @@ class Merger:
             samples_lost=sum(w.samples_lost for w in finished),
             first_errors=tuple(dict.fromkeys(errors))[:FIRST_ERRORS_MAX],
             pause_longest_ns=max(w.pause_longest_ns for w in finished),
+            stalls=self._stalls.end(chain.from_iterable(worker.waiting for worker in finished)),
             committed=tuple((self._names[number], committed[number]) for number in self._present),
             unknown=tuple((self._names[number], unknown[number]) for number in self._present),
         )
@@ -142,6 +146,7 @@ class Merger:
         transactions = tuple(self._second_load(number, times, incidents) for number in self._present)
         for number in self._present:
             self._measure(number, times, incidents)
+        self._stalls.add(times, incidents)
         second = LoadSecond(
             second=self._seconds,
             window=self._window(start_ns),

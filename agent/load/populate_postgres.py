@@ -8,7 +8,8 @@ such tables are ever dropped; they are made and marked in one transaction. Serve
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -47,16 +48,13 @@ class PostgresLoader:
 
     def prepare(self) -> None:
         """Drop our earlier tables, create new ones, empty, and mark them; all of it or, when this process is killed, nothing."""
-        try:
-            with self._connection.transaction():
-                self._refuse_foreign_tables()
-                for statement in (*self._population.drop["postgres"], *self._population.before["postgres"]):
-                    self.execute(statement)
-                for table in self._population.tables:
-                    name = sql.Identifier(table.name)
-                    self.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(name, sql.Literal(COMMENT)))
-        except psycopg.Error as error:
-            raise fault("commit the new tables", error) from None
+        with self._whole():
+            self._refuse_foreign_tables()
+            for statement in (*self._population.drop["postgres"], *self._population.before["postgres"]):
+                self.execute(statement)
+            for table in self._population.tables:
+                name = sql.Identifier(table.name)
+                self.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(name, sql.Literal(COMMENT)))
 
     def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
         """COPY one slice in one transaction; the rows that the server says it took."""
@@ -106,6 +104,15 @@ class PostgresLoader:
     def close(self) -> None:
         """Disconnect."""
         self._connection.close()
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """One transaction: a table without its comment, left by a lost connection, would be taken for another owner's."""
+        try:
+            with self._connection.transaction():
+                yield
+        except psycopg.Error as error:
+            raise fault("create the tables", error) from None
 
     def _refuse_foreign_tables(self) -> None:
         query = "SELECT to_regclass(%s) IS NOT NULL, obj_description(to_regclass(%s), 'pg_class')"

@@ -16,7 +16,7 @@ from typing import Any
 
 from proveout.agent.drivers.base import FailureKind, StatementFailure
 from proveout.agent.load.cancelling import give_up
-from proveout.agent.load.engine import PAUSE_MAX_S, PAUSE_MIN_S, Ticker, unfinished
+from proveout.agent.load.engine import PAUSE_MAX_S, PAUSE_MIN_S, Ticker, under_way, unfinished
 from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.load.recorder import Recorder
 from proveout.agent.load.terminal import RETRIES_MAX, Terminal
@@ -72,6 +72,11 @@ class ThreadedLoop:
     def missed(self) -> dict[int, int]:
         """Per transaction number: intended in the measure window and not finished. Call it once, after `close`."""
         return dict(unfinished(self._all, self._pacing, self._timeline))
+
+    @property
+    def waiting(self) -> list[tuple[int, int]]:
+        """As in `engine.PolledLoop`. Read it when `run` has ended."""
+        return under_way(self._all)
 
     def close(self) -> None:
         """Let statements under way end for a moment, interrupt those that do not, and close."""

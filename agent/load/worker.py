@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import Future, wait
+from operator import itemgetter
 from typing import Any
 
 from proveout.agent import unprivileged
@@ -40,6 +41,8 @@ from proveout.dsl.workloads.parameters import part_of
 from proveout.dsl.workloads.table import build
 
 CHUNK_NS = 100_000_000
+WAITING_MAX = 1000
+"""Transactions without an answer that a worker names at the end."""
 
 
 class Pulse:
@@ -171,6 +174,7 @@ class Load:
             samples_lost=outlet.lost,
             first_errors=self._recorder.first_errors,
             pause_longest_ns=pulse.pause_longest_ns,
+            waiting=tuple(sorted(loop.waiting, key=itemgetter(1))[:WAITING_MAX]),
         )
 
     def abandon(self) -> None:

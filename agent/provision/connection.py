@@ -1,7 +1,7 @@
 """Connections for the agent's own questions to a PostgreSQL: autocommit, named, bounded, and failing in clear words.
 
 Flow: `connect(endpoint, purpose)` -> `psycopg.AsyncConnection`; an `OperationalError` becomes a `TaskFault`: `refused` when the
-server answered and said no, `unreachable` when nobody answered. The database's own words are kept; the password never is.
+server answered and said no, `unreachable` when no server answered, or one that is starting or stopping. The database's own words are kept; the password never is.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 
 CONNECT_S = 10
 APPLICATION = "proveout"
+PASSING = ("the database system is", "terminating connection", "server closed the connection", "recovery mode")
+"""Words of a server that is starting, stopping or recovering: it is not there now, and says nothing about the dsn."""
 ANSWERS = ("FATAL", "authentication", "no pg_hba.conf entry", "does not exist", "too many")
 
 
@@ -74,7 +76,7 @@ async def connected(endpoint: Endpoint, purpose: str) -> AsyncIterator[Connectio
 def connection_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
     """A failed connection attempt as a TaskFault."""
     text = words(endpoint, error)
-    if any(answer in text for answer in ANSWERS):
+    if any(answer in text for answer in ANSWERS) and not any(words in text for words in PASSING):
         return TaskFault(
             "refused",
             f"system {endpoint.system!r} refused the connection: {text}",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from proveout.agent.provision.connection import connected
+import psycopg
+
+from proveout.agent.provision.connection import connected, statement_fault
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.proto.tasks import Endpoint
 
@@ -47,9 +49,26 @@ async def run_all(context: TaskContext, endpoint: Endpoint, statements: tuple[st
     async with connected(endpoint, "sql") as connection:
         for done, statement in enumerate(statements):
             context.progress(done, len(statements), "statements")
-            cursor = await connection.execute(statement.encode())
+            try:
+                cursor = await connection.execute(statement.encode())
+            except psycopg.Error as error:
+                raise _sql_fault(endpoint, error, done, len(statements)) from None
             counts.append(max(0, cursor.rowcount))
     return tuple(counts)
+
+
+def _sql_fault(endpoint: Endpoint, error: psycopg.Error, done: int, count: int) -> TaskFault:
+    """A failed statement of the plan. `unreachable`, after which all may be run again, only when nothing has taken effect."""
+    fault = statement_fault(endpoint, error)
+    rolled_back = error.sqlstate == "57P01"  # the server says itself that it has ended the session and its transaction
+    if fault.code != "unreachable" or (rolled_back and not done):
+        return fault
+    effect = "was rolled back" if rolled_back else "may or may not have taken effect"
+    return TaskFault(
+        "lost",
+        f"{fault.what}; statement {done + 1} of {count} {effect}" + (f", {done} before it did" if done else ""),
+        way_out="see what is in the system, and run the plan again: statements are not repeated by themselves",
+    )
 
 
 async def write_out(endpoint: Endpoint) -> None:

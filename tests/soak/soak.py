@@ -26,9 +26,11 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it tells of each connection t
 import broken_lines
 import clocks
 import crowds
+import freezes
 import kill_points
 import leaks
 import random_kills
+import restarts
 import screens
 import stops
 from kill_points import Point
@@ -142,6 +144,27 @@ def escapes(count: int) -> tuple[str, list[str]]:
     return f"{len(tried)} escapes tried, {len(reached)} reached anything", failures
 
 
+def frozen(count: int) -> tuple[str, list[str]]:
+    """A database stands still over a measure window."""
+    failures = []
+    for number, found in enumerate(freezes.freezes(count), 1):
+        if found.valid or found.code:
+            failures.append(f"at {found.at_s:.2f} s: exit {found.code}, valid: {found.valid}, {found.evidence}")
+        print(f"freezes: at {found.at_s:.2f} s: {found.tps:.0f} TPS; {'; '.join(found.evidence)}", flush=True)
+        _progress("freezes", number, count)
+    return f"{count} freezes over a measure window, none valid", failures
+
+
+def restarted(count: int) -> tuple[str, list[str]]:
+    """A database of others is restarted, or refuses connections, at any moment of a run."""
+    failures = []
+    for number, found in enumerate(restarts.struck(count), 1):
+        if found.code:
+            failures.append(f"{found.kind} at {found.at_s:.1f} s: exit {found.code}: {found.said[-1000:]}")
+        _progress("restarts", number, count)
+    return f"{count} restarts of a database of others, each run ended with 0", failures
+
+
 def _progress(part: str, done: int, count: int) -> None:
     print(f"{part}: {done} of {count}", file=sys.stderr, flush=True)
 
@@ -150,6 +173,8 @@ PARTS: dict[str, tuple[Part, int]] = {
     "links": (links, 3),
     "clocks": (jumps, 4),
     "stops": (pauses, 1),
+    "freezes": (frozen, 8),
+    "restarts": (restarted, 20),
     "seeds": (seeds, 10_000),
     "agent": (lambda count: _die("agents", count), 48),
     "coordinator": (lambda count: _die("coordinator", count), 1000),
@@ -169,6 +194,7 @@ PARTS: dict[str, tuple[Part, int]] = {
 
 
 ALONE = ("links", "clocks", "stops", "seeds", "random-kills")
+ALONE = ("links", "clocks", "stops", "freezes", "restarts", "seeds")
 """Parts that look at the time, or that use all cores by themselves."""
 
 

@@ -69,9 +69,14 @@ def freeze(pids: Iterable[int], pause_s: float, run: LiveRun) -> None:
 
 
 def told(facts: Facts, who: str) -> str:
-    found = [f for i in facts.iterations for f in i.findings if f.check == FINDINGS[who]]
+    found = [f for i in facts.iterations for f in i.findings if f.check in _checks(who)]
     voided = [void.reason for void in facts.voided]
     return "; ".join([*(finding.evidence for finding in found), *voided])
+
+
+def _checks(who: str) -> tuple[str, ...]:
+    """What tells of a pause: a long one of the database is an outage."""
+    return (FINDINGS[who], "outage:db") if who == "database" else (FINDINGS[who],)
 
 
 def tolerated(facts: Facts, who: str) -> list[str]:
@@ -90,7 +95,7 @@ def void(facts: Facts, who: str) -> list[str]:
     wrongs = []
     first = facts.iterations[0] if facts.iterations else None
     lost = [reason.reason for reason in facts.voided if "lost" in reason.reason]
-    by_finding = first is not None and any(f.check == FINDINGS[who] and f.voids for f in first.findings)
+    by_finding = first is not None and any(f.check in _checks(who) and f.voids for f in first.findings)
     if not (by_finding or (who == "agent" and lost)):
         wrongs.append("the iteration is not void because of it")
     if not facts.iterations or not facts.iterations[-1].valid or facts.iterations[-1].id.attempt < 2:

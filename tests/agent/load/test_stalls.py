@@ -1,0 +1,95 @@
+"""Exact times without the end of a transaction, and who waited through them; made by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from proveout.agent.load.recorder import Incident
+from proveout.coordinator.plausible import objection
+from proveout.proto import codec
+from proveout.proto.messages import TaskDone
+from proveout.proto.results import LoadResult, Stall
+from proveout.proto.stalls import STALLS_MAX, common
+
+from .test_merge import LAST, NAMES, S, chunk, merger
+
+MS = 1_000_000
+
+
+def result(
+    *records: tuple[int, int, int, int], waiting: tuple[tuple[int, int], ...] = (), errors: int = 0
+) -> LoadResult:
+    """Of a load from 10 s to 13.5 s with its measure window from 11 s to 13 s."""
+    load = merger()
+    incidents = tuple(Incident("error", 0, "08006", 12 * S + n * MS, 12 * S + n * MS) for n in range(errors))
+    load.add(0, chunk(14 * S, *records, incidents=incidents))
+    load.seconds(over=True)
+    return load.result([dataclasses.replace(LAST, waiting=waiting)])
+
+
+def steady(first_ns: int, last_ns: int) -> list[tuple[int, int, int, int]]:
+    return [(0, at - 10 * MS, at - 10 * MS, at) for at in range(first_ns, last_ns, 100 * MS)]
+
+
+def test_a_time_between_two_ends_with_a_transaction_that_waited_through_it() -> None:
+    before, after = steady(10 * S, 11 * S + 500 * MS), steady(12 * S + 700 * MS, 13 * S + 500 * MS)
+    waited = (2, 11 * S + 450 * MS, 11 * S + 450 * MS, 12 * S + 700 * MS)
+    found = result(*before, waited, *after)
+    assert found.stalls == (Stall(start_ns=400 * MS, end_ns=1700 * MS, waiting=(("write", 1),)),)
+
+
+def test_a_terminal_that_begins_in_the_second_half_has_not_waited() -> None:
+    before, after = steady(10 * S, 11 * S + 500 * MS), steady(12 * S + 700 * MS, 13 * S + 500 * MS)
+    late = (0, 12 * S + 200 * MS, 12 * S + 200 * MS, 12 * S + 700 * MS)
+    assert [stall.waiting for stall in result(*before, late, *after).stalls] == [()]
+
+
+def test_what_never_ends_waits_to_the_end_of_the_load() -> None:
+    found = result(
+        *steady(10 * S, 11 * S + 500 * MS), waiting=((0, 11 * S + 410 * MS), (1, 11 * S + 420 * MS), (0, 13 * S))
+    )
+    assert found.stalls == (Stall(start_ns=400 * MS, end_ns=2500 * MS, waiting=(("read", 1), ("write", 1))),)
+
+
+def test_a_stall_over_the_start_of_the_window_has_its_whole_length() -> None:
+    found = result(*steady(10 * S, 10 * S + 250 * MS), *steady(12 * S, 13 * S + 500 * MS))
+    assert [(stall.start_ns, stall.end_ns) for stall in found.stalls] == [(-800 * MS, 1000 * MS)]
+
+
+def test_errors_in_a_stall_are_counted() -> None:
+    found = result(*steady(10 * S, 11 * S + 500 * MS), *steady(12 * S + 700 * MS, 13 * S + 500 * MS), errors=3)
+    assert [stall.errors for stall in found.stalls] == [3]
+
+
+def test_of_several_loads_only_what_they_share() -> None:
+    one = (Stall(start_ns=0, end_ns=2 * S, waiting=(("read", 2),)), Stall(start_ns=3 * S, end_ns=9 * S, errors=1))
+    two = (Stall(start_ns=S, end_ns=4 * S, waiting=(("read", 1),)), Stall(start_ns=8 * S, end_ns=8 * S + 300 * MS))
+    assert common([one, two]) == (
+        Stall(start_ns=S, end_ns=2 * S, waiting=(("read", 3),)),
+        Stall(start_ns=3 * S, end_ns=4 * S, errors=1, waiting=(("read", 1),)),
+        Stall(start_ns=8 * S, end_ns=8 * S + 300 * MS, errors=1),
+    )
+    assert common([one, ()]) == ()
+    assert common([]) == ()
+
+
+def test_the_longest_ones_are_kept_in_order() -> None:
+    many = [Stall(start_ns=n * S, end_ns=n * S + (300 + n) * MS) for n in range(STALLS_MAX + 50)]
+    kept = common([many])
+    assert kept == tuple(many[50:])
+
+
+def test_stalls_travel_and_impossible_ones_are_refused() -> None:
+    found = result(*steady(10 * S, 11 * S + 500 * MS), waiting=((0, 11 * S),))
+    done = TaskDone(key="r/l/1/1/1/load/c", result=found)
+    assert codec.agent_message(codec.agent_envelope(done)) == done
+    assert objection(done) is None
+    for bad in (
+        Stall(start_ns=5, end_ns=4),
+        Stall(start_ns=0, end_ns=1, errors=-1),
+        Stall(start_ns=0, end_ns=2**62),
+        Stall(start_ns=0, end_ns=1, waiting=((NAMES[0], -1),)),
+    ):
+        assert objection(TaskDone(key="k", result=dataclasses.replace(found, stalls=(bad,)))), bad
+    flood = tuple(Stall(start_ns=n, end_ns=n) for n in range(STALLS_MAX + 1))
+    assert objection(TaskDone(key="k", result=dataclasses.replace(found, stalls=flood)))

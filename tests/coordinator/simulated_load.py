@@ -1,0 +1,230 @@
+"""A simulated database under load: service times and a speed over time -> the records that workers make -> real `Merger`,
+`evidence.summarise`, verdicts.
+
+Data flow: `Database` (types, weights, service times) and `Speed` (1 = as usual, 0 = frozen, 0.01 = a trickle) -> times of each terminal, in
+numpy -> `Chunk`s -> `LoadSecond`s and a `LoadResult` -> `IterationFinished`. The database works in a time of its own, which runs at the
+speed of the wall clock times `Speed`: a freeze of 10 s is 10 s in which nothing ends and after which everything goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from proveout.agent.load import frames
+from proveout.agent.load.merge import Merger
+from proveout.agent.load.pacing import Timeline
+from proveout.coordinator.evidence import summarise
+from proveout.dsl.plan import Closed, Host, Ladder, Limits, Open, Plan, Search, System, Windows, Workload
+from proveout.proto.events import IterationFinished, IterationId
+
+S = 1_000_000_000
+T0 = 100 * S
+Floats = npt.NDArray[np.float64]
+Draw = Callable[[np.random.Generator, int], Floats]
+LENIENT = Limits(tps_cv_max=99.0, tps_slope_fraction_max=99.0, achieved_fraction_min=0.0)
+"""Variation and a rate that is not held are let pass, so that an outage is found by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """Transaction types with the share and the service time (s) of each; `terminals`; closed with `think_s`, or open at `rate`."""
+
+    services: Sequence[tuple[float, Draw]]
+    terminals: int = 4
+    think_s: float = 0.0
+    rate: float | None = None
+
+
+def exponential(mean_s: float) -> Draw:
+    return lambda random, n: random.exponential(mean_s, n)
+
+
+def lognormal(median_s: float, sigma: float) -> Draw:
+    return lambda random, n: median_s * np.exp(sigma * random.standard_normal(n))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """Slow spans (from, to, speed) in seconds after T0, in order, without overlaps."""
+
+    spans: tuple[tuple[float, float, float], ...] = ()
+
+    def wall_s(self, work_s: Floats) -> Floats:
+        """When this much work is done, of a database that begins at T0."""
+        walls, works = [0.0], [0.0]
+        for start, end, speed in self.spans:
+            works.append(works[-1] + start - walls[-1])
+            walls.append(start)
+            works.append(works[-1] + max(speed, 1e-9) * (end - start))
+            walls.append(end)
+        works.append(works[-1] + 1e6)
+        walls.append(walls[-1] + 1e6)
+        return np.interp(work_s, works, walls)
+
+    def work_s(self, wall_s: float) -> float:
+        """The work that is done until then."""
+        slow = sum((1.0 - speed) * max(0.0, min(wall_s, end) - start) for start, end, speed in self.spans)
+        return wall_s - slow
+
+
+@dataclass(slots=True)
+class Made:
+    """Records of one load, by type: intended, started and ended in s after T0; and what was under way at the end."""
+
+    records: dict[int, list[Floats]]
+    waiting: list[tuple[int, float]]
+
+
+def make(database: Database, speed: Speed, windows: Windows, random: np.random.Generator) -> Made:
+    """All transactions of all terminals up to the end of the windows."""
+    made = Made(records={}, waiting=[])
+    end_s = windows.total_s
+    shares = np.array([share for share, _ in database.services])
+    for terminal in range(database.terminals):
+        begins_s = terminal * windows.ramp_up_s / 2 / database.terminals
+        numbers, intended, started, ended = _terminal(database, speed, begins_s, end_s, shares, random)
+        over = ended >= end_s
+        if over.any():
+            first = int(np.argmax(over))
+            if started[first] < end_s:
+                made.waiting.append((int(numbers[first]), float(started[first])))
+        for number in range(len(shares)):
+            chosen = (numbers == number) & ~over
+            rows = np.column_stack((intended[chosen], started[chosen], ended[chosen]))
+            made.records.setdefault(number, []).append(rows)
+    return made
+
+
+def _terminal(
+    database: Database, speed: Speed, begins_s: float, end_s: float, shares: Floats, random: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], Floats, Floats, Floats]:
+    mean_s = sum(share * float(np.mean(draw(random, 200))) for share, draw in database.services) / shares.sum()
+    pace_s = mean_s + database.think_s
+    per_terminal = database.rate / database.terminals if database.rate else 1.0 / pace_s
+    count = int(end_s * max(per_terminal, 1.0 / pace_s if database.rate is None else 0.0) * 1.5) + 50
+    numbers = random.choice(len(shares), count, p=shares / shares.sum())
+    service = np.empty(count)
+    for number, (_, draw) in enumerate(database.services):
+        chosen = numbers == number
+        service[chosen] = draw(random, int(chosen.sum()))
+    if database.rate is None and not database.think_s:
+        work = speed.work_s(begins_s) + np.cumsum(service)
+        ended = speed.wall_s(work)
+        started = np.concatenate(([begins_s], ended[:-1]))
+        return numbers, started, started, ended
+    pauses = random.exponential(1.0 / per_terminal if database.rate else database.think_s, count)
+    due = begins_s + np.cumsum(pauses)
+    started, ended, now = np.empty(count), np.empty(count), begins_s
+    for index in range(count):
+        begin = max(due[index], now) if database.rate else now + pauses[index]
+        work = speed.work_s(begin) + service[index]
+        now = float(speed.wall_s(np.array([work]))[0])
+        started[index], ended[index] = begin, now
+        if now > end_s + 1.0:
+            numbers, due = numbers[: index + 1], due[: index + 1]
+            started, ended = started[: index + 1], ended[: index + 1]
+            break
+    return numbers, due if database.rate else started, started, ended
+
+
+def names(database: Database) -> list[str]:
+    return [f"t{number}" for number in range(len(database.services))]
+
+
+def stage_of(database: Database, windows: Windows, limits: Limits = LENIENT, repeat: int = 3) -> Ladder:
+    arrival = Closed() if database.rate is None else Open(rate=database.rate)
+    return Ladder(
+        id="l",
+        workload="w",
+        target="db",
+        clients=("c1",),
+        threads=(database.terminals,),
+        windows=windows,
+        limits=limits,
+        arrival=arrival,
+        repeat=repeat,
+    )
+
+
+def plan_of(stage: Ladder | Search) -> Plan:
+    return Plan(
+        name="p",
+        title="",
+        parameters=(),
+        hosts=(Host(name="s1", roles=(), address="s:1"), Host(name="c1", roles=(), address="c:1")),
+        systems=(System(name="db", engine="postgres", host="s1", provision="embedded"),),
+        secrets=(),
+        workloads=(Workload(name="w", kind="hlr", parameters=(("population", 100),)),),
+        captures=(),
+        stages=(stage,),
+        verdicts=(),
+    )
+
+
+def run(
+    database: Database,
+    windows: Windows,
+    *,
+    speed: Speed | None = None,
+    seed: int = 0,
+    earlier: Sequence[IterationFinished] = (),
+    repeat: int = 1,
+    limits: Limits = LENIENT,
+    hosts: int = 1,
+) -> IterationFinished:
+    """One iteration, judged; the findings of the mix are left out, as the types are not those of a workload."""
+    random = np.random.default_rng(seed)
+    timeline = Timeline.of(windows, T0)
+    loads, seconds = {}, {}
+    for host in range(hosts):
+        made = make(database, speed or Speed(), windows, random)
+        merger = Merger(
+            names(database), range(len(database.services)), timeline, workers=1, is_open=database.rate is not None
+        )
+        merger.add(0, _chunk(made, timeline))
+        waiting = tuple((number, T0 + round(started * 1e9)) for number, started in made.waiting)
+        name = f"c{host + 1}"
+        seconds[name] = merger.seconds(over=True)
+        loads[name] = merger.result([_finished(waiting)])
+    stage = stage_of(database, windows, limits)
+    return summarise(
+        id=IterationId(stage=stage.id, rung=database.terminals, repeat=repeat, attempt=1),
+        stage=stage,
+        plan=plan_of(stage),
+        rate=database.rate,
+        loads=loads,
+        seconds=seconds,
+        captures={},
+        clocks={},
+        t0_ns=T0,
+        started_unix_s=0.0,
+        earlier=earlier,
+    )
+
+
+def _chunk(made: Made, timeline: Timeline) -> frames.Chunk:
+    codes, times = [], []
+    for number, parts in made.records.items():
+        rows = np.concatenate(parts)
+        data = (np.rint(rows * 1e9).astype(np.int64) + T0).tobytes()
+        codes.append((2 * number, len(data)))
+        times.append(data)
+    return frames.Chunk(until_ns=timeline.end_ns + S, codes=tuple(codes), incidents=(), times=b"".join(times))
+
+
+def _finished(waiting: tuple[tuple[int, int], ...]) -> frames.Finished:
+    return frames.Finished(
+        missed=(),
+        committed=(),
+        unknown=(),
+        cpu_s=0.1,
+        cpu_window_s=10.0,
+        start_skew_ns=1000,
+        samples_lost=0,
+        first_errors=(),
+        waiting=waiting,
+    )
