@@ -26,7 +26,7 @@ from proveout.coordinator import chain
 from proveout.coordinator.chain import HEAD_FILE, Head
 from proveout.coordinator.eventcodec import UNCHECKED_VERSION, VERSION, JournalFault, decode, encode
 from proveout.dsl.errors import ProveoutError
-from proveout.proto.disk_space import describe, is_full
+from proveout.proto.disk_space import describe, is_full, is_used_up
 from proveout.proto.events import LIVE_EVENTS, Event, Stamped
 
 _Row: TypeAlias = tuple[int, float, str]
@@ -47,6 +47,7 @@ ALTER TABLE event ADD COLUMN hash TEXT NOT NULL DEFAULT '';
 _GUARD = "CREATE TRIGGER no_update BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'append-only'); END"
 _IS_MADE = "SELECT count(*) FROM sqlite_master WHERE name = 'event'"
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_NO_LOG = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 _READS = 3
 """How often a journal that is being written is read until its head and its events belong together."""
 
@@ -55,15 +56,17 @@ class StorageFailed(ProveoutError):
     """The run directory cannot be written: most likely the disk is full."""
 
 
-def storage_failed(path: Path, fault: Exception, what: str, *, full: bool) -> StorageFailed:
+def storage_failed(
+    path: Path, fault: Exception, what: str, *, full: bool, then: str = "`proveout resume` goes on"
+) -> StorageFailed:
     """The error for a file of a run that cannot be written: on a full disk with how full it is, and what to free."""
     reason = f"{what}: {getattr(fault, 'strerror', None) or fault}"
     if not full:
-        return StorageFailed(reason, where=str(path), way_out="Look at the disk; then `proveout resume` goes on.")
+        return StorageFailed(reason, where=str(path), way_out=f"Make it writable; then {then}.")
     return StorageFailed(
         f"{reason} ({describe(path.parent)})",
         where=str(path),
-        way_out="Free some space there (older runs, other programs' files), then `proveout resume` goes on.",
+        way_out=f"Free some space there (older runs, other programs' files), then {then}.",
     )
 
 
@@ -210,13 +213,36 @@ def _reading(directory: Path) -> Iterator[sqlite3.Connection]:
     if not (directory / FILE).is_file():
         raise JournalFault("there is no journal", where=str(directory), way_out="`proveout runs` lists the runs.")
     try:
-        database = sqlite3.connect(f"{(directory / FILE).absolute().as_uri()}?mode=ro", uri=True)
+        database = _connect(directory)
         try:
             yield database
         finally:
             database.close()
     except (sqlite3.Error, UnicodeError) as fault:  # SQLite quotes damaged bytes in its messages
         raise _failure(directory, fault, doing="read") from fault
+
+
+def _connect(directory: Path) -> sqlite3.Connection:
+    """A connection that reads. On a full or read-only disk SQLite cannot share a log; a journal that was closed well has none to share."""
+    address = f"{(directory / FILE).absolute().as_uri()}?mode=ro"
+    database = sqlite3.connect(address, uri=True)
+    try:
+        database.execute(_IS_MADE).fetchone()
+    except sqlite3.OperationalError as fault:
+        database.close()
+        log = directory / f"{FILE}-wal"
+        if _code(fault) not in _NO_LOG or is_driven(directory) or (log.exists() and log.stat().st_size):
+            raise
+        return sqlite3.connect(f"{address}&immutable=1", uri=True)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _code(fault: sqlite3.Error) -> int:
+    """SQLite's primary result code; 0 when there is none."""
+    return int(getattr(fault, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _about(database: sqlite3.Connection, directory: Path) -> tuple[int, int] | None:
@@ -315,12 +341,12 @@ def _failure(directory: Path, fault: sqlite3.Error | OSError | UnicodeError, doi
     if isinstance(fault, UnicodeError):
         return chain.damaged("it cannot be read: its tables have names that are not text", str(where))
     if isinstance(fault, sqlite3.Error):
-        code = getattr(fault, "sqlite_errorcode", 0) & 0xFF
+        code = _code(fault)
         if code in _DAMAGE:
             return chain.damaged(f"it cannot be read: {fault}", str(where))
-        if doing == "read":
+        full = code == sqlite3.SQLITE_FULL or (code in _NO_LOG and is_used_up(directory))
+        if doing == "read" and not full:
             return JournalFault(f"the journal cannot be read: {fault}", where=str(where))
-        full = code == sqlite3.SQLITE_FULL
     else:
         full = is_full(fault)
-    return storage_failed(where, fault, "the journal cannot be written", full=full)
+    return storage_failed(where, fault, f"the journal cannot be {doing}", full=full)

@@ -16,6 +16,7 @@ A file has its name only when it is whole: everything is written beside it and r
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -152,8 +153,12 @@ def _begun(path: Path) -> tuple[str, str]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that is there whole or not at all. OSError."""
+    """Write a file that is there whole or not at all. OSError. What a killed process has left beside it is removed."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
+        writer = left.name.rpartition(".")[2]
+        if writer.isdigit() and not Path("/proc", writer).exists():
+            left.unlink(missing_ok=True)
     try:
         with beside.open("w", encoding="utf-8") as stream:
             stream.write(text)

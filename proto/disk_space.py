@@ -10,12 +10,22 @@ import os
 from pathlib import Path
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+USED_UP_BYTES = 64 << 10
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def is_full(error: BaseException | None) -> bool:
     """Whether an error says that a file system, or the quota on it, is used up."""
     return isinstance(error, OSError) and error.errno in _FULL
+
+
+def is_used_up(path: Path) -> bool:
+    """Whether the file system of a directory has no room for anything: for programs that do not say why they cannot write."""
+    try:
+        about = os.statvfs(path)
+    except OSError:
+        return False
+    return about.f_bavail * about.f_frsize < USED_UP_BYTES or bool(about.f_files and not about.f_favail)
 
 
 def describe(path: Path) -> str:
