@@ -48,6 +48,7 @@ class AgentJournal:
     """The journal in `path`, made when it is not there. ProveoutError when it cannot be used."""
 
     def __init__(self, path: Path) -> None:
+        self.directory = path.parent
         try:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             self._db = sqlite3.connect(path, isolation_level=None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from proveout.coordinator import dag, tooling
+from proveout.coordinator import dag, disk_full, tooling
 from proveout.coordinator.exchange import Forget, Gather, StartLoads, Summarise, Tell
 from proveout.coordinator.preparing import forget_parts
 from proveout.coordinator.state import Cluster, Iterating, Turn
@@ -22,8 +22,7 @@ from proveout.proto.tasks import RunCapture, RunFio, RunLoad, Task
 
 _CAPTURE_MARGIN_S = 0.2
 """How long after the measure window captures end. They sample once more when they do, so this brackets the window."""
-_SUSPICIOUS = frozenset({"load", "errors"})
-_FINAL_CODES = frozenset({"missing", "invalid", "refused", "disk_full"})
+_FINAL_CODES = frozenset({"missing", "invalid", "refused", disk_full.CODE})
 
 
 def windows_of(stage: Measuring, phase: str) -> Windows:
@@ -197,11 +196,17 @@ def failed(turn: Turn, step: Iterating, key: str, error: TaskError) -> None:
     reason = f"{_task_name(key)}: {error.message}"
     void(turn, step, reason, rerun=again)
     turn.set(cluster=Cluster())  # the agent that drives it has ended its part
+    way_out = f" ({error.way_out})" if error.way_out else ""
+    why = f"iteration {step.id} failed: {reason}{way_out}"
     if again:
         recheck(turn, step)
+    elif error.code == disk_full.CODE and key in step.loads:
+        recheck(turn, step)  # the agent of the database says which file system it is
+        turn.set(full=why)
+    elif error.code == disk_full.CODE:
+        disk_full.stop(turn, why)
     else:
-        way_out = f" ({error.way_out})" if error.way_out else ""
-        turn.end("failed", 4, f"iteration {step.id} failed: {reason}{way_out}")
+        turn.end("failed", 4, why)
 
 
 def _task_name(key: str) -> str:
@@ -211,7 +216,7 @@ def _task_name(key: str) -> str:
 
 def suspect(turn: Turn, step: Iterating, finished: IterationFinished) -> None:
     """Look after the systems when an iteration was spoilt by errors: the server may be gone, and the next would be too."""
-    if any(not finding.ok and finding.check in _SUSPICIOUS for finding in finished.findings):
+    if disk_full.is_spoilt(finished):
         recheck(turn, step)
 
 

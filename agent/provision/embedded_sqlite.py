@@ -14,8 +14,10 @@ from pathlib import Path
 import apsw
 
 from proveout.agent.provision import store
+from proveout.agent.provision.store import no_room
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
+from proveout.proto.disk_space import is_used_up
 from proveout.proto.tasks import Endpoint
 
 FILE_SETTINGS = ("page_size", "auto_vacuum", "encoding")
@@ -64,6 +66,8 @@ class EmbeddedSqlite:
         self.fresh = not self._file.exists()
         if self.fresh:
             self._create()
+        elif is_used_up(self._folder):
+            raise no_room(f"the file of system {self._system.name!r} cannot grow", self._folder)
         return Endpoint(
             system=self._system.name,
             engine="sqlite",
@@ -173,5 +177,7 @@ def _open(path: str) -> apsw.Connection:
 
 
 def _fault(path: Path, error: Exception) -> TaskFault:
-    code = "disk_full" if isinstance(error, apsw.FullError) else "refused"
+    if isinstance(error, apsw.FullError) or is_used_up(path.parent):
+        return no_room(f"SQLite file {path}: {error}", path.parent)
+    code = "refused"
     return TaskFault(code, f"SQLite file {path}: {error}", way_out="is the path right, and may this user write there?")
