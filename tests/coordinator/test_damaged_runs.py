@@ -19,12 +19,14 @@ import pytest
 from damage import DAMAGES, Damage, flip
 
 from proveout.cli import execute
-from proveout.coordinator import store
+from proveout.coordinator import samples, store
 from proveout.coordinator.chain import HEAD_FILE, JournalDamaged
 from proveout.coordinator.eventcodec import DEPTH_MAX, JournalFault, encode, load_bounded, plan_data
 from proveout.coordinator.journal import FILE, Journal, StorageFailed, is_checked, read
 from proveout.dsl.compiler import compile_plan
 from proveout.proto import events as e
+from proveout.proto.messages import Sample
+from proveout.proto.results import CaptureSample, Histogram, LoadSecond, Reading, TransactionCounts, TransactionLoad
 
 PLANS = Path(__file__).parents[2] / "plans"
 FLIPS = int(os.environ.get("PROVEOUT_FLIPS", "1500"))
@@ -251,6 +253,36 @@ def test_json_that_is_nested_too_deep_is_an_error(depth: int) -> None:
         load_bounded("[" * depth + "]" * depth)
     with pytest.raises(ValueError, match="nested"):
         load_bounded('{"a":' * depth + "1" + "}" * depth)
+
+
+# ---- samples -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["load", "captures"])
+def test_every_changed_bit_of_samples_shows_or_changes_nothing(tmp_path: Path, kind: str) -> None:
+    identity = e.IterationId(stage="s", rung=4, repeat=2, attempt=1)
+    gathering = samples.Gathering(id=identity, hosts={"l": "h", "c": "h"}, names={"c": "os"})
+    counts = TransactionCounts(name="t", ok=3)
+    load = TransactionLoad(counts=counts, response=Histogram(indices=(1, 5), counts=(2, 1), sum_ns=9))
+    for number in range(1, 4):
+        second = LoadSecond(second=number, window="measure", start_ns=number, duration_s=1.0, transactions=(load,))
+        gathering.add(Sample(key="l", sequence=number, sample=second))
+        readings = (Reading(metric="cpu.idle_s_total", value=number * 1.5), Reading(metric="m", value=2.0, label="x"))
+        sample = CaptureSample(capture="os", at_ns=number, readings=readings)
+        gathering.add(Sample(key="c", sequence=number, sample=sample))
+    samples.write(gathering, tmp_path)
+    path = tmp_path / f"s-4-2-1.{kind}.parquet"
+    rows, data = samples.read_table(path).to_pylist(), path.read_bytes()
+    assert len(rows) == (3 if kind == "load" else 6)
+    refused = 0
+    for bit in bits(path, seed=55):
+        flip(path, bit)
+        try:
+            assert samples.read_table(path).to_pylist() == rows, f"bit {bit}"
+        except samples.SamplesUnreadable:
+            refused += 1
+        path.write_bytes(data)
+    assert refused
 
 
 # ---- the verbs ---------------------------------------------------------------------------------------------------
