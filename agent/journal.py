@@ -54,6 +54,7 @@ class AgentJournal:
 
     def __init__(self, path: Path) -> None:
         self._seal = AESGCM(AESGCM.generate_key(256))
+        self.directory = path.parent
         try:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             self._db = sqlite3.connect(path, isolation_level=None)

@@ -34,6 +34,7 @@ from proveout.agent.trusting import Orders
 from proveout.agent.work import Work
 from proveout.proto.audit import AuditLog
 from proveout.proto.codec import task_digest
+from proveout.proto.disk_space import describe
 from proveout.proto.messages import (
     AgentMessage,
     Beat,
@@ -205,7 +206,8 @@ class Session:
             else:
                 self._refuse(task.key, "lease_lost", "this task was taken by a session of the agent that has ended")
         except (sqlite3.Error, OSError) as error:
-            self._refuse(task.key, "disk_full", f"the agent cannot write its journal: {error}")
+            place = describe(self._journal.directory)
+            self._refuse(task.key, "disk_full", f"the agent cannot write its journal: {error} ({place})")
 
     def _note_sequence(self, run: str, task: Task) -> None:
         """A task was signed anew after a broken connection: when its key is forgotten, with the run, its number must not be.

@@ -11,8 +11,9 @@ out; the traceback goes to the agent's log.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
+import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from proveout.agent.policy import NOTHING, Policy
 from proveout.agent.redaction import for_people
 from proveout.agent.tasks import Handler, Resource, TaskFault
 from proveout.dsl.errors import ProveoutError
+from proveout.proto.disk_space import describe, is_full
 from proveout.proto.messages import AgentMessage, LogLine, Sample, TaskArmed, TaskDone, TaskFailed, TaskProgress
 from proveout.proto.results import CaptureSample, LoadSecond, TaskError, TaskResult
 
@@ -142,8 +144,9 @@ class Work:
                 return self._failed(said.code, said.message, said.way_out)
             case ProveoutError():
                 return self._failed("invalid", str(error))
-            case OSError(errno=errno.ENOSPC):
-                return self._failed("disk_full", f"the disk of this host is full: {error}", "Free space there.")
+            case OSError() if is_full(error):
+                place = describe(Path(os.fsdecode(error.filename or tempfile.gettempdir())))
+                return self._failed("disk_full", f"the disk of this host is full: {error} ({place})", "Free space there.")
             case _:
                 _log.error("task %s failed", self.key, exc_info=error)
                 return self._failed(

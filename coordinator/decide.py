@@ -10,6 +10,7 @@ from __future__ import annotations
 from proveout.coordinator import dag, ending, iteration
 from proveout.coordinator.climbing import finish_stage, ladder_part, search_part
 from proveout.coordinator.conditions import SKIPPED, leave_out
+from proveout.coordinator.disk_full import stop_if_full
 from proveout.coordinator.exchange import Dial
 from proveout.coordinator.facts import Facts
 from proveout.coordinator.preparing import (
@@ -54,7 +55,7 @@ def decide(turn: Turn) -> None:
     elif not _work_remains(state.plan, state.facts):
         if not (look_again(turn) or survey(turn, "end")):
             ending.judge(turn)
-    elif not (_grounds(turn) or survey(turn, "start") or _data(turn) or _links(turn) or look_again(turn)):
+    elif not (_grounds(turn) or stop_if_full(turn) or survey(turn, "start") or _data(turn) or _links(turn) or look_again(turn)):
         stage = next((s for s in state.plan.stages if s.id not in state.facts.stages_finished), None)
         if stage is None:
             _compare(turn)

@@ -7,7 +7,7 @@ gives back the plan that `RunStarted` holds. Whatever is not as this version wri
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 from proveout.coordinator.plain import from_plain, to_plain
@@ -16,7 +16,12 @@ from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Plan
 from proveout.proto.events import Event
 
-VERSION = 1
+VERSION = 2
+"""Of the journal's format: events with hashes (`chain`)."""
+UNCHECKED_VERSION = 1
+"""Events without hashes, which 0.1 wrote."""
+DEPTH_MAX = 100
+"""How deep lists and objects of an event may be nested; plans come to about 20."""
 _TYPES: Mapping[str, type] = {kind.__name__: kind for kind in get_args(Event)}
 
 
@@ -33,18 +38,42 @@ def encode(event: Event) -> str:
 def decode(text: str) -> Event:
     """The event that `encode` was given. JournalFault."""
     try:
-        data = json.loads(text)
+        data = load_bounded(text)
         event: Event = from_plain(_TYPES[data.pop("type")], data)
-    except (ValueError, TypeError, KeyError, AttributeError, StopIteration) as fault:
+    except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError) as fault:
         raise _unknown("an event", fault) from fault
     return event
+
+
+def load_bounded(text: str | bytes) -> Any:
+    """JSON of a file that may be damaged. ValueError also when it is nested deeper than DEPTH_MAX."""
+    try:
+        data = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"nested deeper than {DEPTH_MAX}") from None
+    level = [data]
+    for _ in range(DEPTH_MAX):
+        level = [item for holder in level for item in _members(holder) if isinstance(item, (dict, list))]
+        if not level:
+            return data
+    raise ValueError(f"nested deeper than {DEPTH_MAX}")
+
+
+def _members(holder: Any) -> Iterable[Any]:
+    match holder:
+        case dict():
+            return holder.values()
+        case list():
+            return holder
+        case _:
+            return ()
 
 
 def recorded_plan(data: Any) -> Plan:
     """The plan that `canonical.to_data(plan, positions=True)` was given. JournalFault."""
     try:
         return from_plain(Plan, data)
-    except (ValueError, TypeError, KeyError, AttributeError, StopIteration) as fault:
+    except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError) as fault:
         raise _unknown("the recorded plan", fault) from fault
 
 

@@ -120,7 +120,8 @@ def _iteration(facts: Facts, event: IterationStarted | IterationFinished | Itera
         case IterationFinished():
             return replace(facts, open_iteration=None, iterations=(*facts.iterations, event))
         case IterationVoided():
-            return replace(facts, open_iteration=None, voided=(*facts.voided, event))
+            kept = tuple(item for item in facts.iterations if item.id != event.id)  # it may have been finished before
+            return replace(facts, open_iteration=None, iterations=kept, voided=(*facts.voided, event))
 
 
 def _stage(facts: Facts, event: Event) -> Facts:  # noqa: PLR0911  # one arm per kind of event

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from proveout.coordinator import dag, tooling
+from proveout.coordinator import dag, disk_full, tooling
 from proveout.coordinator.exchange import Forget, Gather, StartLoads, Summarise, Tell
 from proveout.coordinator.outages import OUTAGE
 from proveout.coordinator.preparing import forget_parts
@@ -23,8 +23,7 @@ from proveout.proto.tasks import RunCapture, RunFio, RunLoad, Task
 
 _CAPTURE_MARGIN_S = 0.2
 """How long after the measure window captures end. They sample once more when they do, so this brackets the window."""
-_SUSPICIOUS = frozenset({"load", "errors"})
-_FINAL_CODES = frozenset({"missing", "invalid", "refused", "disk_full"})
+_FINAL_CODES = frozenset({"missing", "invalid", "refused", disk_full.CODE})
 
 
 def windows_of(stage: Measuring, phase: str) -> Windows:
@@ -201,11 +200,17 @@ def failed(turn: Turn, step: Iterating, key: str, error: TaskError) -> None:
     reason = f"{_task_name(key)}: {error.message}"
     void(turn, step, reason, rerun=again)
     turn.set(cluster=Cluster())  # the agent that drives it has ended its part
+    way_out = f" ({error.way_out})" if error.way_out else ""
+    why = f"iteration {step.id} failed: {reason}{way_out}"
     if again:
         recheck(turn, step)
+    elif error.code == disk_full.CODE and key in step.loads:
+        recheck(turn, step)  # the agent of the database says which file system it is
+        turn.set(full=why)
+    elif error.code == disk_full.CODE:
+        disk_full.stop(turn, why)
     else:
-        way_out = f" ({error.way_out})" if error.way_out else ""
-        turn.end("failed", 4, f"iteration {step.id} failed: {reason}{way_out}")
+        turn.end("failed", 4, why)
 
 
 def _task_name(key: str) -> str:
@@ -215,8 +220,8 @@ def _task_name(key: str) -> str:
 
 def suspect(turn: Turn, step: Iterating, finished: IterationFinished) -> None:
     """Check the systems when an iteration was spoilt by errors or an outage: the server may be gone, and the next would be too."""
-    failed_checks = [finding.check for finding in finished.findings if not finding.ok]
-    if any(check in _SUSPICIOUS or check.startswith(OUTAGE) for check in failed_checks):
+    out = any(not finding.ok and finding.check.startswith(OUTAGE) for finding in finished.findings)
+    if out or disk_full.is_spoilt(finished):
         recheck(turn, step)
 
 

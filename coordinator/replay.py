@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from proveout.coordinator.live import HostMeter, LoadMeter, WaitsMeter
-from proveout.dsl.errors import ProveoutError
+from proveout.coordinator.samples import SamplesUnreadable, read_table
 from proveout.proto.events import Event, IterationFinished, IterationId, IterationStarted, Notice, Stamped
 from proveout.proto.results import CaptureSample, Histogram, LoadSecond, Reading, TransactionCounts, TransactionLoad
 
@@ -41,7 +41,7 @@ class Moved:
         try:
             load = _rows(self._path(started.id, "load"))
             captures = _rows(self._path(started.id, "captures"))
-        except ProveoutError as fault:
+        except SamplesUnreadable as fault:
             notice = Notice(level="warning", host="", text=str(fault))
             return (Stamped(sequence=begun.sequence, unix_s=begun.unix_s, event=notice),)
         if not load:
@@ -70,19 +70,8 @@ def _began_s(begun: Stamped, started: IterationStarted, ended: Stamped) -> float
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a replay needs to pay
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    if not path.is_file():
-        return []
-    try:
-        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    except (OSError, pa.ArrowException) as fault:
-        reason = str(fault).splitlines()[0]
-        raise ProveoutError(
-            f"the samples cannot be read, so this iteration has no charts: {reason}", where=str(path)
-        ) from fault
-    return rows
+    table = read_table(path)
+    return [] if table is None else table.to_pylist()
 
 
 # ---- load --------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class NotResumable(ProveoutError):
 
 
 class Finished(NotResumable):
-    """The run has come to its end; its last coordinator may have been killed before it had tidied up."""
+    """The run has finished; its last coordinator may have been killed before it had written the results and tidied up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from proveout.coordinator import evidence
 from proveout.coordinator.keeping import Captured, Seconds
+from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Ladder, Plan, Search, Tool
 from proveout.proto import histogram
 from proveout.proto.events import IterationFinished, IterationId, LoadTick
@@ -24,6 +25,12 @@ from proveout.proto.results import CaptureResult, LoadResult, LoadSecond, TaskRe
 JUMP_MAX = 3600
 """Seconds that a load may have skipped and still be shown as it runs. A gap counts, however long it is."""
 ROWS_AT_ONCE = 65_536
+
+
+class SamplesUnreadable(ProveoutError):
+    """A file of samples is damaged."""
+
+    exit_code = 4
 
 
 @dataclass(slots=True)
@@ -160,11 +167,11 @@ def _write_table(rows: Iterator[dict[str, Any]], path: Path) -> None:
     first = next(rows, None)
     if first is None:
         return
-    schema = pa.schema([(name, _arrow_type(value)) for name, value in first.items()])
+    schema = pa.schema([(name, _arrow_type(type(value))) for name, value in first.items()])
     rows = chain([first], rows)
     beside = path.with_name(f".{path.name}")
     try:
-        with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
+        with pq.ParquetWriter(beside, schema, compression="zstd", write_page_checksum=True) as writer:
             while part := list(islice(rows, ROWS_AT_ONCE)):
                 writer.write_table(pa.Table.from_pylist(part, schema=schema))
         beside.replace(path)
@@ -172,13 +179,74 @@ def _write_table(rows: Iterator[dict[str, Any]], path: Path) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _arrow_type(value: object) -> Any:
+def _arrow_type(kind: type) -> Any:
     import pyarrow as pa  # noqa: PLC0415  # as above
 
-    if isinstance(value, list):
-        return pa.list_(pa.int64())
-    kinds = {str: pa.string(), int: pa.int64(), float: pa.float64()}
-    return kinds[type(value)]
+    kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), list: pa.list_(pa.int64())}
+    return kinds[kind]
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None, filters: Any = None) -> Any:
+    """The rows of a file of samples as a `pyarrow.Table`; None when there is no file. SamplesUnreadable when it is damaged.
+
+    Pages have checksums since format 2 of the journal; of older files only the form is checked.
+    """
+    import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a report needs to pay
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    if not path.is_file():
+        return None
+    wanted = _CAPTURES if path.name.endswith(".captures.parquet") else _LOAD
+    schema = pa.schema([(name, _arrow_type(kind)) for name, kind in wanted.items()])
+    try:
+        found = pq.read_schema(path)
+        if not found.equals(schema):
+            raise _unreadable(path, "its columns are not those that were written")
+        chosen = None if columns is None else list(columns)
+        table = pq.read_table(path, columns=chosen, filters=filters, page_checksum_verification=True)
+        table.validate(full=True)
+        if any(column.null_count for column in table.columns):
+            raise _unreadable(path, "values are missing")
+    except (OSError, pa.ArrowException, MemoryError, ValueError, OverflowError) as fault:
+        raise _unreadable(path, (str(fault).splitlines() or [type(fault).__name__])[0]) from fault
+    return table
+
+
+def _unreadable(path: Path, reason: str) -> SamplesUnreadable:
+    way_out = "Remove the file: the report is then made without it."
+    return SamplesUnreadable(f"the samples cannot be read: {reason}", where=str(path), way_out=way_out)
+
+
+_LOAD: Mapping[str, type] = {
+    "host": str,
+    "second": int,
+    "window": str,
+    "host_ns": int,
+    "coordinator_ns": int,
+    "duration_s": float,
+    "transaction": str,
+    "ok": int,
+    "logical_failures": int,
+    "retried": int,
+    "missed": int,
+    "errors": int,
+    "response_indices": list,
+    "response_counts": list,
+    "response_sum_ns": int,
+    "response_min_ns": int,
+    "response_max_ns": int,
+}
+"""The columns of `*.load.parquet`, as `_load_rows` makes them."""
+_CAPTURES: Mapping[str, type] = {
+    "host": str,
+    "capture": str,
+    "host_ns": int,
+    "coordinator_ns": int,
+    "metric": str,
+    "label": str,
+    "value": float,
+}
+"""The columns of `*.captures.parquet`, as `_capture_rows` makes them."""
 
 
 def _load_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:

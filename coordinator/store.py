@@ -2,6 +2,7 @@
 
     <runs>/<plan>-<YYYYmmdd-HHMMSS>-<4 hex>/
         journal.sqlite   what happened; the truth (`journal`)
+        journal.head     number and hash of its newest event (`chain`)
         command.json     what was asked for, so that a resume can tell whether the plan has changed
         plan/            copies of the plan's files; plan.json its canonical form
         samples/         per finished iteration: <stage>-<threads>-<repeat>-<attempt>.{load,captures}.parquet (`samples`)
@@ -15,6 +16,7 @@ A file has its name only when it is whole: everything is written beside it and r
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -26,11 +28,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from proveout.coordinator.eventcodec import plan_data
+from proveout.coordinator import chain, journal
+from proveout.coordinator.eventcodec import load_bounded, plan_data
 from proveout.coordinator.journal import FILE, StorageFailed
+from proveout.coordinator.plain import from_plain
 from proveout.dsl.canonical import canonical_json
 from proveout.dsl.errors import ProveoutError
 from proveout.dsl.plan import Plan
+from proveout.proto.disk_space import is_full
 
 RUNS_VARIABLE = "PROVEOUT_RUNS_DIR"
 LATEST = "latest"
@@ -83,9 +88,11 @@ class RunDirectory:
     def command(self) -> Command:
         """What was asked for. ProveoutError when the file is not what `create` wrote."""
         try:
-            return Command(**json.loads((self.path / "command.json").read_text()))
-        except (OSError, ValueError, TypeError) as fault:
-            raise ProveoutError(f"command.json cannot be read: {fault}", where=str(self.path)) from fault
+            return from_plain(Command, load_bounded((self.path / "command.json").read_bytes()))
+        except (OSError, ValueError, TypeError, KeyError) as fault:
+            raise ProveoutError(
+                f"command.json cannot be read: {fault}", where=str(self.path), way_out=chain.RESTORE
+            ) from fault
 
     def tidy(self) -> None:
         """Remove the systems' data: the run has finished."""
@@ -146,8 +153,12 @@ def _begun(path: Path) -> tuple[str, str]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that is there whole or not at all. OSError."""
+    """Write a file that is there whole or not at all. OSError. What a killed process has left beside it is removed."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
+        writer = left.name.rpartition(".")[2]
+        if writer.isdigit() and not Path("/proc", writer).exists():
+            left.unlink(missing_ok=True)
     try:
         with beside.open("w", encoding="utf-8") as stream:
             stream.write(text)
@@ -160,11 +171,7 @@ def write_whole(path: Path, text: str) -> None:
 
 def storage_failed(path: Path, fault: OSError) -> StorageFailed:
     """The error for a run directory that cannot be written."""
-    return StorageFailed(
-        f"the run directory cannot be written: {fault.strerror or fault}",
-        where=str(path),
-        way_out="Free some space there, or name another folder with --runs-dir.",
-    )
+    return journal.storage_failed(path, fault, "the run directory cannot be written", full=is_full(fault))
 
 
 def _copy_sources(plan: Plan, command: Command, into: Path) -> None:

@@ -2,7 +2,7 @@
 
 Pure; called by the scheduler with a `Turn`. A failed task ends the run (it could not be brought about: exit 4), with two
 exceptions: what cannot be stopped is left to its agent, and a comparison or a check of invariants that fails is a finding,
-not an outage.
+not an outage, unless a full disk is why.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
-from proveout.coordinator import dag
+from proveout.coordinator import dag, disk_full
 from proveout.coordinator.conditions import SKIPPED
 from proveout.coordinator.state import Batch, Cluster, Purpose, Tuned, Turn
 from proveout.dsl.plan import Populate, Sql, System
@@ -94,7 +94,7 @@ def batch_heard(turn: Turn, step: Batch, message: AgentMessage) -> None:
             _task_done(turn, step, key, result)
             _step_on(turn, replace(step, pending=step.pending - {key}))
         case TaskFailed(key=key, error=error) if key in step.pending:
-            batch_failed(turn, step, key, error.message, error.way_out)
+            batch_failed(turn, step, key, error.message, error.way_out, error.code)
         case _:
             pass
 
@@ -109,12 +109,14 @@ def _step_on(turn: Turn, step: Batch) -> None:
         turn.set(progress=turn.state.progress | done, step=None)
 
 
-def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str) -> None:
+def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str, code: str = "") -> None:
     """A task of the batch failed, or has not answered by its deadline."""
     *_, what, host = key.split("/")
     spec = step.specs[key]
     text = f"{what} on {host} failed: {message}" + (f" ({way_out})" if way_out else "")
-    if step.purpose == "look" or (isinstance(spec, (StopSystem, RevertTuning)) and step.purpose == "stop"):
+    if code == disk_full.CODE and turn.state.ending is None:
+        disk_full.stop(turn, text)
+    elif step.purpose == "look" or (isinstance(spec, (StopSystem, RevertTuning)) and step.purpose == "stop"):
         turn.notice("warning", text, host)
         _step_on(turn, replace(step, pending=step.pending - {key}))
     elif step.purpose == "facts":

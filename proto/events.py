@@ -288,7 +288,7 @@ class IterationFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationVoided:
-    """An iteration that counts for nothing (an agent was lost, the load failed); it may be run again."""
+    """A void iteration (an agent was lost, the load failed); it may be run again. It takes back an `IterationFinished` of the same id."""
 
     id: IterationId
     reason: str

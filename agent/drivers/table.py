@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 
 from proveout.agent.drivers.base import Driver
@@ -15,6 +16,15 @@ _DRIVERS = {
     "mysql": ("proveout.agent.drivers.mysql", "MysqlDriver", "proveout[mysql]"),
     "sqlite": ("proveout.agent.drivers.sqlite", "SqliteDriver", "apsw"),
 }
+
+
+NO_ROOM: Mapping[str, frozenset[str]] = {
+    "postgres": frozenset({"53100"}),
+    "mysql": frozenset({"3", "28", "1021", "1114"}),
+    "oracle": frozenset({"ORA-00257", "ORA-01652", "ORA-01653", "ORA-01654", "ORA-01691", "ORA-19809", "ORA-30036"}),
+    "sqlite": frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"}),
+}
+"""Codes of failed statements that say that the database's disk is full, by engine."""
 
 
 def driver(engine: str) -> Driver:

@@ -13,10 +13,12 @@ import os
 import time
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from proveout.agent import unprivileged
 from proveout.agent.aide.process import OWN_PROCESS
+from proveout.agent.drivers.table import NO_ROOM
 from proveout.agent.load import frames
 from proveout.agent.load.ceilings import known
 from proveout.agent.load.merge import Merger
@@ -26,8 +28,9 @@ from proveout.agent.load.ray_task import run_ray_load
 from proveout.agent.load.terminal import dealt
 from proveout.agent.tasks import TaskContext, TaskFault
 from proveout.dsl.workloads.table import build
+from proveout.proto.disk_space import describe
 from proveout.proto.results import LoadResult
-from proveout.proto.tasks import RunLoad
+from proveout.proto.tasks import Endpoint, RunLoad
 
 POOL = "pool:load"
 OVERTIME_S = 10.0
@@ -39,10 +42,11 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     """Run one agent's share of a load: `spec.workers` processes, as many as the host has cores when it is 0; or on Ray.
 
     Raises TaskFault: `unreachable` (a terminal could not connect when it was armed), `invalid` (no such driver or
-    workload, or a statement that the server refuses), `fault` (a worker died), `timeout` (it did not end in time).
+    workload, or a statement that the server refuses), `fault` (a worker died), `timeout` (it did not end in time),
+    `disk_full` (the database had no room: its numbers would be those of a full disk).
     """
     if spec.pool.kind == "ray":
-        return await run_ray_load(context, spec)
+        return _with_room(spec.endpoint, await run_ray_load(context, spec))
     name = f"{POOL}:{spec.endpoint.engine}" if spec.endpoint.engine in OWN_PROCESS else POOL
     pool = context.resources.get(name)
     if not isinstance(pool, Pool):
@@ -59,7 +63,19 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
         await asyncio.shield(pool.discard(workers))
         raise
     pool.release(workers)
-    return result
+    return _with_room(spec.endpoint, result)
+
+
+def _with_room(endpoint: Endpoint, result: LoadResult) -> LoadResult:
+    """The result, unless the database had no room for what the load wrote: TaskFault `disk_full`."""
+    codes = NO_ROOM.get(endpoint.engine, frozenset())
+    found = {code for load in result.transactions for code, _ in load.counts.errors if code in codes}
+    if not found:
+        return result
+    place = f" ({describe(Path(endpoint.dsn).parent)})" if endpoint.engine == "sqlite" else ""
+    said = next(iter(result.first_errors), "")
+    what = f"the disk of system {endpoint.system} ({endpoint.engine}) is full: {', '.join(sorted(found))}: {said}{place}"
+    raise TaskFault("disk_full", what, way_out="free disk space on the host of the database")
 
 
 class _Run:

@@ -22,11 +22,14 @@ from proveout.agent.provision import server_log, store
 from proveout.agent.provision.grounds import ENVIRONMENT, Grounds, to_its_end
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
+from proveout.proto.disk_space import is_used_up
 from proveout.proto.tasks import Endpoint
 
 READY_S = 120.0
 STOP_S = 60.0
 POLL_S = 0.01
+NO_SPACE = "No space left on device"
+"""What programs say of ENOSPC, whatever the engine: servers run in the C locale."""
 
 G = TypeVar("G", bound=Grounds)
 S = TypeVar("S", bound="EmbeddedServer[Any]")
@@ -51,6 +54,7 @@ class EmbeddedServer(ABC, Generic[G]):
         self._grounds: G | None = None
         self._kept: store.State | None = None
         self._died: str | None = None
+        self._log_offset = 0
         self.pid: int | None = None
         self.fresh = True
 
@@ -137,7 +141,9 @@ class EmbeddedServer(ABC, Generic[G]):
     def start(self) -> Endpoint:
         """Start the server, making its data when there is none; idempotent while it runs. TaskFault on failure."""
         with self._lock:
-            if self.pid is None:
+            if self.pid is not None:
+                self._need_room()
+            else:
                 try:
                     self._prepare()
                     self._launch()
@@ -184,7 +190,7 @@ class EmbeddedServer(ABC, Generic[G]):
 
     def _launch(self) -> None:
         argv = self._configure()
-        offset = server_log.size(self.log)
+        offset = self._log_offset = server_log.size(self.log)
         # Before the request: the report of a server that fails at once may overtake the answer.
         self._died = None
         try:
@@ -224,12 +230,22 @@ class EmbeddedServer(ABC, Generic[G]):
 
     def _failed_start(self, offset: int) -> TaskFault:
         text = self._quoted(offset)
+        if NO_SPACE in text or is_used_up(self.data):
+            return store.no_room(f"{self.NAME} of system {self._system.name!r} did not start{text}", self.data)
         wrong_setting = any(words in text for words in self.WRONG_SETTING)
         return TaskFault(
-            "invalid" if wrong_setting else "disk_full" if "No space left" in text else "fault",
+            "invalid" if wrong_setting else "fault",
             f"{self.NAME} of system {self._system.name!r} did not start{text}",
             way_out="correct the system's settings in the plan" if wrong_setting else f"see {self.log}",
         )
+
+    def _need_room(self) -> None:
+        """TaskFault `disk_full` when the running server has met a full disk since it was last asked."""
+        offset, self._log_offset = self._log_offset, server_log.size(self.log)
+        said = [line for line in server_log.lines(self.log, offset) if NO_SPACE in line]
+        if said or is_used_up(self.data):
+            last = f": {said[-1]}" if said else ""
+            raise store.no_room(f"{self.NAME} of system {self._system.name!r} has no room{last}", self.data)
 
     def _exited(self, how: str) -> None:
         """The guard's report, in its reader's thread."""

@@ -15,8 +15,10 @@ import apsw
 
 from proveout.agent.drivers.sqlite_authorizer import DENIED_HINT, open_database
 from proveout.agent.provision import store
+from proveout.agent.provision.store import no_room
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.plan import System
+from proveout.proto.disk_space import is_used_up
 from proveout.proto.tasks import Endpoint
 
 FILE_SETTINGS = ("page_size", "auto_vacuum", "encoding")
@@ -65,6 +67,8 @@ class EmbeddedSqlite:
         self.fresh = not self._file.exists()
         if self.fresh:
             self._create()
+        elif is_used_up(self._folder):
+            raise no_room(f"the file of system {self._system.name!r} cannot grow", self._folder)
         return Endpoint(
             system=self._system.name,
             engine="sqlite",
@@ -176,5 +180,7 @@ def _open(path: str) -> apsw.Connection:
 def _fault(path: Path, error: Exception) -> TaskFault:
     if isinstance(error, apsw.AuthError):
         return TaskFault("refused", f"SQLite file {path}: {error}", way_out=DENIED_HINT)
-    code = "disk_full" if isinstance(error, apsw.FullError) else "refused"
+    if isinstance(error, apsw.FullError) or is_used_up(path.parent):
+        return no_room(f"SQLite file {path}: {error}", path.parent)
+    code = "refused"
     return TaskFault(code, f"SQLite file {path}: {error}", way_out="is the path right, and may this user write there?")

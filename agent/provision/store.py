@@ -23,6 +23,7 @@ from pathlib import Path
 from proveout.agent.provision import remains
 from proveout.agent.provision.installation import UID_FIRST, UID_LAST
 from proveout.agent.tasks import TaskFault
+from proveout.proto.disk_space import describe, is_full
 
 ELSEWHERE = Path("/var/tmp")  # noqa: S108 - a private directory is made there
 STORE_PREFIX = "proveout-store-"
@@ -49,6 +50,12 @@ class State:
     format: int = FORMAT
 
 
+def no_room(what: str, place: Path) -> TaskFault:
+    """What a full disk keeps from being done, with how full the file system of `place` is."""
+    way_out = f"free some space there, by removing files of others; the system's own data is in {place}"
+    return TaskFault("disk_full", f"{what}: no space is left ({describe(place)})", way_out=way_out)
+
+
 def home(data_root: Path, system: str) -> Path:
     """The agent's folder for a system, made when it is not there; TaskFault for a name that is not a plain one."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}", system):
@@ -58,6 +65,8 @@ def home(data_root: Path, system: str) -> Path:
         data_root.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o711, exist_ok=True)
     except OSError as error:
+        if is_full(error):
+            raise no_room(f"cannot make {folder}", data_root) from None
         raise TaskFault(
             "refused",
             f"cannot make {folder}: {error.strerror}",

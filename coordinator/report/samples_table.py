@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from proveout.coordinator.report.timeline import SamplesUnreadable
+from proveout.coordinator.samples import read_table
 from proveout.proto.events import IterationFinished
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def _part(kind: str, item: IterationFinished, folder: Path, began_unix_s: float)
     import pyarrow.compute as pc  # noqa: PLC0415
 
     stem = f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-{item.id.attempt}"
-    load = _read(folder / f"{stem}.load.parquet")
-    table = load if kind == "load" else _read(folder / f"{stem}.captures.parquet")
+    load = read_table(folder / f"{stem}.load.parquet")
+    table = load if kind == "load" else read_table(folder / f"{stem}.captures.parquet")
     if load is None or table is None:
         return None
     t0_ns = pc.min(load["coordinator_ns"]).as_py()
@@ -85,20 +85,6 @@ def _with_about(table: pa.Table, item: IterationFinished | None, at_s: Sequence[
     for name in table.column_names:
         named = named.append_column(name, table[name])
     return named
-
-
-def _read(path: Path) -> pa.Table | None:
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    if not path.is_file():
-        return None
-    try:
-        return pq.read_table(path)
-    except (OSError, pa.ArrowException) as fault:
-        raise SamplesUnreadable(
-            f"the samples cannot be read: {str(fault).splitlines()[0]}", where=str(path), way_out="Remove the file."
-        ) from fault
 
 
 def _empty(kind: str) -> pa.Table:

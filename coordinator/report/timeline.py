@@ -14,19 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from proveout.coordinator.results import RunResults
-from proveout.dsl.errors import ProveoutError
+from proveout.coordinator.samples import read_table
 from proveout.proto.events import IterationFinished
 
 _STATES = ("user", "system", "iowait", "idle", "steal")
 _IDLE = ("idle", "iowait")
 POINTS_MAX = 400
 """Per line; beyond that neighbours are thinned out evenly."""
-
-
-class SamplesUnreadable(ProveoutError):
-    """A file of samples is damaged."""
-
-    exit_code = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,20 +72,10 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
 
 
 def _columns(path: Path, names: Sequence[str] | None) -> list[dict[str, Any]]:
-    import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a report needs to pay
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
     wanted = [("metric", "in", [f"cpu.{state}_s_total" for state in _STATES] + ["lag.seconds"])]
-    if not path.is_file():
+    table = read_table(path, names, None if names else wanted)
+    if table is None:
         return []
-    try:
-        table = pq.read_table(path, columns=names, filters=None if names else wanted)
-    except (OSError, pa.ArrowException) as fault:
-        raise SamplesUnreadable(
-            f"the samples cannot be read: {str(fault).splitlines()[0]}",
-            where=str(path),
-            way_out="Remove the file: the report is then made without it.",
-        ) from fault
     rows: list[dict[str, Any]] = table.to_pylist()
     return rows
 

@@ -15,8 +15,8 @@ import proveout
 from proveout import api
 from proveout.coordinator import samples
 from proveout.coordinator.journal import Journal
-from proveout.coordinator.report.timeline import SamplesUnreadable
 from proveout.coordinator.results import ladder_metrics
+from proveout.coordinator.samples import SamplesUnreadable
 from proveout.dsl.errors import ProveoutError
 from proveout.proto import events as e
 from proveout.proto.messages import Sample

@@ -21,8 +21,9 @@ import pytest
 from proveout.cli import execute
 from proveout.coordinator.journal import Journal
 from proveout.coordinator.report import figures, page, rows, vega
-from proveout.coordinator.report.timeline import SamplesUnreadable, read_timeline
+from proveout.coordinator.report.timeline import read_timeline
 from proveout.coordinator.results import RunResults, load_results
+from proveout.coordinator.samples import SamplesUnreadable
 from proveout.coordinator.store import RunDirectory
 from proveout.coordinator.wording import safe
 from proveout.dsl.schema import FIGURES

@@ -111,12 +111,12 @@ def test_a_record_that_was_tampered_with_is_refused(tmp_path: Path, source: Path
 # ---- the verbs ---------------------------------------------------------------------------------------------------
 
 
-def test_resume_refuses_on_the_command_line(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_on_the_command_line(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory, _ = begun(tmp_path, source, ENDED)
     (directory.systems / "db").mkdir()
     runs = ["--runs-dir", str(tmp_path / "runs")]
-    assert execute(["resume", "latest", *runs]) == 2
-    assert "has finished" in capsys.readouterr().err
+    assert execute(["resume", "latest", *runs]) == 1, "the code of the run's verdicts"
+    assert "has finished" in capsys.readouterr().out
     assert not directory.systems.exists(), "what a coordinator that was killed at its very end has left"
     assert execute(["resume", "nonsense", *runs]) == 2
     assert "there is no run nonsense" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 
 `DYING_AT` numbers the boundary, from 1; `DYING_MARK` names a file: as long as it is not there the process is to die, and
 makes it just before. An agent's boundaries are before and after each write to its journal, the beginning and the end of each
-handler, and each thing it has to say; a coordinator's are before and after each event of its journal. With `DYING_AT=0` nothing
+handler, and each thing it has to say; a coordinator's are before and after each event of its journal and each file of results. With `DYING_AT=0` nothing
 dies, and the mark says how many boundaries there were.
 """
 
@@ -41,6 +41,20 @@ def around(owner: Any, name: str) -> None:
         return result
 
     setattr(owner, name, wrapped)
+
+
+def around_results(store: Any) -> None:
+    """Boundaries before and after each file that is written after the last event."""
+    real = store.write_whole
+
+    def wrapped(path: Path, text: str) -> None:
+        if path.name not in {"command.json", "plan.json"}:
+            boundary(f"before {path.name}")
+        real(path, text)
+        if path.name not in {"command.json", "plan.json"}:
+            boundary(f"after {path.name}")
+
+    store.write_whole = wrapped
 
 
 def undoing(arguments: list[str]) -> list[str]:
@@ -96,10 +110,12 @@ def with_agents(verb: str) -> None:
 
 def coordinator(arguments: list[str]) -> None:
     from proveout.cli import execute
+    from proveout.coordinator import store
     from proveout.coordinator.journal import Journal
 
     with_agents("plain_agent")
     around(Journal, "append")
+    around_results(store)
     sys.exit(execute(arguments))
 
 

@@ -78,7 +78,7 @@ class Death:
 
 def die(point: Point, folder: Path) -> Death:
     """Run the plan with that death in it. `folder` is empty."""
-    options = _tuned(folder) if point.tuned else []
+    options = [*(_tuned(folder) if point.tuned else []), "--junit", "junit.xml"]
     (folder / "small.yaml").write_text(PLAN + (TUNING.format(etc=folder / "etc") if point.tuned else ""))
     mark = folder / "mark" / "died"
     mark.parent.mkdir()
@@ -172,9 +172,10 @@ def _wrongs(point: Point, folder: Path, codes: list[int], boundary: str, orphans
     late = [f"processes were left for {orphans_s:.1f} s"] if orphans_s > ORPHANS_S[point.who] else []
     if facts.started is None:  # nobody was told of anything: there is nothing to go on with, and resume says so
         return late if codes == [-signal.SIGKILL, 2] else [f"exit codes {codes}", *late]
-    at_its_end = codes == [-signal.SIGKILL, 2] and facts.ended is not None and facts.ended.status == "finished"
-    good = codes[-1] == 0 or at_its_end
+    good = codes[-1] == 0
     wrongs = late if good else [f"exit codes {codes}: {(folder / 'log').read_text()[-1500:]}", *late]
+    results = (directory / "result.json", directory / "report.html", folder / "junit.xml")
+    wrongs += [f"no {path.name}" for path in results if not path.is_file()]
     if point.at and not boundary.startswith(f"{point.at} "):
         wrongs.append("nobody died")
     if facts.ended is None or facts.open_iteration is not None:

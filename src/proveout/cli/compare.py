@@ -86,6 +86,7 @@ def compare(
 
 
 def _results(folder: Path, name: str) -> RunResults:
+    from proveout.cli import messages
     from proveout.coordinator import store
     from proveout.coordinator.journal import read
     from proveout.coordinator.results import load_results
@@ -95,6 +96,7 @@ def _results(folder: Path, name: str) -> RunResults:
     results = load_results(read(directory.path))
     if results.run is None:
         raise ProveoutError(f"{directory.name} has not begun", where=str(directory.path), way_out="Take another run.")
+    messages.note_unchecked(directory.path)
     return results
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import unicodedata
+from pathlib import Path
 from typing import TextIO
 
 from proveout.dsl.errors import PlanError, PlanProblem, ProveoutError
@@ -24,6 +25,15 @@ def show_error(error: ProveoutError, stream: TextIO | None = None) -> None:
         out.write(f"{describe(problem)}\n\n")
     count = len(error.problems)
     out.write(f"{count} problem{'s' if count != 1 else ''}\n")
+
+
+def note_unchecked(directory: Path) -> None:
+    """Say of a run whose journal has no checksums that it was read unchecked. JournalFault."""
+    from proveout.coordinator.journal import is_checked
+
+    if not is_checked(directory):
+        what = "its journal is of version 0.1 and has no checksums; it was not checked for damage"
+        sys.stderr.write(f"note: {readable(directory.name)}: {what}\n")
 
 
 def describe(problem: PlanProblem) -> str:

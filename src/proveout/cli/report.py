@@ -62,16 +62,27 @@ def report(
     figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Write every figure into this directory.")] = None,
     form: Annotated[Format, typer.Option("--format", help="Of the figures.")] = Format.SVG,
 ) -> None:
-    """Report a run, also one that has not finished. Without an option, write report.html into the run's directory."""
+    """Report a run, also one that has not finished. Without an option, write report.html into the run's directory.
+
+    A result.json that is missing is made as well when the run has ended.
+    """
+    from proveout.cli import messages, outputs
     from proveout.coordinator import store
     from proveout.coordinator.journal import read
     from proveout.coordinator.results import load_results
 
     directory = store.find(store.runs_directory(runs_dir, os.environ), run)
     results = load_results(read(directory.path))
+    messages.note_unchecked(directory.path)
     wanted = {"html": html, "markdown": markdown, "csv": csv, "parquet": parquet, "sizes": sizes}
     if figures is None and not any(wanted.values()):
         wanted["html"] = directory.path / "report.html"
+        result = outputs.kept(directory)[outputs.RESULT]
+        if results.ended is not None and outputs.is_due(Path(result), results):
+            fault = outputs.write(results, directory, {outputs.RESULT: result})
+            if fault is not None:
+                raise fault
+            typer.echo(result)
     for kind, path in wanted.items():
         if path is not None:
             _write(path, _render(kind, results, directory))

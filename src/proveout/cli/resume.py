@@ -1,4 +1,7 @@
-"""`proveout resume`: go on with a run that was interrupted, that failed, or whose coordinator was killed."""
+"""`proveout resume`: go on with a run that was interrupted, that failed, or whose coordinator was killed.
+
+Of a run that has finished, it makes the result files that are missing.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +46,11 @@ def resume(
 ) -> None:
     """Go on with a run at its first unfinished iteration; finished ones are not run again.
 
-    The plan must be the one that the run began with. Exit codes as of `run`.
+    The plan must be the one that the run began with. Of a run that has finished, the result files that are missing are
+    made. Exit codes as of `run`.
     """
-    from proveout.cli import screened, sitting
+    from proveout.cli import messages, screened, sitting
+    from proveout.cli import outputs as files
     from proveout.coordinator import resume as resuming
     from proveout.coordinator import store
     from proveout.coordinator.dsn import external_endpoints
@@ -53,18 +58,19 @@ def resume(
     from proveout.coordinator.journal import Journal
 
     if screened.wanted(headless=headless or annotations is Annotations.github):
-        files = {"runs_dir": runs_dir, "junit": junit, "json": json, "summary": summary}
-        files |= {"codequality": codequality, "gitlab_metrics": gitlab_metrics}
-        raise typer.Exit(screened.run(["resume", run, *screened.words(None, files, metrics=metrics)]))
+        named = {"runs_dir": runs_dir, "junit": junit, "json": json, "summary": summary}
+        named |= {"codequality": codequality, "gitlab_metrics": gitlab_metrics}
+        raise typer.Exit(screened.run(["resume", run, *screened.words(None, named, metrics=metrics)]))
     directory = store.find(store.runs_directory(runs_dir, os.environ), run)
+    messages.note_unchecked(directory.path)
     with server.bound(metrics) as listening, Journal(directory.path) as journal:
+        chosen = dict(zip(sitting.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
         try:
             found = resuming.examine(directory)
         except resuming.Finished:
-            directory.tidy()  # killed between its last word and this, a coordinator leaves the databases' files
-            raise
+            directory.tidy()  # a coordinator that was killed after the last event leaves the databases' files
+            raise typer.Exit(files.complete(directory, sitting.check_outputs(chosen), annotations)) from None
         earlier = {name: Path(path) for name, path in found.command.outputs.items()}
-        chosen = dict(zip(sitting.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
         outputs = sitting.check_outputs({name: chosen[name] or earlier.get(name) for name in sitting.OUTPUTS})
         pki_dir = found.command.pki or os.environ.get(sitting.PKI_VARIABLE)
         external = external_endpoints(found.plan, os.environ)

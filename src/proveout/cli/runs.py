@@ -78,6 +78,7 @@ def _environment(directory: RunDirectory) -> Iterator[str]:
 
 
 def _row(directory: RunDirectory) -> tuple[str, ...]:
+    from proveout.coordinator.chain import JournalDamaged
     from proveout.coordinator.eventcodec import JournalFault
     from proveout.coordinator.facts import of
     from proveout.coordinator.journal import is_driven, read
@@ -85,8 +86,10 @@ def _row(directory: RunDirectory) -> tuple[str, ...]:
 
     try:
         events = read(directory.path)
+    except JournalDamaged as fault:
+        return (directory.name, "-", "-", safe(fault.what.removeprefix("the journal is ")), "-")
     except JournalFault as fault:
-        return (directory.name, "-", "-", f"unreadable: {fault.what}", "-")
+        return (directory.name, "-", "-", safe(f"unreadable: {fault.what}"), "-")
     facts = of(stamped.event for stamped in events)
     plan = safe(facts.started.name) if facts.started else "-"
     state = facts.ended.status if facts.ended else "running" if is_driven(directory.path) else "crashed (resume)"

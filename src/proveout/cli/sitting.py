@@ -12,7 +12,7 @@ import resource
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -205,26 +205,21 @@ def _interrupt(interrupts: asyncio.Queue[None]) -> None:
 
 def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations) -> None:
     """Write result.json, report.html and what was asked for, then a summary for people."""
+    from proveout.cli import outputs as files
     from proveout.coordinator.journal import read
-    from proveout.coordinator.report import annotations, junit, page, result, summary, terminal
     from proveout.coordinator.results import load_results
-    from proveout.coordinator.store import write_whole
 
     results = load_results(read(directory.path))
-    writers: Mapping[str, Callable[[RunResults], str]] = {
-        "junit": junit.to_xml,
-        "json": result.to_json,
-        "summary": summary.to_markdown,
-        "codequality": lambda results: annotations.to_codequality(results, checkout(os.environ)),
-        "gitlab-metrics": annotations.to_metrics,
-    }
-    files = [(Path(path), writers[name]) for name, path in outputs.items()]
-    kept = [(directory.path / "result.json", result.to_json), *files]
-    for path, render in [*kept, (directory.path / "report.html", lambda found: page.to_html(found, directory))]:
-        try:
-            write_whole(path, render(results))
-        except OSError as fault:
-            raise ProveoutError(f"{path} cannot be written: {fault.strerror}", where=directory.name) from fault
+    fault = files.write(results, directory, {**files.kept(directory), **outputs})
+    show_results(results, directory, notes)
+    if fault is not None:
+        raise fault
+
+
+def show_results(results: RunResults, directory: RunDirectory, notes: Annotations) -> None:
+    """The summary on standard output, with a CI job's annotations where these are wanted."""
+    from proveout.coordinator.report import annotations, terminal
+
     terminal.show(results, directory.path, sys.stdout)
     if wants_github(notes, os.environ):
         sys.stdout.write(annotations.to_github(annotations.remarks(results), checkout(os.environ)))

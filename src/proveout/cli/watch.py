@@ -36,11 +36,12 @@ def watch(
 
     As many as like may watch a run; leaving never disturbs it. Exit code 0, or 2 when there is no such run or no terminal.
     """
-    from proveout.cli import screened
+    from proveout.cli import messages, screened
     from proveout.coordinator import store
 
     screened.need_terminal()
     directory = store.find(store.runs_directory(runs_dir, os.environ), run)
+    messages.note_unchecked(directory.path)
     screened.show(source(directory, speed))
 
 

@@ -52,7 +52,13 @@ def run(arguments: Sequence[str], cwd: Path) -> PlanRun:
         raise RunFailed(f"the run did not begin (exit code {exit_code})\n{early}")
     if exit_code not in JUDGED:
         raise RunFailed(f"the run failed (exit code {exit_code}): {directory}\n{_tail(directory / 'run.log')}")
-    return PlanRun(directory=directory, document=json.loads((directory / "result.json").read_text()))
+    try:
+        document = json.loads((directory / "result.json").read_text())
+    except (OSError, ValueError, RecursionError) as fault:
+        raise RunFailed(
+            f"{directory / 'result.json'} cannot be read: {fault}\n`proveout resume {directory}` makes it again"
+        ) from fault
+    return PlanRun(directory=directory, document=document)
 
 
 def _child(arguments: Sequence[str], cwd: Path, said: Any) -> tuple[Path | None, int]:

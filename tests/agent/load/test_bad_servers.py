@@ -143,13 +143,15 @@ async def test_the_servers_disk_is_full(
         connection.execute(f"CREATE TABLE big (n text) TABLESPACE {space}".encode())
     try:
         load = spec(items, workload=own(tmp_path, BIG_ROW))
-        result = await run_until(lambda result: bool(errors(result)), context, load)
+        with pytest.raises(TaskFault, match=os.strerror(errno.ENOSPC)) as caught:
+            await run_until(lambda result: bool(errors(result)), context, load)
     finally:
         with psycopg.connect(items, autocommit=True) as connection:
             connection.execute("DROP TABLE big")
             connection.execute(f"DROP TABLESPACE {space}".encode())
-    assert set(errors(result)) == {"53100"}
-    assert any(os.strerror(errno.ENOSPC) in text for text in result.first_errors), result.first_errors
+    assert caught.value.code == "disk_full", "not a result: its numbers would be those of a full disk"
+    assert "53100" in caught.value.what
+    assert "free disk space" in caught.value.way_out
 
 
 def errors(result: LoadResult) -> Counter[str]:

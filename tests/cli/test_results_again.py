@@ -1,0 +1,215 @@
+"""Results, reports and JUnit of a run whose coordinator was killed, or whose disk was full, after the last event: they are made again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from proveout.cli import execute
+from proveout.coordinator import store
+from proveout.coordinator.eventcodec import plan_data
+from proveout.coordinator.journal import Journal
+from proveout.dsl.compiler import compile_plan
+from proveout.proto import events as e
+
+PLANS = Path(__file__).parents[2] / "plans"
+LOOKS_LIKE = {
+    "result.json": b'"proveout.result/1"',
+    "report.html": b"</html>",
+    "junit.xml": b"</testsuites>",
+    "copy.json": b'"proveout.result/1"',
+    "summary.md": b"a verdict failed",
+}
+
+
+def finished(folder: Path, exit_code: int = 1) -> store.RunDirectory:
+    """A run that has finished, whose coordinator is about to write its results."""
+    plan = compile_plan(PLANS / "smoke.yaml")
+    outputs = {
+        "junit": str(folder / "out" / "junit.xml"),
+        "json": str(folder / "out" / "copy.json"),
+        "summary": str(folder / "out" / "summary.md"),
+    }
+    (folder / "out").mkdir(parents=True)
+    command = store.Command(plan=str(PLANS / "smoke.yaml"), outputs=outputs)
+    directory = store.create(folder / "runs", plan, command, datetime.now(UTC))
+    started = e.RunStarted(
+        run_id=directory.name,
+        epoch=1,
+        name=plan.name,
+        title="",
+        digest=plan.digest,
+        plan=plan_data(plan),
+        version="0",
+        estimate_s=1.0,
+    )
+    verdict = e.VerdictReached(id="v", title="t", severity="fail", outcome="FAIL", check="c", evidence="n")
+    ended = e.RunFinished(status="finished", exit_code=exit_code, reason="a verdict failed", seconds=3.0)
+    with Journal(directory.path) as journal:
+        for event in (started, verdict, ended):
+            journal.append(event)
+    return directory
+
+
+def files(folder: Path, directory: store.RunDirectory) -> dict[str, bytes]:
+    """What there is of the results, by name."""
+    places = [directory.path / "result.json", directory.path / "report.html", *sorted((folder / "out").iterdir())]
+    return {path.name: path.read_bytes() for path in places if path.is_file() and not path.name.startswith(".")}
+
+
+_REPORT_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from proveout.cli import sitting
+from proveout.cli.options import Annotations
+from proveout.coordinator import store
+from proveout.coordinator.report import annotations, junit, page, result, summary, terminal
+
+def report(folder, at):
+    directory = store.find(folder / "runs", "latest")
+    outputs = directory.command().outputs
+    seen = 0
+
+    def boundary(event, arguments):
+        nonlocal seen
+        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        if str(folder) in str(arguments[:1]) and (writes or event in ("os.rename", "os.remove")):
+            seen += 1
+            if seen == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(boundary)
+    sitting.report(directory, outputs, Annotations.none)
+    return seen
+
+for at, folder in enumerate(sys.argv[2:], int(sys.argv[1])):
+    child = os.fork()
+    if not child:
+        os._exit(report(Path(folder), at))
+    print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def report_and_die(first: int, *folders: Path) -> list[int]:
+    """Write the results in processes that kill themselves before file operation `first`, `first + 1` …: how each has ended.
+
+    One that writes to its end gives the number of file operations.
+    """
+    argv = [sys.executable, "-c", _REPORT_AND_DIE, str(first), *map(str, folders)]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=180).stdout
+    return [int(line.split()[1]) for line in said.splitlines() if line.startswith("ended")]
+
+
+def test_results_are_whole_after_a_kill_at_any_boundary(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    finished(whole)
+    (boundaries,) = report_and_die(0, whole)
+    assert boundaries >= 15, "open, rename and remove of five files"
+    made = {tmp_path / str(at): finished(tmp_path / str(at)) for at in range(1, boundaries + 1)}
+    assert report_and_die(1, *made) == [-signal.SIGKILL] * boundaries
+    for at, (folder, directory) in enumerate(made.items(), 1):
+        left = files(folder, directory)
+        assert all(LOOKS_LIKE[name] in data for name, data in left.items()), f"{at}: a file that is not whole"
+        assert execute(["resume", "latest", "--headless", "--runs-dir", str(folder / "runs")]) == 1, at
+        again = files(folder, directory)
+        assert set(again) == set(LOOKS_LIKE), at
+        assert all(LOOKS_LIKE[name] in again[name] for name in again), at
+        assert all(again[name] == data for name, data in left.items()), at
+        assert not list(folder.rglob(".*")), "nothing that the killed process has left"
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, 3])
+def test_a_resume_of_a_finished_run_ends_with_its_exit_code(tmp_path: Path, exit_code: int) -> None:
+    directory = finished(tmp_path, exit_code)
+    runs = ["--runs-dir", str(tmp_path / "runs")]
+    (tmp_path / "out" / "junit.xml").write_text("of an earlier run")
+    os.utime(tmp_path / "out" / "junit.xml", (1e9, 1e9))
+    chosen = tmp_path / "chosen.md"
+    argv = ["resume", directory.name, "--headless", "--summary", str(chosen), *runs]
+    assert execute(argv) == exit_code
+    found = files(tmp_path, directory)
+    assert b"</testsuites>" in found["junit.xml"], "what is older than the run's end is not of this run"
+    assert chosen.is_file()
+    assert "summary.md" not in found, "another file was named instead"
+    (tmp_path / "out" / "junit.xml").write_text("of a later run")
+    (directory.path / "result.json").write_text("[" * 100_000)
+    assert execute(argv) == exit_code
+    assert (tmp_path / "out" / "junit.xml").read_text() == "of a later run"
+    assert json.loads((directory.path / "result.json").read_text())
+
+
+def test_report_makes_the_missing_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = finished(tmp_path)
+    runs = ["--runs-dir", str(tmp_path / "runs")]
+    assert execute(["report", "latest", *runs]) == 0
+    assert set(files(tmp_path, directory)) == {"result.json", "report.html"}
+    assert str(directory.path / "result.json") in capsys.readouterr().out
+    (directory.path / "result.json").write_text("{}")
+    assert execute(["report", "latest", *runs]) == 0
+    assert (directory.path / "result.json").read_text() == "{}", "it is newer than the run's end"
+
+
+def test_a_finished_run_without_results_is_listed_and_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = finished(tmp_path)
+    runs = ["--runs-dir", str(tmp_path / "runs")]
+    assert execute(["runs", *runs]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if directory.name in line]
+    assert "finished" in line
+    assert "1 FAIL" in line
+    assert execute(["compare", "latest", "latest", *runs]) == 0
+
+
+def test_a_resume_names_a_command_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = finished(tmp_path)
+    (directory.path / "command.json").write_text("[" * 100_000)
+    assert execute(["resume", "latest", "--headless", "--runs-dir", str(tmp_path / "runs")]) == 1
+    assert "command.json cannot be read" in capsys.readouterr().err
+    assert set(files(tmp_path, directory)) == {"result.json", "report.html"}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    argv = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(argv, capture_output=True, check=False).returncode != 0:
+        pytest.skip("takes root, and a host that lets the tests mount a tmpfs")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("free", [0, 8 << 10, 44 << 10])
+def test_results_that_did_not_fit_are_made_when_there_is_room(
+    small_disk: Path, tmp_path: Path, free: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished(tmp_path / "made")
+    shutil.copytree(tmp_path / "made", small_disk / "run")
+    folder = small_disk / "run"
+    runs = ["--runs-dir", str(folder / "runs")]
+    directory = store.find(folder / "runs", "latest")
+    about = os.statvfs(small_disk)
+    (small_disk / "filler").write_bytes(bytes(about.f_bavail * about.f_frsize - free))
+    chosen = ["--junit", str(folder / "out" / "junit.xml")]
+    assert execute(["resume", "latest", "--headless", *chosen, *runs]) == 4
+    said = capsys.readouterr()
+    assert f"file system {small_disk} of host {os.uname().nodename}" in said.err
+    assert "of 2 MiB are free" in said.err
+    assert "proveout resume" in said.err
+    assert "a verdict failed" in said.out or free < 40 << 10, "the verdicts are told when the journal can be opened"
+    assert execute(["runs", *runs]) == 0
+    assert "1 FAIL" in capsys.readouterr().out, "a full disk can be read"
+    assert not [path.name for path in folder.rglob(".*")], "nothing half written is left"
+    (small_disk / "filler").unlink()
+    assert execute(["resume", "latest", "--headless", *chosen, *runs]) == 1
+    assert {"result.json", "report.html", "junit.xml"} <= set(files(folder, directory))

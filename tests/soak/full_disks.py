@@ -1,0 +1,189 @@
+"""A real run whose disk, a small tmpfs, fills up at a moment that a seed draws; what becomes of it, and of its resume.
+
+Data flow: seed -> `drawn` -> tmpfs, `proveout run` in it -> the disk is filled up to a drawn rest, when a drawn number of events is in
+the journal and a drawn time has gone by -> exit code and journal -> the disk is freed -> `proveout resume` -> a list of what is wrong. SQLite in a
+file, or PostgreSQL, is the database; run directory, agent, captures and database share the disk, so that any of them may meet its end first.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from proveout.coordinator.eventcodec import JournalFault
+from proveout.coordinator.facts import Facts, of
+from proveout.coordinator.journal import StorageFailed, read
+
+ITERATIONS = 4
+RUN_S = 240.0
+MIB = 1 << 20
+PLAN = """
+proveout: 1
+name: full
+title: A disk that fills up
+topology:
+  hosts:
+    box: {{roles: [server, client], address: local}}
+  systems:
+    db: {{engine: {engine}, host: box, provision: embedded}}
+workloads:
+  hlr: {{kind: hlr, population: {population}}}
+captures:
+  host: {{kind: os, on: all, every: 200ms}}
+stages:
+  - populate: {{workload: hlr, into: db}}
+  - ladder: {{workload: hlr, target: db, threads: [1, 2], ramp_up: 100ms, measure: {measure}, ramp_down: 100ms, repeat: 2,
+             retries: {retries}, capture: [host], limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, client_cpu: 100%}}}}
+verdicts:
+  - {{id: answers, check: ladder.at(1).tps.mean > 0.0 && ladder.at(2).tps.mean > 0.0}}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """When the disk is filled (events in the journal, then seconds) and how much is left; `retries` of the plan."""
+
+    seed: int
+    engine: str
+    size_bytes: int
+    after_events: int
+    after_s: float
+    left_bytes: int
+    retries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """What became of a case: exit codes of the run and of its resumes, and what is wrong."""
+
+    case: Case
+    codes: tuple[int, ...]
+    iterations: int
+    wrongs: tuple[str, ...]
+    said: str
+
+
+def drawn(seed: int, engine: str = "sqlite") -> Case:
+    """The case of a seed."""
+    chance = random.Random(f"{engine}-{seed}")
+    size = chance.randrange(8, 24) * MIB if engine == "sqlite" else chance.randrange(110, 180) * MIB
+    return Case(
+        seed=seed,
+        engine=engine,
+        size_bytes=size,
+        after_events=chance.randrange(1, 22),
+        after_s=chance.uniform(0.0, 1.5),
+        left_bytes=chance.choice((0, 1 << 12, 1 << 14, 1 << 16, 1 << 18, MIB)),
+        retries=chance.randrange(3),
+    )
+
+
+@contextmanager
+def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
+    """A tmpfs. PermissionError when this host does not let us mount one."""
+    folder.mkdir()
+    argv = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes},mode=755", "tmpfs", str(folder)]
+    mounted = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        raise PermissionError(mounted.stderr)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(path: Path, left_bytes: int) -> None:
+    """Take all the room but the rest."""
+    about = os.statvfs(path.parent)
+    with path.open("wb", buffering=0) as stream:
+        left = about.f_bavail * about.f_frsize - left_bytes
+        try:
+            while left > 0:
+                left -= stream.write(bytes(min(1 << 16, left)))
+            while not left_bytes:
+                stream.write(bytes(1 << 12))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+
+
+def facts(runs: Path) -> Facts:
+    """Of the one run there is; none when it has just been made."""
+    found = list(runs.glob("*/journal.sqlite"))
+    try:
+        return of(stamped.event for stamped in read(found[0].parent)) if found else Facts()
+    except (JournalFault, StorageFailed):
+        return Facts()
+
+
+def played(case: Case, folder: Path) -> Filled:
+    """Run a case in an empty folder."""
+    with small_disk(folder / "disk", case.size_bytes) as disk:
+        text = PLAN.format(
+            engine=case.engine,
+            population=1000 if case.engine == "sqlite" else 10_000,
+            measure="1s",
+            retries=case.retries,
+        )
+        (folder / "full.yaml").write_text(text)
+        codes = [_filled_run(case, folder, disk)]
+        (disk / "filler").unlink(missing_ok=True)
+        wrongs = []
+        if codes[0] == 4:
+            codes.append(_proveout(folder, disk, "resume", "latest"))
+        found, said = facts(disk / "runs"), (folder / "log").read_text(errors="replace")
+    valid = sum(iteration.valid for iteration in found.iterations)
+    if codes[0] not in (0, 4) or codes[-1] != 0:
+        wrongs.append(f"exit codes {codes}")
+    if valid != ITERATIONS:
+        wrongs.append(f"{valid} of {ITERATIONS} iterations")
+    if codes[0] == 4 and "file system" not in said:
+        wrongs.append("no file system is named")
+    if "Traceback" in said:
+        wrongs.append("a traceback")
+    return Filled(case=case, codes=tuple(codes), iterations=valid, wrongs=tuple(wrongs), said=said)
+
+
+def _filled_run(case: Case, folder: Path, disk: Path) -> int:
+    process = _start(folder, disk, "run", "full.yaml")
+    try:
+        until_s = time.monotonic() + RUN_S
+        while len(facts(disk / "runs").history) < case.after_events and process.poll() is None:
+            assert time.monotonic() < until_s, "it does not go on"
+            time.sleep(0.02)
+        time.sleep(case.after_s)
+        fill(disk / "filler", case.left_bytes)
+        return process.wait(RUN_S)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _start(folder: Path, disk: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PROVEOUT_RUNS_DIR": str(disk / "runs")}
+    argv = [sys.executable, "-m", "proveout", *arguments, "--headless"]
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(argv, cwd=folder, env=environment, stdout=log, stderr=log)
+
+
+def _proveout(folder: Path, disk: Path, *arguments: str) -> int:
+    return _start(folder, disk, *arguments).wait(RUN_S)
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    engine_, *seeds_ = sys.argv[1:]
+    for seed_ in map(int, seeds_):
+        with tempfile.TemporaryDirectory() as place_:
+            result_ = played(drawn(seed_, engine_), Path(place_))
+        print(result_.case, result_.codes, result_.iterations, result_.wrongs or "fine", flush=True)
+        if result_.wrongs:
+            print(result_.said[-3000:])
