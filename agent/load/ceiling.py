@@ -21,6 +21,7 @@ from proveout.agent.load.task import run_load
 from proveout.agent.policy import Policy
 from proveout.agent.tasks import Resource
 from proveout.dsl.errors import ProveoutError
+from proveout.dsl.host_rules import EMBEDDED
 from proveout.dsl.plan import System, Windows, Workload
 from proveout.dsl.workloads.noop import KIND
 from proveout.proto import histogram
@@ -47,7 +48,7 @@ class Alone:
 
     key = "ceiling"
     host = "here"
-    policy = Policy(own=True)
+    policy = Policy(provision=tuple(sorted(EMBEDDED)))
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir

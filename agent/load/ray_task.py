@@ -228,7 +228,7 @@ async def _look_at(address: str) -> str:
 def _user_of(address: str) -> str:
     """Whom the driver on somebody else's cluster works for: whose the node of it on this host is, whose sockets it has to reach.
 
-    What comes back from a cluster can run code in its driver, so that this is root only where the cluster itself is root's.
+    What comes back from a cluster can run code in its driver, so a cluster of root's is refused where the agent is root.
     """
     port = address.rpartition(":")[2]
     for process in psutil.process_iter(["name", "cmdline", "uids"]):
