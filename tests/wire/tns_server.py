@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 from seerdb.server import Server as TnsServer
 from seerdb.server import session as tns_session
 
@@ -25,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from tns_backend import DICTIONARY, USER, PostgresBackend  # a script's neighbour
 
 from proveout.agent.provision.embedded_postgres import Server
+from proveout.agent.provision.postgres_roles import administration
 from proveout.dsl.plan import System
 
 SERVICE = "HLR"
@@ -43,7 +45,7 @@ def postgres(conninfo: str | None) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         server = Server(system, Path(folder))
         try:
-            yield server.start().dsn
+            yield make_conninfo(administration(server.start()), options="")
         finally:
             server.close(keep_data=False)
 

@@ -19,11 +19,12 @@ from proveout.agent.capture import kinds
 from proveout.agent.capture.lag import PositionHistory
 from proveout.agent.capture.waits import WaitTimes
 from proveout.agent.provision.embedded_postgres import Server
+from proveout.agent.provision.postgres_roles import administration, with_keys
 from proveout.agent.provision.propagation import link, link_name
 from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import Capture, System
+from proveout.dsl.plan import Capture, System, Workload
 from proveout.proto.results import CaptureResult, CaptureSample
-from proveout.proto.tasks import Endpoint, RunCapture
+from proveout.proto.tasks import Endpoint, LinkSystems, RunCapture
 
 WAITS = Capture(name="waits", kind="waits", every_s=0.5, system="db")
 LAG = Capture(name="lag", kind="lag", every_s=0.25, system="cache")
@@ -208,6 +209,18 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Endpoint, E
         source.close(keep_data=False)
 
 
+def link_of(pair: tuple[Endpoint, Endpoint]) -> LinkSystems:
+    """The link of the pair; its table is the test's own."""
+    source, sink = pair
+    workload = Workload(name="w", kind="hlr", parameters=())
+    return with_keys(LinkSystems(source=source, sink=sink, workload=workload, copy_data=False))
+
+
+def administered(endpoint: Endpoint) -> Endpoint:
+    """The same server, by its administrator."""
+    return replace(endpoint, dsn=administration(endpoint))
+
+
 def execute(endpoint: Endpoint, statement: str) -> None:
     with psycopg.connect(endpoint.dsn, autocommit=True) as connection:
         connection.execute(statement.encode())
@@ -226,7 +239,7 @@ def writer(dsn: str, stop: threading.Event) -> None:
 @pytest.fixture
 async def written(task_context: Any, pair: tuple[Endpoint, Endpoint]) -> Any:
     """The pair, linked, while 200 rows a second are inserted at the source."""
-    await link(task_context, *pair, ("t",), copy_data=False)
+    await link(task_context, link_of(pair), ("t",))
     stop = threading.Event()
     thread = threading.Thread(target=writer, args=(pair[0].dsn, stop))
     thread.start()
@@ -236,7 +249,7 @@ async def written(task_context: Any, pair: tuple[Endpoint, Endpoint]) -> Any:
 
 
 async def test_an_injected_stall_is_the_lag(task_context: Any, written: tuple[Endpoint, Endpoint]) -> None:
-    _, sink = written
+    sink = administered(written[1])
     name = link_name("cache", "backend")
     running = asyncio.ensure_future(kinds.capture(task_context, RunCapture(capture=LAG, endpoints=written)))
     await until(lambda: len(values(task_context.samples, "lag.seconds")) >= 5)
@@ -270,7 +283,7 @@ async def test_an_injected_stall_is_the_lag(task_context: Any, written: tuple[En
 
 
 async def test_an_idle_link_has_no_lag(task_context: Any, pair: tuple[Endpoint, Endpoint]) -> None:
-    await link(task_context, *pair, ("t",), copy_data=False)
+    await link(task_context, link_of(pair), ("t",))
     running = asyncio.ensure_future(kinds.capture(task_context, RunCapture(capture=LAG, endpoints=pair)))
     await until(lambda: any(value == 0.0 for _, value in values(task_context.samples, "lag.seconds")))
     # WAL that carries no change for the sink is not lag for longer than it takes to be read.

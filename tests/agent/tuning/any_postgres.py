@@ -142,16 +142,18 @@ def _stands(dsn: str) -> object:
 
 def _fresh(dsn: str) -> None:
     """Nothing stored, nothing that waits: `pending_restart` ends with a stored value that is the running one, and with nothing else."""
+    stored = "SELECT DISTINCT name FROM pg_file_settings WHERE sourcefile LIKE '%auto.conf'"
     with psycopg.connect(dsn, autocommit=True) as connection:
         waiting = connection.execute("SELECT name, setting FROM pg_settings WHERE pending_restart").fetchall()
+        resets = [f"ALTER SYSTEM RESET {name}" for (name,) in connection.execute(stored)]  # RESET ALL is for superusers
     _run(
         dsn,
-        "ALTER SYSTEM RESET ALL",
+        *resets,
         *(f"ALTER SYSTEM SET {name} = {_literal(value)}" for name, value in waiting),
         RELOAD,
     )
     if waiting:
-        _run(dsn, "ALTER SYSTEM RESET ALL", RELOAD)
+        _run(dsn, *(f"ALTER SYSTEM RESET {name}" for name, _ in waiting), RELOAD)
 
 
 def _literal(text: str) -> str:

@@ -30,7 +30,7 @@ from proveout.agent.drivers.mysql import MysqlDriver
 from proveout.agent.drivers.oracle import OracleDriver
 from proveout.agent.drivers.postgres import PURE_PYTHON, PostgresDriver, PostgresSession, WireSession, direct_session
 from proveout.agent.drivers.sqlite import SqliteDriver
-from proveout.agent.provision import embedded_mysql, embedded_postgres
+from proveout.agent.provision import embedded_mysql, embedded_postgres, postgres_roles
 from proveout.dsl.plan import System
 from proveout.dsl.workloads.base import Statement
 
@@ -140,7 +140,8 @@ def _postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "
     direct_session.cache_clear()
     server: embedded_postgres.Server = request.getfixturevalue("own_postgres")
     name = f"test_{secrets.token_hex(6)}"
-    dsn = make_conninfo(server.dsn, dbname=name)
+    administration = make_conninfo(postgres_roles.administration(server.start()), options="")
+    dsn = make_conninfo(administration, dbname=name)
 
     def administer(text: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(dsn, autocommit=True) as connection:
@@ -166,7 +167,7 @@ def _postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "
         finally:
             server.start()
 
-    with psycopg.connect(server.dsn, autocommit=True) as connection:
+    with psycopg.connect(administration, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
     yield Subject(
         engine="postgres",
@@ -184,7 +185,7 @@ def _postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "
             " WHERE application_name = 'proveout' AND datname = current_database()"
         ),
     )
-    with psycopg.connect(server.dsn, autocommit=True) as connection:
+    with psycopg.connect(administration, autocommit=True) as connection:
         connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
     direct_session.cache_clear()
 
