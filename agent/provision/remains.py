@@ -69,17 +69,26 @@ def is_noted(session: str) -> bool:
 
 
 def clear(entry: dict[str, Any]) -> None:
-    """Kill the processes of an entry, wait for their end, and remove its shared memory."""
+    """Kill the processes of an entry, wait for their end, and remove its shared memory.
+
+    A killed process is no longer to be found by its program a moment before the kernel detaches its memory: as long as a
+    segment whose maker is gone is attached, it is looked at again.
+    """
     deadline = time.monotonic() + GONE_S
-    while (found := list(_processes(entry))) and time.monotonic() < deadline:
+    while True:
+        found = list(_processes(entry))
         for pid in found:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
+        segments = _segments(entry)
+        for identifier, attached in segments:
+            if not attached:
+                LIBC.shmctl(identifier, IPC_RMID, None)
+        if not (found or any(attached for _, attached in segments)) or time.monotonic() > deadline:
+            return
         time.sleep(0.005)
-    for identifier in _segments(entry):
-        LIBC.shmctl(identifier, IPC_RMID, None)
 
 
 def _processes(entry: dict[str, Any]) -> Iterator[int]:
@@ -87,7 +96,7 @@ def _processes(entry: dict[str, Any]) -> Iterator[int]:
         if not name.isdigit():
             continue
         try:
-            if os.stat(f"/proc/{name}").st_uid not in (entry["uid"], 0):  # noqa: PTH116 - 0 where it is not dumpable
+            if os.stat(f"/proc/{name}").st_uid != entry["uid"]:  # noqa: PTH116 - pathlib costs start-up time
                 continue
             folder = os.stat(f"/proc/{name}/cwd")  # noqa: PTH116
             if (folder.st_dev, folder.st_ino) != (entry["device"], entry["inode"]):
@@ -99,18 +108,24 @@ def _processes(entry: dict[str, Any]) -> Iterator[int]:
             yield int(name)
 
 
-def _segments(entry: dict[str, Any]) -> list[int]:
+def _segments(entry: dict[str, Any]) -> list[tuple[int, int]]:
+    """Segments of an entry whose maker is gone: (identifier, number of processes that have it attached)."""
     try:
         with open("/proc/sysvipc/shm", encoding="ascii") as table:  # noqa: PTH123 - pathlib costs start-up time
             rows = [[int(word) for word in row.split()] for row in list(table)[1:]]
     except OSError:
         return []
     return [
-        identifier
+        (identifier, attached)
         for key, identifier, _, _, creator, _, attached, owner, *_ in rows
-        if owner == entry["uid"] and (key - entry["inode"]) % (1 << 32) < KEYS and attached == 0 and not _lives(creator)
+        if owner == entry["uid"] and (key - entry["inode"]) % (1 << 32) < KEYS and not _lives(creator)
     ]
 
 
 def _lives(pid: int) -> bool:
-    return os.path.exists(f"/proc/{pid}")  # noqa: PTH110 - pathlib costs start-up time
+    """Whether the process is there, and no zombie that its parent has not waited for."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib costs start-up time
+            return file.read().rpartition(b")")[2].split()[0] not in {b"Z", b"X"}
+    except OSError:
+        return False
