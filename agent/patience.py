@@ -3,8 +3,8 @@
 Data flow: a task that speaks to systems -> its handler -> a fault `unreachable` of a system that others run, such as a server that refuses
 connections or is starting -> a warning to the run, a pause, the handler again, until it succeeds, fails otherwise, or `AWAY_S` is over.
 
-Only tasks that may be done twice are repeated. Statements of the plan and propagation are not: for these it is made sure first that the
-systems answer. A system that the run has provisioned is not waited for, as its agent knows when it is dead; a file is there or is not.
+Only tasks that may be done twice are repeated. Statements of the plan and propagation are not, unless the fault says that nothing has taken
+effect: for these it is made sure first that the systems answer. A system that the run has provisioned is not waited for, as its agent knows when it is dead; a file is there or is not.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ async def patiently(context: TaskContext, spec: Any, handler: Handler, inspect: 
     waited_for = [end for end in _endpoints(spec) if _is_of_others(end)]
     if not waited_for or not isinstance(spec, (*REPEATABLE, *ONCE)):
         return await handler(context, spec)
-    if isinstance(spec, ONCE):
+    if isinstance(spec, ONCE) and not _tells_of_effects(spec):
         for end in waited_for:
             await _until_done(context, InspectSystem(endpoint=end), inspect, end.system)
         return await handler(context, spec)
@@ -86,6 +86,11 @@ async def _until_done(context: TaskContext, spec: Any, handler: Handler, systems
         if began_s is not None:
             context.log("warning", f"{systems} answers again after {time.monotonic() - began_s:.1f} s")
         return result
+
+
+def _tells_of_effects(spec: Any) -> bool:
+    """Whether `unreachable` says that no statement has taken effect; `lost` is said otherwise (`provision.statements`)."""
+    return isinstance(spec, RunSql) and spec.endpoint.engine == "postgres"
 
 
 def is_away(fault: TaskFault) -> bool:

@@ -456,14 +456,9 @@ class _Loop:
     async def _summarise(self, command: Summarise, gathering: samples.Gathering) -> None:
         gathering.silences = {host: session.silence_longest_s for host, session in self._sessions.items()}
         folder = self._sitting.directory.samples
+        gathering.earlier = command.earlier
         finished = await asyncio.to_thread(
-            samples.summarise,
-            gathering,
-            self._plan,
-            command.rate,
-            command.loads,
-            command.captures,
-            earlier=command.earlier,
+            samples.summarise, gathering, self._plan, command.rate, command.loads, command.captures
         )
         try:
             await asyncio.to_thread(samples.write, gathering, folder)

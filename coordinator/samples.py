@@ -37,7 +37,8 @@ class SamplesUnreadable(ProveoutError):
 class Gathering:
     """What has come in of one iteration. `hosts` maps task keys to hosts, `names` capture keys to captures' names.
 
-    `silences`: the longest time in seconds for which each host's agent did not answer. For the ticks: `last` second of each load, how many loads have `reached` a second, and the seconds not given out (`untold`).
+    `silences`: the longest time in seconds for which each host's agent did not answer. `earlier`: the valid iterations of the same rung
+    before this one. For the ticks: `last` second of each load, how many loads have `reached` a second, and the seconds not given out (`untold`).
     """
 
     id: IterationId
@@ -46,6 +47,7 @@ class Gathering:
     clocks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     boots: Mapping[str, str] = field(default_factory=dict)
     silences: Mapping[str, float] = field(default_factory=dict)
+    earlier: Sequence[IterationFinished] = ()
     t0_ns: int = 0
     started_unix_s: float = 0.0
     seconds: dict[str, Seconds] = field(default_factory=dict)
@@ -124,8 +126,6 @@ def summarise(
     rate: float | None,
     loads: Mapping[str, TaskResult],
     captures: Mapping[str, TaskResult],
-    *,
-    earlier: Sequence[IterationFinished] = (),
 ) -> IterationFinished:
     """The iteration's numbers. Pure, and not quick: run it off the loop."""
     stage = plan.stage(gathering.id.stage)
@@ -145,7 +145,7 @@ def summarise(
         lost=gathering.lost({**loads, **captures}),
         boots=gathering.boots,
         silences=gathering.silences,
-        earlier=earlier,
+        earlier=gathering.earlier,
     )
 
 

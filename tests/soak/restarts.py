@@ -80,7 +80,13 @@ class External:
                 cwd="/",
                 user=USER if os.geteuid() == 0 else None,
             )
-        while wait:
+        if wait:
+            self.until_up()
+
+    def until_up(self) -> None:
+        """Wait until it takes connections."""
+        assert self._process is not None
+        while True:
             try:
                 psycopg.connect(self.dsn).close()
             except psycopg.OperationalError:
