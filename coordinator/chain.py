@@ -112,10 +112,12 @@ def write_head(descriptor: int, head: Head) -> None:
 
 
 def read_head(directory: Path) -> Head:
-    """The newest event that the journal must have. JournalDamaged when the file is missing or not a head."""
+    """The newest event that the journal must have; of a journal that was copied without its head, none. JournalDamaged for anything else."""
     path = directory / HEAD_FILE
     try:
         data = path.read_bytes()
+    except FileNotFoundError:
+        return Head()
     except OSError as fault:
         raise damaged(f"{HEAD_FILE} cannot be read: {fault.strerror}", str(path)) from fault
     found = _HEAD.fullmatch(data)

@@ -1,7 +1,7 @@
 """What a full disk does to a run: it stops with exit code 4, and no iteration that was spoilt by it uses up a retry.
 
 Pure; called by the scheduler's parts with a `Turn`. Flow: a task fails with the code `disk_full` -> its iteration is void -> when it was
-a load, the database's agent is asked first (`State.full` keeps the load's own words meanwhile), as it knows its file system -> `stop`. An
+a client's, the agents of the databases are asked first (`State.full` keeps the client's words meanwhile), as they know their file systems -> `stop`. An
 iteration that ended with errors before the full disk was found is voided afterwards: an `IterationVoided` takes back an `IterationFinished`
 of the same id. A resume runs it again.
 """
@@ -25,14 +25,23 @@ def stop(turn: Turn, reason: str) -> None:
     """End the run; void the spoilt iterations that ended directly before, in this sitting."""
     if turn.state.ending is not None:
         return
+    if turn.state.full not in reason:
+        reason = f"{turn.state.full}; {reason}"
     for finished in _spoilt(turn):
         turn.emit(IterationVoided(id=finished.id, reason=reason, rerun=False))
     turn.set(full="")
     turn.end("failed", 4, reason)
 
 
+def explain(turn: Turn, why: str) -> None:
+    """Ask the agents of provisioned systems about their room before the run is stopped: each is told to start what runs already."""
+    provisioned = {system.name for system in turn.state.plan.systems if system.provision}
+    left = {name: endpoint for name, endpoint in turn.state.endpoints.items() if name not in provisioned}
+    turn.set(full=why, endpoints=left)
+
+
 def stop_if_full(turn: Turn) -> bool:
-    """End the run when a load has met a full disk, and the database's agent had nothing to add to that."""
+    """End the run when a client has met a full disk, and the agents of the databases had nothing to add to that."""
     if not turn.state.full:
         return False
     stop(turn, turn.state.full)

@@ -205,8 +205,7 @@ def failed(turn: Turn, step: Iterating, key: str, error: TaskError) -> None:
     if again:
         recheck(turn, step)
     elif error.code == disk_full.CODE and key in step.loads:
-        recheck(turn, step)  # the agent of the database says which file system it is
-        turn.set(full=why)
+        disk_full.explain(turn, why)
     elif error.code == disk_full.CODE:
         disk_full.stop(turn, why)
     else:

@@ -107,7 +107,7 @@ class Journal:
             return Head(epoch=1)
         version, epoch = known
         head = Head() if version == UNCHECKED_VERSION else chain.read_head(self._directory)
-        if version == VERSION and epoch not in {head.epoch, head.epoch + 1}:
+        if head.epoch and epoch not in {head.epoch, head.epoch + 1}:
             raise chain.damaged(f"epoch {epoch} is stored, and {HEAD_FILE} has {head.epoch}", str(self._directory))
         rows = _rows(self._database, self._directory, version, Head(), head)
         self._pragmas()
@@ -185,11 +185,15 @@ def read(directory: Path, after: int = 0) -> tuple[Stamped, ...]:
     return tuple(found)
 
 
-def is_checked(directory: Path) -> bool:
-    """Whether the journal has checksums: those of format 1 have not. JournalFault as `read`."""
+def unchecked(directory: Path) -> str:
+    """What cannot be checked of a journal, for people: all of one of format 1, the end of one that was copied alone; "" when all can."""
     with _reading(directory) as database:
         known = _about(database, directory)
-    return known is None or known[0] != UNCHECKED_VERSION
+    if known is not None and known[0] == UNCHECKED_VERSION:
+        return "its journal is of version 0.1 and has no checksums; it was not checked for damage"
+    if not (directory / HEAD_FILE).exists():
+        return f"it has no {HEAD_FILE}; whether events are missing at its end was not checked"
+    return ""
 
 
 def _read_rows(directory: Path, after: int) -> Sequence[_Row]:
@@ -251,7 +255,7 @@ def _about(database: sqlite3.Connection, directory: Path) -> tuple[int, int] | N
     found = database.execute("SELECT version, epoch FROM about").fetchall() if made else []
     if not found:
         events = made and database.execute("SELECT count(*) FROM event").fetchone()[0]
-        if events or ((directory / HEAD_FILE).exists() and chain.read_head(directory).sequence):
+        if events or chain.read_head(directory).sequence:
             raise chain.damaged("its tables or its format are missing", str(directory / FILE))
         return None
     version, epoch = found[0]

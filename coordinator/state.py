@@ -232,7 +232,7 @@ class State:
     current stage that are done, `started` systems that the present agents have
     started, `pristine` those of them that nothing was loaded into, `redo` stages whose data is gone, `tasks` what agents have in hand (key ->
     host), `failures` counts failed tries per (stage, rung, repeat). `tuned` is in place on the present agents' hosts, `touched` what they may have
-    to set back, `looked` the number of stages after which it was looked at again. `full` is how a load met a full disk.
+    to set back, `looked` the number of stages after which it was looked at again. `full` is how a client met a full disk.
     """
 
     plan: Plan

@@ -114,8 +114,11 @@ def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str, 
     *_, what, host = key.split("/")
     spec = step.specs[key]
     text = f"{what} on {host} failed: {message}" + (f" ({way_out})" if way_out else "")
-    if code == disk_full.CODE and turn.state.ending is None:
+    if code == disk_full.CODE and turn.state.ending is None and step.purpose == "start":
         disk_full.stop(turn, text)
+    elif code == disk_full.CODE and turn.state.ending is None:
+        turn.drain(text)
+        disk_full.explain(turn, text)
     elif step.purpose == "look" or (isinstance(spec, (StopSystem, RevertTuning)) and step.purpose == "stop"):
         turn.notice("warning", text, host)
         _step_on(turn, replace(step, pending=step.pending - {key}))

@@ -7,6 +7,7 @@ and puts the connection's setting back. A file that is half loaded when the host
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import apsw
 
@@ -14,6 +15,7 @@ from proveout.agent.drivers.sqlite_authorizer import open_database
 from proveout.agent.load.populate_plain import plain_rows
 from proveout.agent.tasks import TaskFault
 from proveout.dsl.workloads.base import Population, Table
+from proveout.proto.disk_space import describe
 
 CHUNK_UNITS = 2_000
 BUSY_MS = 10_000
@@ -24,12 +26,13 @@ class SqliteLoader:
 
     def __init__(self, dsn: str, population: Population) -> None:
         self._population = population
+        self._file = Path(dsn)
         try:
             self._connection = open_database(dsn, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
             self._connection.set_busy_timeout(BUSY_MS)
             self._connection.pragma("synchronous", "OFF")
         except apsw.Error as error:
-            raise fault(f"open the SQLite file {dsn}", error) from None
+            raise fault(f"open the SQLite file {dsn}", error, self._file) from None
 
     def prepare(self) -> None:
         """Drop earlier tables, create new ones, empty; in one transaction."""
@@ -52,7 +55,7 @@ class SqliteLoader:
                     loaded += len(rows)
                     progress(len(rows))
         except apsw.Error as error:
-            raise fault(f"load table {table.name}", error) from None
+            raise fault(f"load table {table.name}", error, self._file) from None
         return loaded
 
     def execute(self, statement: str) -> None:
@@ -60,14 +63,14 @@ class SqliteLoader:
         try:
             self._connection.execute(statement)
         except apsw.Error as error:
-            raise fault(f"run {statement[:100]!r}", error) from None
+            raise fault(f"run {statement[:100]!r}", error, self._file) from None
 
     def count(self, table: str) -> int:
         """All rows of a table."""
         try:
             return int(self._connection.execute(f"SELECT count(*) FROM {table}").get)  # noqa: S608
         except apsw.Error as error:
-            raise fault(f"count the rows of {table}", error) from None
+            raise fault(f"count the rows of {table}", error, self._file) from None
 
     def settle(self) -> None:
         """Everything into the file itself, and onto the disk."""
@@ -75,7 +78,7 @@ class SqliteLoader:
             self._connection.pragma("synchronous", "FULL")
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.Error as error:
-            raise fault("write the load back into the file", error) from None
+            raise fault("write the load back into the file", error, self._file) from None
 
     def undo(self) -> None:
         """Remove the tables."""
@@ -87,10 +90,11 @@ class SqliteLoader:
         self._connection.close()
 
 
-def fault(doing: str, error: apsw.Error) -> TaskFault:
-    """An SQLite error as a TaskFault."""
+def fault(doing: str, error: apsw.Error, file: Path) -> TaskFault:
+    """An SQLite error as a TaskFault; `file` is the database's."""
     what = f"cannot {doing}: {type(error).__name__}: {error}"
     if isinstance(error, apsw.FullError):
+        what = f"{what} ({describe(file.parent)})"
         return TaskFault(
             "disk_full", what, way_out="give the file's filesystem more room, or load a smaller population"
         )

@@ -53,15 +53,6 @@ def written(name: str, data: bytes) -> Callable[[Path], None]:
     return apply
 
 
-def removed(name: str) -> Callable[[Path], None]:
-    """A file that is gone."""
-
-    def apply(directory: Path) -> None:
-        (directory / name).unlink()
-
-    return apply
-
-
 def cut(name: str, keep: float) -> Callable[[Path], None]:
     """A file that ends early."""
 
@@ -106,7 +97,6 @@ DAMAGES: tuple[Damage, ...] = (
     Damage("the format without checks", sql("UPDATE about SET version = 1"), "format 1 does not have its columns"),
     Damage("another journal's format", sql("UPDATE about SET version = 3"), "format 3"),
     Damage("no table of events", sql("DROP TABLE event", "CREATE TABLE event (x)"), "columns"),
-    Damage("no head", removed(HEAD_FILE), "journal.head"),
     Damage("an empty head", written(HEAD_FILE, b""), "journal.head"),
     Damage("a head of another journal", written(HEAD_FILE, f"{5:>12} {1:>12} {'a' * 64}\n".encode()), "event 5"),
     Damage("a head that is ahead", written(HEAD_FILE, f"{9:>12} {1:>12} {'a' * 64}\n".encode()), "events 6 to 9"),

@@ -22,7 +22,7 @@ from proveout.cli import execute
 from proveout.coordinator import samples, store
 from proveout.coordinator.chain import HEAD_FILE, JournalDamaged
 from proveout.coordinator.eventcodec import DEPTH_MAX, JournalFault, encode, load_bounded, plan_data
-from proveout.coordinator.journal import FILE, Journal, StorageFailed, is_checked, read
+from proveout.coordinator.journal import FILE, Journal, StorageFailed, read, unchecked
 from proveout.dsl.compiler import compile_plan
 from proveout.proto import events as e
 from proveout.proto.messages import Sample
@@ -178,6 +178,24 @@ def test_a_crash_between_commit_and_head_is_no_damage(tmp_path: Path) -> None:
     assert len(read(place)) == 7
 
 
+def test_a_journal_that_was_copied_alone_is_read_and_its_end_is_not_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = a_finished_run(tmp_path)
+    events = read(directory.path)
+    (directory.path / HEAD_FILE).unlink()
+    assert read(directory.path) == events
+    assert execute(["compare", "latest", "latest", "--runs-dir", str(tmp_path / "runs")]) == 0
+    assert "journal.head" in capsys.readouterr().err
+    with Journal(directory.path) as journal:
+        assert journal.epoch == 2
+    assert not unchecked(directory.path), "a resume makes it again"
+    (directory.path / HEAD_FILE).unlink()
+    DAMAGES[0].apply(directory.path)
+    with pytest.raises(JournalDamaged, match="event 3"):
+        read(directory.path)
+
+
 def test_a_journal_that_grows_is_read_from_where_a_watcher_is(tmp_path: Path) -> None:
     place = a_run(tmp_path)
     assert [stamped.sequence for stamped in read(place, after=3)] == [4, 5]
@@ -216,11 +234,11 @@ def test_a_journal_without_hashes_is_read_and_a_resume_adds_them(tmp_path: Path)
     as_version_1(place)
     assert read(place) == events
     assert read(place, after=3) == events[3:]
-    assert not is_checked(place)
+    assert "version 0.1" in unchecked(place)
     with Journal(place) as journal:
         assert journal.epoch == 2
         journal.append(NOTES[0])
-    assert is_checked(place)
+    assert not unchecked(place)
     assert read(place)[:5] == events
     database = sqlite3.connect(place / FILE)
     with pytest.raises(sqlite3.IntegrityError, match="append-only"):

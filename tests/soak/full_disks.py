@@ -2,7 +2,8 @@
 
 Data flow: seed -> `drawn` -> tmpfs, `proveout run` in it -> the disk is filled up to a drawn rest, when a drawn number of events is in
 the journal and a drawn time has gone by -> exit code and journal -> the disk is freed -> `proveout resume` -> a list of what is wrong. SQLite in a
-file, or PostgreSQL, is the database; run directory, agent, captures and database share the disk, so that any of them may meet its end first.
+file, or PostgreSQL, is the database. Run directory, agent, captures and database share the disk, so that any of them may meet its end first; or the
+disk is that of the database alone.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from proveout.coordinator.eventcodec import JournalFault
 from proveout.coordinator.facts import Facts, of
 from proveout.coordinator.journal import StorageFailed, read
 
+T = TypeVar("T")
 ITERATIONS = 4
 RUN_S = 240.0
 MIB = 1 << 20
@@ -49,7 +52,10 @@ verdicts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """When the disk is filled (events in the journal, then seconds) and how much is left; `retries` of the plan."""
+    """When the disk is filled (events in the journal, then seconds) and how much is left; `retries` of the plan.
+
+    `alone`: the disk holds the database's data only.
+    """
 
     seed: int
     engine: str
@@ -58,6 +64,7 @@ class Case:
     after_s: float
     left_bytes: int
     retries: int
+    alone: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +90,15 @@ def drawn(seed: int, engine: str = "sqlite") -> Case:
         after_s=chance.uniform(0.0, 1.5),
         left_bytes=chance.choice((0, 1 << 12, 1 << 14, 1 << 16, 1 << 18, MIB)),
         retries=chance.randrange(3),
+        alone=chance.random() < 0.5,
     )
 
 
 @contextmanager
 def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
     """A tmpfs. PermissionError when this host does not let us mount one."""
-    folder.mkdir()
-    argv = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes},mode=755", "tmpfs", str(folder)]
+    folder.mkdir(parents=True, exist_ok=True)
+    argv = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes},mode=711", "tmpfs", str(folder)]
     mounted = subprocess.run(argv, capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
         raise PermissionError(mounted.stderr)
@@ -125,7 +133,12 @@ def facts(runs: Path) -> Facts:
 
 def played(case: Case, folder: Path) -> Filled:
     """Run a case in an empty folder."""
-    with small_disk(folder / "disk", case.size_bytes) as disk:
+    folder.chmod(0o755)  # the database has an account of its own
+    disk = folder / "disk"
+    with ExitStack() as mounts:
+        if not case.alone:
+            mounts.enter_context(small_disk(disk, case.size_bytes))
+        disk.mkdir(exist_ok=True)
         text = PLAN.format(
             engine=case.engine,
             population=1000 if case.engine == "sqlite" else 10_000,
@@ -133,8 +146,8 @@ def played(case: Case, folder: Path) -> Filled:
             retries=case.retries,
         )
         (folder / "full.yaml").write_text(text)
-        codes = [_filled_run(case, folder, disk)]
-        (disk / "filler").unlink(missing_ok=True)
+        codes, filler = _filled_run(case, folder, disk, mounts)
+        filler.unlink(missing_ok=True)
         wrongs = []
         if codes[0] == 4:
             codes.append(_proveout(folder, disk, "resume", "latest"))
@@ -151,19 +164,33 @@ def played(case: Case, folder: Path) -> Filled:
     return Filled(case=case, codes=tuple(codes), iterations=valid, wrongs=tuple(wrongs), said=said)
 
 
-def _filled_run(case: Case, folder: Path, disk: Path) -> int:
+def _filled_run(case: Case, folder: Path, disk: Path, mounts: ExitStack) -> tuple[list[int], Path]:
+    """The run's exit code, and the file that has filled the disk."""
     process = _start(folder, disk, "run", "full.yaml")
     try:
-        until_s = time.monotonic() + RUN_S
-        while len(facts(disk / "runs").history) < case.after_events and process.poll() is None:
-            assert time.monotonic() < until_s, "it does not go on"
-            time.sleep(0.02)
+        if case.alone:  # its agent takes a second to start, and the database another one
+            (systems,) = _until(lambda: list(disk.glob("runs/*/systems")), process)
+            mounts.enter_context(small_disk(systems, case.size_bytes))
+        else:
+            systems = disk
+        _until(lambda: len(facts(disk / "runs").history) >= case.after_events, process)
         time.sleep(case.after_s)
-        fill(disk / "filler", case.left_bytes)
-        return process.wait(RUN_S)
+        filler = systems / "filler"
+        if process.poll() is None:
+            fill(filler, case.left_bytes)
+        return [process.wait(RUN_S)], filler
     finally:
         process.kill()
         process.wait()
+
+
+def _until(found: Callable[[], T], process: subprocess.Popen[bytes]) -> T:
+    """Wait for something to be so, or for the end of the process."""
+    until_s = time.monotonic() + RUN_S
+    while not (value := found()) and process.poll() is None:
+        assert time.monotonic() < until_s, "it does not go on"
+        time.sleep(0.01)
+    return value
 
 
 def _start(folder: Path, disk: Path, *arguments: str) -> subprocess.Popen[bytes]:
@@ -186,4 +213,4 @@ if __name__ == "__main__":
             result_ = played(drawn(seed_, engine_), Path(place_))
         print(result_.case, result_.codes, result_.iterations, result_.wrongs or "fine", flush=True)
         if result_.wrongs:
-            print(result_.said[-3000:])
+            print("\n".join(line[:600] for line in result_.said.splitlines() if "exit code" in line or "rror" in line))

@@ -6,11 +6,13 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from full_disks import drawn, played
 from kill_points import PLAN
 
 from proveout.coordinator.eventcodec import JournalFault
@@ -81,3 +83,20 @@ def test_a_disk_that_fills_up(small_disk: Path, tmp_path: Path) -> None:
     )
     assert again.returncode == 0, again.stdout + again.stderr
     assert facts(runs).iterations[: len(kept)] == kept
+
+
+SEEDS = int(os.environ.get("PROVEOUT_FULL_DISKS", "2"))
+"""How many moments and sizes are drawn for each engine."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="to mount a small disk takes root")
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_a_disk_of_any_size_that_fills_up_at_any_moment_costs_no_iteration(engine: str, seed: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="proveout-full-") as folder:  # the database's account has to reach it
+        try:
+            found = played(drawn(seed, engine), Path(folder))
+        except PermissionError as refused:
+            pytest.skip(f"this host does not let the tests mount a tmpfs: {refused}")
+    assert not found.wrongs, f"{found.case}: {found.wrongs}\n{found.said[-3000:]}"

@@ -28,11 +28,10 @@ def show_error(error: ProveoutError, stream: TextIO | None = None) -> None:
 
 
 def note_unchecked(directory: Path) -> None:
-    """Say of a run whose journal has no checksums that it was read unchecked. JournalFault."""
-    from proveout.coordinator.journal import is_checked
+    """Say of a run whose journal cannot be checked for damage what was not checked. JournalFault."""
+    from proveout.coordinator.journal import unchecked
 
-    if not is_checked(directory):
-        what = "its journal is of version 0.1 and has no checksums; it was not checked for damage"
+    if what := unchecked(directory):
         sys.stderr.write(f"note: {readable(directory.name)}: {what}\n")
 
 
