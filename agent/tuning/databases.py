@@ -92,8 +92,8 @@ class DatabasesOfRuns(Databases):
         if (self._run, system) not in self._without_password:
             return ""
         return (
-            f"passwords are not kept on disk: resume run {self._run}, or run a plan that tunes this database by the same dsn "
-            "on this host, and it is undone first"
+            f"its password is not kept on disk: resume run {self._run}, or run a plan that tunes this database by the same dsn "
+            "on this machine, and it is undone first"
         )
 
     def _endpoint(self, system: str) -> Endpoint:

@@ -20,7 +20,7 @@ from pathlib import Path
 from proveout.agent.places import check_undo_journal
 from proveout.agent.tasks import TaskFault
 from proveout.agent.tuning.files import Original
-from proveout.agent.tuning.machine import FOLDER, LOCK, NET, FileLock, Held, Holder, held, holder_of, network
+from proveout.agent.tuning.machine import BESIDE, FOLDER, LOCK, NET, FileLock, Held, Holder, held, holder_of, network
 from proveout.agent.tuning.public_dsn import without_secrets
 from proveout.agent.tuning.records import change_of, change_text, original_of, original_text
 from proveout.dsl.errors import ProveoutError
@@ -333,6 +333,9 @@ def _remove_empty(directory: Path) -> None:
     """A journal's directory, and those of the machine above it: a folder that holds anything stays."""
     with suppress(OSError):
         directory.rmdir()
+        if directory.name.startswith(BESIDE):
+            _remove_empty(directory.parent)
+            return
         for above in (directory.parent, directory.parent.parent):
             if FOLDER not in (above.name, above.parent.name):
                 return

@@ -230,7 +230,7 @@ def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR09
     except TaskFault as fault:
         if fault.code == "unreachable" and databases.is_of_the_run(entry.system):
             return "reverted", f"{entry.system} is down, and what was set in it goes with the run's data"
-        way_out = databases.way_out(entry.system) if entry.system and fault.code != "unreachable" else ""
+        way_out = databases.way_out(entry.system) if entry.system else ""
         return "residue", f"{_subject(entry)} could not be undone: {fault.what}{f' ({way_out})' if way_out else ''}"
     except Exception as error:  # noqa: BLE001 - the others must be undone whatever is wrong with this one
         return "residue", f"{_subject(entry)} could not be undone: {type(error).__name__}: {error}"

@@ -3,7 +3,8 @@
 Looked through: standard output and error (exceptions are told there), every file of the run's directory (journals with their write-ahead
 logs, samples, the HTML report, logs, audit log), result files that were asked for (JUnit, JSON, summary), what the run says as OpenMetrics,
 command lines and environments of all processes while it ran, those that speak to the database among them. Looked for: the secret as
-it is, quoted for URLs, in base64 at each of the three offsets, in hexadecimal, backwards.
+it is, quoted for URLs, in base64 at each of the three offsets, in hexadecimal, backwards. Files are read at the end, and all the while that the run goes on
+(`canary.FileWatch`). An agent that is killed in the middle: `test_canary_agent.py`.
 
 It is not proved that a driver or the server keeps it to itself: the server's own log is not ours.
 """
@@ -20,15 +21,15 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote
 
 import psutil
 import psycopg
 import pytest
+from canary import CANARY, FileWatch, found
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-CANARY = "kanarek/42?żółty&p@ss'w%rd"
 ROLE = "canary_role"
 
 PLAN = """\
@@ -51,22 +52,6 @@ stages:
 verdicts:
   - {{id: runs, title: It runs, check: ladder.at(1).errors.count.mean == 0}}
 """
-
-
-def forms(secret: str) -> Iterator[bytes]:
-    """The ways in which it could be written down."""
-    raw = secret.encode()
-    yield from (raw, quote(secret, safe="").encode(), quote_plus(secret).encode(), quote(secret).encode())
-    yield from (raw.hex().encode(), raw[::-1], secret.replace("'", "\\'").encode(), repr(secret).encode()[1:-1])
-    yield ascii(secret).encode()[1:-1]  # as JSON and reprs have it
-    for offset in range(3):  # what comes before shifts base64; the characters that the neighbours share are left out
-        shifted = base64.b64encode(b"\0" * offset + raw)
-        yield shifted[4 if offset else 0 : len(shifted) // 4 * 4 - 4]
-        yield base64.urlsafe_b64encode(b"\0" * offset + raw)[4 if offset else 0 : len(shifted) // 4 * 4 - 4]
-
-
-def found(content: bytes) -> bool:
-    return any(form in content for form in forms(CANARY))
 
 
 @dataclass
@@ -125,17 +110,22 @@ def run(tmp_path: Path, dsn: str) -> tuple[int, bytes, Watch]:
         "--metrics",
         str(tmp_path / "metrics"),
     ]
-    environment = {**os.environ, "CANARY_WORD": CANARY}
+    (tmp_path / "tmp").mkdir()
+    environment = {**os.environ, "CANARY_WORD": CANARY, "TMPDIR": str(tmp_path / "tmp")}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
         watch = Watch(process.pid, tmp_path / "metrics")
+        files = FileWatch((tmp_path, Path("/dev/shm")), lambda: [process.pid])
         watching = threading.Thread(target=watch.run, daemon=True)
         watching.start()
         assert process.stdout is not None
         try:
-            said = process.stdout.read()
+            with files.watching():
+                said = process.stdout.read()
         finally:
             watch.stop.set()
         watching.join()
+        assert files.hits == set()
+        assert "journal.sqlite-wal" in files.read, "it is there only while the run goes on"
         return process.wait(120), said, watch
 
 

@@ -1,0 +1,312 @@
+"""One machine, several agents: who may tune at the same time, what one leaves for the next, and what is said of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tuning_bench import host_in, put, tuning
+
+from proveout.agent.tasks import TaskFault
+from proveout.agent.tuning import machine as machines
+from proveout.agent.tuning import tuner as tuners
+from proveout.agent.tuning import undo, undoing
+from proveout.agent.tuning.machine import MACHINE, FileLock, Held, Holder, Machine, TurnTaken, claims_of, holder_of
+from proveout.agent.tuning.public_dsn import public
+from proveout.agent.tuning.tuner import Tuner
+from proveout.agent.tuning.undo import UndoJournal
+from proveout.dsl.plan import Tuning
+from proveout.dsl.tuning.change import SetText
+from proveout.proto.tasks import Endpoint
+
+SWAP, DIRTY = "proc/sys/vm/swappiness", "proc/sys/vm/dirty_ratio"
+PORTS = "proc/sys/net/core/somaxconn"
+PASSWORD = "kanarek/42?ż&p@ss'w%rd"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    for path, value in ((SWAP, "60\n"), (DIRTY, "20"), (PORTS, "4096\n")):
+        put(root, f"/{path}", value)
+    return root
+
+
+@pytest.fixture
+def agent(tmp_path: Path, root: Path) -> Callable[[str], Tuner]:
+    return lambda name: Tuner(tmp_path / "machine", prepare=lambda _: host_in(root), host=name)
+
+
+def value(root: Path, path: str) -> str:
+    return (root / path).read_text().strip()
+
+
+def swap(value: str) -> Tuning:
+    return tuning("sysctl", "swap", settings={"vm.swappiness": value})
+
+
+def ports(value: str) -> Tuning:
+    return tuning("sysctl", "ports", settings={"net.core.somaxconn": value})
+
+
+async def apply(agent: Tuner, run: str, *tunings: Tuning, told: list[str] | None = None) -> list[tuple[str, str]]:
+    say = (lambda _text: None) if told is None else told.append
+    states = await agent.apply(run, tunings, (), agent.directory.parent, epoch="1", tell=say)
+    return [(state.name, state.outcome) for state in states]
+
+
+async def test_a_run_with_another_host_name_waits_and_then_is_refused(
+    agent: Callable[[str], Tuner], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuners, "HELD_S", 0.5)
+    first, second, told = agent("a"), agent("b"), list[str]()
+    assert await apply(first, "run-1", swap("10")) == [("swap", "applied")]
+    with pytest.raises(
+        TaskFault, match=rf"tuning this machine: run run-1 on host a \(process {os.getpid()}\)"
+    ) as caught:
+        await apply(second, "run-2", swap("20"), told=told)
+    assert caught.value.code == "refused"
+    assert caught.value.way_out
+    (line,) = told
+    assert line.startswith("waiting to tune this machine, for 0 s so far, up to 0.5 s: another agent is tuning")
+    assert value(root, SWAP) == "10"
+    await second.close(keep_data=False)  # it has nothing to undo, and leaves the other one's alone
+    assert value(root, SWAP) == "10"
+    await first.close(keep_data=False)
+    assert value(root, SWAP) == "60"
+    assert not first.directory.exists()
+
+
+async def test_a_value_that_another_run_has_set_is_not_taken_for_the_machines_own(
+    agent: Callable[[str], Tuner], root: Path
+) -> None:
+    """It would go away in the middle of a measurement."""
+    first, second = agent("a"), agent("b")
+    await apply(first, "run-1", swap("10"))
+    applying = asyncio.create_task(apply(second, "run-2", swap("10")))
+    done, _ = await asyncio.wait({applying}, timeout=0.5)
+    assert not done
+    await first.close(keep_data=False)
+    assert await applying == [("swap", "applied")]
+    assert value(root, SWAP) == "10"
+    await second.close(keep_data=False)
+    assert value(root, SWAP) == "60"
+
+
+async def test_hosts_of_one_run_share_their_machine(agent: Callable[[str], Tuner], root: Path) -> None:
+    first, second, third = agent("a"), agent("b"), agent("c")
+    assert await apply(first, "run", swap("10")) == [("swap", "applied")]
+    assert await apply(second, "run", swap("10")) == [("swap", "unchanged")]
+    dirty = tuning("sysctl", "dirty", settings={"vm.dirty_ratio": "5"})
+    assert await apply(third, "run", dirty) == [("dirty", "applied")]
+    (failed,) = await second.apply("run", (swap("20"),), (), second.directory.parent, epoch="1")
+    assert failed.outcome == "failed"
+    assert "vm/swappiness was already changed on this machine: by run run on host a" in failed.lines[0]
+    for one in (first, second, third):
+        await one.close(keep_data=False)
+    assert (value(root, SWAP), value(root, DIRTY)) == ("60", "20")
+    assert not first.directory.exists()
+
+
+async def test_the_agent_of_an_earlier_coordinator_of_the_run_is_waited_for(agent: Callable[[str], Tuner]) -> None:
+    """Also by that of another host: it sets back what it has made at the end of its lease."""
+    before, resumed = agent("a"), agent("b")
+    await apply(before, "run", swap("10"))
+    applying = asyncio.create_task(resumed.apply("run", (swap("10"),), (), before.directory.parent, epoch="2"))
+    done, _ = await asyncio.wait({applying}, timeout=0.5)
+    assert not done
+    await before.close(keep_data=False)
+    assert [state.outcome for state in await applying] == ["applied"]
+    await resumed.close(keep_data=False)
+
+
+async def test_what_a_killed_agent_left_is_undone_before_another_one_tunes(
+    agent: Callable[[str], Tuner], root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its own original would be the first one's value otherwise. The second agent was there before the first one was killed."""
+    caplog.set_level(logging.WARNING)
+    killed(tmp_path / "machine", root, SWAP, "60", "10")
+    killed(tmp_path / "machine" / "beside-1", root, DIRTY, "20", "5")
+    second = agent("b")
+    assert await apply(second, "run-2", swap("20")) == [("swap", "applied")]
+    assert value(root, DIRTY) == "20"
+    assert "tuning 'x' of an earlier run: reverted" in caplog.text
+    await second.close(keep_data=False)
+    assert value(root, SWAP) == "60"
+    assert not second.directory.exists()
+
+
+def killed(folder: Path, root: Path, path: str, before: str, after: str, *, net: str = "") -> None:
+    """Leave what an agent leaves that was killed after a change."""
+    journal = UndoJournal(folder, Holder(run="run-1", host="a", pid=1, claims=(MACHINE,)))
+    journal.intend(
+        "run-1", replace(swap(after), name="x"), [(SetText(path=f"/{path}", before=before, after=after), None)]
+    )
+    db = journal.open()
+    if net:
+        db.execute("UPDATE change SET net = ?", (net,))
+    db.close()
+    assert journal._lock is not None
+    journal._lock.release(remove=False)
+    put(root, f"/{path}", after)
+
+
+async def test_what_could_not_be_undone_does_not_hold_the_machine(
+    agent: Callable[[str], Tuner], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays named in the journal; the next run tunes on top of it, and undoes both."""
+    first, second = agent("a"), agent("b")
+    await apply(first, "run-1", swap("10"))
+    texts = type(host_in(root).texts)
+
+    def broken(*_: object) -> None:
+        raise TaskFault("fault", "the kernel does not take it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(texts, "write", broken)
+        await first.close(keep_data=False)
+    assert value(root, SWAP) == "10"
+    assert await apply(second, "run-2", tuning("sysctl", "dirty", settings={"vm.dirty_ratio": "5"})) == [
+        ("dirty", "applied")
+    ]
+    await second.close(keep_data=False)
+    assert (value(root, SWAP), value(root, DIRTY)) == ("60", "20")
+    assert not first.directory.exists()
+
+
+async def test_network_namespaces_of_one_machine_are_tuned_side_by_side(
+    agent: Callable[[str], Tuner], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuners, "HELD_S", 0.1)
+    first, second = agent("a"), agent("b")
+    for module in (machines, undo):
+        monkeypatch.setattr(module, "network", lambda: "here")
+    await apply(first, "run-1", ports("8192"))
+    with pytest.raises(Held):
+        await apply(second, "run-2", ports("16384"))
+    for module in (machines, undo):
+        monkeypatch.setattr(module, "network", lambda: "there")
+    assert await apply(second, "run-2", ports("16384")) == [("ports", "applied")]
+    with pytest.raises(Held):
+        await apply(agent("c"), "run-3", ports("1"))
+    assert await apply(agent("d"), "run-4", swap("10")) == [("swap", "applied")]
+
+
+@pytest.mark.parametrize(
+    ("of", "outcome", "now"),
+    [("here", "reverted", "4096"), ("boot:there", "residue", "8192"), ("another boot:there", "reverted", "8192")],
+)
+async def test_a_parameter_of_a_network_namespace_is_undone_in_that_one(
+    of: str,
+    outcome: str,
+    now: str,
+    agent: Callable[[str], Tuner],
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(undoing, "network", lambda: "here")
+    monkeypatch.setattr(machines, "_boot", lambda: "boot")
+    killed(tmp_path / "machine", root, PORTS, "4096", "8192", net=of)
+    (state,) = await agent("a").recover()
+    assert state.outcome == outcome
+    assert value(root, PORTS) == now
+    assert (tmp_path / "machine").exists() is (outcome == "residue")
+
+
+def test_claims() -> None:
+    here = f"net:{machines.network()}"
+    mixed = tuning("sysctl", settings={"vm.swappiness": "1", "net.core.somaxconn": "1"})
+    stored = tuning("sysctl", settings={"net.core.somaxconn": "1"}, file="/etc/sysctl.d/x.conf")
+    assert claims_of([ports("1")], ()) == {here}
+    assert claims_of([swap("1")], ()) == {MACHINE}
+    assert claims_of([mixed], ()) == {MACHINE, here}
+    assert MACHINE in claims_of([stored], ())
+    of_system = replace(swap("1"), system="db")
+    secret = [Endpoint(system="db", engine="postgres", dsn=f"host=h user=u password={word}") for word in "ab"]
+    assert claims_of([of_system], secret[:1]) == claims_of([of_system], secret[1:])
+    assert claims_of([of_system], [replace(secret[0], provisioned=True)]) == frozenset()
+
+
+def test_a_lock_file_that_its_holder_removes_is_not_held_by_two(tmp_path: Path) -> None:
+    first, second, third = (FileLock(tmp_path / "lock") for _ in range(3))
+    assert first.take()
+    assert not second.take()
+    first.release(remove=True)
+    assert third.take()
+    assert not second.take()
+    third.release(remove=False)
+    assert second.take()
+    second.release(remove=True)
+
+
+def test_one_transaction_at_a_time(tmp_path: Path) -> None:
+    place = Machine(tmp_path / "machine")
+    with place.turn(), pytest.raises(TurnTaken), place.turn():
+        raise AssertionError("two have the turn")
+    assert not place.place.exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[1]", '{"run": 1}', "\x00", '{"run": "r", "epoch": "1", "host": "h", "pid": "x", "claims": []}']
+)
+def test_a_lock_file_that_says_nothing(text: str, tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text(text)
+    assert holder_of(tmp_path) == Holder()
+
+
+@pytest.mark.parametrize(
+    ("engine", "dsn", "kept"),
+    [
+        ("postgres", "host=h port=1 user=u dbname=d password={quoted}", "host=h port=1 dbname=d user=u"),
+        ("postgres", "password = {quoted} host='a b'", "host='a b'"),
+        ("postgres", "postgresql://u:{url}@h:1,g:2/d?sslmode=require&password={url}&sslpassword=x", "postgresql://u@h:1,g:2/d?sslmode=require"),
+        ("postgres", "postgresql://u@/d?host=%2Frun%2Fp&password={url}", "postgresql://u@/d?host=%2Frun%2Fp"),
+        ("postgres", "postgresql://u:{raw}@h/d", ""),
+        ("postgres", "host=h password={raw}", ""),
+        ("postgres", "{raw}", ""),
+        ("oracle", "u/{raw}@//h:1521/s", "u@//h:1521/s"),
+        ("oracle", "sys as sysasm/{raw}@//h/+ASM", "sys as sysasm@//h/+ASM"),
+        ("timesten", "u/{raw}@dsn", "u@dsn"),
+        ("mysql", "mysql://u:{url}@h/d", ""),
+    ],
+)  # fmt: skip
+def test_what_is_written_of_a_dsn_holds_no_secret(engine: str, dsn: str, kept: str) -> None:
+    escaped = PASSWORD.replace("\\", "\\\\").replace("'", "\\'")
+    from urllib.parse import quote
+
+    filled = dsn.format(raw=PASSWORD, quoted=f"'{escaped}'", url=quote(PASSWORD, safe=""))
+    found = public(Endpoint(system="db", engine=engine, dsn=filled))
+    assert found == kept
+    assert "kanarek" not in found
+
+
+def test_a_journal_of_an_earlier_release_is_read_and_its_passwords_go(tmp_path: Path) -> None:
+    journal = UndoJournal(tmp_path / "undo")
+    db = journal.open()
+    db.executescript(
+        "DROP TABLE change; DROP TABLE reached;"
+        "CREATE TABLE change (id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL, tuning TEXT NOT NULL, operation TEXT NOT NULL,"
+        " keep INTEGER NOT NULL, system TEXT NOT NULL, change TEXT NOT NULL, original TEXT NOT NULL, residue TEXT NOT NULL DEFAULT '',"
+        " done INTEGER NOT NULL DEFAULT 0);"
+        "CREATE TABLE endpoint (system TEXT PRIMARY KEY, engine TEXT, dsn TEXT, provisioned INTEGER);"
+        "INSERT INTO endpoint VALUES ('db', 'postgres', 'password=hunter2', 0);"
+    )
+    change = undo.change_text(SetText(path="/x", before="1", after="2"))
+    db.execute(
+        "INSERT INTO change (run, tuning, operation, keep, system, change, original) VALUES ('r', 't', 'sysctl', 0, '', ?, 'null')",
+        (change,),
+    )
+    db.close()
+    assert journal._lock is not None
+    journal._lock.release(remove=False)
+    again = UndoJournal(tmp_path / "undo")
+    (entry,) = again.outstanding()
+    assert (entry.run, entry.net) == ("r", "")
+    again.close()
+    assert not any(b"hunter2" in file.read_bytes() for file in (tmp_path / "undo").iterdir())
