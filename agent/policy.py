@@ -4,8 +4,9 @@ Flow: `policy_file.read(path)` or `NOTHING` -> `Policy` -> `allows_sysctl(name)`
 calls `.require()` before it touches anything. What is not listed is denied, and the refusal names the policy's file and the
 line that would allow it. A policy is read once, from a file of the host; nothing that comes over the wire can widen it.
 
-Some things stay denied whatever the file lists, because each of them is root by another name: kernel settings that hold a
-command, the units that people log in by, the agent's own unit and its policy.
+The file lists folders and programs of `allow_lists`, and others with the owner's reason (`policy_file`). Some things stay denied
+whatever the file lists, because each of them gives root: kernel settings that hold a command, the units that people log in by, the
+agent's own unit and its policy, the folders of `ROOT_BY_ANOTHER_NAME`.
 
 Everything here is pure: names are judged as text. Whether a path is what it looks like (symbolic links) is decided when it
 is opened, beneath the root that `root_of` gives.

@@ -155,7 +155,7 @@ ATTACKS: Mapping[str, Attack] = {
     "an address beside the host": Attack(files=connected(f"host=db1 hostaddr=203.0.113.7 password={K}"), said=NOT_NAMED),
     "a second host": Attack(files=connected(f"host=db1,{ELSEWHERE} password={K}"), said=NOT_NAMED),
     "a host that comes again": Attack(files=connected(f"host=db1 host={ELSEWHERE} password={K}"), said=NOT_NAMED),
-    "a host in quotes": Attack(files=connected(f"host = 'evil\\\\\\\\.example' password={K}"), said=NOT_NAMED),
+    "a host in quotes": Attack(files=connected(f"host = 'evil\\\\.example' password={K}"), said=NOT_NAMED),
     "a service of libpq": Attack(files=connected(f"host=db1 service=x password={K}"), said=UNCLEAR),
     "a string in the database's name": Attack(files=connected(f"dbname='host={ELSEWHERE}' password={K}"), said=UNCLEAR),
     "the host of a dsn": Attack(files=connected(f"host={K}.{ELSEWHERE} user=u"), said=UNCLEAR),
