@@ -31,6 +31,8 @@ REASONS = {
     "agent/provision/guard.py:Guard._spawn": "forks the guard itself, then executes a server with a given environment in `/`",
     "agent/provision/guard.py:Guard.reach": "forks the guard itself, and executes nothing",
     "agent/provision/guarded.py:Guarded.__init__": "sys.executable with -I -S: one file of the standard library's alone",
+    "agent/provision/postgres_roles.py:make_roles": "sys.executable with -I -S: one file of the standard library's alone",
+    "agent/provision/single_user.py:main": "becomes the server's program, in an environment of constants and in `/`",
     "agent/provision/embedded_mysql.py:Server._version": SERVER,
     "agent/provision/embedded_postgres.py:Server._version": SERVER,
     "agent/tools/starter.py:main": "becomes the tool, in an environment of constants, in the folder of its files",

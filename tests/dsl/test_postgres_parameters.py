@@ -68,5 +68,5 @@ def test_the_reasons_say_what_a_parameter_does() -> None:
 
 
 def test_what_an_embedded_server_is_given_by_itself_passes_the_rule_or_is_proveouts_own() -> None:
-    own = {"password_encryption"}
+    own = {"dynamic_shared_memory_type", "password_encryption"}
     assert {name for name, _ in embedded.DEFAULTS if objection(name)} == own
