@@ -41,7 +41,7 @@ class SqliteLoader:
                 for statement in (*self._population.drop["sqlite"], *self._population.before["sqlite"]):
                     self.execute(statement)
         except apsw.Error as error:
-            raise fault("commit the new tables", error) from None
+            raise fault("commit the new tables", error, self._file) from None
 
     def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
         """Insert one slice in one transaction."""
