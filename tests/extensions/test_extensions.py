@@ -148,7 +148,9 @@ def package(tmp_path: Path) -> Path:
 
 
 def proveout(*arguments: str, cwd: Path, site: Path | None) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | ({"PYTHONPATH": str(site)} if site else {})
+    # Workers get PYTHONPATH only when it is named; an installed package needs neither.
+    more = {"PYTHONPATH": str(site), "PROVEOUT_PASS_ENV": "PYTHONPATH"} if site else {}
+    environment = os.environ | more
     argv = [sys.executable, "-m", "proveout", *arguments]
     return subprocess.run(argv, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
