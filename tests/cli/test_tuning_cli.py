@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from proveout.agent.tuning.machine import Machine, holder_of, machine_dir
+
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root")
 
 PLAN = """proveout: 1
@@ -82,3 +84,4 @@ def test_a_run_tunes_and_sets_back_and_tells(folder: Path) -> None:
     (told,) = json.loads(result.read_text())["tuning"]
     assert (told["outcome"], told["end"]) == ("applied", "reverted")
     assert told["changes"] == [f"{folder}/app/app.conf:", "  @@ -1 +1 @@", "  -a = 1", "  +a = 2"]
+    assert "tuned-test" not in {holder_of(journal).host for journal in Machine(machine_dir()).directories()}

@@ -163,6 +163,7 @@ async def test_a_killed_agent_leaves_no_password_and_undoes_when_it_is_told_agai
         await agent.kill()
         looks = files.looks
         await until(lambda: files.looks > looks + 1)
+        assert files.hits == set()
         await agent.start()
         assert "memory' of an earlier run: residue; db: ALTER SYSTEM RESET work_mem could not be undone" in agent.log
         assert "its password is not kept on disk: resume run r, or run a plan that tunes this database" in agent.log
