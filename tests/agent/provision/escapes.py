@@ -89,8 +89,8 @@ POSTGRES = _of("postgres", {
     ("list_own_folder", "done"): ("SELECT pg_ls_dir('.')",),
     ("file_status", "done"): ("SELECT pg_stat_file('/etc/passwd')",),
     ("large_object_import", "read"): (
-        "INSERT INTO loot SELECT convert_from(lo_get(lo_import('{secret}')), 'UTF8')",),
-    ("large_object_export", "file"): ("SELECT lo_export(lo_from_bytea(0, 'x'), '{outside}/{name}')",),
+        "SELECT lo_import('{secret}', 4711)", "INSERT INTO loot SELECT convert_from(lo_get(4711), 'UTF8')",),
+    ("large_object_export", "file"): ("SELECT lo_from_bytea(4712, 'x')", "SELECT lo_export(4712, '{outside}/{name}')",),
     ("tablespace", "done"): ("CREATE TABLESPACE {name} LOCATION '{outside}'",),
     ("log_directory", "done"): ("ALTER SYSTEM SET log_directory = '{outside}'",),
     ("log_filename", "done"): ("ALTER SYSTEM SET log_filename = '../../{name}'",),
