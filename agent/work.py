@@ -146,7 +146,9 @@ class Work:
                 return self._failed("invalid", str(error))
             case OSError() if is_full(error):
                 place = describe(Path(os.fsdecode(error.filename or tempfile.gettempdir())))
-                return self._failed("disk_full", f"the disk of this host is full: {error} ({place})", "Free space there.")
+                return self._failed(
+                    "disk_full", f"the disk of this host is full: {error} ({place})", "Free space there."
+                )
             case _:
                 _log.error("task %s failed", self.key, exc_info=error)
                 return self._failed(

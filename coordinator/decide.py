@@ -55,7 +55,9 @@ def decide(turn: Turn) -> None:
     elif not _work_remains(state.plan, state.facts):
         if not (look_again(turn) or survey(turn, "end")):
             ending.judge(turn)
-    elif not (_grounds(turn) or stop_if_full(turn) or survey(turn, "start") or _data(turn) or _links(turn) or look_again(turn)):
+    elif not (
+        _grounds(turn) or stop_if_full(turn) or survey(turn, "start") or _data(turn) or _links(turn) or look_again(turn)
+    ):
         stage = next((s for s in state.plan.stages if s.id not in state.facts.stages_finished), None)
         if stage is None:
             _compare(turn)

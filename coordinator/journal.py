@@ -276,9 +276,7 @@ def _before(database: sqlite3.Connection, after: int, version: int) -> Head:
     return Head(after, str(row[0])) if row else Head(after)
 
 
-def _rows(
-    database: sqlite3.Connection, directory: Path, version: int, before: Head, head: Head
-) -> tuple[_Row, ...]:
+def _rows(database: sqlite3.Connection, directory: Path, version: int, before: Head, head: Head) -> tuple[_Row, ...]:
     """Rows after an event, held against their hashes and the head."""
     columns = "sequence, unix_s, body" + ("" if version == UNCHECKED_VERSION else ", hash")
     query = f"SELECT {columns} FROM event WHERE sequence > ? ORDER BY sequence"  # noqa: S608 - columns of ours

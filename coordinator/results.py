@@ -159,7 +159,7 @@ def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # no
         case TuningSeen():
             return replace(results, tunings=(*results.tunings, event))
         case VerdictReached():
-            reached = tuple(item for item in results.verdicts if item.id != event.id)
+            reached = tuple(item for item in results.verdicts if event.rerun or item.id != event.id)
             return replace(results, verdicts=(*reached, event))
         case RunFinished():
             return replace(results, ended=event, ended_unix_s=unix_s)

@@ -37,7 +37,9 @@ def describe(path: Path) -> str:
         return f"file system of {place} on host {os.uname().nodename}: {fault.strerror}"
     free, total = about.f_bavail * about.f_frsize, about.f_blocks * about.f_frsize
     inodes = ", no inode is free" if about.f_files and not about.f_favail else ""
-    return f"file system {_mount(place)} of host {os.uname().nodename}: {_size(free)} of {_size(total)} are free{inodes}"
+    return (
+        f"file system {_mount(place)} of host {os.uname().nodename}: {_size(free)} of {_size(total)} are free{inodes}"
+    )
 
 
 def _existing(path: Path) -> Path:

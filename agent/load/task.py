@@ -74,7 +74,9 @@ def _with_room(endpoint: Endpoint, result: LoadResult) -> LoadResult:
         return result
     place = f" ({describe(Path(endpoint.dsn).parent)})" if endpoint.engine == "sqlite" else ""
     said = next(iter(result.first_errors), "")
-    what = f"the disk of system {endpoint.system} ({endpoint.engine}) is full: {', '.join(sorted(found))}: {said}{place}"
+    what = (
+        f"the disk of system {endpoint.system} ({endpoint.engine}) is full: {', '.join(sorted(found))}: {said}{place}"
+    )
     raise TaskFault("disk_full", what, way_out="free disk space on the host of the database")
 
 
