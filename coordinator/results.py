@@ -159,7 +159,7 @@ def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # no
         case TuningSeen():
             return replace(results, tunings=(*results.tunings, event))
         case VerdictReached():
-            reached = tuple(item for item in results.verdicts if event.rerun or item.id != event.id)
+            reached = tuple(item for item in results.verdicts if item.id != event.id)
             return replace(results, verdicts=(*reached, event))
         case RunFinished():
             return replace(results, ended=event, ended_unix_s=unix_s)
@@ -187,7 +187,7 @@ def _fold_stage(results: RunResults, event: Event) -> RunResults:
         case IterationFinished():
             changed = replace(known, iterations=(*known.iterations, event))
         case IterationVoided():
-            left = tuple(item for item in known.iterations if item.id != event.id)
+            left = tuple(item for item in known.iterations if event.rerun or item.id != event.id)
             changed = replace(known, iterations=left, voided=(*known.voided, event))
         case PopulateFinished():
             changed = replace(known, populated=(*known.populated, event))

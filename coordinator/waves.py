@@ -94,7 +94,7 @@ def batch_heard(turn: Turn, step: Batch, message: AgentMessage) -> None:
             _task_done(turn, step, key, result)
             _step_on(turn, replace(step, pending=step.pending - {key}))
         case TaskFailed(key=key, error=error) if key in step.pending:
-            batch_failed(turn, step, key, error.message, error.way_out, error.code)
+            batch_failed(turn, step, key, error.message, error.way_out, code=error.code)
         case _:
             pass
 
@@ -109,7 +109,7 @@ def _step_on(turn: Turn, step: Batch) -> None:
         turn.set(progress=turn.state.progress | done, step=None)
 
 
-def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str, code: str = "") -> None:
+def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str, *, code: str = "") -> None:
     """A task of the batch failed, or has not answered by its deadline."""
     *_, what, host = key.split("/")
     spec = step.specs[key]
