@@ -120,7 +120,9 @@ def _iteration(facts: Facts, event: IterationStarted | IterationFinished | Itera
         case IterationFinished():
             return replace(facts, open_iteration=None, iterations=(*facts.iterations, event))
         case IterationVoided():
-            kept = tuple(item for item in facts.iterations if item.id != event.id)  # it may have been finished before
+            kept = tuple(
+                item for item in facts.iterations if event.rerun or item.id != event.id
+            )  # it may have been finished before
             return replace(facts, open_iteration=None, iterations=kept, voided=(*facts.voided, event))
 
 

@@ -187,7 +187,7 @@ def _fold_stage(results: RunResults, event: Event) -> RunResults:
         case IterationFinished():
             changed = replace(known, iterations=(*known.iterations, event))
         case IterationVoided():
-            left = tuple(item for item in known.iterations if item.id != event.id)
+            left = tuple(item for item in known.iterations if event.rerun or item.id != event.id)
             changed = replace(known, iterations=left, voided=(*known.voided, event))
         case PopulateFinished():
             changed = replace(known, populated=(*known.populated, event))

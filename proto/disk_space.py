@@ -43,7 +43,7 @@ def describe(path: Path) -> str:
 
 
 def _existing(path: Path) -> Path:
-    return next(place for place in (path, *path.parents) if place.is_dir() or place == place.parent)
+    return next(place for place in (path, *path.parents) if os.path.isdir(place) or place == place.parent)  # noqa: PTH112 - it never raises
 
 
 def _mount(path: Path) -> Path:

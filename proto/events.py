@@ -288,7 +288,7 @@ class IterationFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationVoided:
-    """A void iteration (an agent was lost, the load failed); it may be run again. It takes back an `IterationFinished` of the same id."""
+    """A void iteration (an agent was lost, the load failed); it may be run again. Without `rerun` it takes back an `IterationFinished` of the same id."""
 
     id: IterationId
     reason: str
