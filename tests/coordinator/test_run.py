@@ -319,7 +319,7 @@ def test_a_server_and_an_agent_that_run_already(tmp_path: Path, database: str) -
 
 
 def test_agents_that_run_already_want_certificates(tmp_path: Path) -> None:
-    (tmp_path / "remote.yaml").write_text(REMOTE.replace("PORT", "7443").replace("DSN", "host=h"))
+    (tmp_path / "remote.yaml").write_text(REMOTE.replace("PORT", "7443").replace("DSN", "host=localhost"))
     environment = {name: value for name, value in os.environ.items() if name != "PROVEOUT_PKI"}
     argv = [COMMAND, "run", "remote.yaml", "--headless"]
     ended = subprocess.run(

@@ -110,11 +110,18 @@ def test_undoing_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "/etc/app/kept.conf is" in found(quiet)
 
 
-def test_an_agent_that_does_not_recover_when_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_does_not_recover_what_another_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither when it starts, nor before it tunes: each of the two makes up for the other in most histories."""
+
     async def recover(self: Any) -> tuple[()]:
         return ()
 
+    def admitted(self: Any, machine: Any, holder: Any) -> Any:
+        self._journal = self._journal or machine.open(holder)
+        return self._journal
+
     monkeypatch.setattr(tuner.Tuner, "recover", recover)
+    monkeypatch.setattr(tuner.Tuner, "_admitted", admitted)
     assert "after another start" in found(at_a_step("kill", for_s=40.0))
 
 
