@@ -65,11 +65,12 @@ def machine_dir() -> Path:
 
 @functools.cache
 def network() -> str:
-    """The network namespace of this process; "" for the one of process 1, which is the machine's (or its container's) own."""
+    """The network namespace of this process, by the boot and by its number within the boot.
+
+    The namespace of process 1 is not treated apart: its link can be hidden even from root, and then every namespace would look like it.
+    """
     with suppress(OSError):
-        here = Path("/proc/self/ns/net").readlink()
-        if here != Path("/proc/1/ns/net").readlink():
-            return f"{_boot()}:{_cookie() or here}"
+        return f"{_boot()}:{_cookie() or Path('/proc/self/ns/net').readlink()}"
     return ""
 
 

@@ -121,11 +121,11 @@ class UndoJournal:
 
     def _check_others(self, changes: Sequence[Change]) -> None:
         taken = self.others()
-        for place in (place for change in changes for place in _places(change, _net(change))):
+        for net, place in ((_net(change), place) for change in changes for place in _places(change, _net(change))):
             if place in taken:
                 raise TaskFault(
                     "refused",
-                    f"{place} was already changed on this machine: by {taken[place].named}",
+                    f"{place.removeprefix(net)} was already changed on this machine: by {taken[place].named}",
                     way_out="hosts of one machine share its settings: let one of them set it",
                 )
 

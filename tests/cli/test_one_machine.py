@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "app" / "app.conf").write_text("a = 1\n")
     policy = tmp_path / "policy" / "policy.yaml"
     policy.parent.mkdir(mode=0o700)
-    policy.write_text(f"policy: 1\npaths: [{tmp_path}/app]\n")
+    policy.write_text(f"policy: 1\npaths: [{{path: {tmp_path}/app, i_know: files of this test}}]\n")
     policy.chmod(0o600)
     return tmp_path
 

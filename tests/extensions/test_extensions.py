@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -155,8 +156,8 @@ def proveout(*arguments: str, cwd: Path, site: Path | None) -> subprocess.Comple
     return subprocess.run(argv, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
-def plan(folder: Path, *, kind: str = "counters", more: str = "counters: 50") -> str:
-    database = folder / "counters.db"
+def plan(folder: Path, *, kind: str = "counters", more: str = "counters: 50", database_in: Path | None = None) -> str:
+    database = (database_in or folder) / "counters.db"
     apsw.Connection(str(database)).close()
     text = PLAN.format(file=database, kind=kind, more=more)
     (folder / "plan.yaml").write_text(text, encoding="utf-8")
@@ -218,15 +219,17 @@ def test_nothing_of_it_is_imported_for_what_is_built_in(package: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_whole_run(package: Path, tmp_path: Path) -> None:
+def test_a_whole_run(package: Path, tmp_path: Path, database_folder: Path, hand_over: Callable[[Path], None]) -> None:
     """Coordinator, agent, populate workers and load workers all find the package; what was counted is in its database."""
-    ran = proveout("run", plan(tmp_path), "--headless", cwd=tmp_path, site=package)
+    name = plan(tmp_path, database_in=database_folder)
+    hand_over(database_folder)
+    ran = proveout("run", name, "--headless", cwd=tmp_path, site=package)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "shout 7" in ran.stdout
     (result,) = (tmp_path / "runs").glob("*/result.json")
     verdicts = {verdict["id"]: verdict["outcome"] for verdict in json.loads(result.read_text())["verdicts"]}
     assert set(verdicts.values()) == {"PASS"}
-    connection = apsw.Connection(str(tmp_path / "counters.db"))
+    connection = apsw.Connection(str(database_folder / "counters.db"))
     try:
         assert connection.execute("SELECT count(*) FROM counter").get == 50
         assert connection.execute("SELECT sum(n) FROM counter").get > 0

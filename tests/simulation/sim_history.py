@@ -68,7 +68,7 @@ AGAIN_S = 180.0
 REVERTED_S = 10.0
 """After the end of a lease, on the agent's own clock."""
 LOOK_EVERY_S = 0.5
-EXTERNAL = {name: Endpoint(system=name, engine="oracle", dsn="x") for name in ("orcl", "asm")}
+EXTERNAL = {name: Endpoint(system=name, engine="oracle", dsn="x/x@x") for name in ("orcl", "asm")}
 
 
 class RunJournal(Journal):

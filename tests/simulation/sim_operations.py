@@ -102,7 +102,7 @@ def drawn(chance: random.Random, *, stores: bool = False) -> Plan:
     later = tuple(one for one in extras if chance.random() < LATER_SHARE)
     now = tuple(one for one in extras if one not in later)
     names = {one.system for one in extras} - {"", "db"}
-    systems = tuple(System(name=name, engine="oracle", host=ORACLE_HOST, dsn="x") for name in sorted(names))
+    systems = tuple(System(name=name, engine="oracle", host=ORACLE_HOST, dsn="x/x@x") for name in sorted(names))
     stages = tuple(
         replace(stage, tunings=(*stage.tunings, *later)) if isinstance(stage, Tune) else stage for stage in PLAN.stages
     )
@@ -125,7 +125,9 @@ def having(*operations: str) -> Plan:
 def alone(one: Tuning) -> Plan:
     """The usual stages with one operation, and nothing else before them."""
     system = (
-        (System(name=one.system, engine="oracle", host=ORACLE_HOST, dsn="x"),) if one.system not in ("", "db") else ()
+        (System(name=one.system, engine="oracle", host=ORACLE_HOST, dsn="x/x@x"),)
+        if one.system not in ("", "db")
+        else ()
     )
     hosts = one.hosts or ("db1",)
     return replace(PLAN, tunings=(replace(one, hosts=hosts),), systems=(*PLAN.systems, *system))

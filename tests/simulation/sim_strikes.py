@@ -26,7 +26,7 @@ from proveout.proto.orders import Addressee, Signer
 if TYPE_CHECKING:
     from sim_history import History, RunJournal
 
-_SPEC = tasks.RunSql(endpoint=tasks.Endpoint(system="db", engine="postgres", dsn="x"), statements=("x",))
+_SPEC = tasks.RunSql(endpoint=tasks.Endpoint(system="db", engine="postgres", dsn="dbname=x"), statements=("x",))
 
 
 class Strikes:

@@ -146,7 +146,7 @@ def table(world: World) -> dict[type, Handler]:
         name = spec.system.name
         context.resources[f"system:{name}"] = Server(world, name, context.host)
         return results.SystemStarted(
-            endpoint=tasks.Endpoint(system=name, engine="postgres", dsn="x", provisioned=True), fresh=False
+            endpoint=tasks.Endpoint(system=name, engine="postgres", dsn="dbname=x", provisioned=True), fresh=False
         )
 
     return {

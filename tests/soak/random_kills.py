@@ -145,7 +145,7 @@ def struck(blow: Blow, folder: Path, length_s: float) -> Outcome:
         (folder / name).mkdir(mode=0o700)
     (folder / "etc" / "app.conf").write_bytes(BEFORE)
     (folder / "etc" / "app.conf").chmod(MODE)
-    policy = f"policy: 1\npaths: [{folder / 'etc'}]\n"
+    policy = f"policy: 1\npaths: [{{path: {folder / 'etc'}, i_know: files of the soak alone}}]\n"
     (folder / "policy" / "policy.yaml").write_text(policy)
     (folder / "policy" / "policy.yaml").chmod(0o600)
     (folder / "small.yaml").write_text(PLAN.format(engine=blow.engine, etc=folder / "etc", iterations=ITERATIONS))
