@@ -19,6 +19,7 @@ from canary import CANARY, FileWatch
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from proveout.agent.provision import postgres_roles
 from proveout.agent.provision.embedded_postgres import Server
 from proveout.coordinator.pki import Authority, Credentials
 from proveout.coordinator.session import AgentSession, Received, SessionEvent, connect
@@ -44,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     system = System(name="db", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),))
     started = Server(system, tmp_path_factory.mktemp("canary-server"))
     try:
-        dsn = started.start().dsn
+        dsn = make_conninfo(postgres_roles.administration(started.start()), options="")
         with psycopg.connect(dsn, autocommit=True) as admin:
             make = "CREATE ROLE {} LOGIN SUPERUSER PASSWORD {}"
             admin.execute(sql.SQL(make).format(sql.Identifier(ROLE), sql.Literal(CANARY)))

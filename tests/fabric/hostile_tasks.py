@@ -115,10 +115,10 @@ def _systems() -> Iterator[Attempt]:
         )
         yield of("is not one to be started", "with a dsn", "mix a server that runs already in", dsn="host=db")
         command = "run a program as the server's user"
-        yield of("would run a command", "archive_command", command, settings=(("archive_command", "touch /tmp/x"),))
-        yield of("would run a command", "upper case", command, settings=(("SHARED_PRELOAD_LIBRARIES", "/tmp/x.so"),))
+        yield of("makes the server run or load", "archive_command", command, settings=(("archive_command", "touch /tmp/x"),))
+        yield of("makes the server run or load", "upper case", command, settings=(("SHARED_PRELOAD_LIBRARIES", "/tmp/x.so"),))
         yield of(
-            "sets `data_directory` itself", "data_directory", "use files of others", settings=(("data_directory", "/"),)
+            "names a file or where the server writes", "data_directory", "use files of others", settings=(("data_directory", "/"),)
         )
         yield of("more than one line", "two lines", "smuggle a setting", settings=(("work_mem", LINE_BREAK),))
         yield of("not the name of a setting", "a line as a name", "smuggle a setting", settings=(("a = 1\nb", "1"),))

@@ -52,8 +52,8 @@ def work(end: Endpoint) -> list[tasks.TaskSpec]:
     )
     specs = [dataclasses.replace(HONEST[kind], endpoint=end) for kind in kinds]
     sizes = tasks.RunCapture(capture=Capture(name="c", kind="sizes", every_s=1.0, system="db"), endpoints=(end,))
-    link = dataclasses.replace(HONEST[tasks.LinkSystems], sink=end)
-    compare = dataclasses.replace(HONEST[tasks.CompareSystems], source=end)
+    link = dataclasses.replace(HONEST[tasks.LinkSystems], source=end, sink=end)
+    compare = dataclasses.replace(HONEST[tasks.CompareSystems], source=end, sink=end)
     return [*specs, sizes, link, compare]
 
 

@@ -47,7 +47,7 @@ PLANS = (
     Unchecked(
         name="archive_command",
         parts=system(f"{SERVER}, settings: {{archive_command: touch /tmp/x}}") + PAUSE,
-        says="would run a command or load code on the server",
+        says="makes the server run or load something",
     ),
     Unchecked(
         name="plugin_load",

@@ -117,9 +117,12 @@ async def test_conflicts_are_retried_and_counted(
 
 
 @pytest.fixture
-def small_disk() -> Iterator[Path]:
-    """A tmpfs of 1 MiB that belongs to the server's account; root only."""
-    disk = Path(f"/var/tmp/proveout-small-{secrets.token_hex(4)}")
+def small_disk(postgres_server: str) -> Iterator[Path]:
+    """A tmpfs of 1 MiB that belongs to the server's account, in its data: it can write nowhere else; root only."""
+    with psycopg.connect(postgres_server) as connection:
+        row = connection.execute("SHOW data_directory").fetchone()
+    assert row is not None
+    disk = Path(row[0]) / f"small_{secrets.token_hex(4)}"
     disk.mkdir()
     argv = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0777", "tmpfs", str(disk)]
     if os.geteuid() != 0 or subprocess.run(argv, capture_output=True, check=False).returncode:
@@ -135,10 +138,7 @@ async def test_the_servers_disk_is_full(
 ) -> None:
     space = f"small_{secrets.token_hex(4)}"
     with psycopg.connect(items, autocommit=True) as connection:
-        row = connection.execute("SELECT pg_read_file('postmaster.pid', 0, 20)").fetchone()
-        assert row is not None
-        server = int(str(row[0]).split()[0])
-        os.chown(small_disk, Path(f"/proc/{server}").stat().st_uid, -1)
+        os.chown(small_disk, small_disk.parent.stat().st_uid, -1)
         connection.execute(f"CREATE TABLESPACE {space} LOCATION '{small_disk}'".encode())
         connection.execute(f"CREATE TABLE big (n text) TABLESPACE {space}".encode())
     try:

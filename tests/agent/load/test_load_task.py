@@ -308,8 +308,8 @@ async def test_a_server_that_hangs_does_not_hold_the_load_up(context: LoadContex
     assert sum(t.counts.missed for t in result.transactions) <= 4
 
 
-async def test_sqlite(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
-    path = str(tmp_path / "hlr.db")
+async def test_sqlite(context: LoadContext, spec: Spec, database_folder: Path) -> None:
+    path = str(database_folder / "hlr.db")
     endpoint = Endpoint(system="local", engine="sqlite", dsn=path)
     await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
     result = await run_until(
@@ -325,9 +325,9 @@ async def test_sqlite(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
 
 
 async def test_a_worker_that_does_not_run_for_a_while_says_for_how_long(
-    context: LoadContext, spec: Spec, tmp_path: Path
+    context: LoadContext, spec: Spec, database_folder: Path
 ) -> None:
-    path = str(tmp_path / "hlr.db")
+    path = str(database_folder / "hlr.db")
     endpoint = Endpoint(system="local", engine="sqlite", dsn=path)
     await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
     context.go.clear()
@@ -344,8 +344,8 @@ async def test_a_worker_that_does_not_run_for_a_while_says_for_how_long(
     assert 400_000_000 <= (await load).pause_longest_ns <= 1_000_000_000
 
 
-async def test_sqlite_open(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
-    path = str(tmp_path / "hlr.db")
+async def test_sqlite_open(context: LoadContext, spec: Spec, database_folder: Path) -> None:
+    path = str(database_folder / "hlr.db")
     endpoint = Endpoint(system="local", engine="sqlite", dsn=path)
     await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
     result = await run_load(context, spec(path, engine="sqlite", terminals=3, rate=300.0))

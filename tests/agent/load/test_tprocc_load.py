@@ -145,9 +145,8 @@ async def test_on_postgres_and_over_oracle_s_protocol(
             assert condition in [check.name for check in await broken(context, endpoint)]
 
 
-async def test_on_sqlite(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
-    path = tmp_path / "orders.db"
-    apsw.Connection(str(path)).close()
+async def test_on_sqlite(context: LoadContext, spec: Spec, database_folder: Path) -> None:
+    path = database_folder / "orders.db"
     endpoint = Endpoint(system="db", engine="sqlite", dsn=str(path))
     await populate(context, PopulateSystem(workload=orders(), endpoint=endpoint, workers=1))  # type: ignore[arg-type]
     result, committed = await load(context, spec, endpoint, orders())

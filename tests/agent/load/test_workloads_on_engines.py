@@ -49,10 +49,10 @@ def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(params=ENGINES)
-def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Endpoint:
+def endpoint(request: pytest.FixtureRequest, database_folder: Path) -> Endpoint:
     engine: str = request.param
     fixtures = {"postgres": "database", "mysql": "mysql", "oracle": "oracle"}
-    dsn = request.getfixturevalue(fixtures[engine]) if engine in fixtures else str(tmp_path / "file.db")
+    dsn = request.getfixturevalue(fixtures[engine]) if engine in fixtures else str(database_folder / "file.db")
     return Endpoint(system="backend", engine=engine, dsn=dsn)
 
 

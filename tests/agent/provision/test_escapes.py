@@ -271,7 +271,7 @@ def test_the_passwords_of_other_roles_are_not_to_be_seen(world: World) -> None:
     """While the administrator's session is open, as when a link is made: no view of the plan's role shows a word of its statements."""
     with psycopg.connect(postgres_roles.administration(world.endpoint), autocommit=True) as administrator:
         administrator.execute(
-            f"CREATE SUBSCRIPTION s CONNECTION 'host=/nowhere password={CANARY}' PUBLICATION p WITH (connect = false)".encode()
+            f"CREATE SUBSCRIPTION s CONNECTION 'host=/nowhere password={CANARY}' PUBLICATION p WITH (connect = false, slot_name = NONE)".encode()
         )
         for view in (
             "pg_stat_activity",
