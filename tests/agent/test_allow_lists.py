@@ -75,6 +75,7 @@ def test_no_other_program_of_a_debian_is_listed_without_a_reason() -> None:
     assert not taken(policy_file.ToolEntry, path="/usr/local/bin/udevadm")
 
 
+@pytest.mark.escape
 @pytest.mark.parametrize("path", NEVER_FOLDERS)
 def test_no_reason_allows(path: str) -> None:
     assert not taken(policy_file.PathEntry, path=path, i_know=WHY)

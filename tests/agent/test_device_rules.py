@@ -39,6 +39,7 @@ def objections(rule: Mapping[str, Any], policy: Policy = POLICY) -> tuple[str, .
     return Host(policy=policy, root=Path("/nonexistent")).objections(step.changes)
 
 
+@pytest.mark.escape
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_that_reaches_further_than_the_policy_is_refused(name: str) -> None:
     assert objections(RULES[name])

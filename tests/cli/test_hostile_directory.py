@@ -86,6 +86,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.escape
 @pytest.mark.parametrize("way", WAYS)
 def test_no_child_obeys_anything_or_inherits_any_variable(way: str, folder: Path) -> None:
     if way == "command" and not PROGRAM.exists():

@@ -121,6 +121,7 @@ def written(files: dict[str, str], at: Path, folder: Path, port: int) -> Path | 
     return at / "inventory.yaml" if "inventory.yaml" in files else None
 
 
+@pytest.mark.escape
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_plan_that_sends_a_secret_elsewhere_is_refused(
     name: str, tmp_path: Path, folder: Path, listener: Listener

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import typing
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -109,7 +109,11 @@ async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     await one.session.ended.wait()
 
 
-async def test_no_handler_is_called_for_a_hostile_task(watched: Watched) -> None:
+@pytest.mark.escape
+async def test_no_handler_is_called_for_a_hostile_task(
+    watched: Watched, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("escapes", len(ATTEMPTS))
     for number, attempt in enumerate(ATTEMPTS, 1):
         outcome = await watched.outcome(number, attempt.spec)
         assert isinstance(outcome, TaskFailed), attempt

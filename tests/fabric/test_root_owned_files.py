@@ -57,6 +57,7 @@ def work(end: Endpoint) -> list[tasks.TaskSpec]:
     return [*specs, sizes, link, compare]
 
 
+@pytest.mark.escape
 @pytest.mark.parametrize("case", FILES, ids=lambda case: case.name)
 @pytest.mark.parametrize("who", ["listed", "child of a run"])
 async def test_work_on_a_file_of_roots_is_refused(case: RootFile, who: str, folder: Path, task_context: Any) -> None:

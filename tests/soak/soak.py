@@ -126,6 +126,12 @@ def pauses(count: int) -> tuple[str, list[str]]:
     return f"{3 * count} pauses of 5 s let stand and told, {3 * count} of 15 s void and run again", failures
 
 
+def _attempts(case: ElementTree.Element) -> int:
+    """How many escapes a test has tried: what it says itself, else one."""
+    told = case.find("properties/property[@name='escapes']")
+    return 1 if told is None else int(told.get("value", "1"))
+
+
 def escapes(count: int) -> tuple[str, list[str]]:
     """The tests that are marked `escape`: attempts of plans, tasks and servers to reach what a host's owner has not allowed."""
     with tempfile.TemporaryDirectory() as folder:
@@ -140,8 +146,9 @@ def escapes(count: int) -> tuple[str, list[str]]:
         for case in tried
         if case.find("failure") is not None or case.find("error") is not None
     ]
-    failures = reached + ([f"only {len(tried)} escapes were tried"] if len(tried) < count else [])
-    return f"{len(tried)} escapes tried, {len(reached)} reached anything", failures
+    attempts = sum(map(_attempts, tried))
+    failures = reached + ([f"only {attempts} escapes were tried"] if attempts < count else [])
+    return f"{attempts} escapes tried in {len(tried)} tests, {len(reached)} reached anything", failures
 
 
 def frozen(count: int) -> tuple[str, list[str]]:

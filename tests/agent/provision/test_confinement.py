@@ -68,6 +68,7 @@ def attempt(case: Escape, target: Target, reach: access.Access | None) -> int:
 
 
 @needs_landlock
+@pytest.mark.escape
 @pytest.mark.parametrize("case", ESCAPES, ids=lambda case: case.name)
 def test_an_escape_is_refused(case: Escape, target: Target) -> None:
     if case.since > landlock_version():

@@ -7,7 +7,7 @@ import json
 import secrets
 import shutil
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -119,16 +119,20 @@ def test_the_corpus_is_large_and_each_case_has_its_own_name() -> None:
     assert {case.sign for case in ESCAPES} == {"file", "read", "done"}
 
 
-async def test_by_sql_stages(task_context: Any, world: World) -> None:
+@pytest.mark.escape
+async def test_by_sql_stages(task_context: Any, world: World, record_property: Callable[[str, object], None]) -> None:
+    record_property("escapes", len(cases_of(world)))
     for case in cases_of(world):
         with suppress(TaskFault):
             await asking.ask(task_context, RunSql(endpoint=world.endpoint, statements=case.filled(world.words)))
         assert world.escaped((case,)) == [], case.name
 
 
-async def test_by_tuning(world: World, tmp_path: Path) -> None:
+@pytest.mark.escape
+async def test_by_tuning(world: World, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     if world.endpoint.engine == "mysql":
         pytest.skip("systems of engine mysql cannot be tuned")
+    record_property("escapes", len(cases_of(world)))
     host = Host(policy=Policy(own=True), scratch=tmp_path, databases=Databases([world.endpoint]))
     journal = UndoJournal(tmp_path / "undo")
     for case in cases_of(world):
@@ -171,8 +175,12 @@ class LoadContext:
         raise AssertionError("a load is not finished")
 
 
-async def test_by_transactions_of_a_workload(world: World, tmp_path: Path) -> None:
+@pytest.mark.escape
+async def test_by_transactions_of_a_workload(
+    world: World, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     """A load of one terminal for each case: as a whole its statements are one transaction."""
+    record_property("escapes", len(cases_of(world)))
     context = LoadContext(tmp_path)
     try:
         for case in cases_of(world):
