@@ -123,6 +123,12 @@ LONGEST_FIRST = (
     "test_sql_load",
     "test_html_report",
     "test_disk_full",
+    "test_remains",
+    "test_killed_together",
+    "test_populate_kills",
+    "test_confinement",
+    "test_hostile_directory",
+    "test_escapes",
 )
 """Files whose tests take longest, all together: begun last, one of them would go on alone when everything else has ended."""
 
