@@ -40,7 +40,7 @@ check: $(VENV)/.dev  ## Lint, format, types, layers, generated stubs
 bench: $(VENV)/.dev  ## Run the benchmarks: ours and the peer in one run, ratios
 	$(BIN)/python benchmarks/all.py
 
-soak: $(VENV)/.dev  ## The long tests of reliability: seeds, kills, cuts, pauses, clocks, leaks (root; about an hour; JOBS=N at a time, 2)
+soak: $(VENV)/.dev  ## The long tests of reliability: seeds, kills, escapes, cuts, pauses, clocks, leaks (root; about three hours; JOBS=N at a time, 2)
 	$(BIN)/python tests/soak/soak.py --jobs $(JOBS)
 
 docs: $(VENV)/.dev  ## Build the site of the guide and the reference into build/site; links that lead nowhere fail it
