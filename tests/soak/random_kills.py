@@ -251,14 +251,14 @@ def _named(process: psutil.Process) -> str:
 
 
 def _shared_memory() -> set[str]:
-    """PostgreSQL's POSIX segments that no process maps, and System V segments that nobody is attached to and whose maker is gone."""
+    """PostgreSQL's POSIX segments that no process maps, and System V segments that no process is attached to."""
     mapped = set()
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
             mapped |= {line.split()[5] for line in maps.read_text().splitlines() if "/dev/shm/PostgreSQL." in line}
     posix = {str(path) for path in Path("/dev/shm").glob("PostgreSQL.*")} - mapped
     table = [line.split() for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
-    return posix | {f"shmid {row[1]}" for row in table if row[6] == "0" and not psutil.pid_exists(int(row[4]))}
+    return posix | {f"shmid {row[1]}" for row in table if row[6] == "0"}
 
 
 def _wrongs(folder: Path, codes: list[int], shared: set[str]) -> list[str]:
@@ -267,7 +267,10 @@ def _wrongs(folder: Path, codes: list[int], shared: set[str]) -> list[str]:
     wrongs += [f"exit codes {codes}: {log[-1500:]}"] if codes[-1] != 0 else []
     wrongs += ["a traceback"] if "Traceback (most recent call last)" in log else []
     wrongs += [f"temporary file left: {path.name}" for path in (folder / "tmp").iterdir()]
-    wrongs += [f"shared memory left: {name}" for name in sorted(_shared_memory() - shared)]
+    # Once more after a moment: a server that another program starts at this instant is not attached yet.
+    if new := _shared_memory() - shared:
+        time.sleep(2.0)
+        wrongs += [f"shared memory left: {name}" for name in sorted(new & _shared_memory())]
     wrongs += _tuned(folder)
     return wrongs + _recorded(folder)
 
