@@ -282,7 +282,7 @@ def read_policy(options: Options) -> Policy:
 
 
 def _own_folders(options: Options, policy: Path) -> tuple[str, ...]:
-    """By all their names: what an agent with these options believes. It undoes what others of its kind have left as well."""
+    """The folders, by all their names, that decide what an agent with these options trusts. It also undoes what earlier agents left."""
     beside = names_of(policy.parent)[1:]  # the policy knows the folder that it is named by
     certificates = (options.pki,) if isinstance(options.pki, Path) else ()
     local = (LEGACY,) if options.local else ()

@@ -94,7 +94,7 @@ def _tells_of_effects(spec: Any) -> bool:
 
 
 def is_away(fault: TaskFault) -> bool:
-    """Whether a fault may be over in a moment: nobody answered, or a server that is starting or stopping did."""
+    """Whether a fault may pass by itself: the server did not answer, or it is starting or stopping."""
     said = fault.what.lower()
     return fault.code == "unreachable" and not any(words in said for words in LASTING)
 

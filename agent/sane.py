@@ -96,7 +96,7 @@ def _link(spec: tasks.LinkSystems | tasks.CompareSystems) -> Iterator[Objection]
 
 def _compare(spec: tasks.CompareSystems) -> Iterator[Objection]:
     if not 0.0 <= spec.drain_timeout_s <= WEEK_S:
-        yield Objection(message=f"{spec.drain_timeout_s} s is no time to drain in")
+        yield Objection(message=f"{spec.drain_timeout_s} s is not a possible time to drain")
     yield from _link(spec)
 
 

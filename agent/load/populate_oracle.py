@@ -161,7 +161,7 @@ class OracleLoader:
                 )
 
     def _comments(self, table: str) -> list[tuple[Any, ...]]:
-        """One row with the comment of a table, None for one without; no row when there is no such table."""
+        """One row with the comment of a table, None when it has no comment; an empty result when the table does not exist."""
         query = "SELECT comments FROM user_tab_comments WHERE table_name = :name"
         return self._ask(query, {"name": table.upper()})
 

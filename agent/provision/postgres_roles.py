@@ -10,7 +10,7 @@ Flow: `initdb` makes the administrator -> `make_roles` makes the others, before 
 the plan's role -> `with_keys` gives a `LinkSystems` what its statements need beside. The passwords are in `system.json` (0600); the
 session's folder says where that is, so that each agent of the run's user finds them, whichever of them has started the server.
 
-A plan's role is no superuser and in none of pg_execute_server_program, pg_read_server_files, pg_write_server_files, pg_create_subscription,
+A plan's role is not a superuser and is a member of none of pg_execute_server_program, pg_read_server_files, pg_write_server_files, pg_create_subscription,
 and it cannot replicate (a replication slot loads the library that its plugin names): it starts no program, reads and writes no file of the
 host, loads no library, and connects nowhere.
 """
@@ -172,6 +172,6 @@ def _found(endpoint: Endpoint) -> tuple[Path, store.State]:
 
 
 def _is_own(path: Path, kind: Callable[[int], bool]) -> bool:
-    """Whether it is such a file or folder, no link, of the agent's user, that nobody else can write."""
+    """Whether the path itself, not a link's target, is of this kind, belongs to the agent's user, and is not writable for other users."""
     status = path.lstat()
     return kind(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022

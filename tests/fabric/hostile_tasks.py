@@ -257,7 +257,7 @@ def _numbers() -> Iterator[Attempt]:
         yield Attempt(name=f"RunSql: statements {number}", tries=end, spec=spec, says="statements, or one")
     for bad in (-1.0, NAN, 1e9):
         spec = _with(tasks.CompareSystems, drain_timeout_s=bad)
-        yield Attempt(name=f"CompareSystems: {bad} s", tries=end, spec=spec, says="no time to drain in")
+        yield Attempt(name=f"CompareSystems: {bad} s", tries=end, spec=spec, says="not a possible time to drain")
     for bad in (-1, 10**6):
         spec = _with(tasks.PopulateSystem, workers=bad)
         yield Attempt(
