@@ -117,15 +117,18 @@ def _segments(entry: dict[str, Any]) -> list[tuple[int, int]]:
         return []
     return [
         (identifier, attached)
-        for key, identifier, _, _, creator, _, attached, owner, *_ in rows
-        if owner == entry["uid"] and (key - entry["inode"]) % (1 << 32) < KEYS and not _lives(creator)
+        for key, identifier, _, _, creator, _, attached, owner, _, _, _, _, _, made_s, *_ in rows
+        if owner == entry["uid"] and (key - entry["inode"]) % (1 << 32) < KEYS and not _lives(creator, made_s)
     ]
 
 
-def _lives(pid: int) -> bool:
-    """Whether the process is there, and no zombie that its parent has not waited for."""
+def _lives(pid: int, made_s: int) -> bool:
+    """Whether the process that made something at `made_s` (seconds since 1970) still runs: not a zombie, and not a later process that
+    was given the same number."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib costs start-up time
-            return file.read().rpartition(b")")[2].split()[0] not in {b"Z", b"X"}
+            fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return False
+    started_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return fields[0] not in {b"Z", b"X"} and started_s <= made_s + 2

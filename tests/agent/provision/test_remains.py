@@ -268,3 +268,9 @@ def test_a_session_without_a_guard_is_swept_at_once_and_one_that_is_being_made_i
     assert len(remains.read(str(killed))) == 1
     store.sweep((tmp_path,), locked=lambda _: False)
     assert (killed.exists(), new.exists()) == (False, True)
+
+
+def test_a_later_process_with_the_number_of_the_maker_is_not_the_maker() -> None:
+    now_s = int(time.time())
+    assert remains._lives(os.getpid(), now_s)
+    assert not remains._lives(os.getpid(), now_s - 86_400), "this process began after that"
