@@ -17,16 +17,16 @@ ROOT = Path(__file__).parents[2]
 SHOW = "import sys, proveout; print(sys.flags.safe_path, proveout.__file__)"
 ASK = f"""
 import subprocess
-from proveout import child_process
+from proveout.core import child_process
 argv = [*child_process.interpreter(), "-c", {SHOW!r}]
 print(subprocess.run(argv, cwd="/", env=child_process.environment(), capture_output=True, text=True))
 """
-PACKAGE = ("__init__.py", "child_process.py")
+PACKAGE = ("__init__.py", "core/__init__.py", "core/child_process.py")
 
 
 def copied(folder: Path) -> Path:
     """A copy of the two modules that this is about, as a package."""
-    (folder / "proveout").mkdir(parents=True)
+    (folder / "proveout" / "core").mkdir(parents=True)
     for name in PACKAGE:
         shutil.copy(ROOT / "src" / "proveout" / name, folder / "proveout" / name)
     return folder
@@ -120,7 +120,7 @@ def test_pythonpath_reaches_children_only_when_it_is_named(monkeypatch: pytest.M
 
 
 def test_an_agent_reduces_its_own_environment() -> None:
-    code = "import os; from proveout import child_process as c; c.keep_only(); print(sorted(os.environ))"
+    code = "import os; from proveout.core import child_process as c; c.keep_only(); print(sorted(os.environ))"
     environment = {"PATH": "/bin:.", "PGPASSWORD": "x", "TZ": "UTC", "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['GRPC_VERBOSITY', 'LC_CTYPE', 'PATH', 'TZ']", "Python itself sets LC_CTYPE"

@@ -171,7 +171,7 @@ WITHOUT_LANDLOCK = """
 import asyncio, ctypes, json, struct, sys
 from pathlib import Path
 from typing import Any
-from proveout.agent import policy
+from proveout.agent.security import policy
 from proveout.agent.engines import confinement, handlers
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.dsl.plan.plan import System
@@ -232,7 +232,7 @@ async def test_the_policy_decides_about_the_agents_own_user(
     task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy, code: str | None
 ) -> None:
     """The same decision when these tests are run as root."""
-    monkeypatch.setattr(handlers.unprivileged, "account", lambda: None)
+    monkeypatch.setattr(handlers.privileges, "account", lambda: None)
     monkeypatch.setattr(handlers, "landlock_version", lambda: 0)
     task_context.policy = policy
     if code is None:

@@ -100,8 +100,8 @@ async def test_one_worker_cannot_look_into_another() -> None:
     told = privileges.argument("postgres")
     code = f"""
 import ctypes, errno, os, sys
-from proveout.agent import unprivileged
-unprivileged.drop({told!r}), unprivileged.seal({told!r})
+from proveout.agent.sandbox import privileges
+privileges.drop({told!r}), privileges.seal({told!r})
 for name in ("environ", "mem", "fd", "maps"):
     path = f"/proc/{worker.pid}/{{name}}"
     try:
@@ -141,8 +141,8 @@ def test_what_is_dropped_stays_dropped(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code = f"""
 import os, subprocess, sys
-from proveout.agent import unprivileged
-unprivileged.drop({privileges.argument("postgres")!r})
+from proveout.agent.sandbox import privileges
+privileges.drop({privileges.argument("postgres")!r})
 for attempt in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.kill({os.getpid()}, 0),
                 lambda: open({str(tmp_path / "file")!r}, "w"), lambda: os.chmod({str(tmp_path / "file")!r}, 0o777)):
     try:
@@ -182,10 +182,10 @@ def test_the_one_capability_that_reading_needs_is_in_no_bounding_set() -> None:
     code = """
 import subprocess, sys
 from pathlib import Path
-from proveout.agent import unprivileged
-unprivileged.drop("61234,61235,61235,1")
+from proveout.agent.sandbox import privileges
+privileges.drop("61234,61235,61235,1")
 print(subprocess.run(["/bin/cat", "/proc/self/status"], capture_output=True, text=True).stdout)
-unprivileged.seal("61234,61235,61235,1")
+privileges.seal("61234,61235,61235,1")
 print(Path("/proc/self/status").read_text())
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -413,5 +413,5 @@ def test_a_rate_that_waits_for_a_result_is_resolved() -> None:
     rate = Expression(text="base.peak.tps.mean * 3", needs=("base",))
     assert results.resolve(rate, BASE) == pytest.approx(900.0)
     assert results.resolve(12.5, []) == 12.5
-    with pytest.raises(results.expressions.MissingData):
+    with pytest.raises(results.evaluation.MissingData):
         results.resolve(rate, [])
