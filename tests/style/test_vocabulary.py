@@ -1,27 +1,13 @@
 """The vocabulary check: each pattern matches its bad examples and none of its good ones; texts are found where they are in a file."""
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import vocabulary
 import yaml
 
 HERE = Path(__file__).parent
-
-
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("style_vocabulary", HERE / "vocabulary.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-vocabulary = _load()
 ENTRIES: list[dict[str, Any]] = yaml.safe_load((HERE / "vocabulary.yaml").read_text(encoding="utf-8"))["patterns"]
 RULES, _ = vocabulary.read_rules()
 
