@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from proveout.core.errors import PlanError, PlanProblem
-from proveout.dsl.plan.plan import NOWHERE, Where
+from proveout.dsl.plan.values import NOWHERE, Where
 
 SHOWN_MAX = 100
 FOUND_MAX = 1_000
