@@ -10,10 +10,11 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
+from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.plan.canonical import canonical_json
 from proveout.dsl.plan.stages import Condition, Measuring, Stage, Tool, Tuning
 from proveout.dsl.plan.topology import Capture, Host, Secret, System
-from proveout.dsl.plan.values import NOWHERE, Expression, Value, Where
+from proveout.dsl.plan.values import Expression, Value
 
 OnLoss: TypeAlias = Literal["rerun", "continue", "stop"]
 

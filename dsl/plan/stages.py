@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.matrix_labels import Cell
-from proveout.dsl.plan.values import NOWHERE, Expression, Value, Where
+from proveout.dsl.plan.values import Expression, Value
 
 Order: TypeAlias = Literal["ladder", "shuffled", "interleaved"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from proveout.dsl.plan.values import NOWHERE, Where
+from proveout.core.errors import NOWHERE, Where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

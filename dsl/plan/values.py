@@ -9,22 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from proveout.core.errors import NOWHERE, Where
+
 Value: TypeAlias = "str | int | float | bool | tuple[Value, ...] | None"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """A position in a plan file: path as given, line and column from 1."""
-
-    file: str = "<plan>"
-    line: int = 0
-    column: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
-
-
-NOWHERE = Where()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
