@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from proveout.core.errors import Where
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.tool_stages import tool_job, tool_limits
@@ -35,7 +36,6 @@ from proveout.dsl.plan.plan import (
     Think,
     Tool,
     Tune,
-    Where,
     Windows,
 )
 from proveout.dsl.rules import session_settings

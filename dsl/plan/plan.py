@@ -14,6 +14,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, TypeVar
 
+from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.plan.canonical import canonical_json
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.matrix_labels import Cell
@@ -23,21 +24,6 @@ Order: TypeAlias = Literal["ladder", "shuffled", "interleaved"]
 OnLoss: TypeAlias = Literal["rerun", "continue", "stop"]
 
 FORMAT_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """A position in a plan file: path as given, line and column from 1."""
-
-    file: str = "<plan>"
-    line: int = 0
-    column: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
-
-
-NOWHERE = Where()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

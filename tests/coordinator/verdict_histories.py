@@ -7,7 +7,8 @@ from typing import Any
 
 from proveout.coordinator.results import results
 from proveout.coordinator.verdict.verdicts import reach
-from proveout.dsl.plan.plan import Check, Expression, Plan, Where
+from proveout.core.errors import Where
+from proveout.dsl.plan.plan import Check, Expression, Plan
 from proveout.proto.events import (
     Event,
     IterationFinished,
