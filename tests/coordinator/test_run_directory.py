@@ -14,7 +14,8 @@ from proveout.coordinator.storage.journal import Journal, StorageFailed
 from proveout.core.errors import Where
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.canonical import canonical_json
-from proveout.dsl.plan.plan import Host, Plan, Secret, System
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.topology import Host, Secret, System
 
 PLANS = Path(__file__).parents[2] / "plans"
 NOW = datetime(2026, 1, 14, 10, 15, 0, tzinfo=UTC)

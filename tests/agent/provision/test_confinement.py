@@ -25,7 +25,7 @@ from proveout.agent.engines.confinement import landlock_version
 from proveout.agent.engines.mysql.provision import find_programs
 from proveout.agent.engines.supervisor_client import Guarded
 from proveout.agent.security.policy import Policy
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import StartSystem
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -24,7 +24,7 @@ from proveout.agent.engines import data_store, server_cleanup
 from proveout.agent.engines.postgres.installation import choose_account
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.engines.workspace import is_locked
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 
 PATIENCE_S = 60.0
 SYSTEM = System(name="db", engine="postgres", host="h", provision="embedded")
