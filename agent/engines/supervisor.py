@@ -19,8 +19,6 @@ site-packages, in a few milliseconds, and has one thread, so that forking and PR
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
 import json
 import os
 import select
@@ -32,19 +30,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
     from proveout.agent.engines import confinement, server_cleanup
+    from proveout.core import linux
 else:  # started from its file: site-packages are not on the path, and what lies beside it has its turn last
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib costs start-up time
+    _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs start-up time
+    _PACKAGE = os.path.dirname(os.path.dirname(_HERE))  # noqa: PTH120
+    sys.path += (_HERE, f"{_PACKAGE}/core")
     import confinement
+    import linux
     import server_cleanup
 
 FAST_S = 5.0
 IMMEDIATE_S = 6.0
 PARENT_CHECK_S = 0.5
 OUTPUT_BYTES_MAX = 16_384
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-
-LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ParentGoneError(Exception):
@@ -291,9 +289,7 @@ class Guard:
 
     def _lock(self, path: str) -> bool:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not linux.lock(descriptor):
             os.close(descriptor)
             return False
         self._locks.append(descriptor)
@@ -342,7 +338,7 @@ def _become(
     confinement.give_up_privileges(identity)
     if access is not None:
         confinement.restrict(access)
-    LIBC.prctl(PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
+    linux.set_parent_death_signal(death_signal)
     if os.getppid() != parent:
         os._exit(125)
 
@@ -372,7 +368,7 @@ def _say(reply: dict[str, Any]) -> None:
 
 def main() -> NoReturn:
     """Serve the parent process; exits 0 when it is gone and everything is cleaned up."""
-    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    linux.become_child_subreaper()
     guard = Guard(int(sys.argv[1]))
     try:
         guard.serve()

@@ -24,6 +24,7 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines import supervisor
 from proveout.agent.engines.confinement import Access
 from proveout.core import child_process
+from proveout.core.framing import json_line
 
 ANSWER_S = 10.0
 GONE = "the guard process of the database server is gone"
@@ -116,7 +117,7 @@ class Guarded:
     def _send(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None  # noqa: S101 - Popen was given a pipe
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.write(json_line(request))
             self._process.stdin.flush()
         except (OSError, ValueError):
             raise TaskFault("fault", GONE) from None

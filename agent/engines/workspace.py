@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import fcntl
 import os
 import shutil
 import tempfile
@@ -25,6 +24,7 @@ from proveout.agent.engines import data_store, file_access
 from proveout.agent.engines.confinement import Access
 from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.supervisor_client import Guarded
+from proveout.core import linux
 
 USER = "proveout"
 PREDECESSOR_S = 20.0
@@ -135,12 +135,9 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return True
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not linux.lock(descriptor)
     finally:
         os.close(descriptor)
-    return False
 
 
 def give(root: Path, uid: int) -> None:

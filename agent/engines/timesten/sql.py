@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.sandbox.parent_death import die_with_parent
 from proveout.core import child_process
+from proveout.core.child_process import LOAD_WORKER_NAME
+from proveout.core.linux import die_with_parent
 from proveout.proto.wire.tasks import Endpoint
 
 _here = threading.Event()
@@ -87,7 +88,7 @@ def _done(task: dict[str, Any]) -> Any:
 
 def main() -> None:
     """The process: one task."""
-    die_with_parent(int(sys.argv[1]))
+    die_with_parent(int(sys.argv[1]), LOAD_WORKER_NAME)
     try:
         answer = {"result": _done(json.load(sys.stdin))}
     except TaskFault as fault:

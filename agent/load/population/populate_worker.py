@@ -32,8 +32,9 @@ from proveout.agent.load.population.job_messages import (
     to_line,
 )
 from proveout.agent.sandbox import privileges
-from proveout.agent.sandbox.parent_death import ORPHANED, die_with_parent
+from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.errors import ProveoutError
+from proveout.core.linux import ORPHANED, die_with_parent
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Population, Table
 from proveout.dsl.workloads.kinds import build
@@ -101,7 +102,7 @@ class Jobs:
 def main(parent: int, told: str, engine: str) -> int:
     """Serve jobs until stdin ends. Exit code 0, or 1 after a `Failed`."""
     privileges.drop(told)
-    die_with_parent(parent)
+    die_with_parent(parent, LOAD_WORKER_NAME)
     with contextlib.suppress(ProveoutError):  # what cannot be loaded is told when it is needed
         driver(engine)
     privileges.seal(told)
