@@ -29,14 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines.confinement import empty_bounding_set
-from proveout.agent.engines.postgres.installation import UID_LAST, choose_account
-from proveout.agent.engines.table import driver, is_built_in
+from proveout.agent.engines.embedded.account import UID_LAST, choose_account
+from proveout.agent.engines.embedded.confinement import empty_bounding_set
+from proveout.agent.engines.table import is_in_files
 from proveout.agent.security.policy import NOTHING, Policy
-from proveout.core.errors import ProveoutError
 from proveout.proto.wire.tasks import Endpoint
-
-FILE_ENGINES = frozenset({"sqlite", "duckdb"})
 
 PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS = 4, 8, 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
@@ -133,15 +130,6 @@ def argument_of(uid: int) -> str:
     except KeyError:  # as in containers: a number alone
         gid = uid
     return f"{uid},{gid},{gid},{int(it.reads_all)}"
-
-
-def is_in_files(engine: str) -> bool:
-    """Whether its databases are files of the agent's user."""
-    if engine in FILE_ENGINES or is_built_in(engine):
-        return engine in FILE_ENGINES
-    with contextlib.suppress(ProveoutError):  # not installed here: whoever needs it will say so
-        return bool(getattr(driver(engine), "in_files", False))
-    return False
 
 
 def environment(told: str, given: Mapping[str, str]) -> dict[str, str]:
