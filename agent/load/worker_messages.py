@@ -17,7 +17,9 @@ from typing import Any, TypeAlias
 
 from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Pacing
-from proveout.dsl.plan.plan import Value, Windows, Workload
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Windows
+from proveout.dsl.plan.values import Value
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 
 _HEAD = struct.Struct("!II")

@@ -21,7 +21,7 @@ from proveout.agent.engines.table import is_in_files
 from proveout.agent.sandbox import helper_main, privileges
 from proveout.agent.sandbox.helper import Aide
 from proveout.dsl import engines
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import CaptureResult, SystemStarted, TaskResult
 from proveout.proto.wire.tasks import Endpoint, InspectSystem, LinkSystems, RunCapture, StartSystem, TaskSpec
 

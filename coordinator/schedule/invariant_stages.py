@@ -16,7 +16,8 @@ from typing import Literal
 from proveout.coordinator.schedule import tasks as dag
 from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.state import Turn
-from proveout.dsl.plan.plan import Ladder, Plan, Populate, Search
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Populate, Search
 from proveout.dsl.workloads.parameters import CHECKED_AFTER, OF_OUR_ROWS
 from proveout.proto.wire.tasks import CheckInvariants
 

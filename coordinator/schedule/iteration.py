@@ -16,7 +16,7 @@ from proveout.coordinator.schedule import tasks as dag
 from proveout.coordinator.schedule.messages import Forget, Gather, StartLoads, Summarise, Tell
 from proveout.coordinator.schedule.setup_stages import forget_parts
 from proveout.coordinator.schedule.state import Cluster, Iterating, Turn
-from proveout.dsl.plan.plan import Ladder, Measuring, Search, Tool, Windows
+from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool, Windows
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.wire.messages import AgentMessage, Finish, Sample, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.wire.results import TaskError

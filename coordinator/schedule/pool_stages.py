@@ -9,7 +9,9 @@ from __future__ import annotations
 from proveout.coordinator.schedule import tasks as dag
 from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.state import Cluster, Turn
-from proveout.dsl.plan.plan import Host, Ladder, Plan, Search
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Search
+from proveout.dsl.plan.topology import Host
 from proveout.proto.wire.tasks import FormPool
 
 LOOPBACK = "127.0.0.1"

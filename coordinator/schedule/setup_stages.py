@@ -10,7 +10,7 @@ from proveout.coordinator.schedule import tasks as dag
 from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.invariant_stages import after_populate
 from proveout.coordinator.schedule.state import Turn, Waiting
-from proveout.dsl.plan.plan import Pause, Populate, Reset, Sql, Stage
+from proveout.dsl.plan.stages import Pause, Populate, Reset, Sql, Stage
 from proveout.proto.wire.tasks import Checkpoint, LinkSystems, PopulateSystem, RunSql, SnapshotSystem, StopSystem
 
 

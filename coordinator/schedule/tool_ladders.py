@@ -13,7 +13,8 @@ from proveout.coordinator.schedule import tasks as dag
 from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.setup_stages import part_of
 from proveout.coordinator.schedule.state import Turn
-from proveout.dsl.plan.plan import Plan, Tool
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Tool
 from proveout.proto.events import IterationId
 from proveout.proto.wire.tasks import PrepareFio, RunFio
 

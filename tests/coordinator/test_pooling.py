@@ -10,7 +10,9 @@ from proveout.coordinator.schedule.messages import Tell
 from proveout.coordinator.schedule.pool_stages import needs_cluster, pool_part
 from proveout.coordinator.schedule.progress import Facts
 from proveout.coordinator.schedule.state import Cluster, Setup, State, Turn
-from proveout.dsl.plan.plan import Host, Ladder, Plan, Pool, System, Windows, Workload
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Ladder, Pool, Windows
+from proveout.dsl.plan.topology import Host, System
 from proveout.proto.events import IterationId
 from proveout.proto.wire.messages import TaskDone
 from proveout.proto.wire.results import PoolFormed

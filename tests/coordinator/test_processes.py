@@ -8,7 +8,8 @@ import pytest
 
 from proveout.coordinator.schedule import tasks as dag
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.plan import Ladder, Plan
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder
 from proveout.proto.events import IterationId
 from proveout.proto.wire.tasks import Endpoint
 

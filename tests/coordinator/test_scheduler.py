@@ -30,7 +30,9 @@ from proveout.coordinator.schedule.messages import (
 from proveout.coordinator.schedule.progress import Facts, of
 from proveout.coordinator.schedule.state import Draining, Iterating, Setup, State, Timing
 from proveout.coordinator.simulator import Simulation, finished
-from proveout.dsl.plan.plan import Capture, Host, Ladder, Plan, Populate, Sql, System, Windows, Workload
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Ladder, Populate, Sql, Windows
+from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.proto import events
 from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.wire.results import Done, FactsRead, LoadResult, SystemStarted, TaskError

@@ -21,7 +21,7 @@ from simulated import (
 from proveout.coordinator.schedule import invariant_stages
 from proveout.coordinator.schedule.progress import of
 from proveout.coordinator.simulator import Fault, FaultKind, Simulation, World
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads import parameters
 from proveout.proto import events
 from proveout.proto.wire.results import InvariantCheck, InvariantsChecked, TaskResult

@@ -18,7 +18,7 @@ from proveout.dsl.explain.timetable import estimate_s, terminals, timetable
 from proveout.dsl.expr import name_types
 from proveout.dsl.plan import plan
 from proveout.dsl.plan.canonical import canonical_json, to_data
-from proveout.dsl.plan.plan import Ladder, Limits, Search
+from proveout.dsl.plan.stages import Ladder, Limits, Search
 from proveout.dsl.rules import host_rules, stage_rules
 from proveout.dsl.schema import models
 from proveout.dsl.workloads.kinds import build

@@ -19,7 +19,7 @@ from proveout.agent.engines.adapter import (
     Provisions,
     Settings,
 )
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
 from proveout.proto.wire.tasks import Endpoint
 

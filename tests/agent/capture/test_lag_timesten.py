@@ -23,7 +23,7 @@ from proveout.agent.engines.oracle.driver import open_connection
 from proveout.agent.engines.timesten import lag as lag_timesten
 from proveout.agent.engines.timesten.driver import HOME
 from proveout.agent.engines.timesten.lag import ProbeObserver, observer
-from proveout.dsl.plan.plan import Capture
+from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.tasks import Endpoint, RunCapture
 
 TABLE = "CREATE TABLE proveout_probe (id int PRIMARY KEY, seq bigint NOT NULL)"

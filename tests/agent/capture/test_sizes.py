@@ -21,7 +21,7 @@ from proveout.agent.engines.oracle.capture_connection import SIZES as ORACLE
 from proveout.agent.engines.table import adapter
 from proveout.coordinator.measure.capture_metrics import sizes_metrics
 from proveout.coordinator.measure.timeseries import Recording
-from proveout.dsl.plan.plan import Capture
+from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.results import CaptureSample
 from proveout.proto.wire.tasks import Endpoint, RunCapture
 

@@ -18,7 +18,7 @@ from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.mysql import provision as embedded_mysql
 from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.agent.engines.mysql.driver import MysqlDriver
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.mysql_settings import CODE, OWN, objection
 from proveout.proto.wire.tasks import (
     Checkpoint,

@@ -11,7 +11,7 @@ import pytest
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines import handlers
 from proveout.agent.sandbox import privileges
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import (
     Checkpoint,
     Endpoint,

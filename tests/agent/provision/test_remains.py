@@ -24,7 +24,7 @@ from proveout.agent.engines.embedded import data_store, server_cleanup
 from proveout.agent.engines.embedded.account import choose_account
 from proveout.agent.engines.embedded.workspace import is_locked
 from proveout.agent.engines.postgres.provision import Server
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 
 PATIENCE_S = 60.0
 SYSTEM = System(name="db", engine="postgres", host="h", provision="embedded")

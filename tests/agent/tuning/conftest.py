@@ -10,7 +10,7 @@ import pytest
 
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 
 sys.path.insert(0, str(Path(__file__).parent))
 
