@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.daemon.tasks import Resource
-from proveout.agent.engines import data_store
+from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.mysql import provision as embedded_mysql
 from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.agent.engines.postgres import roles as postgres_roles

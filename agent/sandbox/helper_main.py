@@ -25,6 +25,7 @@ from proveout.agent.sandbox import helper_messages, privileges
 from proveout.agent.security.redaction import for_people
 from proveout.core.framing import FRAME_BYTES_MAX
 from proveout.core.linux import ORPHANED, die_with_parent
+from proveout.dsl import engines
 from proveout.proto.wire import tasks
 from proveout.proto.wire.messages import AgentMessage, Cancel, Finish, TaskFailed
 from proveout.proto.wire.protobuf_mapping import WireFault
@@ -207,7 +208,7 @@ def main(parent: int, told: str, engine: str) -> None:
     privileges.drop(told)
     die_with_parent(parent, NAME)  # after it: the kernel forgets the wish when a process changes its user
     privileges.seal(told)
-    if engine == "timesten":
+    if engines.of(engine).own_process:
         timesten.speak_here()
     out = os.dup(1)
     os.dup2(2, 1)  # what a library prints goes to the log, not between the frames

@@ -28,15 +28,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines.postgres.installation import UID_LAST, choose_account
-from proveout.agent.engines.table import driver, is_built_in
+from proveout.agent.engines.embedded.account import UID_LAST, choose_account
+from proveout.agent.engines.table import is_in_files
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core import linux
-from proveout.core.errors import ProveoutError
 from proveout.core.linux import CAP_DAC_READ_SEARCH
 from proveout.proto.wire.tasks import Endpoint
-
-FILE_ENGINES = frozenset({"sqlite", "duckdb"})
 
 HOME = "/nonexistent"
 """Where a client library looks for files of the user's; root's own are not to be found, and their refusal is not to be met."""
@@ -129,15 +126,6 @@ def argument_of(uid: int) -> str:
     except KeyError:  # as in containers: a number alone
         gid = uid
     return f"{uid},{gid},{gid},{int(it.reads_all)}"
-
-
-def is_in_files(engine: str) -> bool:
-    """Whether its databases are files of the agent's user."""
-    if engine in FILE_ENGINES or is_built_in(engine):
-        return engine in FILE_ENGINES
-    with contextlib.suppress(ProveoutError):  # not installed here: whoever needs it will say so
-        return bool(getattr(driver(engine), "in_files", False))
-    return False
 
 
 def environment(told: str, given: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ import pytest
 from escapes import CANARY, ESCAPES, MYSQL, POSTGRES, Escape
 
 from proveout.agent.daemon.tasks import Resource, TaskFault
-from proveout.agent.engines import data_store
+from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.load.population.handler import populate

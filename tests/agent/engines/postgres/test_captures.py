@@ -17,7 +17,7 @@ import pytest
 
 from proveout.agent.capture import kinds
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines.postgres.lag import PositionHistory
+from proveout.agent.engines.position_history import PositionHistory
 from proveout.agent.engines.postgres.propagation import link, link_name
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.engines.postgres.roles import administration, with_keys

@@ -1,8 +1,8 @@
-"""What a program of the guard may still do: no new privileges, no capabilities, and only the files that it is given.
+"""What a program of the supervisor may still do: no new privileges, no capabilities, and only the files that it is given.
 
 Flow: `give_up_privileges(uid, gid)` in a fresh child -> `landlock_version()` says whether the kernel has Landlock, 0 when it has
 not -> `restrict(access)` denies the child, and all that it starts, every file and folder but those in `access`. None of it
-can be taken back. Only the standard library is imported, and no pathlib: `guard` starts with this module.
+can be taken back. Only the standard library is imported, and no pathlib: `supervisor` starts with this module.
 
 `access` maps `read`, `execute` and `write` to lists of paths; what a folder is given holds for everything below it. `execute`
 includes `read`, and `write` includes `read`, but not `execute`. A path that does not exist is passed over. Where the kernel knows
