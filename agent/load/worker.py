@@ -37,8 +37,7 @@ from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.parent_death import die_with_parent
 from proveout.core.errors import ProveoutError
 from proveout.dsl.workloads.base import WorkloadKind
-from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import part_of
+from proveout.dsl.workloads.kinds import build, part_of
 
 CHUNK_NS = 100_000_000
 WAITING_MAX = 1000

@@ -18,7 +18,7 @@ from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.state import Turn
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Populate, Search
-from proveout.dsl.workloads.parameters import CHECKED_AFTER, OF_OUR_ROWS
+from proveout.dsl.workloads.kinds import invariants_after, invariants_need_population
 from proveout.proto.wire.tasks import CheckInvariants
 
 
@@ -68,7 +68,7 @@ def _known(plan: Plan, stage: Ladder | Search, system: str) -> bool:
     """Whether a system holds rows that the workload's invariants can speak of: what others loaded is their word."""
     sources = {system, *(source.name for source, sink in dag.propagations(plan) if sink.name == system)}
     ours = any(dag.populating(plan, name) for name in sources)
-    return ours or plan.workload(stage.workload).kind not in OF_OUR_ROWS
+    return ours or not invariants_need_population(plan.workload(stage.workload))
 
 
 def _look(
@@ -84,4 +84,4 @@ def _look(
 
 
 def _occasion(plan: Plan, stage: Populate | Ladder | Search) -> Literal["iteration", "stage"] | None:
-    return CHECKED_AFTER.get(plan.workload(stage.workload).kind)
+    return invariants_after(plan.workload(stage.workload))

@@ -17,6 +17,7 @@ from typing import cast
 from proveout.dsl.compile.matrix import expand
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
 from proveout.dsl.compile.stage_conditions import check_conditions, condition, in_order, left_out, needs_of
+from proveout.dsl.compile.stage_rules import check_stages
 from proveout.dsl.compile.stages import Draft, compile_stages
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.topology import add_topology
@@ -27,14 +28,13 @@ from proveout.dsl.plan.plan import Check, OnLoss, Plan
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
 from proveout.dsl.plan.values import Expression, Where
 from proveout.dsl.rules.repeat_rules import check_repeats
-from proveout.dsl.rules.stage_rules import check_stages
 from proveout.dsl.schema import models
 from proveout.dsl.schema.plan_parameters import Parameters, read_parameters
 from proveout.dsl.schema.scalar_types import Name
+from proveout.dsl.schema.substitution import substitute
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
-from proveout.dsl.source.substitution import substitute
 
 
 def compile_plan(path: Path, *, overrides: Mapping[str, str] | None = None, inventory: Path | None = None) -> Plan:

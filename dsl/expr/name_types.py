@@ -18,7 +18,7 @@ from proveout.dsl.plan.matrix_labels import Label
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Ladder, Measuring, Pause, Populate, Reset, Search, Sql, Stage, Tool, Tune
 from proveout.dsl.plan.topology import Capture
-from proveout.dsl.workloads.parameters import is_in_order, table_names, transactions
+from proveout.dsl.workloads.kinds import is_in_order, tables_in_plan, transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ def _exporters(
 def _sizes(workload: Workload, leaf: Number | Estimate) -> Group:
     """What the captured system takes, and each table that the workload has in the plan."""
     whole = _group(metrics.SIZE, leaf, "sizes")
-    tables = {name.lower(): _group(metrics.SIZE, leaf, name) for name in table_names(workload)}
+    tables = {name.lower(): _group(metrics.SIZE, leaf, name) for name in tables_in_plan(workload)}
     why = f"the tables of `{workload.kind}` are not named in the plan"
     named = Group(what="the tables", members=tables)
     absent = {} if tables else {"tables": (why, "sizes.total_bytes has them all; the report shows each")}

@@ -11,18 +11,15 @@ from proveout.agent.engines.postgres import settings as embedded
 from proveout.agent.engines.sqlite import provision as embedded_sqlite
 from proveout.core.errors import PlanError
 from proveout.dsl import metrics
-from proveout.dsl.compile import stages
+from proveout.dsl.compile import stage_rules, stages
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.explain import database_changes
 from proveout.dsl.explain.timetable import estimate_s, terminals, timetable
 from proveout.dsl.expr import name_types
-from proveout.dsl.plan import plan, values
+from proveout.dsl.plan import values
 from proveout.dsl.plan.canonical import canonical_json, to_data
 from proveout.dsl.plan.stages import Ladder, Limits, Open, Search, Stage
-from proveout.dsl.rules import host_rules, stage_rules
+from proveout.dsl.rules import host_rules
 from proveout.dsl.schema import models
-from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import of_workload, to_values
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = ROOT / "tests" / "golden" / "good" / "everything.yaml"
@@ -40,13 +37,6 @@ def test_every_kind_of_stage_is_in_the_language() -> None:
 
 def test_limits_default_to_what_the_plan_says() -> None:
     assert stages._limits(models.LimitsEntry.model_validate({})) == Limits()
-
-
-@pytest.mark.parametrize("kind", database_changes.TABLES)
-def test_the_tables_that_explain_names_are_those_that_are_loaded(kind: str) -> None:
-    model = of_workload(plan.Workload(name="w", kind=kind, parameters=()))
-    made = build(plan.Workload(name="w", kind=kind, parameters=to_values(model)))
-    assert database_changes.TABLES[kind] == tuple(table.name for table in made.population.tables)
 
 
 def test_figures_are_those_of_the_schema() -> None:

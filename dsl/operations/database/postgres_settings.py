@@ -15,11 +15,11 @@ from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from proveout.dsl.operations.change import Change, Statement
+from proveout.dsl.operations.database.postgres_parameters import objection
 from proveout.dsl.operations.database.sql_literals import SETTING_SCHEMA, Setting, SystemOperation, in_list
 from proveout.dsl.operations.facts import Facts, Query, RowsQuery
 from proveout.dsl.operations.named_settings import as_written, gathered
 from proveout.dsl.operations.operation import Step
-from proveout.dsl.rules.postgres_parameters import objection
 from proveout.dsl.schema.scalar_types import custom
 from proveout.dsl.source.nodes import Map
 

@@ -16,7 +16,7 @@ from proveout.dsl.compile.matrix import STEPS
 from proveout.dsl.compile.tuning import TuningEntry
 from proveout.dsl.operations.table import OPERATIONS
 from proveout.dsl.schema import models as schema
-from proveout.dsl.workloads.parameters import KINDS
+from proveout.dsl.workloads.kinds import BUILT_IN, built_in
 
 IDENTIFIER = "https://json-schema.org/draft/2020-12/schema"
 TEMPLATE = {"type": "string", "pattern": r"^\$\{.+\}$", "description": "${params.name}"}
@@ -65,9 +65,10 @@ def _definitions(models: list[type[BaseModel]]) -> dict[str, Any]:
 
 def _workloads() -> list[type[BaseModel]]:
     """The parameter model of each kind, with the `kind` itself."""
-    fields: dict[str, Any] = {kind: (Literal[kind], ...) for kind in KINDS}
+    fields: dict[str, Any] = {kind: (Literal[kind], ...) for kind in BUILT_IN}
     return [
-        create_model(f"{kind.capitalize()}Workload", __base__=model, kind=fields[kind]) for kind, model in KINDS.items()
+        create_model(f"{kind.capitalize()}Workload", __base__=built_in(kind).parameters, kind=fields[kind])
+        for kind in BUILT_IN
     ]
 
 
