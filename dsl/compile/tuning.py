@@ -22,8 +22,7 @@ from proveout.dsl.plan.stages import Tune, Tuning
 from proveout.dsl.plan.topology import Host
 from proveout.dsl.plan.values import Where
 from proveout.dsl.rules.host_rules import TUNING_NAME_MAX, consent_problems
-from proveout.dsl.schema.models import Strict
-from proveout.dsl.schema.scalar_types import Selector
+from proveout.dsl.schema.scalar_types import Selector, Strict
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
 

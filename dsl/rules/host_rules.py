@@ -27,7 +27,10 @@ from proveout.dsl.schema.scalar_types import (
     EVERY_MAX_S,
     EVERY_MIN_S,
     ID_PATTERN,
+    INSTANCES_MAX,
     NAME_PATTERN,
+    SCRAPES_MAX,
+    SETTINGS_MAX,
     SIZE_MAX,
     SIZE_MIN,
     TEXT_MAX,
@@ -46,7 +49,7 @@ EMBEDDED = frozenset({"mysql", "postgres", "sqlite"})
 ORACLE_LIKE = frozenset({"oracle", "timesten"})
 """Engines that are reached with `user/password@connect-string`, and never started by proveout."""
 
-SETTINGS_MAX, INSTANCES_MAX, SCRAPES_MAX, TUNING_NAME_MAX = 200, 64, 200, 80
+TUNING_NAME_MAX = 80
 DSN_MAX = 65_536
 """Characters of a dsn with its passwords filled in."""
 SIZES_EVERY_S = 24 * 3600.0
