@@ -14,7 +14,7 @@ from pydantic.json_schema import SkipJsonSchema
 from proveout.dsl.operations.change import Change, SetText, WriteFile
 from proveout.dsl.operations.facts import Facts, FileQuery, Query, TextQuery
 from proveout.dsl.operations.operation import Operation, Step, as_written, gathered, whole_file
-from proveout.dsl.operations.types import AbsolutePath
+from proveout.dsl.operations.types import PROGRAM_SYSCTLS, AbsolutePath
 from proveout.dsl.schema.scalar_types import custom
 from proveout.dsl.source.nodes import Map
 
@@ -23,14 +23,6 @@ SETTING_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "strin
 _NAME = re.compile(NAME_PATTERN.strip("^$"))
 _VALUE = re.compile(r"[A-Za-z0-9_.:,/%+-]+( [A-Za-z0-9_.:,/%+-]+)*")
 _FILE = re.compile(r"/etc/sysctl\.d/[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf")
-_RUNS_PROGRAMS = (
-    "kernel.core_pattern",
-    "kernel.modprobe",
-    "kernel.hotplug",
-    "kernel.poweroff_cmd",
-    "kernel.usermodehelper.",
-    "fs.binfmt_misc.",
-)
 _NO_WAY_BACK = (
     "kernel.kexec_load_disabled",
     "kernel.kexec_load_limit_panic",
@@ -87,7 +79,7 @@ def normal(value: str) -> str:
 def _checked_name(name: str) -> str:
     if not _NAME.fullmatch(name) or any(part in ("", ".", "..") for part in path_of(name).split("/")[1:]):
         raise custom(f"`{name}` is not the name of a kernel parameter, as vm.swappiness")
-    if name.startswith(_RUNS_PROGRAMS):
+    if any(fnmatchcase(name, pattern) for pattern in PROGRAM_SYSCTLS):
         raise custom(f"`{name}` names a program that the kernel runs as root, so no plan sets it")
     if name in _NO_WAY_BACK:
         raise custom(f"`{name}` cannot be set back, or guards the host, so no plan sets it")
