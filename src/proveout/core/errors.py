@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proveout.dsl.plan.values import NOWHERE, Where
+from proveout.core.errors import NOWHERE, Where
 
 
 class ProveoutError(Exception):
