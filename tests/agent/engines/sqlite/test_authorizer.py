@@ -143,7 +143,7 @@ def test_ordinary_statements_work(text: str, connect: Connect, path: str) -> Non
 def test_a_denied_statement_says_what_plans_cannot_do(path: str, tmp_path: Path) -> None:
     attach = f"ATTACH '{tmp_path}/x' AS other"
     with pytest.raises(TaskFault, match="not authorized") as caught:
-        embedded_sqlite.run_statements(path, (attach,))
+        sql.run_statements(path, (attach,))
     assert (caught.value.code, caught.value.way_out) == ("refused", DENIED_HINT)
     with pytest.raises(StatementFailure, match="VACUUM INTO"):
         SqliteDriver().connect(path).prepare(Statement(name="s", text={"sqlite": attach}, arguments=(), reads=False))
