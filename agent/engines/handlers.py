@@ -154,9 +154,9 @@ def _check_user(context: TaskContext, system: System) -> None:
 
 def _file_system(context: TaskContext, system: System, data_root: Path) -> Embedded:
     if privileges.account() is not None:
-        from proveout.agent.sandbox.sqlite_files import FileSystem  # noqa: PLC0415 - see the module's head
+        from proveout.agent.sandbox.sqlite_files import SqliteFiles  # noqa: PLC0415 - see the module's head
 
-        return FileSystem(context, system, data_root)
+        return SqliteFiles(context, system, data_root)
     from proveout.agent.engines.sqlite.provision import EmbeddedSqlite  # noqa: PLC0415 - see the module's head
 
     return EmbeddedSqlite(system, data_root)

@@ -1,4 +1,4 @@
-"""How a worker process names itself, and sees to it that it does not outlive the agent that started it."""
+"""Name of a worker process, and its end with the agent that started it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 ORPHANED = 3
 WORKER_NAME = "proveout-load"
-"""What `ps` and `top` show, and what the `os` capture tells the load's CPU by; the kernel keeps 15 characters."""
+"""Name in `ps` and `top`; the `os` capture finds CPU of the load by it. The kernel keeps 15 characters."""
 
 
 def die_with_parent(parent: int, name: str = WORKER_NAME) -> None:
-    """Take a name (15 characters at most), and have the kernel kill this process when the process `parent` that started it ends; exit at once if it is gone already.
+    """Set the process name (at most 15 characters) and have the kernel kill this process when its parent process `parent` ends.
 
-    The signal is about the parent *thread*, so a parent must start workers from a thread that lasts as long as it does.
+    Exits at once if the parent has ended already. The kernel watches the parent *thread*, so a parent must start workers from a
+    thread that lives as long as the process.
     """
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None, use_errno=True).prctl

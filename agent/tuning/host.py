@@ -15,9 +15,9 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.security.policy import NOTHING, Decision, Policy
 from proveout.agent.tuning import package_versions
 from proveout.agent.tuning import partition_tables as devices
-from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.file_changes import Files, Original
 from proveout.agent.tuning.programs import Processes, Tools, must
+from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.sysfs import Texts
 from proveout.agent.tuning.systemd_units import Systemd, Units
 from proveout.dsl.operations.change import (

@@ -28,11 +28,11 @@ from proveout.proto.wire.results import TuningState
 from proveout.proto.wire.tasks import Endpoint
 
 if TYPE_CHECKING:
-    from proveout.agent.sandbox.sync_client import Asker
-    from proveout.agent.tuning.database_access import DatabasesOfRuns
+    from proveout.agent.sandbox.sync_client import SyncClient
     from proveout.agent.tuning.host import Host
     from proveout.agent.tuning.machine import Holder, Machine
     from proveout.agent.tuning.programs import Processes
+    from proveout.agent.tuning.sql_access import DatabasesOfRuns
     from proveout.agent.tuning.undo_journal import UndoJournal
 
 RESOURCE = "tuning"
@@ -73,7 +73,7 @@ class Tuner:
         self._turn = asyncio.Lock()
         self._stop = threading.Event()
         self._tools: Processes | None = None
-        self._asker: Asker | None = None
+        self._client: SyncClient | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -266,10 +266,10 @@ class Tuner:
 
         The journal is opened and let go of within the turn: whoever waits for his must not hold one that was closed meanwhile.
         """
-        from proveout.agent.sandbox.sync_client import Asker  # noqa: PLC0415 - see the module's head
+        from proveout.agent.sandbox.sync_client import SyncClient  # noqa: PLC0415 - see the module's head
 
         async with self._turn:
-            asker = self._asker = Asker()
+            client = self._client = SyncClient()
             job = asyncio.ensure_future(asyncio.to_thread(work))
             try:
                 return await asyncio.shield(job)
@@ -284,11 +284,11 @@ class Tuner:
                 if job.done():
                     with suppress(TaskFault):  # a journal that cannot be read stays
                         self._tidy(release=release)
-                await asyncio.shield(asker.end())
+                await asyncio.shield(client.close())
 
-    def _ask(self, question: str, endpoint: Endpoint, statement: str) -> Any:
-        assert self._asker is not None  # noqa: S101 - asked in turns only
-        return self._asker.ask(question, endpoint, statement)
+    def _call(self, name: str, endpoint: Endpoint, statement: str) -> Any:
+        assert self._client is not None  # noqa: S101 - set while a turn runs
+        return self._client.call(name, endpoint, statement)
 
     def _tidy(self, *, release: bool) -> None:
         """With nothing outstanding, leave nothing behind; with `release` let the journal go whatever is in it."""
@@ -311,8 +311,8 @@ class Tuner:
 
     def _databases(self, journal: UndoJournal | None) -> DatabasesOfRuns:
         """By (run, system): as a session has told, else a told one that is the same system, else what the journal knows without secrets."""
-        from proveout.agent.tuning.database_access import DatabasesOfRuns  # noqa: PLC0415 - see the module's head
         from proveout.agent.tuning.public_dsn import public  # noqa: PLC0415
+        from proveout.agent.tuning.sql_access import DatabasesOfRuns  # noqa: PLC0415 - see the module's head
 
         known = dict(self._told)
         bare: set[tuple[str, str]] = set()
@@ -324,7 +324,7 @@ class Tuner:
                     stored if found is None else replace(found, system=stored.system, provisioned=stored.provisioned)
                 )
                 bare |= {key} if found is None else set()
-        return DatabasesOfRuns(known, self._ask, self._run, frozenset(bare))
+        return DatabasesOfRuns(known, self._call, self._run, frozenset(bare))
 
 
 def _told(closing: asyncio.Task[None]) -> None:

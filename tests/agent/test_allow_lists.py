@@ -158,7 +158,7 @@ def write(tmp_path: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("policy: 1\npaths: [/opt/lab]", r":2:9: `/opt/lab` is not a folder that tuning is known to need .*\{path: /opt/lab, i_know"),
+        ("policy: 1\npaths: [/opt/lab]", r":2:9: `/opt/lab` is not in the list of folders that tuning needs .*\{path: /opt/lab, i_know"),
         ("policy: 1\npaths: [/etc/postgresql]", ":2:9: .*use the operation `postgres_settings`"),
         ("policy: 1\npaths:\n  - {path: /opt/lab, i_know: ''}", ":3:.*`i_know` must not be empty"),
         ("policy: 1\npaths:\n  - {path: /opt/lab, i_know: '???'}", ":3:.*is not a reason"),
@@ -166,11 +166,11 @@ def write(tmp_path: Path, text: str) -> Path:
         ("policy: 1\npaths:\n  - {path: /opt/lab, iknow: a reason}", "unknown key `iknow`"),
         ("policy: 1\npaths:\n  - {path: /etc/shadow, i_know: a reason}", "`/etc/shadow` cannot be allowed"),
         ("policy: 1\npaths:\n  - {path: /etc, i_know: a reason}", "`/etc` is too wide"),
-        ("policy: 1\ntools:\n  - {path: /usr/bin/tee}", ":3:5: `/usr/bin/tee` is not a program that tuning is known to need"),
-        ("policy: 1\ntools:\n  - {path: /bin/bash, i_know: a reason}", "runs whatever it is given"),
+        ("policy: 1\ntools:\n  - {path: /usr/bin/tee}", ":3:5: `/usr/bin/tee` is not in the list of programs that tuning needs"),
+        ("policy: 1\ntools:\n  - {path: /bin/bash, i_know: a reason}", "runs any program that it is given"),
         ("policy: 1\ntools:\n  - {path: /usr/bin/fio, arguments: ['--exec_prerun=x']}", "is not an argument that /usr/bin/fio is known"),
         ("policy: 1\nvalidators: {a: [/usr/bin/dpkg, -i, '{file}']}", r":2:17: `/usr/bin/dpkg -i \{file\}` is not a validator"),
-        ("policy: 1\nudev: {devices: ['KERNEL==sd*']}", ":2:18: `KERNEL==sd\\*` may match the system's own disk"),
+        ("policy: 1\nudev: {devices: ['KERNEL==sd*']}", ":2:18: `KERNEL==sd\\*` may match the system disk"),
         ("policy: 1\nudev: {devices: [{match: KERNEL==mem, i_know: a reason}]}", "matches /dev/mem, which is not a disk"),
         ("policy: 1\nudev: {links: [disk]}", "`disk` is not a folder of /dev for links of plans"),
     ],

@@ -31,8 +31,8 @@ from proveout.agent.load.population.job_messages import (
     from_line,
     to_line,
 )
-from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.parent_death import ORPHANED, die_with_parent
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Population, Table
@@ -98,13 +98,14 @@ class Jobs:
         self._queue.put(None)
 
 
-def main(parent: int, told: str, engine: str) -> int:
+def main(parent: int, argument: str, engine: str) -> int:
     """Serve jobs until stdin ends. Exit code 0, or 1 after a `Failed`."""
-    privileges.drop(told)
+    privileges = Privileges.from_argument(argument)
+    privileges.drop()
     die_with_parent(parent)
     with contextlib.suppress(ProveoutError):  # what cannot be loaded is told when it is needed
         driver(engine)
-    privileges.seal(told)
+    privileges.seal()
     jobs = Jobs()
     try:
         opening = jobs.get()

@@ -20,9 +20,9 @@ from tuning_bench import StubTools, StubUnits, picture, tuning
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.security.policy import Policy, Tool
-from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.programs import Tools
+from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.sysfs import Texts
 from proveout.agent.tuning.systemd_units import Units
 from proveout.dsl.plan.plan import Tuning

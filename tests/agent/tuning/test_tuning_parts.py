@@ -16,9 +16,9 @@ from tuning_bench import POLICY, StubTools, StubUnits, host_in, put, tuning
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.tuning import package_versions, revert
-from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.file_changes import NONE, Files
 from proveout.agent.tuning.programs import Processes, must
+from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.sysfs import Texts, holds
 from proveout.agent.tuning.systemd_units import Systemd
 from proveout.agent.tuning.transaction import Transaction

@@ -9,8 +9,8 @@ import pytest
 from tuning_bench import host_in, tuning
 
 from proveout.agent.tuning import revert
-from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.plan.plan import Tuning
