@@ -1,10 +1,10 @@
-"""A data source name without its secrets, as the undo journal may hold it on a disk.
+"""Removes secrets from a data source name, so that the undo journal can store it.
 
-Data flow: `Endpoint` -> `public` -> the parts that say where a system is and who connects; everything else is left out. What cannot be taken
-apart is left out as a whole. Pure, and without any database's client: a root agent loads none.
+Flow: `Endpoint` -> `public` -> the parts for the location of a system and its user; everything else is left out. A dsn that cannot be
+parsed is left out as a whole. Pure, and without a database client: a root agent loads none.
 
-Forms: postgresql://user:password@host:port/db?… and `host=… password=…` of libpq (33.1.1 of PostgreSQL's manual); `user/password@target` of Oracle and
-TimesTen, divided at the first `/` and the last `@`.
+Formats: postgresql://user:password@host:port/db?… and `host=… password=…` of libpq (33.1.1 of the PostgreSQL manual);
+`user/password@target` of Oracle and TimesTen, split at the first `/` and the last `@`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WITH_USER = ("oracle", "timesten")
 
 
 def public(endpoint: Endpoint) -> str:
-    """The dsn without what may be secret; "" when it cannot be told apart."""
+    """The dsn without secrets; "" if it cannot be parsed."""
     dsn = endpoint.dsn
     if endpoint.engine == "postgres":
         return _uri(dsn) if dsn.startswith(("postgres://", "postgresql://")) else _words(dsn)
@@ -44,12 +44,12 @@ def public(endpoint: Endpoint) -> str:
 
 
 def identity(endpoint: Endpoint) -> str:
-    """What tells a system from another one, without its secrets."""
+    """Identifies a system, without secrets."""
     return f"{endpoint.engine} {public(endpoint) or endpoint.system}"
 
 
 def without_secrets(endpoint: Endpoint) -> Endpoint:
-    """The endpoint as it may be written down."""
+    """The endpoint without secrets, for storage."""
     return replace(endpoint, dsn=public(endpoint), instances=())
 
 
@@ -61,7 +61,7 @@ def _uri(dsn: str) -> str:
         return ""
     before, at, hosts = parts.netloc.rpartition("@")
     user = before.partition(":")[0]
-    if "@" in user or parts.fragment:  # a password with characters that had to be quoted: where it ends is not known
+    if "@" in user or parts.fragment:  # an unquoted `@` or `#` in the password: its end is ambiguous
         return ""
     query = urlencode([(name, value) for name, value in given if name in KEPT], quote_via=quote)
     return f"{parts.scheme}://{user}{at}{hosts}{parts.path}{'?' if query else ''}{query}"
@@ -73,7 +73,7 @@ def _words(dsn: str) -> str:
 
 
 def _pairs(dsn: str) -> Iterator[tuple[str, str]]:
-    """Name and value as it is written; nothing for what is not made of such words."""
+    """Names and values as written; nothing if the dsn has any other syntax."""
     position, found = 0, []
     while position < len(dsn.rstrip()):
         match = _WORD.match(dsn, position)

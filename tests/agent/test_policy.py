@@ -273,7 +273,7 @@ def write(tmp_path: Path, text: str) -> Path:
         ("policy: 1\ntools:\n  - {path: /usr/bin/bash-static}", "runs any program that it is given"),
         ("policy: 1\ntools:\n  - {path: /lib64/ld-linux-x86-64.so.2}", "runs any program that it is given"),
         ("policy: 1\ntools:\n  - {path: /lib/ld-musl-x86_64.so.1}", "runs any program that it is given"),
-        ("policy: 1\nvalidators: {a: [/bin/true, x]}", "once, as {file}"),
+        ("policy: 1\nvalidators: {a: [/bin/true, x]}", "exactly one argument with {file}"),
         ("policy: 1\nvalidators: {a: [/bin/sh, '{file}']}", "runs any program that it is given"),
         ("policy: 1\ndestructive: yes", "is a boolean in YAML 1.1"),
         (
