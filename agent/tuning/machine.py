@@ -29,7 +29,7 @@ from typing import Any
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.host_facts import machine_id
 from proveout.agent.tuning.public_dsn import identity
-from proveout.dsl.plan.plan import Tuning
+from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.tasks import Endpoint
 
 ROOT = Path("/var/lib/proveout")

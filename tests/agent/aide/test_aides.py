@@ -21,7 +21,7 @@ from proveout.agent.sandbox import dispatch, helper_main, helper_messages, privi
 from proveout.agent.sandbox.helper import Helper
 from proveout.agent.sandbox.sync_client import SyncClient
 from proveout.agent.security.policy import NOTHING, Policy
-from proveout.dsl.plan.plan import Capture, System
+from proveout.dsl.plan.topology import Capture, System
 from proveout.proto.wire.messages import Cancel, LogLine
 from proveout.proto.wire.protobuf_mapping import WireFault
 from proveout.proto.wire.results import CaptureResult, SqlDone

@@ -25,7 +25,7 @@ from proveout.agent.load.population.handler import populate
 from proveout.agent.load.population.job_messages import Finished, Load, Opening, Prepare, Progress, from_line, to_line
 from proveout.agent.sandbox.parent_death import ORPHANED
 from proveout.agent.sandbox.privileges import Privileges
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.hlr.tables import NAMES
 
 MODULE = "proveout.agent.load.population.populate_worker"

@@ -29,7 +29,9 @@ from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.database.sql import Sql
-from proveout.dsl.plan.plan import System, Tuning, Windows, Workload
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Tuning, Windows
+from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.postgres_parameters import objection
 from proveout.dsl.schema.model_values import to_values
 from proveout.dsl.workloads.sql.parameters import Custom
