@@ -20,10 +20,11 @@ from pathlib import Path
 
 from proveout.agent.capture.proc_counters import TICKS_PER_S
 from proveout.agent.sandbox.parent_death import WORKER_NAME
+from proveout.dsl import engines
 from proveout.proto.wire.results import Reading
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-SERVER_COMMANDS = frozenset({b"postgres", b"mariadbd", b"mysqld"})
+SERVER_COMMANDS = frozenset(name.encode() for engine in engines.ENGINES.values() for name in engine.commands)
 LOAD_COMMAND = WORKER_NAME.encode()
 TREE_MAX = 20_000
 

@@ -7,7 +7,7 @@ the engine's client library only inside a method that needs it, so an agent star
 | protocol | what an engine with it can do |
 |---|---|
 | `EngineAdapter` | all engines: drive sessions, report settings, run statements |
-| `Provisions` | start a system of its own |
+| `Provisions`, `FindsServer` | start a system of its own; find the server's program for `doctor` |
 | `Populates` | load a population |
 | `Checkpoints` | write dirty pages to disk |
 | `OpensCursors` | give tuning operations a cursor |
@@ -183,6 +183,15 @@ class Provisions(Protocol):
 
     def provision(self, system: System, data_root: Path, on_death: Callable[[str], None]) -> ProvisionedSystem:
         """Return the system, not started yet. `on_death(text)` is called from another thread when its server ends by itself."""
+        ...
+
+
+@runtime_checkable
+class FindsServer(Protocol):
+    """An engine whose server proveout starts from a program of this host."""
+
+    def server_program(self) -> Path:
+        """Return the server's program; TaskFault `missing` when it is not installed."""
         ...
 
 

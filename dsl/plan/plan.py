@@ -14,6 +14,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, TypeVar
 
+from proveout.dsl import engines
 from proveout.dsl.plan.canonical import canonical_json
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.matrix_labels import Cell
@@ -109,7 +110,7 @@ class System:
     @property
     def propagates_by_itself(self) -> bool:
         """Whether what carries its changes on is its own (a TimesTen's AWT cache groups): not set up, nor compared, by proveout."""
-        return self.engine == "timesten"
+        return engines.of(self.engine).propagates_by_itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

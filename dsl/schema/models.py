@@ -19,6 +19,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from proveout.dsl import engines
 from proveout.dsl.plan.fio_job import DEVICES_MAX, JOBS_MAX
 from proveout.dsl.rules.host_rules import INSTANCES_MAX, SCRAPES_MAX, SETTINGS_MAX
 from proveout.dsl.schema.matrix_model import MatrixAxes, MatrixEntry
@@ -75,11 +76,10 @@ class HostEntry(Strict):
     address: Text = Field(description="`local`, or name:port of a running agent.")
 
 
-ENGINES = ("postgres", "sqlite", "oracle", "timesten", "mysql", "duckdb")
 EngineName: TypeAlias = Annotated[
     str,
     Field(pattern=NAME_PATTERN, description="One of the release's, or of an installed package's."),
-    WithJsonSchema({"anyOf": [{"enum": list(ENGINES)}, {"type": "string", "pattern": NAME_PATTERN}]}),
+    WithJsonSchema({"anyOf": [{"enum": list(engines.ENGINES)}, {"type": "string", "pattern": NAME_PATTERN}]}),
 ]
 
 

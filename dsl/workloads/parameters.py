@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from proveout.core.errors import ProveoutError
-from proveout.dsl import extensions
+from proveout.dsl import engines, extensions
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.schema.model_values import from_values
 from proveout.dsl.schema.model_values import to_values as to_values  # noqa: PLC0414 - one place to import a workload from
@@ -113,11 +113,6 @@ WRITERS: Mapping[str, frozenset[str]] = {
     "tprocc": TPROCC_WRITERS,
     "tptbm": TPTBM_WRITERS,
 }
-DIALECT_OF_ENGINE: Mapping[str, str] = {
-    "postgres": "postgres", "sqlite": "sqlite", "oracle": "oracle", "timesten": "oracle", "mysql": "mysql",
-    "duckdb": "duckdb",
-}  # fmt: skip
-"""In which dialect an engine is spoken to; that of an engine of another package its driver says, when a load is armed."""
 CHECKED_AFTER: Mapping[str, Literal["iteration", "stage"]] = {"prepaid": "iteration", "tprocc": "stage"}
 """Kinds that have invariants (`base.Invariant`): looked at after the population, and then after every iteration, or where that
 costs too much, at the end of every stage that ran a load."""
@@ -256,13 +251,11 @@ def population_problem(workload: Workload, engine: str) -> str | None:
 
 def engine_problem(model: BaseModel, engine: str) -> str | None:
     """Why a workload with these parameters cannot be loaded into `engine`, or None when it can."""
-    if engine == "timesten":
-        return (
-            "populate does not load TimesTen in this release; an sql stage can: "
-            "LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8"
-        )
+    found = engines.of(engine)
+    if found.instead_of_populate:
+        return f"populate does not load {found.title} in this release; {found.instead_of_populate}"
     if isinstance(model, Custom):
-        dialect = DIALECT_OF_ENGINE.get(engine)
+        dialect = engines.of(engine).dialect
         return missing_table(model, dialect) if dialect else None
     if engine == "sqlite" and isinstance(model, Hlr) and model.partitions > 1:
         return f"SQLite has no partitioned tables, but the workload asks for {model.partitions} partitions"
@@ -271,14 +264,14 @@ def engine_problem(model: BaseModel, engine: str) -> str | None:
             "MySQL's partitioned tables have no foreign keys, by which this workload's inserts fail where they should; "
             f"the workload asks for {model.partitions} partitions"
         )
-    if isinstance(model, Tprocc) and model.procedures and engine not in {"postgres", "oracle"}:
+    if isinstance(model, Tprocc) and model.procedures and not found.procedures:
         return f"TPROC-C's procedures are written for PostgreSQL and Oracle, not for {engine}; leave `procedures` out"
     return None
 
 
 def load_problem(model: BaseModel, engine: str) -> str | None:
     """Why a workload with these parameters cannot be run on `engine`, or None when it can."""
-    dialect = DIALECT_OF_ENGINE.get(engine)
+    dialect = engines.of(engine).dialect
     return missing_text(model, dialect) if isinstance(model, Custom) and dialect else None
 
 

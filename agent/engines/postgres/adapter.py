@@ -17,6 +17,7 @@ from proveout.agent.engines.adapter import (
     Catalogue,
     Checkpoints,
     EngineAdapter,
+    FindsServer,
     Loader,
     Observer,
     OpensCursors,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 class PostgresAdapter(
     EngineAdapter,
     Provisions,
+    FindsServer,
     Populates,
     Checkpoints,
     OpensCursors,
@@ -85,6 +87,11 @@ class PostgresAdapter(
         from proveout.agent.engines.postgres.provision import EmbeddedPostgres
 
         return EmbeddedPostgres(system, data_root, on_death=on_death)
+
+    def server_program(self) -> Path:
+        from proveout.agent.engines.postgres.installation import find_installation
+
+        return find_installation().programs / "postgres"
 
     def loader(self, dsn: str, population: Population) -> Loader:
         from proveout.agent.engines.postgres.populate import PostgresLoader

@@ -174,7 +174,7 @@ WITHOUT_LANDLOCK = """
 import asyncio, ctypes, json, struct, sys
 from pathlib import Path
 from typing import Any
-from proveout.agent import policy
+from proveout.agent.security import policy
 from proveout.agent.engines import handlers
 from proveout.agent.engines.embedded import confinement
 from proveout.agent.daemon.tasks import TaskFault
