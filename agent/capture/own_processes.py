@@ -1,4 +1,4 @@
-"""What proveout itself uses on a host: CPU and memory of its own process tree, and CPU of the groups in it.
+"""The use of a host by proveout itself: CPU and memory of its own process tree, and CPU of the groups in it.
 
 The tree's root is the agent, or the coordinator when that started the agent as its child: then all local agents, their load
 workers and their embedded servers are one tree, on what is one machine. A process that has ended is not forgotten: its CPU

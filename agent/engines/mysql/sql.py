@@ -1,6 +1,6 @@
-"""The agent's own questions to a MySQL server: its settings, statements of a plan, writing dirty pages out. Blocking.
+"""Queries and statements of the agent to a MySQL server: its settings, plan SQL, a checkpoint, its sizes. Functions block.
 
-Flow: `connected(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachable` when nobody answered, else `refused`, with the
+Flow: `connected(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachable` when no server answered, else `refused`, with the
 server's own words and number. The password is in neither.
 """
 
@@ -73,7 +73,7 @@ def write_out(endpoint: Endpoint) -> None:
 
 
 def _allow_dirty(endpoint: Endpoint, cursor: Any, percent: float, low_water: float) -> None:
-    """How many pages may be dirty. In an embedded server the account may not set that, but has a procedure for it (`embedded_mysql`)."""
+    """How many pages may be dirty. In an embedded server the account may not set that, but has a procedure for it (`mysql.provision`)."""
     if endpoint.provisioned:
         cursor.execute(f"CALL {ADMINISTRATION}.dirty_pages({percent}, {low_water})")
     else:
@@ -123,7 +123,7 @@ def _fault(endpoint: Endpoint, error: pymysql.err.MySQLError) -> TaskFault:
 
 
 class SizeCatalogue:
-    """The sizes of tables and their indexes; see `adapter.Catalogue`. Opens a connection for each of its two or so queries."""
+    """The sizes of tables and their indexes; see `adapter.Catalogue`. Opens a connection for each query."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -132,7 +132,7 @@ class SizeCatalogue:
             pass
 
     def parts(self) -> Sequence[Sequence[Any]] | None:
-        """Return one row per part; None when the server cannot be asked."""
+        """Return one row per part; None when the query fails."""
         try:
             with connected(self._endpoint) as self._open, self._open.cursor() as cursor:
                 cursor.execute(SIZES)

@@ -1,7 +1,7 @@
 """One populate worker process, `python -m proveout.agent.load.population.populate_worker PARENT PRIVILEGES ENGINE`: jobs in on stdin, answers out on stdout.
 
 It lives no longer than its agent: the kernel kills it when the parent dies (PR_SET_PDEATHSIG), and where that comes too
-late or does not exist, end of file on stdin ends it in the middle of a job. See `populate_protocol` for what is said.
+late or does not exist, end of file on stdin ends it in the middle of a job. See `job_messages` for the messages.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Jobs:
         for line in sys.stdin.buffer:
             self._received += 1
             self._queue.put(from_line(line))
-        if self._received > self._answered:  # nobody waits for what is under way
+        if self._received > self._answered:  # the agent has ended during a job
             os._exit(ORPHANED)
         self._queue.put(None)
 
@@ -70,7 +70,7 @@ def main(parent: int, told: str, engine: str) -> int:
     """Serve jobs until stdin ends. Exit code 0, or 1 after a `Failed`."""
     privileges.drop(told)
     die_with_parent(parent)
-    with contextlib.suppress(ProveoutError):  # what cannot be loaded is told when it is needed
+    with contextlib.suppress(ProveoutError):  # reported by the first job
         driver(engine)
     privileges.seal(told)
     jobs = Jobs()

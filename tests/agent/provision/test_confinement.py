@@ -61,7 +61,7 @@ def attempt(case: Escape, target: Target, reach: file_access.Access | None) -> i
     client = SupervisorClient(lambda _: None)
     try:
         argv = [str(PYTHON), *program(case, target)]
-        answer = client.ask("run", argv=argv, environment={}, limit_s=20.0, identity="agent", access=reach)
+        answer = client.request("run", argv=argv, environment={}, limit_s=20.0, identity="agent", access=reach)
     finally:
         client.end()
     assert answer["status"] in {ESCAPED, REFUSED}, answer["output"]
