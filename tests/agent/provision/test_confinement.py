@@ -236,7 +236,7 @@ async def test_the_policy_decides_about_the_agents_own_user(
     task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy, code: str | None
 ) -> None:
     """The same decision when these tests are run as root."""
-    monkeypatch.setattr(handlers.unprivileged, "account", lambda: None)
+    monkeypatch.setattr(handlers, "choose_account", lambda: None)
     monkeypatch.setattr(handlers, "landlock_version", lambda: 0)
     task_context.policy = policy
     if code is None:
