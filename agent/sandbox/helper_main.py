@@ -20,11 +20,11 @@ from typing import Any
 
 from proveout.agent.daemon.task_runner import Work
 from proveout.agent.daemon.tasks import Handler, Resource, TaskFault
-from proveout.agent.engines.timesten import sql as timesten
+from proveout.agent.engines.adapter import OwnsProcess
+from proveout.agent.engines.table import adapter
 from proveout.agent.sandbox import helper_messages, privileges
 from proveout.agent.sandbox.parent_death import ORPHANED, die_with_parent
 from proveout.agent.security.redaction import for_people
-from proveout.dsl import engines
 from proveout.proto.wire import tasks
 from proveout.proto.wire.messages import AgentMessage, Cancel, Finish, TaskFailed
 from proveout.proto.wire.protobuf_mapping import WireFault
@@ -207,8 +207,9 @@ def main(parent: int, told: str, engine: str) -> None:
     privileges.drop(told)
     die_with_parent(parent, NAME)  # after it: the kernel forgets the wish when a process changes its user
     privileges.seal(told)
-    if engines.of(engine).own_process:
-        timesten.speak_here()
+    client = adapter(engine)
+    if isinstance(client, OwnsProcess):
+        client.claim_process()
     out = os.dup(1)
     os.dup2(2, 1)  # what a library prints goes to the log, not between the frames
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")

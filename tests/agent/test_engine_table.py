@@ -14,6 +14,7 @@ from proveout.agent.engines.adapter import (
     Checkpoints,
     FindsServer,
     OpensCursors,
+    OwnsProcess,
     Populates,
     Propagates,
     Provisions,
@@ -43,6 +44,7 @@ def test_each_capability_is_stated_and_implemented(name: str) -> None:
             CapturesSizes,
             CapturesLag,
             Propagates,
+            OwnsProcess,
         )
     }
     assert implemented == {
@@ -55,6 +57,7 @@ def test_each_capability_is_stated_and_implemented(name: str) -> None:
         "CapturesSizes": stated.sizes,
         "CapturesLag": bool(stated.propagates_to),
         "Propagates": bool(stated.links_to),
+        "OwnsProcess": stated.own_process,
     }
 
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -30,6 +31,11 @@ STOP_S = 60.0
 POLL_S = 0.01
 LOG_LINES_MAX = 6
 LOG_BYTES_MAX = 1 << 20
+RIGHTS_WAY_OUT = (
+    "SQL of a plan may do all in its own database of an embedded server, and nothing to the server or the host: give parameters as `settings:` of"
+    " the system (PostgreSQL's also by the operation `postgres_settings`), and for what needs more use a server of your own, with a dsn"
+)
+"""The way out where the role of an embedded server lacks a right."""
 NO_SPACE = "No space left on device"
 """The message of ENOSPC in the C locale, in which all servers run."""
 
@@ -312,6 +318,12 @@ class EmbeddedServer(ABC, Generic[G]):
                 self.data.rename(old)
             restored.rename(self.data)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def program_output(*argv: str) -> str:
+    """Return the standard output of a program of the server that ends at once, as with `--version`."""
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT, cwd="/")
+    return done.stdout
 
 
 class Embedded(Generic[S]):

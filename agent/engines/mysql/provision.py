@@ -21,14 +21,20 @@ import secrets
 import shutil
 import signal
 import socket
-import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import quote
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded import file_access
-from proveout.agent.engines.embedded.server import LOG_LINES_MAX, READY_S, Embedded, EmbeddedServer, log_lines
+from proveout.agent.engines.embedded.server import (
+    LOG_LINES_MAX,
+    READY_S,
+    Embedded,
+    EmbeddedServer,
+    log_lines,
+    program_output,
+)
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER, Workspace
 from proveout.dsl.plan.plan import System
 from proveout.dsl.rules.mysql_settings import objection
@@ -198,11 +204,8 @@ class Server(EmbeddedServer[Workspace]):
 
     def _version(self) -> str:
         """Return the version that the program prints: `mariadbd  Ver 10.11.6-MariaDB-0+deb12u1 for …`; "" for none."""
-        argv = [str(self._programs.server), "--no-defaults", "--version"]
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT, cwd="/"
-        )
-        return done.stdout.partition(" Ver ")[2].partition(" ")[0]
+        printed = program_output(str(self._programs.server), "--no-defaults", "--version")
+        return printed.partition(" Ver ")[2].partition(" ")[0]
 
 
 class EmbeddedMysql(Embedded[Server]):

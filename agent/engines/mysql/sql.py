@@ -14,9 +14,9 @@ from typing import Any
 import pymysql
 
 from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.mysql.provision import ADMINISTRATION
-from proveout.agent.engines.postgres.settings import OF_EMBEDDED
 from proveout.proto.wire.tasks import Endpoint
 
 CONNECT_S = 10.0
@@ -118,7 +118,7 @@ def _fault(endpoint: Endpoint, error: pymysql.err.MySQLError) -> TaskFault:
         )
     way_out = ""
     if code in NO_RIGHT:
-        way_out = OF_EMBEDDED if endpoint.provisioned else "grant the user what it needs"
+        way_out = RIGHTS_WAY_OUT if endpoint.provisioned else "grant the user what it needs"
     return TaskFault("refused", what, way_out=way_out)
 
 

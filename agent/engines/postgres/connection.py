@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.capture_connection import CaptureConnection
-from proveout.agent.engines.postgres.settings import OF_EMBEDDED
+from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.proto.wire.tasks import Endpoint
 
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
@@ -116,7 +116,7 @@ def statement_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
         return TaskFault("disk_full", f"system {endpoint.system!r}: {text}", way_out="free disk space on its host")
     way_out = ""
     if error.sqlstate == "42501":
-        way_out = OF_EMBEDDED if endpoint.provisioned else "grant the user what it needs"
+        way_out = RIGHTS_WAY_OUT if endpoint.provisioned else "grant the user what it needs"
     return TaskFault("refused", f"system {endpoint.system!r}: {text} (SQLSTATE {error.sqlstate})", way_out=way_out)
 
 

@@ -21,14 +21,20 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded import data_store, file_access
-from proveout.agent.engines.embedded.server import LOG_LINES_MAX, POLL_S, READY_S, Embedded, EmbeddedServer, log_lines
+from proveout.agent.engines.embedded.server import (
+    LOG_LINES_MAX,
+    POLL_S,
+    Embedded,
+    EmbeddedServer,
+    log_lines,
+    program_output,
+)
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, PREDECESSOR_S, Workspace, give
 from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.postgres import roles as postgres_roles
@@ -172,11 +178,8 @@ class Server(EmbeddedServer[PostgresWorkspace]):
 
     def _version(self) -> str:
         """Return the version that the program prints (`postgres (PostgreSQL) 18.4`): a privileged agent does not read from the server."""
-        argv = [str(self._at.installation.programs / "postgres"), "--version"]
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT, cwd="/"
-        )
-        return done.stdout.partition(")")[2].strip()
+        printed = program_output(str(self._at.installation.programs / "postgres"), "--version")
+        return printed.partition(")")[2].strip()
 
     def _before_restored(self) -> None:
         """A new replication socket; see the module's head."""

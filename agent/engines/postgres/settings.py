@@ -19,11 +19,6 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.dsl.rules.postgres_parameters import WAY_OUT, objection
 
 PORT = 5432
-OF_EMBEDDED = (
-    "SQL of a plan may do all in its own database of an embedded server, and nothing to the server or the host: give parameters as `settings:` of"
-    " the system (PostgreSQL's also by the operation `postgres_settings`), and for what needs more use a server of your own, with a dsn"
-)
-"""The way out where the role of an embedded server lacks a right."""
 NAME = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_$]*)*", re.IGNORECASE)
 
 DEFAULTS: tuple[tuple[str, str], ...] = (
