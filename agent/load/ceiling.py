@@ -22,7 +22,9 @@ from proveout.agent.security.policy import Policy
 from proveout.core import private_directory
 from proveout.core.errors import ProveoutError
 from proveout.dsl.engines import EMBEDDED
-from proveout.dsl.plan.plan import System, Windows, Workload
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Windows
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.noop import KIND
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond

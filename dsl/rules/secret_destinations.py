@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from proveout.dsl import engines
-from proveout.dsl.plan.plan import Host, Secret, System
+from proveout.dsl.plan.topology import Host, Secret, System
 
 REFERENCE = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
 HERE = "localhost"

@@ -26,7 +26,7 @@ from proveout.agent.engines.embedded.confinement import landlock_version
 from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
 from proveout.agent.engines.mysql.provision import find_programs
 from proveout.agent.security.policy import Policy
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import StartSystem
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -17,7 +17,7 @@ from proveout.agent.engines.embedded import account, data_store
 from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.postgres import settings
 from proveout.agent.engines.postgres.provision import Server
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 
 Start = Callable[..., Server]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user's reach is only in question for root")

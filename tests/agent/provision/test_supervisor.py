@@ -22,7 +22,7 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
 from proveout.agent.engines.embedded.workspace import is_locked
 from proveout.agent.engines.postgres.provision import Server
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 
 PATIENCE_S = 60.0
 SYSTEM = System(name="db", engine="postgres", host="h", provision="embedded")
