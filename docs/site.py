@@ -18,7 +18,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = {"Guide": "guide", "Reference": "reference", "Decisions": "adr"}
+FOLDERS = {"Guide": "guide", "Reference": "reference", "Extend": "extend", "Decisions": "adr"}
 
 _ITEM = re.compile(r"(-|\d+\.) ")
 

@@ -59,7 +59,7 @@ def attempt(case: Escape, target: Target, reach: file_access.Access | None) -> i
     client = SupervisorClient(lambda _: None)
     try:
         argv = [str(PYTHON), *program(case, target)]
-        answer = client.ask("run", argv=argv, environment={}, limit_s=20.0, identity="agent", access=reach)
+        answer = client.request("run", argv=argv, environment={}, limit_s=20.0, identity="agent", access=reach)
     finally:
         client.end()
     assert answer["status"] in {ESCAPED, REFUSED}, answer["output"]
@@ -172,6 +172,7 @@ WITHOUT_LANDLOCK = """
 import asyncio, ctypes, json, struct, sys
 from pathlib import Path
 from typing import Any
+from proveout.agent.security import policy
 from proveout.agent.engines import handlers
 from proveout.agent.engines.embedded import confinement
 from proveout.agent.security import policy
@@ -234,7 +235,7 @@ async def test_the_policy_decides_about_the_agents_own_user(
     task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy, code: str | None
 ) -> None:
     """The same decision when these tests are run as root."""
-    monkeypatch.setattr(handlers.privileges, "account", lambda: None)
+    monkeypatch.setattr(handlers, "choose_account", lambda: None)
     monkeypatch.setattr(handlers, "landlock_version", lambda: 0)
     task_context.policy = policy
     if code is None:
