@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, TypeAlias
 
-from proveout.dsl.plan.plan import Ladder, Search
+from proveout.dsl.plan.stages import Ladder, Search
 from proveout.proto.wire.tasks import LoadShare
 
 Distribution: TypeAlias = Literal["constant", "poisson"]

@@ -22,7 +22,7 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines import data_store, server_log
 from proveout.agent.engines.workspace import ENVIRONMENT, Grounds, to_its_end
 from proveout.core.disk_space import is_used_up
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint
 
 READY_S = 120.0

@@ -23,7 +23,7 @@ from proveout.agent.engines.confinement import landlock_version
 from proveout.agent.engines.table import is_built_in
 from proveout.agent.engines.timesten import sql as timesten
 from proveout.agent.sandbox import privileges
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import Compared, Done, SqlDone, SystemStarted
 from proveout.proto.wire.tasks import (
     Checkpoint,

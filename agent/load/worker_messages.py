@@ -17,7 +17,9 @@ from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Pacing
 from proveout.core.framing import frame as framed
 from proveout.core.framing import read_frame, read_frame_blocking
-from proveout.dsl.plan.plan import Value, Windows, Workload
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Windows
+from proveout.dsl.plan.values import Value
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 
 _PART_BYTES_MAX = 1 << 30

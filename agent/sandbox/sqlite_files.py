@@ -19,7 +19,7 @@ from proveout.agent.engines.workspace import give, is_locked
 from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.dispatch import aide_of
 from proveout.agent.sandbox.helper import Aide
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import SystemStarted
 from proveout.proto.wire.tasks import Endpoint, SnapshotSystem, StartSystem
 

@@ -32,7 +32,7 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.host_facts import machine_id
 from proveout.agent.tuning.public_dsn import identity
 from proveout.core import linux
-from proveout.dsl.plan.plan import Tuning
+from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.tasks import Endpoint
 
 if TYPE_CHECKING:

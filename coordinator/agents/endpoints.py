@@ -20,7 +20,8 @@ from urllib.parse import quote
 
 from proveout.coordinator.schedule.tasks import exporter_name
 from proveout.core.errors import ProveoutError
-from proveout.dsl.plan.plan import Plan, Secret, System
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.topology import Secret, System
 from proveout.dsl.rules import secret_destinations as destinations
 from proveout.dsl.rules.secret_files import BYTES_MAX, refused_content, refused_path
 from proveout.proto.wire.tasks import Endpoint
@@ -41,7 +42,7 @@ class SecretRefused(ProveoutError):
 
 
 def external_endpoints(plan: Plan, environment: Mapping[str, str]) -> dict[str, Endpoint]:
-    """Endpoints of the systems that run already, and of the exporters (`dag.exporter_name`). SecretMissing, SecretRefused."""
+    """Endpoints of the systems that run already, and of the exporters (`schedule.tasks.exporter_name`). SecretMissing, SecretRefused."""
     _check_destinations(plan)
     values: dict[str, str] = {}
     secrets = {secret.name: secret for secret in plan.secrets}

@@ -26,7 +26,8 @@ from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.core.numbers import number, percent
 from proveout.core.statistics import BOUNDED_POINTS_MIN, drift
 from proveout.dsl.plan.iteration_order import group
-from proveout.dsl.plan.plan import Ladder, Limits, Measuring, Plan, Ramp, Search, Tool
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Limits, Measuring, Ramp, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import is_in_order
 from proveout.proto.events import IterationFinished, Metrics, TransactionSummary, ValidityFinding

@@ -15,7 +15,8 @@ from proveout.coordinator.schedule import disk_full
 from proveout.coordinator.schedule.conditions import SKIPPED
 from proveout.coordinator.schedule.state import Batch, Cluster, Purpose, Tuned, Turn
 from proveout.coordinator.schedule.tasks import propagations, task_deadline_s, task_key, task_subject
-from proveout.dsl.plan.plan import Populate, Sql, System
+from proveout.dsl.plan.stages import Populate, Sql
+from proveout.dsl.plan.topology import System
 from proveout.proto.events import (
     FactsTaken,
     InvariantsSeen,

@@ -36,7 +36,9 @@ from proveout.coordinator.schedule.tasks import (
 from proveout.coordinator.schedule.tuning import look_again, tune, tune_part
 from proveout.dsl.explain.timetable import iterations
 from proveout.dsl.plan import iteration_order
-from proveout.dsl.plan.plan import Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, System, Tool, Tune
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Pause, Populate, Reset, Search, Sql, Stage, Tool, Tune
+from proveout.dsl.plan.topology import System
 from proveout.proto.events import StageStarted
 from proveout.proto.wire.tasks import CompareSystems, InspectSystem, StartSystem, TaskSpec
 

@@ -23,7 +23,7 @@ from proveout.coordinator.schedule.tasks import (
     task_subject,
     tool_tasks,
 )
-from proveout.dsl.plan.plan import Ladder, Measuring, Search, Tool, Windows
+from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool, Windows
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.wire.messages import AgentMessage, Finish, Sample, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.wire.results import TaskError

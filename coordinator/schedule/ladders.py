@@ -17,7 +17,8 @@ from proveout.coordinator.schedule.tasks import tool_file_tasks
 from proveout.core.numbers import percent
 from proveout.core.statistics import confidence_after
 from proveout.dsl.plan import iteration_order
-from proveout.dsl.plan.plan import Expression, Ladder, Measuring, Open, Ramp, Search, Stage, Tool
+from proveout.dsl.plan.stages import Ladder, Measuring, Open, Ramp, Search, Stage, Tool
+from proveout.dsl.plan.values import Expression
 from proveout.proto.events import IterationFinished, IterationId, LadderCut, StageFinished
 
 

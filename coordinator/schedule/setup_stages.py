@@ -29,7 +29,9 @@ from proveout.coordinator.schedule.tasks import (
     start_order,
     tools_on,
 )
-from proveout.dsl.plan.plan import Host, Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Pause, Populate, Reset, Search, Sql, Stage
+from proveout.dsl.plan.topology import Host
 from proveout.dsl.workloads.parameters import CHECKED_AFTER, OF_OUR_ROWS
 from proveout.proto.wire.tasks import (
     CheckInvariants,

@@ -13,7 +13,9 @@ from typing import Literal, Protocol, TypeAlias
 
 from proveout.coordinator.schedule.messages import Command, Emit, Forget, Held, SearchReplayed, Tell, Unresolved
 from proveout.coordinator.schedule.progress import Facts, apply
-from proveout.dsl.plan.plan import Expression, Ladder, Plan, Search, Stage, Windows
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Search, Stage, Windows
+from proveout.dsl.plan.values import Expression
 from proveout.proto.events import (
     Event,
     IterationFinished,
@@ -33,7 +35,7 @@ from proveout.proto.wire.tasks import ClusterSecrets, Endpoint, Task, TaskSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Bounds on every wait, seconds. Tasks have deadlines of their own (`dag.deadline_s`); these come on top.
+    """Bounds on every wait, seconds. Tasks have deadlines of their own (`tasks.task_deadline_s`); these come on top.
 
     A start is so far ahead that every agent hears of it before. Of waits that have a second bound for each host or load the longer one counts.
     """

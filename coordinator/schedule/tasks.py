@@ -12,21 +12,9 @@ import zlib
 from collections.abc import Collection, Container, Iterable, Mapping
 
 from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
-from proveout.dsl.plan.plan import (
-    Capture,
-    Closed,
-    Ladder,
-    Plan,
-    Populate,
-    Ramp,
-    Reset,
-    Search,
-    System,
-    Think,
-    Tool,
-    Windows,
-    Workload,
-)
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Closed, Ladder, Populate, Ramp, Reset, Search, Think, Tool, Windows
+from proveout.dsl.plan.topology import Capture, System
 from proveout.dsl.workloads.parameters import expected_rows
 from proveout.proto.events import IterationId
 from proveout.proto.wire.tasks import (

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from proveout.coordinator.schedule.tasks import propagations
-from proveout.dsl.plan.plan import Ladder, Plan, Populate, Reset, Search, Sql
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Populate, Reset, Search, Sql
 from proveout.proto.events import (
     Event,
     InvariantsSeen,

@@ -15,12 +15,9 @@ from proveout.dsl.compile.tool_stages import tool_job, tool_limits
 from proveout.dsl.compile.topology import setting_text
 from proveout.dsl.compile.tuning import compile_tunings
 from proveout.dsl.plan.matrix_labels import Cell
-from proveout.dsl.plan.plan import (
+from proveout.dsl.plan.stages import (
     Arrival,
-    Capture,
     Closed,
-    Expression,
-    Host,
     Ladder,
     Limits,
     Open,
@@ -32,12 +29,13 @@ from proveout.dsl.plan.plan import (
     Search,
     Sql,
     Stage,
-    System,
     Think,
     Tool,
     Tune,
     Windows,
 )
+from proveout.dsl.plan.topology import Capture, Host, System
+from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules import session_settings
 from proveout.dsl.schema import models
 from proveout.dsl.schema.validation import validate

@@ -13,7 +13,8 @@ from proveout.core.errors import Where
 from proveout.dsl.compile.symbols import Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.plan.iteration_order import groups
-from proveout.dsl.plan.plan import Ladder, Populate, Reset, Search, Stage, System
+from proveout.dsl.plan.stages import Ladder, Populate, Reset, Search, Stage
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.parameters import (
     division_problem,
     has_tables,

@@ -23,7 +23,8 @@ from proveout.coordinator.agents.endpoints import external_endpoints
 from proveout.coordinator.agents.local_agents import LocalFabric
 from proveout.coordinator.schedule.tasks import capture_tasks, load_tasks
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.plan import Ladder, Plan, Populate, Search, Sql, Tool, Tune
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Populate, Search, Sql, Tool, Tune
 from proveout.proto.events import IterationId
 from proveout.proto.trust.audit_log import AuditLog
 from proveout.proto.wire import tasks

@@ -30,7 +30,7 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines import file_access, server_log
 from proveout.agent.engines.embedded_server import READY_S, Embedded, EmbeddedServer
 from proveout.agent.engines.workspace import ENVIRONMENT, USER, Grounds
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.mysql_settings import objection
 from proveout.dsl.rules.postgres_parameters import WAY_OUT
 

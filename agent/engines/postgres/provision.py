@@ -29,7 +29,7 @@ from proveout.agent.engines.embedded_server import POLL_S, READY_S, Embedded, Em
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.engines.postgres import settings
 from proveout.agent.engines.postgres.server_files import ENVIRONMENT, PREDECESSOR_S, Premises
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 
 
 class Server(EmbeddedServer[Premises]):

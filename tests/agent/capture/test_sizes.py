@@ -19,7 +19,7 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.coordinator.measure.capture_metrics import sizes_metrics
 from proveout.coordinator.measure.timeseries import Recording
-from proveout.dsl.plan.plan import Capture
+from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.results import CaptureSample
 from proveout.proto.wire.tasks import Endpoint, RunCapture
 
