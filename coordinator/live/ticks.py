@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from proveout.coordinator.live.merge import added
+from proveout.coordinator.live.merge import merge_seconds
 from proveout.coordinator.measure.capture_metrics import top_waits
 from proveout.coordinator.measure.samples import Gathering, merged_tick
 from proveout.proto.events import (
@@ -131,7 +131,7 @@ def _added(parts: Sequence[LoadSecond]) -> LoadSecond:
     return replace(
         parts[0],
         duration_s=max(part.duration_s for part in parts),
-        transactions=added(Loads.of(part.transactions) for part in parts),
+        transactions=merge_seconds(Loads.of(part.transactions) for part in parts),
     )
 
 

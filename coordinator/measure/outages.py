@@ -3,7 +3,7 @@
 Data flow: `validity.Observed` -> the times in which the system was down (`_down`) -> one finding: `outage:<system>` when they are long,
 `pause:<system>` when they are only worth a note. Two kinds of evidence, each held against what is *usual* for the system:
 
-- **Stalls** (`agent.load.stalls`): exact times without the end of a transaction. A transaction that waited through one is evidence by how
+- **Stalls** (`proto.wire.stalls`): exact times without the end of a transaction. A transaction that waited through one is evidence by how
   unusual its wait is. With n other transactions of its type, q = max(1 %, 1 / (n + 1)) of them took longer than v. The chance of a wait w
   is taken as 1 where w <= v, and as q (v / w)² beyond: a tail heavier than that of a log-normal distribution. The logarithms of the chances
   of all that waited are added up; from `SURPRISE_MIN` on the stall is the system's. So a query of 30 s among others of 30 s, or the
@@ -22,20 +22,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from proveout.coordinator.measure.load_merge import length_s, merge_loads
+from proveout.coordinator.measure.observed import Observed
 from proveout.core.numbers import number
 from proveout.dsl.plan.stages import Ladder, Ramp, Tool
 from proveout.proto.events import IterationFinished, ValidityFinding
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import Histogram, LoadSecond, Stall
 from proveout.proto.wire.stalls import common
-
-if TYPE_CHECKING:
-    from proveout.coordinator.measure.validity import Observed
 
 OUTAGE = "outage:"
 TOLD_S = 2.0

@@ -22,11 +22,10 @@ from proveout.coordinator.measure.capture_metrics import (
     sizes_metrics,
     waits_metrics,
 )
+from proveout.coordinator.measure.derived import order_metrics, set_metrics, tool_metrics
 from proveout.coordinator.measure.load_merge import latency_us, length_s, merge_loads, share
-from proveout.coordinator.measure.set_times import set_metrics
+from proveout.coordinator.measure.observed import Observed
 from proveout.coordinator.measure.timeseries import Recording, Window
-from proveout.coordinator.measure.tool_metrics import tool_metrics
-from proveout.coordinator.measure.tprocc_rates import order_metrics
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool
 from proveout.dsl.plan.topology import Capture
@@ -73,7 +72,7 @@ def summarise(
     metrics |= _transaction_tree(stage, plan, summaries, cut)
     series = per_second(loads, seconds)
     findings = validity.judge(
-        validity.Observed(
+        Observed(
             plan=plan,
             stage=stage,
             rate=rate,
@@ -148,7 +147,7 @@ def _stage_metrics(
         return prune(tool_metrics(stage, id.rung, loads))
     assert isinstance(stage, Ladder | Search)  # noqa: S101  # only these make load
     merged = merge_loads(load.transactions for load in loads.values())
-    ceiling = _ceiling(loads, shared=noise.shared(plan, stage, boots))
+    ceiling = _ceiling(loads, shared=noise.shares_machine(plan, stage, boots))
     return _load_metrics(merged, loads, threads=id.rung, rate=rate, ceiling=ceiling)
 
 

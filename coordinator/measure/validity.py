@@ -16,22 +16,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from proveout.coordinator.load_shares import load_hosts, load_shares
-from proveout.coordinator.measure import noise as machines
-from proveout.coordinator.measure import outages, pauses
-from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.measure import noise, outages
+from proveout.coordinator.measure.observed import Observed
 from proveout.core.numbers import number, percent
 from proveout.core.statistics import BOUNDED_POINTS_MIN, drift
 from proveout.dsl.plan.iteration_order import group
-from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Limits, Measuring, Ramp, Search, Tool
+from proveout.dsl.plan.stages import Ladder, Ramp, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import is_in_order
-from proveout.proto.events import IterationFinished, Metrics, TransactionSummary, ValidityFinding
-from proveout.proto.wire.results import LoadResult, LoadSecond
+from proveout.proto.events import ValidityFinding
 
 COVERAGE_FINE = 0.9
 GAP_PERIODS_MAX = 4.0
@@ -47,59 +43,6 @@ def is_refusal(finding: ValidityFinding) -> bool:
     return not finding.ok and (finding.check in REFUSALS or finding.check.startswith(outages.OUTAGE))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """All that is known of an iteration when it is judged; times as in `evidence.summarise`, `window` on the coordinator's clock.
-
-    `earlier`: the valid iterations of the same rung before it.
-    """
-
-    plan: Plan
-    stage: Measuring
-    rate: float | None
-    metrics: Metrics
-    transactions: Sequence[TransactionSummary]
-    tps_per_second: Sequence[float]
-    loads: Mapping[str, LoadResult]
-    seconds: Mapping[str, Sequence[LoadSecond]]
-    recordings: Mapping[tuple[str, str], Recording]
-    window: Window
-    clocks: Mapping[str, tuple[int, int]]
-    t0_ns: int
-    lost: Mapping[tuple[str, str], int]
-    boots: Mapping[str, str]
-    silences: Mapping[str, float]
-    earlier: Sequence[IterationFinished] = ()
-
-    @property
-    def threads(self) -> int:
-        """Terminals of the iteration, all clients."""
-        return round(self.read("threads") or 0.0)
-
-    @property
-    def load(self) -> Ladder | Search:
-        """The stage, where it is one that makes load itself."""
-        assert not isinstance(self.stage, Tool)  # noqa: S101  # `judge` asks other questions of a tool
-        return self.stage
-
-    @property
-    def limits(self) -> Limits:
-        """The stage's limits."""
-        return self.stage.limits
-
-    @property
-    def is_probe(self) -> bool:
-        """Whether this belongs to a search."""
-        return isinstance(self.stage, Search)
-
-    def read(self, *path: str) -> float | None:
-        """A number of the metrics tree; None when it is not there."""
-        node: object = self.metrics
-        for name in path:
-            node = node.get(name) if isinstance(node, Mapping) else None
-        return float(node) if isinstance(node, int | float) else None
-
-
 def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
     """All findings, in a fixed order; a check that has nothing to look at gives none."""
     if not any(load.ended_in_window for load in seen.loads.values()):
@@ -113,10 +56,10 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
             *_start(seen),
             *_errors(seen),
             *_samples(seen),
-            *pauses.judge(seen),
+            *noise.judge_pauses(seen),
             *outages.judge(seen),
             *_captures(seen),
-            *machines.judge(seen),
+            *noise.judge_machines(seen),
         )
     return (
         *_steady(seen),
@@ -126,10 +69,10 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         *_start(seen),
         *_errors(seen),
         *_samples(seen),
-        *pauses.judge(seen),
+        *noise.judge_pauses(seen),
         *outages.judge(seen),
         *_captures(seen),
-        *machines.judge(seen),
+        *noise.judge_machines(seen),
         *_conformance(seen),
     )
 
@@ -207,7 +150,9 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
         if schedule_finding is not None:
             yield schedule_finding
     busy, limit = seen.read("client", "cpu_fraction") or 0.0, seen.limits.client_cpu_fraction_max
-    bottleneck = (not held or late) if seen.rate is not None else not machines.shared(seen.plan, seen.stage, seen.boots)
+    bottleneck = (
+        (not held or late) if seen.rate is not None else not noise.shares_machine(seen.plan, seen.stage, seen.boots)
+    )
     text = f"busiest load worker used {percent(busy)} of a core (limit {percent(limit)})"
     if busy > limit:
         text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
@@ -233,7 +178,7 @@ def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
 def _client_hosts(seen: Observed) -> Iterator[ValidityFinding]:
     """Are all cores of a client's machine busy, though none of its load workers is? Only where the target is elsewhere."""
     limit = seen.limits.client_cpu_fraction_max
-    if machines.shared(seen.plan, seen.stage, seen.boots):
+    if noise.shares_machine(seen.plan, seen.stage, seen.boots):
         return
     for host in seen.loads:
         busy = seen.read("hosts", host, "cpu", "busy_fraction")
@@ -257,13 +202,13 @@ def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
     tps, measure_s = seen.read("tps") or 0.0, seen.read("measure_s") or 0.0
     stage = seen.load
     poisson = stage.distribution == "poisson" if isinstance(stage, Search) else _is_poisson(stage)
-    noise = 3.0 / math.sqrt(rate * measure_s) if poisson and rate * measure_s > 0.0 else 0.0
+    counting = 3.0 / math.sqrt(rate * measure_s) if poisson and rate * measure_s > 0.0 else 0.0
     # One transaction may fall to either side of each of the window's ends, per schedule.
     edge = 2.0 / (rate * measure_s) if rate * measure_s > 0.0 else 0.0
     achieved = tps / rate if rate > 0.0 else 0.0
     least = seen.limits.achieved_fraction_min
     text = f"achieved {number(tps)}/s of {number(rate)}/s intended, {percent(achieved)} (limit {percent(least)})"
-    return _finding(RATE_HELD, achieved + noise + edge >= least, text, voids=not seen.is_probe)
+    return _finding(RATE_HELD, achieved + counting + edge >= least, text, voids=not seen.is_probe)
 
 
 def _is_poisson(stage: Ladder) -> bool:

@@ -13,10 +13,9 @@ from typing import Any
 
 from proveout.coordinator.measure.validity import is_refusal
 from proveout.coordinator.results.results import RunResults, environment, ladder_metrics, load_results
-from proveout.coordinator.verdict.advice import advise
 from proveout.coordinator.verdict.checks import Judged, judge
 from proveout.coordinator.verdict.commit_audit import judge_tallies
-from proveout.coordinator.verdict.provenance import Standing, standing
+from proveout.coordinator.verdict.provenance import Standing, advise, standing
 from proveout.core.numbers import quantity
 from proveout.dsl.expr.syntax import Name, Syntax, children, parse
 from proveout.dsl.plan.plan import Check, Plan

@@ -1,13 +1,14 @@
-"""The plan, the judge and the checks of the tests that simulate whole runs with `coordinator.simulator`."""
+"""The plan, the judge and the checks of the tests that simulate whole runs with `run_simulator`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from run_simulator import Fault, Simulation, World, finished
+
 from proveout.coordinator.schedule import rate_search
 from proveout.coordinator.schedule.messages import Held, ProbeDue, SearchReplayed, Summarise, Unresolved
 from proveout.coordinator.schedule.progress import Facts, of
-from proveout.coordinator.simulator import Fault, Simulation, World, finished
 from proveout.dsl.plan.plan import Check, OnLoss, Plan, Workload
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Pause, Populate, Reset, Search, Sql, Stage, Windows
 from proveout.dsl.plan.topology import Capture, Host, System

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from run_simulator import Simulation, World
 from simulated import FIRST, Model, assert_ended, climbing, ran, simulate
 
 from proveout.coordinator.results.results import load_results
 from proveout.coordinator.schedule.messages import Input, Summarise
 from proveout.coordinator.schedule.progress import of
-from proveout.coordinator.simulator import Simulation, World
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder
 from proveout.proto import events

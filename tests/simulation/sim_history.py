@@ -23,6 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from run_simulator import finished
 from sim_clock import CURRENT, Process, SimLoop, SimTime
 from sim_disk import SimOs
 from sim_faults import HOSTS, Fault, draw
@@ -52,7 +53,6 @@ from proveout.coordinator.agents import session as coordinator_session
 from proveout.coordinator.measure import samples
 from proveout.coordinator.run import Sitting
 from proveout.coordinator.schedule.messages import Summarise
-from proveout.coordinator.simulator import finished
 from proveout.coordinator.storage import journal as coordinator_journal
 from proveout.coordinator.storage import run_audit
 from proveout.coordinator.storage.journal import Journal, StorageFailed, read
@@ -91,6 +91,10 @@ class _Numbers:
     """In place of `samples` in the loop: the real gathering, what it has lost as the real one counts it, made-up metrics."""
 
     Gathering = samples.Gathering
+
+    @staticmethod
+    def release_memory() -> None:
+        """`seeds` collects garbage itself."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -336,7 +340,7 @@ def _patched(history: History) -> Iterator[None]:
         (agent_journal, "time", history.time),
         (agent_session, "end_children", lambda: None),  # it would end the children of the test process
         (run_audit, "AuditLog", NoAudit),
-        (run, "collecting", SimpleNamespace(seldom=contextlib.nullcontext, give_back=lambda: None)),  # `seeds` collects
+        (run, "rare_garbage_collection", contextlib.nullcontext),  # `seeds` collects
         (agent_journal, "sqlite3", history.store.module),
         (coordinator_journal, "sqlite3", history.store.module),
         (task_signing, "time", history.time),

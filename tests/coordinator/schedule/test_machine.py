@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_simulator import Simulation, finished
 
 from proveout.coordinator.load_shares import load_shares
 from proveout.coordinator.schedule import machine
@@ -30,7 +31,6 @@ from proveout.coordinator.schedule.messages import (
 from proveout.coordinator.schedule.progress import Facts, of
 from proveout.coordinator.schedule.state import Draining, Iterating, Setup, State, Timing
 from proveout.coordinator.schedule.tasks import links_after_populate, start_order, task_deadline_s
-from proveout.coordinator.simulator import Simulation, finished
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Ladder, Populate, Sql, Windows
 from proveout.dsl.plan.topology import Capture, Host, System

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from run_simulator import Fault
 from simulated import (
     PLAN,
     STAGES,
@@ -16,7 +17,6 @@ from simulated import (
     what_of,
 )
 
-from proveout.coordinator.simulator import Fault
 from proveout.dsl.plan.stages import Condition, Pause
 from proveout.dsl.plan.values import Expression
 from proveout.proto import events

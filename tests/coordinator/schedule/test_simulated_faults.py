@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from run_simulator import Fault, FaultKind, World
 from simulated import (
     HOSTS,
     PLAN,
@@ -18,7 +19,6 @@ from simulated import (
 )
 
 from proveout.coordinator.schedule.progress import of
-from proveout.coordinator.simulator import Fault, FaultKind, World
 from proveout.dsl.plan.stages import Reset
 from proveout.proto import events
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from run_simulator import Fault, Simulation
 from simulated import (
     FIRST,
     HOSTS,
@@ -17,7 +18,6 @@ from simulated import (
 )
 
 from proveout.coordinator.schedule.progress import of
-from proveout.coordinator.simulator import Fault, Simulation
 from proveout.dsl.plan.plan import OnLoss
 from proveout.proto import events
 

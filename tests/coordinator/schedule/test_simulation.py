@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from run_simulator import Fault, FaultKind, Simulation, World
 from simulated import (
     CAPACITY,
     HOSTS,
@@ -20,7 +21,6 @@ from simulated import (
 
 from proveout.coordinator.schedule import setup_stages
 from proveout.coordinator.schedule.progress import of
-from proveout.coordinator.simulator import Fault, FaultKind, Simulation, World
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads import parameters
 from proveout.proto import events

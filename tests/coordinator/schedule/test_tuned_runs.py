@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from run_simulator import Fault, FaultKind, Simulation, World
 
 from proveout.coordinator.schedule.messages import Held, SearchReplayed, Summarise, Unresolved
 from proveout.coordinator.schedule.progress import Facts
-from proveout.coordinator.simulator import Fault, FaultKind, Simulation, World
 from proveout.dsl.plan.plan import OnLoss, Plan
 from proveout.dsl.plan.stages import Ladder, Pause, Search, Stage, Tune, Tuning
 from proveout.dsl.plan.topology import Host, System

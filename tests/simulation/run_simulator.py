@@ -294,7 +294,7 @@ class Simulation:
             case _:
                 return None
 
-    def _effect(self, spec: object) -> TaskResult:  # noqa: PLR0911, PLR0912  # one arm per kind of task
+    def _effect(self, spec: object) -> TaskResult:  # one arm per kind of task
         """What a task brings about in the world, and what it answers."""
         world = self.world
         match spec:
