@@ -24,35 +24,35 @@ from proveout.coordinator.live.ticks import Meters
 from proveout.coordinator.measure import samples
 from proveout.coordinator.pki import renewal
 from proveout.coordinator.pki.certificates import Credentials, cluster_secrets
-from proveout.coordinator.schedule import machine
+from proveout.coordinator.schedule import state_machine
 from proveout.coordinator.schedule.messages import (
     AgentGone,
     AgentReady,
-    Broken,
-    Close,
+    CloseSessions,
     Command,
+    CoordinatorFailed,
     Dial,
+    DiscardSamples,
     Emit,
-    Forget,
-    Gather,
-    Heard,
+    EndRun,
+    GatherSamples,
     Input,
     Interrupted,
-    Part,
+    MessageReceived,
+    SendMessage,
     StartLoads,
     Summarise,
     Summarised,
-    Tell,
     Tick,
 )
-from proveout.coordinator.schedule.progress import of
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.coordinator.schedule.setup_stages import needs_cluster
 from proveout.coordinator.schedule.state import Setup, State, Timing
 from proveout.coordinator.storage.event_codec import plan_data
 from proveout.coordinator.storage.journal import Journal, StorageFailed, read
 from proveout.coordinator.storage.run_audit import Record
 from proveout.coordinator.storage.run_directory import RunDirectory, storage_failed
-from proveout.coordinator.verdict.policy import PlanJudgement
+from proveout.coordinator.verdict.evaluator import PlanEvaluator
 from proveout.core.errors import ProveoutError, one_line
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import (
@@ -82,7 +82,7 @@ _DIALS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sitting:
+class RunOptions:
     """All that one coordinator needs to run a plan, or to go on with it.
 
     `external` may hold passwords; it goes into tasks and nowhere else. `estimates_s` has each stage's seconds by id.
@@ -105,13 +105,17 @@ class Sitting:
 
 
 async def run(
-    sitting: Sitting, journal: Journal, listeners: Sequence[Listener], *, interrupts: asyncio.Queue[None] | None = None
+    options: RunOptions,
+    journal: Journal,
+    listeners: Sequence[Listener],
+    *,
+    interrupts: asyncio.Queue[None] | None = None,
 ) -> RunFinished:
     """Run the plan to its end, whichever that is; each item of `interrupts` is a wish that it end now.
 
     The run's verdict is in the journal and in the answer. Raises nothing for what may be expected to go wrong.
     """
-    loop = _Loop(sitting, journal, listeners)
+    loop = _Loop(options, journal, listeners)
     with rare_garbage_collection():
         try:
             return await loop.run(interrupts or asyncio.Queue())
@@ -136,15 +140,15 @@ def rare_garbage_collection() -> Iterator[None]:
 
 
 class _Loop:
-    def __init__(self, sitting: Sitting, journal: Journal, listeners: Sequence[Listener]) -> None:
-        self._sitting, self._journal, self._listeners = sitting, journal, listeners
-        self._plan = sitting.plan
-        self._record = Record(sitting.directory.path, self._break)
-        self._judgement = PlanJudgement(sitting.plan)
+    def __init__(self, options: RunOptions, journal: Journal, listeners: Sequence[Listener]) -> None:
+        self._options, self._journal, self._listeners = options, journal, listeners
+        self._plan = options.plan
+        self._record = Record(options.directory.path, self._break)
+        self._evaluator = PlanEvaluator(options.plan)
         self._inbox: asyncio.Queue[SessionEvent | Input] = asyncio.Queue()
         self._fabric = (
             LocalFabric(
-                policy=sitting.policy, hidden=secret_variables(sitting.plan), passed=passed_variables(sitting.plan)
+                policy=options.policy, hidden=secret_variables(options.plan), passed=passed_variables(options.plan)
             )
             if any(host.is_local for host in self._plan.hosts)
             else None
@@ -190,7 +194,7 @@ class _Loop:
 
     async def _show_agents(self) -> None:
         """Once per beat, how the agents stand: for whoever watches."""
-        beat_s, lease_s = self._sitting.beat_s, self._sitting.lease_s
+        beat_s, lease_s = self._options.beat_s, self._options.lease_s
         while True:
             await asyncio.sleep(beat_s)
             standing = tuple(session.standing for session in self._sessions.values())
@@ -199,54 +203,54 @@ class _Loop:
 
     async def _stay_a_member(self) -> None:
         """Keep the coordinator's certificates in force, or say that they end."""
-        credentials = self._sitting.credentials
+        credentials = self._options.credentials
         if credentials is None or credentials.directory is None:
             return
 
         def tell(level: Literal["info", "warning"], text: str) -> None:
             self._emit(Notice(level=level, host="", text=text))
 
-        await renewal.keep(credentials.directory, sum(self._sitting.estimates_s.values()), tell)
+        await renewal.keep(credentials.directory, sum(self._options.estimates_s.values()), tell)
 
     async def _begin(self) -> State:
-        earlier = [stamped.event for stamped in read(self._sitting.directory.path)]
+        earlier = [stamped.event for stamped in read(self._options.directory.path)]
         self._met |= {event.host for event in earlier if isinstance(event, AgentUp)}
         started = RunStarted(
-            run_id=self._sitting.directory.name,
+            run_id=self._options.directory.name,
             epoch=self._journal.epoch,
             name=self._plan.name,
             title=self._plan.title,
             digest=self._plan.digest,
             plan=plan_data(self._plan),
-            version=self._sitting.version,
-            estimate_s=sum(self._sitting.estimates_s.values()),
+            version=self._options.version,
+            estimate_s=sum(self._options.estimates_s.values()),
             resumed=sum(isinstance(event, RunStarted) for event in earlier),
         )
         opening: list[Event] = [started]
-        if self._sitting.crashed:
+        if self._options.crashed:
             text = "the last coordinator was killed; its agents may hold on to the databases for up to 20 s"
             opening.append(Notice(level="info", host="", text=text))
         for event in opening:
             self._emit(event)
         self._record.began(started.run_id, started.epoch, started.digest)
         setup = Setup(
-            run_id=self._sitting.directory.name,
+            run_id=self._options.directory.name,
             epoch=self._journal.epoch,
-            data_root=str(self._sitting.directory.systems),
-            external=self._sitting.external,
-            estimates_s=self._sitting.estimates_s,
-            timing=self._sitting.timing,
+            data_root=str(self._options.directory.systems),
+            external=self._options.external,
+            estimates_s=self._options.estimates_s,
+            timing=self._options.timing,
             cluster=cluster_secrets() if needs_cluster(self._plan) else None,
         )
-        facts = of([*earlier, *opening])
-        state, commands = machine.start(self._plan, setup, facts, self._judgement, time.monotonic())
+        facts = run_progress([*earlier, *opening])
+        state, commands = state_machine.start(self._plan, setup, facts, self._evaluator, time.monotonic())
         await self._obey(commands)
         return state
 
     async def _turn(self, state: State) -> State:
         """Wait for something to happen, or for the next deadline; one step on."""
-        for event in self._inputs(await self._next(machine.wake_s(state))):
-            state, commands = machine.advance(state, event, self._judgement)
+        for event in self._inputs(await self._next(state_machine.wake_s(state))):
+            state, commands = state_machine.advance(state, event, self._evaluator)
             self._hurried = state.ending is not None and state.ending.hurried
             await self._obey(commands)
         return state
@@ -270,7 +274,7 @@ class _Loop:
         match event:
             case Received(host=host, message=Sample() as sample):
                 self._sampled(host, sample)
-                return (Heard(at_s=now_s, host=host, message=sample),) if sample.sequence == 1 else ()
+                return (MessageReceived(at_s=now_s, host=host, message=sample),) if sample.sequence == 1 else ()
             case Received(host=host, message=TaskProgress() as progress):
                 self._progressed(host, progress)
                 return ()
@@ -279,7 +283,7 @@ class _Loop:
                     self._noted(host, "error" if level == "error" else "warning", text)
                 return ()
             case Received(host=host, message=message):
-                return (Heard(at_s=now_s, host=host, message=message),)
+                return (MessageReceived(at_s=now_s, host=host, message=message),)
             case Lost(host=host, reason=reason):
                 self._sessions.pop(host, None)
                 return (AgentGone(at_s=now_s, host=host, reason=reason),)
@@ -327,21 +331,21 @@ class _Loop:
                     self._emit(event)
                 case Dial(hosts=hosts):
                     self._dials = {self._spawn(self._dial(host)) for host in hosts}
-                case Tell(host=host, message=message):
+                case SendMessage(host=host, message=message):
                     if host in self._sessions:
                         digest = self._record.task(host, message) if isinstance(message, Task) else ""
                         self._sessions[host].send(message, digest)
-                case Part(hosts=hosts, keep_data=keep):
+                case CloseSessions(hosts=hosts, keep_data=keep):
                     for host in hosts:
                         self._part(host, keep_data=keep)
-                case Close(keep_data=keep):
+                case EndRun(keep_data=keep):
                     self._keep_data = keep
                 case _:
                     self._iterate(command)
 
-    def _iterate(self, command: Gather | StartLoads | Summarise | Forget) -> None:
+    def _iterate(self, command: GatherSamples | StartLoads | Summarise | DiscardSamples) -> None:
         match command:
-            case Gather(id=identity, hosts=hosts, captures=names):
+            case GatherSamples(id=identity, hosts=hosts, captures=names):
                 self._gathering = samples.Gathering(id=identity, hosts=hosts, names=names, boots=self._boots)
                 self._meters = Meters(self._gathering)
             case StartLoads(loads=loads, in_s=in_s):
@@ -350,7 +354,7 @@ class _Loop:
                 gathering, self._gathering = self._gathering, None  # now: what comes next may gather, or forget, anew
                 assert gathering is not None  # noqa: S101  # the scheduler gathers before it summarises
                 self._spawn(self._summarise(command, gathering))
-            case Forget():
+            case DiscardSamples():
                 self._gathering = None
 
     def _emit(self, event: Event) -> None:
@@ -373,7 +377,7 @@ class _Loop:
     def _break(self, fault: StorageFailed) -> None:
         if self._broken is None:
             self._broken = fault
-            self._inbox.put_nowait(Broken(at_s=time.monotonic(), reason=one_line(fault)))
+            self._inbox.put_nowait(CoordinatorFailed(at_s=time.monotonic(), reason=one_line(fault)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         job = asyncio.create_task(work)
@@ -388,18 +392,18 @@ class _Loop:
         if bug is not None:
             self._bug = self._bug or bug
             reason = f"a fault in proveout itself: {type(bug).__name__}: {bug}"
-            self._inbox.put_nowait(Broken(at_s=time.monotonic(), reason=reason))
+            self._inbox.put_nowait(CoordinatorFailed(at_s=time.monotonic(), reason=reason))
 
     async def _dial(self, host: str) -> None:
         hello = Hello(
-            run_id=self._sitting.directory.name,
+            run_id=self._options.directory.name,
             epoch=self._journal.epoch,
             host=host,
-            beat_s=self._sitting.beat_s,
-            lease_s=self._sitting.lease_s,
-            version=self._sitting.version,
+            beat_s=self._options.beat_s,
+            lease_s=self._options.lease_s,
+            version=self._options.version,
             audit=self._record.head(),
-            gather_s=_GATHER_S if len(self._plan.hosts) >= self._sitting.gather_hosts else 0.0,
+            gather_s=_GATHER_S if len(self._plan.hosts) >= self._options.gather_hosts else 0.0,
         )
         try:
             session = await self._connect(host, hello)
@@ -441,10 +445,10 @@ class _Loop:
         """Address and credentials of a host's agent; a local one is started."""
         known = self._plan.host(host)
         if known.is_local and self._fabric is not None:
-            addresses = await self._fabric.start([host], self._sitting.directory.logs)
+            addresses = await self._fabric.start([host], self._options.directory.logs)
             return addresses[host], self._fabric.credentials
-        assert self._sitting.credentials is not None  # noqa: S101  # the verb has read them
-        return known.address, self._sitting.credentials.current()
+        assert self._options.credentials is not None  # noqa: S101  # the verb has read them
+        return known.address, self._options.credentials.current()
 
     def _part(self, host: str, *, keep_data: bool) -> None:
         session = self._sessions.pop(host, None)
@@ -475,7 +479,7 @@ class _Loop:
 
     async def _summarise(self, command: Summarise, gathering: samples.Gathering) -> None:
         gathering.silences = {host: session.silence_longest_s for host, session in self._sessions.items()}
-        folder = self._sitting.directory.samples
+        folder = self._options.directory.samples
         gathering.earlier = command.earlier
         finished = await asyncio.to_thread(
             samples.summarise, gathering, self._plan, command.rate, command.loads, command.captures
@@ -484,7 +488,7 @@ class _Loop:
             await asyncio.to_thread(samples.write, gathering, folder)
         except OSError as fault:
             reason = one_line(storage_failed(folder, fault))
-            self._inbox.put_nowait(Broken(at_s=time.monotonic(), reason=reason))
+            self._inbox.put_nowait(CoordinatorFailed(at_s=time.monotonic(), reason=reason))
             return
         del gathering
         await asyncio.to_thread(samples.release_memory)
@@ -503,6 +507,6 @@ class _Loop:
         if self._fabric is not None:
             await self._fabric.close()
         if not self._keep_data:
-            await asyncio.to_thread(self._sitting.directory.tidy)
+            await asyncio.to_thread(self._options.directory.tidy)
         if self._bug is not None:
             raise self._bug

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proveout.coordinator.schedule.progress import of
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.coordinator.storage.event_codec import recorded_plan
 from proveout.coordinator.storage.journal import read
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
@@ -44,7 +44,7 @@ class Resumable:
 def examine(directory: RunDirectory) -> Resumable:
     """What there is to go on with. NotResumable, JournalFault."""
     events = read(directory.path)
-    facts = of(stamped.event for stamped in events)
+    facts = run_progress(stamped.event for stamped in events)
     if facts.started is None:
         raise NotResumable("the run never began", where=str(directory.path), way_out="Start it with `proveout run`.")
     if facts.ended is not None and facts.ended.status == "finished":

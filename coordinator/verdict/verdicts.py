@@ -80,7 +80,7 @@ def _open(check: Check, tree: Metrics, results: RunResults) -> bool:
     return judge(check.check.text, tree).open and not standing(check.check.text, results).excluded
 
 
-def foreseen(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictForeseen, ...]:
+def provisional_verdicts(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictForeseen, ...]:
     """What the plan's verdicts come to on the results there are; those of which nothing can be said yet are left out.
 
     A verdict can be told when all stages that it reads have ended, or when those that have ended decide it whatever the others give

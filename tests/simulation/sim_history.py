@@ -26,9 +26,9 @@ from unittest import mock
 from run_simulator import finished
 from sim_clock import CURRENT, Process, SimLoop, SimTime
 from sim_disk import SimOs
+from sim_evaluator import SimEvaluator
 from sim_faults import HOSTS, Fault, draw
 from sim_host import NoAudit, SimHost
-from sim_judgement import SimJudgement
 from sim_machine import MORE_BY_HAND, Machine
 from sim_operations import aims_of, drawn
 from sim_plan import LEASE_S, PLAN, STORING
@@ -51,7 +51,7 @@ from proveout.coordinator import run
 from proveout.coordinator.agents import connect as dial
 from proveout.coordinator.agents import session as coordinator_session
 from proveout.coordinator.measure import samples
-from proveout.coordinator.run import Sitting
+from proveout.coordinator.run import RunOptions
 from proveout.coordinator.schedule.messages import Summarise
 from proveout.coordinator.storage import journal as coordinator_journal
 from proveout.coordinator.storage import run_audit
@@ -201,7 +201,7 @@ class History:
         )
         self.coordinator.wall_s = wall_s  # its host's clock stays as it was set
         task_signing._counter = task_signing._Counter()
-        sitting = Sitting(
+        sitting = RunOptions(
             plan=self.plan,
             directory=self.directory,
             version="1",
@@ -331,7 +331,7 @@ def _patched(history: History) -> Iterator[None]:
         (dial, "grpc", history.network.grpc),
         (dial, "Signer", SimSigner),
         (dial, "_probe", history.network.probe),
-        (run, "PlanJudgement", SimJudgement),
+        (run, "PlanEvaluator", SimEvaluator),
         (run, "samples", _Numbers(history)),
         (run, "time", history.time),
         (coordinator_session, "time", history.time),

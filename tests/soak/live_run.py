@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import psutil
 
-from proveout.coordinator.schedule.progress import Facts, of
+from proveout.coordinator.schedule.progress import Facts, run_progress
 from proveout.coordinator.storage.event_codec import JournalFault
 from proveout.coordinator.storage.journal import read
 from proveout.proto.events import Event, IterationStarted
@@ -98,7 +98,7 @@ class LiveRun:
 
     @property
     def facts(self) -> Facts:
-        return of(self.events())
+        return run_progress(self.events())
 
     def until(self, holds: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> float:
         """Wait until something holds while the run goes on: how long it took. AssertionError when it never does."""

@@ -20,7 +20,7 @@ from simulated import (
 )
 
 from proveout.coordinator.schedule import setup_stages
-from proveout.coordinator.schedule.progress import of
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads import parameters
 from proveout.proto import events
@@ -79,7 +79,7 @@ def test_invariants_are_looked_at_after_every_iteration(monkeypatch: pytest.Monk
     simulation = simulate(PLAN, Model(invalid=frozenset({"baseline/2/1"})))
     assert_ended(simulation)
     world = simulation.world
-    ended = [i.id for i in of(world.events).iterations]
+    ended = [i.id for i in run_progress(world.events).iterations]
     expected = [("load", "", "backend"), ("load", "", "cache")]
     for one in ended:
         names = ("backend",) if one.stage == "baseline" else ("cache", "backend")
