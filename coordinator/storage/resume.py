@@ -1,8 +1,7 @@
-"""Going on with a run that did not come to its end: whether that may be, and with which plan.
+"""Find out whether a run can be resumed, and with which plan. Changes nothing.
 
-Data flow: run directory -> journal, command -> the plan that the run recorded, held against what the plan's file says now ->
-`Resumable`. Nothing is changed here. A run that has finished, whose plan has changed or whose record was tampered with
-is refused.
+Data flow: run directory -> journal, command -> the plan that the run recorded, compared with the plan's file -> `Resumable`. A run that
+has finished, whose plan has changed, or whose journal does not verify is refused.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Resumable:
 
 
 def examine(directory: RunDirectory) -> Resumable:
-    """What there is to go on with. NotResumable, JournalFault."""
+    """The data of a run to resume. NotResumable, JournalFault."""
     events = read(directory.path)
     facts = run_progress(stamped.event for stamped in events)
     if facts.started is None:

@@ -49,7 +49,7 @@ PLAN = Plan(
 
 def turn(cluster: Cluster | None = None, facts: RunProgress | None = None) -> Turn:
     setup = Setup(run_id="r", epoch=1, data_root="/d", cluster=SECRETS)
-    state = State(plan=PLAN, setup=setup, facts=facts or RunProgress(), began_s=0.0, cluster=cluster or Cluster())
+    state = State(plan=PLAN, setup=setup, progress=facts or RunProgress(), began_s=0.0, cluster=cluster or Cluster())
     return Turn(state, 1.0, None)  # type: ignore[arg-type]
 
 
