@@ -55,7 +55,7 @@ def order_metrics(
 
 
 def set_metrics(workload: Workload, summaries: Iterable[TransactionSummary]) -> Metrics:
-    """`solve_s` and `geomean_s` (see `metrics.SET`); {} for a workload that is no set, or has a query without a time."""
+    """`solve_s` and `geomean_s` (see `metrics.SET`); {} for a workload without an ordered set, or with a query without a time."""
     if not is_in_order(workload):
         return {}
     means = {item.name: item.response.get("avg_us", 0.0) / 1e6 for item in summaries}

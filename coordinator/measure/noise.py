@@ -38,7 +38,7 @@ SILENCE_TOLD_S = 4.5
 
 
 def judge_machines(seen: Observed) -> Iterator[ValidityFinding]:
-    """The findings of every machine with an os capture; one that says so when there is none."""
+    """The findings of every machine with an os capture, or one finding for the absence of any."""
     found = False
     for machine, hosts in hosts_by_machine(seen.plan, seen.boots).items():
         trees = [(host, tree) for host in hosts if (tree := seen.metrics.get("hosts", {}).get(host))]
@@ -65,7 +65,7 @@ def _same(one: Host, other: Host, boots: Mapping[str, str]) -> bool:
 
 
 def machine_of(host: Host, boots: Mapping[str, str]) -> str:
-    """What tells a host's machine from others."""
+    """The identity of a host's machine."""
     return LOCAL if host.is_local else boots.get(host.name) or host.address.rpartition(":")[0]
 
 
@@ -129,7 +129,7 @@ def _cores(seen: Observed, host: str) -> float:
 
 
 def judge_pauses(seen: Observed) -> Iterator[ValidityFinding]:
-    """A finding for each pause worth telling; none where nothing stood still."""
+    """A finding for each pause that exceeds its limit."""
     limit_s = seen.limits.pause_s_max
     for host, load in seen.loads.items():
         paused_s = load.pause_longest_ns / 1e9

@@ -1,8 +1,8 @@
-"""The samples of iterations: gathered while one runs, summarised at its end, kept as parquet.
+"""The samples of iterations: collected during one, summarised at its end, stored as parquet.
 
-Data flow: the loop hands over each `Sample` of a load or a capture -> `Gathering` (one iteration, bounded by its length) ->
-`evidence.summarise` and two parquet files. Ramps are stored but marked; times are the host's monotonic clock and, beside
-it, the coordinator's (by the offset known at the start). Gaps in sequence numbers are counted, per task.
+Data flow: the run loop passes each `Sample` of a load or a capture -> `Gathering` (one iteration, bounded by its length) -> `summarise` and two
+parquet files. Ramps are stored with a mark; times are on the host's monotonic clock and, beside it, on the coordinator's (by the offset
+at the start). Gaps in sequence numbers are counted, per task.
 """
 
 from __future__ import annotations
@@ -40,11 +40,7 @@ class SamplesUnreadable(ProveoutError):
 
 @dataclass(slots=True)
 class Gathering:
-    """What has come in of one iteration. `hosts` maps task keys to hosts, `names` capture keys to captures' names.
-
-    `silences`: the longest time in seconds for which each host's agent did not answer. `earlier`: the valid iterations of the same rung
-    before this one. For the ticks: `last` second of each load, how many loads have `reached` a second, and the seconds not given out (`untold`).
-    """
+    """The samples of one iteration so far. `hosts` maps task keys to hosts, `names` capture keys to captures' names."""
 
     id: IterationId
     hosts: Mapping[str, str]

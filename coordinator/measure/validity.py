@@ -1,15 +1,14 @@
-"""Is an iteration worth anything? Findings with evidence; some void it, the others are warnings. Pure.
+"""Judge the validity of an iteration: findings with evidence, some of which void it; the others are warnings. Pure.
 
-Data flow: `evidence` hands over what was observed (`Observed`) -> one finding per check -> `IterationFinished.findings`;
-an iteration is invalid when a finding that voids does not hold. Which checks void, and why, is ADR "validity":
+Data flow: `summarise` passes the observations (`Observed`) -> one finding per check -> `IterationFinished.findings`; an iteration is invalid
+when a voiding finding does not hold. The reasons are in the ADR on validity:
 
-- A ladder's iteration claims "this is the system under this load". It is void when the load was not that (rate not held, errors,
-  wrong mix, skewed start), when the system did not settle (steady state, variation), when the client was the bottleneck,
-  or when numbers were lost.
-- A search's probe asks "does it bear this rate?". Errors and a rate that is not held are its answer, not an accident:
-  they warn here and `search.decide` takes them as "no". Only broken measurement voids a probe.
-- A busy client voids only when it could be the bottleneck *instead of* the system: on a machine of its own under closed arrival,
-  or when an open schedule was not held. On the server's own machine the two share the cores, and one is as busy as the other: a warning.
+- A ladder's iteration measures the system under the planned load. It is void when the load was different (rate not held, errors, wrong mix,
+  skewed start), when the system did not settle (steady state, variation), when the client was the bottleneck, or when numbers were lost.
+- A search's probe tests whether the system sustains a rate. Errors and a missed rate are its answer: they are warnings here, and
+  `is_refusal` makes them a refusal. Only broken measurement voids a probe.
+- A busy client voids an iteration only when it could be the bottleneck *instead of* the system: on a machine of its own under closed
+  arrival, or when an open schedule was missed. On the server's machine both share the cores, and are busy together: a warning.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ CEILING_MAX = 0.9
 
 RATE_HELD, ERRORS, LOAD = "rate-held", "errors", "load"
 REFUSALS = (RATE_HELD, ERRORS, LOAD)
-"""What a search takes as "this rate is not borne" when it does not hold; an outage (`is_refusal`) too."""
+"""The findings that a search counts as "the system does not sustain this rate"; an outage (`is_refusal`) too."""
 
 
 def is_refusal(finding: ValidityFinding) -> bool:
-    """Whether a search takes a finding as "this rate is not borne"."""
+    """Whether a finding means that the system does not sustain the rate of a search's probe."""
     return not finding.ok and (finding.check in REFUSALS or finding.check.startswith(outages.OUTAGE))
 
 
 def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
-    """All findings, in a fixed order; a check that has nothing to look at gives none."""
+    """All findings, in a fixed order; a check without data has none."""
     if not any(load.ended_in_window for load in seen.loads.values()):
         nothing = "no transaction ended in the measure window" + _first_errors(seen)
         down = outages.judge(seen)
@@ -121,7 +120,7 @@ def _steady(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
 
 
 def _tool_hosts(seen: Observed, stage: Tool) -> Iterator[ValidityFinding]:
-    """Hosts that the run has gone on without, and jobs that were busy computing: the program may be the bottleneck. Warnings."""
+    """Warnings for lost hosts, and for busy jobs: the program may be the bottleneck."""
     gone = sorted(set(stage.clients) - set(seen.loads))
     if gone:
         text = f"without {', '.join(gone)}, which was lost: the total is that of the other hosts"
@@ -133,7 +132,7 @@ def _tool_hosts(seen: Observed, stage: Tool) -> Iterator[ValidityFinding]:
 
 
 def _present(seen: Observed) -> Iterator[ValidityFinding]:
-    """Clients that the run has gone on without: their share was made by the others, which is not the load as planned."""
+    """A warning for lost clients: the others made their share of the load, so it was not as planned."""
     gone = sorted(set(load_shares(load_hosts(seen.load), seen.threads, seen.rate)) - set(seen.loads))
     if gone:
         text = f"without {', '.join(gone)}, which was lost: the other clients made its share of the load"
@@ -161,9 +160,9 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
 
 
 def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
-    """Throughput against what the clients do at most with statements that do nothing, where that was measured.
+    """Throughput against the measured maximum of the clients with statements that do nothing.
 
-    A transaction is at least one such statement: a mix of longer ones meets its ceiling lower, which the CPU shows first.
+    A transaction is at least one such statement: longer transactions reach a lower maximum, which the CPU shows first.
     """
     most, reached = seen.read("client", "ceiling_per_s"), seen.read("client", "ceiling_fraction")
     if most is None or reached is None:
@@ -176,7 +175,7 @@ def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
 
 
 def _client_hosts(seen: Observed) -> Iterator[ValidityFinding]:
-    """Are all cores of a client's machine busy, though none of its load workers is? Only where the target is elsewhere."""
+    """A finding for each client whose machine has all cores busy, where the target is on another machine."""
     limit = seen.limits.client_cpu_fraction_max
     if noise.shares_machine(seen.plan, seen.stage, seen.boots):
         return
@@ -226,7 +225,7 @@ def _schedule(seen: Observed) -> ValidityFinding | None:
 
 
 def _start(seen: Observed) -> Iterator[ValidityFinding]:
-    """How late the load began after T0, with the bound of the clock estimate, and whether the clients began together."""
+    """Lateness of the load's start after T0, with the bound of the clock estimate, and of the clients against each other."""
     late_ms = max(load.start_skew_ns for load in seen.loads.values()) / 1e6
     uncertain_ms = max((seen.clocks.get(host, (0, 0))[1] for host in seen.loads), default=0) / 1e6
     starts = [load.measure_start_ns - seen.clocks.get(host, (0, 0))[0] for host, load in seen.loads.items()]
@@ -237,7 +236,7 @@ def _start(seen: Observed) -> Iterator[ValidityFinding]:
     early = min(starts) < seen.t0_ns - uncertain_ms * 1e6
     text = f"offsets of the clients' clocks are known to ± {uncertain_ms:.3g} ms (limit {limit:g} ms)"
     if early:
-        text = "a measure window began before T0 on the coordinator's clock: the clocks disagree"
+        text = "a measure window began before T0 on the coordinator's clock: the clocks differ"
     yield _finding("clock", not early and uncertain_ms <= limit, text)
 
 

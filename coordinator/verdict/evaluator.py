@@ -1,6 +1,6 @@
-"""The scheduler's `Judgement`, bound to one plan: search, results, verdicts. Pure; nothing is decided here.
+"""The scheduler's `ResultEvaluator` for a plan: search, results, verdicts. Pure; it only calls other modules.
 
-Data flow: the scheduler asks with facts -> the functions of `rate_search`, `results`, `verdict` -> plain values.
+Data flow: the scheduler passes the progress -> the functions of `rate_search`, `results`, `verdicts` -> plain values.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class PlanEvaluator:
         return SearchReplayed(reports=reports, next=answer)
 
     def metrics(self, stage: Stage, progress: RunProgress, seconds: float, rows: int) -> Metrics:
-        """What expressions see under the stage's id."""
+        """The metrics that expressions read under the stage's id."""
         return results.stage_metrics(stage, progress.history, seconds=seconds, rows=rows)
 
     def verdicts(self, progress: RunProgress) -> tuple[VerdictReached, ...]:
@@ -89,7 +89,7 @@ class PlanEvaluator:
         return verdict.reach(self.plan, progress.history)
 
     def provisional_verdicts(self, progress: RunProgress) -> tuple[VerdictForeseen, ...]:
-        """What can be said of the plan's verdicts on the results there are."""
+        """The provisional verdicts of the plan on the results so far."""
         return verdict.provisional_verdicts(self.plan, progress.history)
 
     def exit_code(self, verdicts: tuple[VerdictReached, ...]) -> int:

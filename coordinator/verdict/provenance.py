@@ -1,8 +1,8 @@
-"""Which iterations a check stands on, and what is to be said about them. Pure.
+"""The iterations behind a check, remarks about them, and advice for an INCONCLUSIVE verdict. Pure.
 
-Data flow: the check's text is read for the stages and rungs that it names (`baseline.at(4)`, `baseline.peak`, `cap.rate`) -> the
-iterations behind those numbers, the repeats that have no valid one, and remarks: a rung that was cut, a search
-without an answer, warnings that the iterations carry.
+Data flow: the stages and rungs in the check's text (`baseline.at(4)`, `baseline.peak`, `cap.rate`) -> the iterations behind those numbers, the
+repeats without a valid one, and remarks: a rung that was cut, a search without an answer, warnings of the iterations. `advise` adds a
+sentence to the evidence, with a key of the plan or a thing to inspect.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from proveout.proto.events import IterationFinished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Provenance:
     """Iterations by name; `excluded` names those that are invalid after all reruns, each with its reason.
 
-    `stages` are those that the check reads, `failed_checks` what voided the excluded iterations, `knees` the ladders whose knee it
-    reads and that have none.
+    `stages`: those that the check reads. `failed_checks`: the checks that voided the excluded iterations. `knees`: the ladders whose knee the
+    check reads and that have none.
     """
 
     iterations: tuple[str, ...] = ()
@@ -39,12 +39,12 @@ KNEE: Literal["knee"] = "knee"
 Rung: TypeAlias = int | Literal["knee"] | None
 
 
-def standing(text: str, results: RunResults) -> Standing:
-    """What the check `text` stands on in these results; nothing when it cannot be read."""
+def provenance(text: str, results: RunResults) -> Provenance:
+    """The provenance of the check `text` in these results; empty when the text cannot be parsed."""
     try:
         tree = parse(text)
     except ExpressionFault:
-        return Standing()
+        return Provenance()
     used: list[IterationFinished] = []
     excluded: list[IterationFinished] = []
     remarks: list[str] = []
@@ -59,7 +59,7 @@ def standing(text: str, results: RunResults) -> Standing:
             used += counted
             excluded += missing
         remarks += _missing(result, rung)
-    return Standing(
+    return Provenance(
         iterations=tuple(dict.fromkeys(str(item.id) for item in used)),
         excluded=tuple(dict.fromkeys(f"{item.id}: {_why(item)}" for item in excluded)),
         remarks=tuple(dict.fromkeys([*remarks, *_warnings(used)])),
@@ -160,18 +160,18 @@ WAYS_OUT = {
 SEE = "see the run's notices and its `capture:…` findings for why the number is not there"
 
 
-def advise(judged: Judged, stands: Standing, results: RunResults) -> str:
+def advise(judged: Judged, provenance: Provenance, results: RunResults) -> str:
     """`; what to do: …`."""
-    ways = list(dict.fromkeys(_ways(judged, stands, results))) or [SEE]
+    ways = list(dict.fromkeys(_ways(judged, provenance, results))) or [SEE]
     return f"; what to do: {'; or '.join(ways)}"
 
 
-def _ways(judged: Judged, stands: Standing, results: RunResults) -> Iterator[str]:
-    for check in stands.failed_checks:
+def _ways(judged: Judged, provenance: Provenance, results: RunResults) -> Iterator[str]:
+    for check in provenance.failed_checks:
         yield WAYS_OUT.get(check.partition(":")[0], f"look into `{check}`")
-    if judged.open and not stands.excluded:
-        yield from _repeats(stands.stages, results)
-    for stage in stands.stages:
+    if judged.open and not provenance.excluded:
+        yield from _repeats(provenance.stages, results)
+    for stage in provenance.stages:
         search = results.stages[stage].search
         if search is not None and search.rate is None:
             yield f"widen the `rate` of {stage}, or see in its probes why the lowest was refused"
@@ -179,9 +179,9 @@ def _ways(judged: Judged, stands: Standing, results: RunResults) -> Iterator[str
         if ended is not None and ended.outcome == "failed":
             yield f"see in the run's notices why {stage} was given up"
         cut = results.stages[stage].cut
-        if cut is not None and not judged.open and not stands.excluded:
-            yield f"judge a rung that was run, or let {stage} climb on (`stop_when`)"
-        if stands.knees and stage in stands.knees:
+        if cut is not None and not judged.open and not provenance.excluded:
+            yield f"judge a rung that was run, or let {stage} continue (`stop_when`)"
+        if provenance.knees and stage in provenance.knees:
             yield f"add rungs to {stage} above and between, or repeats"
 
 
