@@ -21,7 +21,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.coordinator.pki.certificates import Authority
-from proveout.coordinator.schedule.progress import Facts, of
+from proveout.coordinator.schedule.progress import RunProgress, run_progress
 from proveout.coordinator.storage.event_codec import JournalFault
 from proveout.coordinator.storage.journal import read
 from proveout.proto import events
@@ -73,7 +73,7 @@ class Run:
             self.process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd=folder)
         self.family: dict[int, psutil.Process] = {}
 
-    def until(self, what: Callable[[Facts], bool], within_s: float = 120.0) -> Facts:
+    def until(self, what: Callable[[RunProgress], bool], within_s: float = 120.0) -> RunProgress:
         """Wait until the journal says so, remembering the processes that there are meanwhile."""
         deadline = time.monotonic() + within_s
         while not what(facts := self.facts()):
@@ -96,12 +96,12 @@ class Run:
         self.look()
         return [p for p in self.family.values() if p.is_running() and all(w in _command(p) for w in words)]
 
-    def facts(self) -> Facts:
+    def facts(self) -> RunProgress:
         found = sorted(self.runs.glob("*/journal.sqlite"))
         try:
-            return of(stamped.event for stamped in read(found[-1].parent)) if found else Facts()
+            return run_progress(stamped.event for stamped in read(found[-1].parent)) if found else RunProgress()
         except JournalFault:  # made just now
-            return Facts()
+            return RunProgress()
 
     def end(self, within_s: float = 120.0) -> int:
         """Its exit code, once it has ended by itself."""
@@ -153,12 +153,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
                 process.kill()
 
 
-def running(count: int) -> Callable[[Facts], bool]:
+def running(count: int) -> Callable[[RunProgress], bool]:
     """Whether an iteration is under way after `count` finished ones."""
     return lambda facts: len(facts.iterations) >= count and facts.open_iteration is not None
 
 
-def assert_complete(facts: Facts) -> None:
+def assert_complete(facts: RunProgress) -> None:
     assert facts.ended is not None
     assert (facts.ended.status, facts.ended.exit_code) == ("finished", 0), facts.ended.reason
     assert {(i.id.rung, i.id.repeat) for i in facts.iterations if i.valid} == SLOTS

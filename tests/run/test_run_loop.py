@@ -13,7 +13,7 @@ import pytest
 
 from proveout.coordinator.measure import samples
 from proveout.coordinator.pki.certificates import Authority, Credentials
-from proveout.coordinator.run import Sitting, run
+from proveout.coordinator.run import RunOptions, run
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, StorageFailed, read
 from proveout.dsl.compile.compiler import compile_plan
@@ -43,12 +43,12 @@ stages:
 )
 
 
-def arrange(tmp_path: Path, text: str) -> tuple[Sitting, Plan]:
+def arrange(tmp_path: Path, text: str) -> tuple[RunOptions, Plan]:
     (tmp_path / "plan.yaml").write_text(text)
     plan = compile_plan(tmp_path / "plan.yaml")
     command = run_directory.Command(plan=str(tmp_path / "plan.yaml"))
     directory = run_directory.create(tmp_path / "runs", plan, command, datetime.now(UTC))
-    return Sitting(plan=plan, directory=directory, version="0"), plan
+    return RunOptions(plan=plan, directory=directory, version="0"), plan
 
 
 def agents() -> list[str]:

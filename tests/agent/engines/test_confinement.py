@@ -177,7 +177,7 @@ from proveout.agent.engines import handlers
 from proveout.agent.engines.embedded import confinement
 from proveout.agent.security import policy
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import StartSystem
 
 # A kernel without Landlock: landlock_create_ruleset gives ENOSYS. struct sock_filter: code, jt, jf, k.

@@ -31,7 +31,7 @@ AGENT = """
 import json, os, sys
 from pathlib import Path
 from proveout.agent.engines.postgres.provision import Server
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 server = Server(System(name="db", engine="postgres", host="h", provision="embedded"), Path(sys.argv[1]))
 print("begun", flush=True)
 server.start()

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from run_simulator import Fault, FaultKind, World
 from simulated import (
     HOSTS,
     PLAN,
@@ -17,8 +18,7 @@ from simulated import (
     what_of,
 )
 
-from proveout.coordinator.schedule.progress import of
-from proveout.coordinator.simulator import Fault, FaultKind, World
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.dsl.plan.stages import Reset
 from proveout.proto import events
 
@@ -76,7 +76,7 @@ def test_killed_after_every_event_and_resumed_gives_the_same() -> None:
     wanted, journal = results(whole.world), list(whole.world.events)
     for length in range(len(journal)):
         world = World(events=journal[:length])
-        facts = of(world.events)
+        facts = run_progress(world.events)
         started = any(isinstance(e, events.SystemUp) for e in world.events)
         world.data = {"backend", "cache"} if started else set()
         world.loaded = {system for _, system in facts.populated}
@@ -104,14 +104,16 @@ def test_data_that_is_gone_is_made_again() -> None:
 def test_invalid_iterations_are_rerun_then_kept() -> None:
     simulation = simulate(PLAN, Model(invalid=frozenset({"baseline/2/1"})))
     assert assert_ended(simulation).status == "finished"
-    tries = [i.id.attempt for i in of(simulation.world.events).iterations if (i.id.rung, i.id.repeat) == (2, 1)]
+    tries = [
+        i.id.attempt for i in run_progress(simulation.world.events).iterations if (i.id.rung, i.id.repeat) == (2, 1)
+    ]
     assert tries == [1, 2]
 
 
 def test_a_search_without_an_answer_skips_what_needs_it() -> None:
     simulation = simulate(PLAN, Model(capacity=1.0))
     assert assert_ended(simulation).status == "finished"
-    facts = of(simulation.world.events)
+    facts = run_progress(simulation.world.events)
     assert facts.searches["cap"].rate is None
     assert facts.stages_finished["cached"].outcome == "failed"
     assert not facts.of_stage("cached")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from run_simulator import Fault, Simulation
 from simulated import (
     FIRST,
     HOSTS,
@@ -16,8 +17,7 @@ from simulated import (
     simulate,
 )
 
-from proveout.coordinator.schedule.progress import of
-from proveout.coordinator.simulator import Fault, Simulation
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.dsl.plan.plan import OnLoss
 from proveout.proto import events
 
@@ -92,7 +92,7 @@ def test_continue_goes_on_without_a_client() -> None:
     seen_without = 0
     for simulation in losses_at_every_input("continue", "client2"):
         end = assert_ended(simulation)
-        facts = of(simulation.world.events)
+        facts = run_progress(simulation.world.events)
         assert end.status == "finished", end.reason
         assert sorted(ran(simulation.world)) == sorted(("first", r, n) for r in (1, 2, 4) for n in (1, 2))
         lost = [n for n, e in enumerate(facts.history) if isinstance(e, events.AgentLost) and e.abandoned]
@@ -108,7 +108,7 @@ def test_continue_has_a_host_with_a_system_back() -> None:
     plan = climbing(FIRST, on_loss="continue")
     simulation = simulate(plan, None, Fault(at=simulate(plan).inputs // 2, kind="lose", host="db1"))
     assert assert_ended(simulation).status == "finished"
-    assert not of(simulation.world.events).without
+    assert not run_progress(simulation.world.events).without
 
 
 def test_the_last_client_is_not_done_without() -> None:
@@ -123,13 +123,13 @@ def test_a_resume_dials_a_host_again_that_the_last_sitting_went_without() -> Non
     inputs = simulate(plan).inputs
     faults = [Fault(at=inputs // 2, kind="lose", host="client2"), Fault(at=inputs - 5, kind="kill")]
     first = simulate(plan, None, *faults)
-    assert of(first.world.events).without == {"client2"}
+    assert run_progress(first.world.events).without == {"client2"}
     first.world.events.append(
         events.RunStarted(run_id="run", epoch=2, name="p", title="", digest="", plan={}, version="1", estimate_s=0.0)
     )
     second = simulate(plan, world=first.world, epoch=2)
     assert assert_ended(second).status == "finished"
-    assert not of(second.world.events).without
+    assert not run_progress(second.world.events).without
 
 
 def test_stop_ends_the_run_at_the_first_loss() -> None:

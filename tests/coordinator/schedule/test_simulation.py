@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from run_simulator import Fault, FaultKind, Simulation, World
 from simulated import (
     CAPACITY,
     HOSTS,
@@ -19,8 +20,7 @@ from simulated import (
 )
 
 from proveout.coordinator.schedule import setup_stages
-from proveout.coordinator.schedule.progress import of
-from proveout.coordinator.simulator import Fault, FaultKind, Simulation, World
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.dsl.plan.topology import System
 from proveout.proto import events
 from proveout.proto.wire.results import InvariantCheck, InvariantsChecked, TaskResult
@@ -78,7 +78,7 @@ def test_invariants_are_looked_at_after_every_iteration(monkeypatch: pytest.Monk
     simulation = simulate(PLAN, Model(invalid=frozenset({"baseline/2/1"})))
     assert_ended(simulation)
     world = simulation.world
-    ended = [i.id for i in of(world.events).iterations]
+    ended = [i.id for i in run_progress(world.events).iterations]
     expected = [("load", "", "backend"), ("load", "", "cache")]
     for one in ended:
         names = ("backend",) if one.stage == "baseline" else ("cache", "backend")

@@ -194,7 +194,7 @@ STARTER = """
 import sys, time
 from pathlib import Path
 from proveout.agent.engines.mysql.provision import Server
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 server = Server(System(name="my", engine="mysql", host="h", provision="embedded"), Path(sys.argv[1]))
 endpoint = server.start()
 print(server.pid, server.supervisor_pid, endpoint.dsn.partition("unix_socket=")[2], flush=True)
