@@ -100,7 +100,9 @@ def read_tree() -> Tree:
     tree.words |= {*dir(builtins), *sys.stdlib_module_names}
     for path in tree.paths:
         tree.words.update(_WORD.findall(path))
-        if path.endswith(CODE_SUFFIXES):
+        if path.startswith("tests/style/"):  # has examples of names that do not exist
+            tree.modules[Path(path).stem].append(path)
+        elif path.endswith(CODE_SUFFIXES):
             _add_code(tree, path)
         elif path.endswith((".proto", ".yaml", ".yml", ".sql", ".toml", ".j2", ".tcss", "Makefile")):
             tree.words.update(_WORD.findall((ROOT / path).read_text(encoding="utf-8", errors="replace")))
@@ -111,31 +113,33 @@ def _add_code(tree: Tree, path: str) -> None:
     text = (ROOT / path).read_text(encoding="utf-8")
     stem = Path(path).stem
     tree.modules[Path(path).parent.name if stem == "__init__" else stem].append(path)
-    if not path.endswith((".py", ".pyi")):
+    if path.endswith((".py", ".pyi")):
+        nodes = list(ast.walk(ast.parse(text)))
+        names = _names_of(nodes)
+        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        tree.definitions.update(node.name for node in nodes if isinstance(node, kinds))
+    else:
         names = set(_WORD.findall(text))
         tree.definitions.update(re.findall(r"\b(?:def|class|cdef|cpdef)\b[^(\n]*?(\w+)[(:]", text))
-    else:
-        module = ast.parse(text)
-        names = _names_of(module)
-        tree.definitions.update(
-            node.name
-            for node in ast.walk(module)
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        )
     tree.names[path] = frozenset(names)
     tree.words |= names
 
 
-def _names_of(module: ast.AST) -> set[str]:
+def _names_of(nodes: list[ast.AST]) -> set[str]:
     """Collect identifiers, and words in literals that are not docstrings."""
-    docstrings = set(vocabulary._docstring_nodes(module))
+    docstrings = vocabulary.docstring_nodes(nodes)
     names: set[str] = set()
-    for node in ast.walk(module):
-        for _, value in ast.iter_fields(node):
-            if isinstance(value, str) and not (isinstance(node, ast.Constant) and node in docstrings):
+    for node in nodes:
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and id(node) not in docstrings:
+                names.update(_WORD.findall(node.value))
+            continue
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, str):
                 names.update(_WORD.findall(value))
             elif isinstance(value, list):
-                names.update(name for name in value if isinstance(name, str))
+                names.update(item for item in value if isinstance(item, str))
     return names
 
 

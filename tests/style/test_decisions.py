@@ -19,7 +19,7 @@ def test_a_decision_has_a_title_and_four_sections(file: Path) -> None:
 
 def test_the_index_lists_each_decision_with_its_title() -> None:
     rows = re.findall(
-        r"^\| \d{4} \| \[(.*)\]\((.*)\) \|", (FOLDER / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+        r"^\| \d{4} \| \[([^]]*)\]\(([^)]*)\) \|", (FOLDER / "README.md").read_text(encoding="utf-8"), re.MULTILINE
     )
     titles = [(re.sub(r"^# \d+\. ", "", file.read_text(encoding="utf-8").splitlines()[0]), file.name) for file in FILES]
     assert rows == titles
