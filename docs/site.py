@@ -76,8 +76,8 @@ def _with_lists_apart(lines: Sequence[str]) -> Iterator[str]:
 def _from_above(page: Path) -> str:
     """A page that stands above docs/, with its links from there."""
     text = page.read_text(encoding="utf-8")
-    text = text.replace("](docs/adr/)", "](adr/README.md)").replace("](plans/)", "](plans.md)")
-    return text.replace("](CHANGELOG.md)", "](changelog.md)").replace("](docs/", "](")
+    text = text.replace("](plans/)", "](plans.md)").replace("](CHANGELOG.md)", "](changelog.md)")
+    return text.replace("](docs/", "](")
 
 
 def _plans() -> str:
