@@ -29,16 +29,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proveout.agent.capture.proc import Counters
-from proveout.agent.capture.processes import ProcessTree
-from proveout.agent.capture.schedule import Tick, observe
-from proveout.agent.tasks import TaskContext
-from proveout.proto.results import CaptureResult, Reading
-from proveout.proto.tasks import RunCapture
+from proveout.agent.capture.own_processes import ProcessTree
+from proveout.agent.capture.proc_counters import Counters
+from proveout.agent.capture.schedule import observe
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.engines.adapter import Tick
+from proveout.proto.wire.results import CaptureResult, Reading
+from proveout.proto.wire.tasks import RunCapture
 
 
 class HostObserver:
-    """The open files and the process tree; see `schedule.Observer`."""
+    """The open files and the process tree; see `adapter.Observer`."""
 
     def __init__(self) -> None:
         self._counters = Counters()

@@ -16,7 +16,6 @@ The kernel is not asked who else is there (no lock spans mount namespaces): cont
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import json
@@ -29,14 +28,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proveout.agent.facts import machine_id
-from proveout.agent.tasks import TaskFault
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.host_facts import machine_id
 from proveout.agent.tuning.public_dsn import identity
-from proveout.dsl.plan import Tuning
-from proveout.proto.tasks import Endpoint
+from proveout.core import linux
+from proveout.dsl.plan.stages import Tuning
+from proveout.proto.wire.tasks import Endpoint
 
 if TYPE_CHECKING:
-    from proveout.agent.tuning.undo import UndoJournal
+    from proveout.agent.tuning.undo_journal import UndoJournal
 
 ROOT = Path("/var/lib/proveout")
 FOLDER = "tuned"
@@ -168,9 +168,7 @@ class FileLock:
                 descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             except FileNotFoundError:  # the folder was removed in between
                 continue
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not linux.lock(descriptor):
                 os.close(descriptor)
                 return False
             if self._is_at_path(descriptor):
@@ -221,7 +219,7 @@ class Machine:
 
     def directories(self) -> tuple[Path, ...]:
         """Where there are journals: the place itself and those beside it, in order."""
-        from proveout.agent.tuning.undo import FILE  # noqa: PLC0415 - it needs this module
+        from proveout.agent.tuning.undo_journal import FILE  # noqa: PLC0415 - it needs this module
 
         beside = sorted(self.place.glob(f"{BESIDE}*"), key=_number)
         return tuple(path for path in (self.place, *beside) if (path / FILE).exists())
@@ -229,7 +227,7 @@ class Machine:
     @contextmanager
     def turn(self, *, needed: bool = True) -> Iterator[None]:
         """Hold the turn: one agent of the machine at a time opens journals and applies. TurnTaken, `disk_full` (unless it is not `needed`)."""
-        from proveout.agent.tuning.undo import checked  # noqa: PLC0415 - it needs this module
+        from proveout.agent.tuning.undo_journal import checked  # noqa: PLC0415 - it needs this module
 
         checked(self.place)
         lock = FileLock(self.place / TURN)
@@ -253,7 +251,7 @@ class Machine:
 
         Call it within `turn`.
         """
-        from proveout.agent.tuning.undo import UndoJournal  # noqa: PLC0415 - it needs this module
+        from proveout.agent.tuning.undo_journal import UndoJournal  # noqa: PLC0415 - it needs this module
 
         free: list[UndoJournal] = []
         try:
@@ -289,7 +287,7 @@ class Machine:
 
     def changed_by_others(self, journal: UndoJournal) -> dict[str, Holder]:
         """What further journals of the machine have outstanding: place (path, device) -> who has changed it."""
-        from proveout.agent.tuning.undo import places_in  # noqa: PLC0415 - it needs this module
+        from proveout.agent.tuning.undo_journal import places_in  # noqa: PLC0415 - it needs this module
 
         found: dict[str, Holder] = {}
         for directory in self.directories():

@@ -11,6 +11,7 @@ driver translates once, when it prepares. Source of the design: docs "measuremen
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
@@ -18,8 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-    from proveout.dsl.workloads.steps import Step
 
 Row: TypeAlias = tuple[Any, ...]
 Dialect: TypeAlias = Literal["postgres", "sqlite", "oracle", "mysql"]
@@ -83,6 +82,42 @@ Body: TypeAlias = Generator[Request, Result, Outcome]
 Source: TypeAlias = Callable[[], Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A statement in its place. Inputs of the transaction have a tuple of drawn values for each of its steps.
+
+    `places`: where each argument is, counted through the values kept of earlier steps and then this step's drawn ones;
+    None: the drawn values are the arguments. Of its first row the leading `keeps` values are kept for later steps.
+    Unless it finds or changes `least` … `most` rows, and one where values are kept, the transaction fails logically.
+    """
+
+    statement: Statement
+    places: tuple[int, ...] | None = None
+    keeps: int = 0
+    least: int = 1
+    most: int = sys.maxsize
+
+
+def walk(steps: Sequence[Step], inputs: Sequence[Row]) -> Body:
+    """The steps as a body; `inputs` are the drawn values of each."""
+    kept: Row = ()
+    for step, drawn in zip(steps, inputs, strict=True):
+        result = yield step.statement, drawn if step.places is None else placed(step.places, kept + drawn)
+        if not step.least <= result.count <= step.most:
+            return Outcome.LOGICAL_FAILURE
+        if step.keeps:
+            rows = result.rows()
+            if not rows:
+                return Outcome.LOGICAL_FAILURE
+            kept += rows[0][: step.keeps]
+    return Outcome.COMMIT
+
+
+def placed(places: tuple[int, ...], values: Row) -> Row:
+    """The values at these places."""
+    return tuple([values[place] for place in places])
+
+
 def keys_themselves(keys: Any) -> Source:
     """The inputs of a transaction that says nothing else: its terminal's keys."""
     return lambda: keys
@@ -103,7 +138,7 @@ class TransactionType:
     `logical_failure` is (fresh, steady) expected fractions, None where nothing is expected.
 
     `counted` reads one whole number that goes up by one with each commit of the transaction, and by nothing else: what the
-    clients count is held against it (`coordinator/tallies.py`). It needs an entry in `parameters.CHECKED_AFTER`.
+    clients count is held against it (`coordinator/verdict/commit_audit.py`). It needs an entry in `parameters.CHECKED_AFTER`.
 
     Under closed arrival a user waits `keying_s` before the transaction, and after it a think time drawn from an exponential
     distribution of mean `thinking_s`; 0 is not at all. Neither is part of the response time.

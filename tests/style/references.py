@@ -38,6 +38,8 @@ CODE_SUFFIXES = (".py", ".pyx", ".pxd", ".pyi")
 FILE_SUFFIXES = (*CODE_SUFFIXES, ".proto", ".md", ".tcss", ".j2")
 DATA_SUFFIXES = (".yaml", ".yml", ".sql", ".toml", ".json", ".svg", ".pem", ".key", ".service")
 OLD_NAMES = "docs/adr/0060-*.md"  # has a table of modules with their old names
+# with names that do not exist
+EXAMPLES = ("tests/style/references.py", "tests/style/test_stale_references.py")
 # files of other projects, and names that texts invent as examples
 OUTSIDE_FILES = frozenset({"fake_agent.py", "sitecustomize.py", "queue.py"})
 # names of other projects: libpq, PostgreSQL, HdrHistogram, /proc, Polars, Ray
@@ -100,7 +102,7 @@ def read_tree() -> Tree:
     tree.words |= {*dir(builtins), *sys.stdlib_module_names}
     for path in tree.paths:
         tree.words.update(_WORD.findall(path))
-        if path.startswith("tests/style/"):  # has examples of names that do not exist
+        if path in EXAMPLES:
             tree.modules[Path(path).stem].append(path)
         elif path.endswith(CODE_SUFFIXES):
             _add_code(tree, path)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from functools import reduce as fold
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import histories
+import pytest
 
 from proveout.proto.events import (
     AgentLine,
@@ -47,10 +43,10 @@ from proveout.proto.events import (
     VerdictReached,
     WaitsTick,
 )
-from proveout.proto.results import Populated, TuningState
-from proveout.tui.model import NOTICES_MAX, TICKS_MAX, HostView, RunView, reduce
+from proveout.proto.wire.results import Populated, TuningState
+from proveout.tui.run.model import NOTICES_MAX, TICKS_MAX, HostView, RunView, reduce
+from proveout.tui.widgets.header import alert
 from proveout.tui.widgets.tables import lease
-from proveout.tui.widgets.top import alert
 
 PLAN = {
     "stages": [

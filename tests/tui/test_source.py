@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import histories
 
 from proveout.proto.events import IterationStarted, LoadTick, Stamped
-from proveout.tui.source import Pace, Replay
+from proveout.tui.run.event_source import Pace, Replay
 
 
 def moving(begun: Stamped) -> Sequence[Stamped]:

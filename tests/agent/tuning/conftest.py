@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from proveout.agent.provision.embedded_postgres import Server
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.dsl.plan import System
-
-sys.path.insert(0, str(Path(__file__).parent))
+from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.plan.topology import System
 
 
 @pytest.fixture

@@ -1,0 +1,199 @@
+"""The handlers of tasks about systems: start, stop, inspect, save and restore, SQL, checkpoint, link, compare.
+
+Flow: each handler takes `(context, spec)` (see `agent.daemon.tasks`) and calls the adapter of the system's engine. A provisioned
+system is the resource `system:<name>` of the session; closing it ends the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias, cast
+
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.engines.adapter import Checkpoints, Propagates, ProvisionedSystem, Provisions, Settings
+from proveout.agent.engines.embedded import data_store
+from proveout.agent.engines.embedded.account import choose_account
+from proveout.agent.engines.embedded.confinement import landlock_version
+from proveout.agent.engines.table import adapter
+from proveout.dsl import engines
+from proveout.dsl.plan.topology import System
+from proveout.proto.wire.results import Compared, Done, SqlDone, SystemStarted
+from proveout.proto.wire.tasks import (
+    Checkpoint,
+    CompareSystems,
+    Endpoint,
+    InspectSystem,
+    LinkSystems,
+    RunSql,
+    SnapshotSystem,
+    StartSystem,
+    StopSystem,
+)
+
+Provisioner: TypeAlias = Callable[[TaskContext, System, Path], ProvisionedSystem]
+
+
+# ---- provisioned systems -------------------------------------------------------------------------------------------
+
+
+def provision(context: TaskContext, system: System, data_root: Path) -> ProvisionedSystem:
+    """Return a system of this agent, not started yet. TaskFault `missing` for an engine that cannot be provisioned."""
+    engine = adapter(system.engine)
+    if not isinstance(engine, Provisions):
+        raise TaskFault(
+            "missing", f"engine {system.engine!r} cannot be provisioned by this release", way_out="give it a dsn"
+        )
+    if engines.of(system.engine).embedded == "server":
+        _check_user(context, system)
+    loop = asyncio.get_running_loop()
+
+    def on_death(text: str) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(context.log, "error", text)
+
+    return engine.provision(system, data_root, on_death)
+
+
+def _check_user(context: TaskContext, system: System) -> None:
+    """Check who runs a server that nothing keeps from the agent's own files: TaskFault `refused`, or a warning if the policy allows it."""
+    if choose_account() is not None or landlock_version() > 0:
+        return
+    context.policy.allows_server_as_agent_user().require()
+    text = f"the server of system {system.name!r} runs as the agent's own user, and this kernel has no Landlock:"
+    context.log("warning", f"{text} SQL of the plan may reach that user's files")
+
+
+async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:
+    """Start a system, and initialise its data when there is none; a system that runs already stays as it is."""
+    endpoint, fresh = await start(context, spec)
+    return SystemStarted(endpoint=endpoint, settings=await _settings(endpoint), fresh=fresh)
+
+
+async def start(context: TaskContext, spec: StartSystem, make: Provisioner = provision) -> tuple[Endpoint, bool]:
+    """Start a system without reading its settings; return its endpoint, and whether its data is new."""
+    name = resource_name(spec.system.name)
+    system = _existing(context, spec.system.name) or make(context, spec.system, Path(spec.data_root))
+    # Registered before it starts, so that the end of the session ends it too.
+    context.resources[name] = system
+    try:
+        endpoint = await system.start()
+    except BaseException:
+        context.resources.pop(name, None)
+        raise
+    return endpoint, system.fresh
+
+
+async def stop_system(context: TaskContext, spec: StopSystem) -> Done:
+    """Stop a system; with `remove` delete its data too, also when an earlier session has started it."""
+    began = time.monotonic()
+    system = context.resources.pop(resource_name(spec.system), None)
+    if system is not None:
+        await system.close(keep_data=not spec.remove)
+    elif spec.remove:
+        folder = await asyncio.to_thread(data_store.home, Path(spec.data_root), spec.system)
+        await asyncio.to_thread(data_store.remove, folder)
+    return Done(seconds=time.monotonic() - began)
+
+
+async def snapshot_system(context: TaskContext, spec: SnapshotSystem) -> Done:
+    """Save or restore the data of a system of this session; its address stays the same."""
+    began = time.monotonic()
+    system = _existing(context, spec.system.name)
+    if system is None:
+        raise TaskFault("missing", f"system {spec.system.name!r} was not started here", way_out="start it first")
+    with explain_death(context, [spec.system.name]):
+        await (system.save_snapshot() if spec.action == "save" else system.restore_snapshot())
+    return Done(seconds=time.monotonic() - began)
+
+
+def resource_name(system: str) -> str:
+    """Return the name of a provisioned system among the session's resources."""
+    return f"system:{system}"
+
+
+def _existing(context: TaskContext, system: str) -> ProvisionedSystem | None:
+    return cast("ProvisionedSystem | None", context.resources.get(resource_name(system)))
+
+
+@contextmanager
+def explain_death(context: TaskContext, systems: Iterable[str]) -> Iterator[None]:
+    """Replace a TaskFault of a task on a server that has died by one that says so."""
+    try:
+        yield
+    except TaskFault as fault:
+        for system in systems:
+            death = getattr(context.resources.get(resource_name(system)), "death", None)
+            if death:
+                raise TaskFault(
+                    "unreachable",
+                    f"the server of system {system!r} is gone: {death}",
+                    way_out="look at its server.log and at the host's memory (the kernel may have killed it)",
+                ) from fault
+        raise
+
+
+# ---- any system ----------------------------------------------------------------------------------------------------
+
+
+async def inspect_system(context: TaskContext, spec: InspectSystem) -> SystemStarted:
+    """Connect to a running system; return its version and settings."""
+    with explain_death(context, [spec.endpoint.system]):
+        settings = await _settings(spec.endpoint)
+    version = dict(settings)["version"]
+    endpoint = Endpoint(
+        system=spec.endpoint.system, engine=spec.endpoint.engine, dsn=spec.endpoint.dsn, version=version
+    )
+    return SystemStarted(endpoint=endpoint, settings=settings, fresh=False)
+
+
+async def _settings(endpoint: Endpoint) -> Settings:
+    return await adapter(endpoint.engine).settings(endpoint)
+
+
+async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
+    """Run statements, each in its own transaction; return the rows returned or affected, per statement."""
+    with explain_death(context, [spec.endpoint.system]):
+        counts = await adapter(spec.endpoint.engine).run_sql(context, spec.endpoint, spec.statements)
+    return SqlDone(counts=counts)
+
+
+async def checkpoint(context: TaskContext, spec: Checkpoint) -> Done:
+    """Write dirty pages to disk; does nothing for an engine without checkpoints."""
+    began = time.monotonic()
+    engine = adapter(spec.endpoint.engine)
+    if isinstance(engine, Checkpoints):
+        with explain_death(context, [spec.endpoint.system]):
+            await engine.checkpoint(spec.endpoint)
+    return Done(seconds=time.monotonic() - began)
+
+
+# ---- two systems ---------------------------------------------------------------------------------------------------
+
+
+async def link_systems(context: TaskContext, spec: LinkSystems) -> Done:
+    """Set propagation up, or renew it. Where an end is not provisioned, the link is removed when the session ends."""
+    began = time.monotonic()
+    engine = propagating(spec.source, spec.sink)
+    with explain_death(context, [spec.source.system, spec.sink.system]):
+        await engine.link(context, spec)
+    return Done(seconds=time.monotonic() - began)
+
+
+async def compare_systems(context: TaskContext, spec: CompareSystems) -> Compared:
+    """Wait until all changes are applied, and compare every table."""
+    engine = propagating(spec.source, spec.sink)
+    with explain_death(context, [spec.source.system, spec.sink.system]):
+        return await engine.compare(context, spec)
+
+
+def propagating(source: Endpoint, sink: Endpoint) -> Propagates:
+    """Return the adapter that links two systems. TaskFault `invalid` when proveout cannot link them."""
+    if objection := engines.link_objection((source.system, source.engine), (sink.system, sink.engine)):
+        raise TaskFault("invalid", objection)
+    engine = adapter(source.engine)
+    assert isinstance(engine, Propagates)  # noqa: S101 - `links_to` of the table says so, and a test compares both
+    return engine

@@ -1,0 +1,56 @@
+"""The table of engines: the adapter of each, imported when a task first needs it.
+
+An engine that is not in the table is one of another package: its entry point names a driver, and `DriverAdapter` does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from types import MappingProxyType
+
+from proveout.agent.engines.adapter import EngineAdapter
+from proveout.agent.engines.driver_contract import Driver
+from proveout.agent.engines.driver_sql import DriverAdapter
+from proveout.core.errors import ProveoutError
+from proveout.dsl import engines
+
+ADAPTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "mysql": "proveout.agent.engines.mysql.adapter:MysqlAdapter",
+        "oracle": "proveout.agent.engines.oracle.adapter:OracleAdapter",
+        "postgres": "proveout.agent.engines.postgres.adapter:PostgresAdapter",
+        "sqlite": "proveout.agent.engines.sqlite.adapter:SqliteAdapter",
+        "timesten": "proveout.agent.engines.timesten.adapter:TimesTenAdapter",
+    }
+)
+
+
+@cache
+def adapter(engine: str) -> EngineAdapter:
+    """Return the adapter of an engine. Loads no client library; never fails."""
+    place = ADAPTERS.get(engine)
+    if place is None:
+        return DriverAdapter(engine)
+    module, _, name = place.partition(":")
+    found: EngineAdapter = getattr(import_module(module), name)()
+    return found
+
+
+def driver(engine: str) -> Driver:
+    """Return the driver of an engine. Raises ProveoutError when there is none, or when its client is not installed on this host."""
+    found = adapter(engine)
+    try:
+        return found.driver()
+    except ImportError as error:
+        raise ProveoutError(
+            f"the {engine} driver cannot be loaded: {error}",
+            way_out=f"pip install '{found.requirement}' on this host, in the agent's environment",
+        ) from None
+
+
+def is_in_files(engine: str) -> bool:
+    """Return whether its databases are files of the user that opens them."""
+    found = engines.ENGINES.get(engine)
+    return DriverAdapter(engine).in_files if found is None else found.in_files

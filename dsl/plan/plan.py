@@ -1,0 +1,123 @@
+"""The compiled plan: frozen, serialisable data that everything after the compiler works from.
+
+Data flow: YAML -> `source` -> `schema` -> `compile` -> **Plan** (this module, made of `values`, `topology` and `stages`) ->
+coordinator, agents, TUI. Nothing here reads files, parses YAML or reads a clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
+
+from proveout.core.errors import NOWHERE, Where
+from proveout.dsl.plan.canonical import canonical_json
+from proveout.dsl.plan.stages import Condition, Measuring, Stage, Tool, Tuning
+from proveout.dsl.plan.topology import Capture, Host, Secret, System
+from proveout.dsl.plan.values import Expression, Value
+
+OnLoss: TypeAlias = Literal["rerun", "continue", "stop"]
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One of the plan's `params` with the value that this compilation used (durations in s, sizes in bytes, rates in 1/s)."""
+
+    name: str
+    type: str
+    value: Value
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is run: a kind from `dsl.workloads` with its validated parameters, sorted by name (see the kind's `Parameters`)."""
+
+    name: str
+    kind: str
+    parameters: tuple[tuple[str, Value], ...]
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A verdict: `check` must hold. A failed check of severity `warn` is shown but does not fail the run."""
+
+    id: str
+    check: Expression
+    severity: Literal["fail", "warn"] = "fail"
+    title: str = ""
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A whole study, compiled. Every name in it resolves, every value is typed; see the field types.
+
+    `on_loss` says what the loss of a host's agent means: `rerun` voids the iteration, has the host back and runs it again;
+    `continue` goes on without the host where nothing but load and captures ran on it; `stop` ends the run.
+    """
+
+    name: str
+    title: str
+    parameters: tuple[Parameter, ...]
+    hosts: tuple[Host, ...]
+    systems: tuple[System, ...]
+    secrets: tuple[Secret, ...]
+    workloads: tuple[Workload, ...]
+    captures: tuple[Capture, ...]
+    stages: tuple[Stage, ...]
+    verdicts: tuple[Check, ...]
+    figures: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    on_loss: OnLoss = "rerun"
+    tunings: tuple[Tuning, ...] = ()
+    format: int = FORMAT_VERSION
+
+    def host(self, name: str) -> Host:
+        """The host of that name; KeyError when there is none (the compiler made sure)."""
+        return _named(self.hosts, name)
+
+    def system(self, name: str) -> System:
+        """The system of that name; KeyError when there is none."""
+        return _named(self.systems, name)
+
+    def workload(self, name: str) -> Workload:
+        """The workload of that name; KeyError when there is none."""
+        return _named(self.workloads, name)
+
+    def capture(self, name: str) -> Capture:
+        """The capture of that name; KeyError when there is none."""
+        return _named(self.captures, name)
+
+    def stage(self, stage_id: str) -> Stage:
+        """The stage of that id; KeyError when there is none."""
+        for stage in self.stages:
+            if stage.id == stage_id:
+                return stage
+        raise KeyError(stage_id)
+
+    def target_host(self, stage: Measuring) -> str:
+        """The host whose CPU is "the" CPU of the stage: that of its target system; of a tool the first that it runs on."""
+        return stage.clients[0] if isinstance(stage, Tool) else self.system(stage.target).host
+
+    def condition(self, stage_id: str) -> Condition | None:
+        """What the stage waits for; None when it simply runs."""
+        return next((one for one in self.conditions if one.stage == stage_id), None)
+
+    @property
+    def digest(self) -> str:
+        """`sha256:<hex>` of the canonical form."""
+        return "sha256:" + hashlib.sha256(canonical_json(self).encode()).hexdigest()
+
+
+_Named = TypeVar("_Named", Host, System, Workload, Capture)
+
+
+def _named(things: tuple[_Named, ...], name: str) -> _Named:
+    for thing in things:
+        if thing.name == name:
+            return thing
+    raise KeyError(name)

@@ -1,0 +1,216 @@
+"""The models of a plan: which keys there are, of which type, within which bounds. Strict; unknown keys are refused.
+
+Data flow: a `nodes.Node` -> `validate` -> a model (or problems with their positions). The compiler validates entry by
+entry, so that one bad stage does not hide the next one's problems; `Document` puts the models together and is what
+`schema_json` prints. Names are resolved and values compared with each other in the compiler, not here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias, get_args
+
+from pydantic import Field, WithJsonSchema
+
+from proveout.dsl.schema.scalar_types import (
+    INSTANCES_MAX,
+    NAME_PATTERN,
+    SCRAPES_MAX,
+    SETTINGS_MAX,
+    Every,
+    Id,
+    Name,
+    Roles,
+    Selector,
+    Strict,
+    Text,
+)
+
+
+class Param(Strict):
+    """A parameter of the plan; `-p name=value` overrides its default."""
+
+    type: Literal[
+        "int", "float", "bool", "text", "duration", "size", "rate", "percentage",
+        "list[int]", "list[float]", "list[text]", "list[duration]", "list[size]", "list[rate]", "list[percentage]",
+    ]  # fmt: skip
+    default: Any = Field(None, description="Without one, every run must give the parameter.")
+    min: Any = Field(None, description="Smallest value allowed, written like a value.")
+    max: Any = Field(None, description="Largest value allowed, written like a value.")
+    choices: list[Any] | None = Field(None, min_length=1, description="The only values allowed.")
+    help: str = Field("", max_length=400, description="What it is, for people.")
+
+
+class HostEntry(Strict):
+    """A machine that takes part."""
+
+    roles: Roles = Field(default_factory=list, description="What it is there for; `role:client` selects by it.")
+    address: Text = Field(description="`local`, or name:port of a running agent.")
+
+
+ENGINES = ("postgres", "sqlite", "oracle", "timesten", "mysql", "duckdb")
+EngineName: TypeAlias = Annotated[
+    str,
+    Field(pattern=NAME_PATTERN, description="One of the release's, or of an installed package's."),
+    WithJsonSchema({"anyOf": [{"enum": list(ENGINES)}, {"type": "string", "pattern": NAME_PATTERN}]}),
+]
+
+
+class SystemEntry(Strict):
+    """A database under test."""
+
+    engine: EngineName
+    host: Name = Field(description="The host it runs on.")
+    provision: Literal["embedded"] | None = Field(None, description="proveout starts it on `host`.")
+    dsn: Text | None = Field(None, description="It runs already; passwords as ${secrets.name}.")
+    instances: list[Text] | None = Field(
+        None,
+        min_length=2,
+        max_length=INSTANCES_MAX,
+        description="Instead of `dsn`, one for each instance of a cluster: threads are dealt to them in turn, each to its own keys.",
+    )
+    settings: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, max_length=SETTINGS_MAX, description="Server settings, name to value."
+    )
+    session: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, max_length=50, description="Settings of every load's connections to it, name to value."
+    )
+    propagates_to: Name | None = Field(
+        None, description="The system that its committed changes are replicated to, asynchronously."
+    )
+
+
+class Topology(Strict):
+    """Hosts and the systems on them."""
+
+    hosts: dict[Name, HostEntry] = Field(default_factory=dict)
+    systems: dict[Name, SystemEntry] = Field(default_factory=dict)
+
+
+class SecretEntry(Strict):
+    """Where a secret is found when the run begins; never the secret itself."""
+
+    env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
+        None, description="Name of an environment variable of the coordinator."
+    )
+    file: Text | None = Field(None, description="Path of a file with mode 0600 on the coordinator.")
+    to: Selector | None = Field(
+        None,
+        description="The only hosts of systems and exporters that it is sent to, `db1.lab` or `db1.lab:5432`. Without, hosts of the topology, in a dsn.",
+    )
+
+
+class ScrapeEntry(Strict):
+    """A number of an exporter: the series of a metric, perhaps only those with some labels, as one."""
+
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]{0,199}$")] = Field(
+        description="The metric, as the exporter writes it: node_load1, node_disk_reads_completed_total."
+    )
+    labels: dict[str, str] = Field(default_factory=dict, description="Only series with exactly these values.")
+    as_: Id | None = Field(None, alias="as", description="Its name in expressions; the metric's own by default.")
+    type: Literal["gauge", "counter"] | None = Field(
+        None, description="By default a counter when the name ends in _total, _count, _sum or _bucket."
+    )
+    take: Literal["sum", "avg", "min", "max"] = Field("sum", description="What several series come to.")
+    optional: bool = Field(
+        False, description="That there is no such series is fine: 0 for a counter, no number for a gauge."
+    )
+
+
+class CaptureEntry(Strict):
+    """What is observed while a load runs."""
+
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes"]
+    on: Selector | None = Field(
+        None, description="os: `all`, `role:…` or host names. prometheus: the one host whose agent asks."
+    )
+    system: Name | None = Field(None, description="waits, lag, sizes: the system observed.")
+    every: Every = Field(1.0, description="One sample each. sizes: at the start and the end only, unless it says so.")
+    url: Text | None = Field(
+        None, description="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@."
+    )
+    metrics: Annotated[list[ScrapeEntry], Field(min_length=1, max_length=SCRAPES_MAX)] | None = Field(
+        None, description="prometheus: what is kept of it."
+    )
+
+
+class PoolEntry(Strict):
+    """Where load workers run, other than as processes of the client agents."""
+
+    kind: Literal["ray"]
+    address: Text | None = Field(
+        None, description="A cluster that runs already: `auto` or name:port. Without, the client hosts form one."
+    )
+    workers: int | None = Field(None, ge=1, le=10_000, description="Workers in total; by default one for each CPU.")
+    placement: Literal["spread", "pack"] = Field(
+        "spread", description="Deal the workers round the nodes, or fill node after node."
+    )
+
+
+FigureName: TypeAlias = Literal[
+    "relative-tps-latency",
+    "scaling",
+    "latency-by-transaction",
+    "nopm-art",
+    "time-to-solve",
+    "sizes-compression",
+    "host-cpu",
+    "wait-events",
+    "lag",
+    "iops-by-queue-depth",
+]
+FIGURES: tuple[FigureName, ...] = get_args(FigureName)
+
+
+class VerdictEntry(Strict):
+    """What must hold."""
+
+    id: Name
+    title: str = Field("", max_length=200)
+    check: Text = Field(description="A condition on the results of stages.")
+    severity: Literal["fail", "warn"] = Field("fail", description="A failed `warn` is shown but does not fail the run.")
+
+
+class ReportEntry(Strict):
+    """What the report shows."""
+
+    figures: list[FigureName] = Field(
+        default_factory=list,
+        max_length=20,
+        description="The figures of the report, in this order; without it, all that there are numbers for.",
+    )
+
+
+Version: TypeAlias = Annotated[Literal[1], Field(description="Version of the format.")]
+OnLoss: TypeAlias = Annotated[
+    Literal["rerun", "continue", "stop"],
+    Field(
+        description="What the loss of a host means: have it back and run the iteration again (the default), "
+        "go on without it where it only made load, or stop the run."
+    ),
+]
+Title: TypeAlias = Annotated[str, Field(max_length=200)]
+
+
+class Document(Strict):
+    """A plan, format version 1."""
+
+    proveout: Version
+    name: Name
+    title: Title = ""
+    params: dict[Id, Param] = Field(default_factory=dict)
+    extends: Text | None = Field(None, description="A plan that this one is laid over: a path relative to this file.")
+    include: list[Text] = Field(default_factory=list, max_length=50)
+    topology: Topology = Field(default_factory=Topology)
+    secrets: dict[Id, SecretEntry] = Field(default_factory=dict)
+    workloads: dict[Name, Any] = Field(default_factory=dict)
+    pools: dict[Name, PoolEntry] = Field(default_factory=dict)
+    captures: dict[Name, CaptureEntry] = Field(default_factory=dict)
+    tuning: list[Any] = Field(
+        default_factory=list,
+        max_length=500,
+        description="Changes to hosts and systems: applied before the stages, verified, and undone at the end of the run.",
+    )
+    stages: list[Any] = Field(min_length=1, max_length=200)
+    verdicts: list[VerdictEntry] = Field(default_factory=list, max_length=200)
+    report: ReportEntry = Field(default_factory=ReportEntry)
+    on_loss: OnLoss = "rerun"

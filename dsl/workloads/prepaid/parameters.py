@@ -1,0 +1,52 @@
+"""Parameters of `kind: prepaid`. See `prepaid` for the workload, `parameters` for what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from proveout.dsl.workloads.mix import mix
+
+PREPAID_TRANSACTIONS: tuple[str, ...] = (
+    "Authorize",
+    "CheckBalance",
+    "UpdateProfile",
+    "ChangeBalance",
+    "FindLowBalances",
+)
+PREPAID_WRITERS: frozenset[str] = frozenset(("UpdateProfile", "ChangeBalance"))
+PROFILES: Mapping[str, Mapping[str, float]] = {
+    "prepaid": dict(zip(PREPAID_TRANSACTIONS, (65.0, 10.0, 5.0, 15.0, 5.0), strict=True)),
+    "banking": dict(zip(PREPAID_TRANSACTIONS, (20.0, 40.0, 10.0, 25.0, 5.0), strict=True)),
+}
+"""Ours: the published studies give no weights."""
+
+
+class Prepaid(BaseModel):
+    """Parameters of `kind: prepaid` (prepaid mobile or online banking): customers, their accounts, a history that adds up."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    population: int = Field(default=100_000, ge=1, le=1_000_000_000, description="Customers: rows in CUSTOMERS.")
+    accounts_per_customer: int = Field(default=1, ge=1, le=10, description="Accounts of each customer.")
+    profile: Literal["prepaid", "banking"] = Field(
+        default="prepaid", description="Which amounts are moved, and the mix where `weights` do not say otherwise."
+    )
+    seed: int = Field(default=1, ge=0, lt=2**63, description="Seed of the data and of the keys drawn.")
+    weights: Annotated[dict[str, float], mix(PREPAID_TRANSACTIONS, empty=True)] = Field(
+        default_factory=dict,
+        description="The mix: a weight per transaction; one that is left out does not run. By default the profile's.",
+    )
+
+    @model_validator(mode="after")
+    def _weights_of_the_profile(self) -> Self:
+        if not self.weights:
+            self.weights.update(PROFILES[self.profile])
+        return self
+
+    @property
+    def accounts(self) -> int:
+        """Rows in ACCOUNTS."""
+        return self.population * self.accounts_per_customer

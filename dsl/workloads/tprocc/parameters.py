@@ -1,0 +1,64 @@
+"""What a plan may say about TPROC-C (HammerDB's derivative of TPC-C): a strict model, names and weights. Imports only pydantic.
+
+Sources: TPC-C Standard Specification 5.11 (clause numbers in comments are its own); HammerDB's TPROC-C for what it leaves out:
+keying and think times are off by default, and customers and items are drawn uniformly (`keys: tproc`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from proveout.dsl.workloads.mix import mix
+
+TPROCC_TRANSACTIONS: tuple[str, ...] = ("NewOrder", "Payment", "OrderStatus", "Delivery", "StockLevel")
+# HammerDB draws U(1..23): ten of it are new orders, ten payments, one each of the others
+TPROCC_WEIGHTS: Mapping[str, float] = dict(zip(TPROCC_TRANSACTIONS, (10.0, 10.0, 1.0, 1.0, 1.0), strict=True))
+TPROCC_WRITERS: frozenset[str] = frozenset(("NewOrder", "Payment", "Delivery"))
+# 5.2.5.7: what a user takes to key a transaction in, and on average to think after it, s
+KEYING_S: Mapping[str, float] = dict(zip(TPROCC_TRANSACTIONS, (18.0, 3.0, 2.0, 2.0, 2.0), strict=True))
+THINKING_S: Mapping[str, float] = dict(zip(TPROCC_TRANSACTIONS, (12.0, 12.0, 10.0, 5.0, 5.0), strict=True))
+
+ROLLED_BACK = 0.01
+"""Of New Orders (2.4.1.4)."""
+DISTRICTS = 10
+CUSTOMERS = 3_000
+"""Customers of a district; as many orders it has at the start."""
+NEW_ORDERS = 900
+"""Orders of a district that are not delivered at the start (4.3.3.1)."""
+ITEMS = 100_000
+UNITS_PER_WAREHOUSE = DISTRICTS * CUSTOMERS
+"""A population's unit is a customer: a warehouse is too coarse to deal out, or to keep in memory."""
+
+
+class Tprocc(BaseModel):
+    """Parameters of `kind: tprocc` (TPROC-C, the order entry workload)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    warehouses: int = Field(
+        default=1, ge=1, le=100_000, description="Warehouses: about 100 MB each; HammerDB advises 4 to 5 for each user."
+    )
+    keys: Literal["tproc", "tpc"] = Field(
+        default="tproc",
+        description="How customers and items are drawn: all alike as HammerDB does, or with the TPC specification's hot spots.",
+    )
+    procedures: bool = Field(
+        default=False, description="Each transaction as one call of a stored procedure, instead of SQL from the client."
+    )
+    keying: bool = Field(
+        default=False, description="Wait before each transaction for its keying time: 18, 3, 2, 2, 2 s."
+    )
+    thinking: bool = Field(
+        default=False, description="Wait after each transaction: exponential, on average 12, 12, 10, 5, 5 s."
+    )
+    home: Literal["fixed", "all"] = Field(
+        default="fixed", description="A user's warehouse: one of its own, or another one for each transaction."
+    )
+    seed: int = Field(default=1, ge=0, lt=2**63, description="Seed of the data and of the keys drawn.")
+    weights: Annotated[dict[str, float], mix(TPROCC_TRANSACTIONS)] = Field(
+        default_factory=lambda: dict(TPROCC_WEIGHTS),
+        description="The mix: a weight per transaction; a transaction that is left out does not run.",
+    )

@@ -1,0 +1,84 @@
+"""A task that is sent again is answered from what is known of it, also when the agent's disk has become full meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sqlite3
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from proveout.agent.daemon.session import Session
+from proveout.agent.daemon.task_journal import AgentJournal
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.security.signatures import Orders
+from proveout.proto.trust.audit_log import AuditLog
+from proveout.proto.wire.messages import Hello, TaskAccepted, TaskDone
+from proveout.proto.wire.results import Done
+from proveout.proto.wire.tasks import StopSystem, Task, TaskSpec
+
+
+class Filling(AgentJournal):
+    """A journal whose disk becomes full."""
+
+    is_full = False
+
+    def note_sequence(self, run: str, sequence: int) -> None:
+        """Refuse like SQLite on a full disk."""
+        if self.is_full:
+            raise sqlite3.OperationalError("database or disk is full")
+        super().note_sequence(run, sequence)
+
+
+class Believed:
+    """Orders that have no objection: signatures are in tests/fabric/test_signatures.py."""
+
+    def objection(self, task: Task, digest: str) -> str:
+        return ""
+
+
+async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "proveout.agent.daemon.session.end_children", lambda: None
+    )  # the tests' servers are children as well
+    journal, go = Filling(tmp_path / "journal.sqlite"), asyncio.Event()
+
+    async def handler(context: TaskContext, spec: TaskSpec) -> Done:
+        await go.wait()
+        return Done(seconds=1.0)
+
+    hello = Hello(run_id="run", epoch=1, host="db1", beat_s=2.0, lease_s=60.0)
+    session = Session(
+        hello,
+        tmp_path / "work",
+        journal,
+        {StopSystem: handler},
+        orders=cast(Orders, Believed()),
+        audit=AuditLog(tmp_path / "audit.log"),
+    )
+    task = Task(key="k", spec=StopSystem(system="db", data_root=str(tmp_path)), deadline_s=60.0, sequence=1)
+    said: list[Any] = []
+    try:
+        session.attach()
+        session.receive(task)
+        journal.is_full = True
+        attachment = session.attach()
+        session.receive(dataclasses.replace(task, sequence=2))
+        go.set()
+        async for message in session.speak(attachment):
+            said.append(message)
+            if isinstance(message, TaskDone):
+                break
+        session.receive(dataclasses.replace(task, sequence=3))
+        async for message in session.speak(session.attach()):
+            said.append(message)
+            if isinstance(message, TaskDone):
+                break
+    finally:
+        session.end("cancelled", "the test is over", keep_data=False)
+        await session.ended.wait()
+    assert {type(message) for message in said} == {TaskAccepted, TaskDone}, said

@@ -1,0 +1,219 @@
+"""Load over TLS: a real PostgreSQL that takes nothing else on TCP, `sslmode=verify-full`, and certificates that are wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.driver_contract import StatementFailure
+from proveout.agent.engines.postgres.driver import PostgresDriver, PostgresSession
+from proveout.agent.load import ceiling
+from proveout.coordinator.pki.certificates import Authority
+from proveout.proto.wire.tasks import Endpoint
+
+SESSIONS = 2
+PASSWORD = "of-a-test"
+ENCRYPTED = """
+SELECT count(*) FILTER (WHERE s.ssl), count(*) FILTER (WHERE NOT s.ssl), min(s.version)
+FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE a.client_addr IS NOT NULL AND a.pid <> pg_backend_pid()
+"""
+
+
+def programs() -> Path:
+    """The folder of a PostgreSQL that speaks TLS: the embedded one does not. Skips where the host has none."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    if not found:
+        pytest.skip("this host has no PostgreSQL that speaks TLS (Debian: apt-get install postgresql)")
+    return found[-1].parent
+
+
+class TlsServer:
+    """Takes TLS only on TCP, with a certificate for 127.0.0.1; in a folder of its own, as `nobody` where we are root."""
+
+    def __init__(self, authority: Authority) -> None:
+        self._programs = programs()
+        self._folder = self.folder = Path(tempfile.mkdtemp(prefix="pvtls-", dir="/tmp"))
+        self._folder.chmod(0o755)
+        self._data = self._folder / "data"
+        self._as: dict[str, Any] = {"cwd": "/", "stdin": subprocess.DEVNULL}
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            self._as |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+            os.chown(self._folder, nobody.pw_uid, nobody.pw_gid)
+        (self._folder / "password").write_text(PASSWORD)
+        (self._folder / "password").chmod(0o644)
+        shown = authority.issue_agent("db", ["127.0.0.1"])
+        self._initialise({"server.crt": shown.certificate, "server.key": shown.key})
+        self.port = 0
+        self._process = self._start()
+
+    @property
+    def dsn(self) -> str:
+        """By socket."""
+        return make_conninfo(host=str(self._folder), port=self.port, user="bench", password=PASSWORD, dbname="postgres")
+
+    def _initialise(self, files: dict[str, bytes]) -> None:
+        argv = [self._programs / "initdb", "-D", self._data, "-U", "bench", "-A", "scram-sha-256", "--no-sync"]
+        done = subprocess.run(
+            [*argv, f"--pwfile={self._folder}/password", "--locale=C", "-E", "UTF8"],
+            check=False,
+            capture_output=True,
+            **self._as,
+        )
+        assert done.returncode == 0, done.stderr
+        owner = self._data.stat()
+        for name, content in files.items():
+            path = self._data / name
+            path.touch(mode=0o600)
+            path.write_bytes(content)
+            os.chown(path, owner.st_uid, owner.st_gid)
+        (self._data / "pg_hba.conf").write_text(
+            "local all all scram-sha-256\nhostssl all all 127.0.0.1/32 scram-sha-256\n"
+        )
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Start it at a port that nobody has; another one when somebody was quicker."""
+        for _ in range(5):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                self.port = probe.getsockname()[1]
+            process = self._launch()
+            if self._is_up(process):
+                return process
+        raise AssertionError((self._folder / "log").read_text())
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        words = {"listen_addresses": "127.0.0.1", "port": self.port, "ssl": "on", "fsync": "off"}
+        words |= {"unix_socket_directories": self._folder, "ssl_cert_file": "server.crt", "ssl_key_file": "server.key"}
+        options = [word for name, value in words.items() for word in ("-c", f"{name}={value}")]
+        log = (self._folder / "log").open("wb")
+        argv = [str(self._programs / "postgres"), "-D", str(self._data), *options]
+        process = subprocess.Popen(argv, stdout=log, stderr=log, **self._as)
+        log.close()
+        return process
+
+    def _is_up(self, process: subprocess.Popen[bytes]) -> bool:
+        """Whether it answers; False when its port is another's."""
+        until_s = time.monotonic() + 60
+        while not self._ready():
+            log = (self._folder / "log").read_text()
+            if process.poll() is not None and "Address already in use" in log:
+                return False
+            assert process.poll() is None and time.monotonic() < until_s, log
+            time.sleep(0.05)
+        return True
+
+    def _ready(self) -> bool:
+        try:
+            psycopg.connect(self.dsn, connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Stop it and remove its folder."""
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait(60)
+        shutil.rmtree(self._folder)
+
+
+@dataclass(frozen=True)
+class Served:
+    """The dsn by TCP without anything about TLS, the one by socket, and the file of the authority."""
+
+    tcp: str
+    socket: str
+    ca: Path
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    authority = Authority.create()
+    server = TlsServer(authority)
+    ca = (
+        server.folder / "ca.pem"
+    )  # where the workers' user can read it as well: pytest's own folders are the user's alone
+    try:
+        ca.write_bytes(authority.pem)
+        yield Served(tcp=make_conninfo(server.dsn, host="127.0.0.1"), socket=server.dsn, ca=ca)
+    finally:
+        server.close()
+
+
+async def load(dsn: str, seconds: float = 1.0) -> list[ceiling.Step]:
+    endpoint = Endpoint(system="tls", engine="postgres", dsn=dsn)
+    return await ceiling.measure(endpoint, [SESSIONS], seconds=seconds, workers=1, tell=lambda _: None)
+
+
+async def test_every_session_of_a_load_is_encrypted(served: Served) -> None:
+    dsn = make_conninfo(served.tcp, sslmode="verify-full", sslrootcert=str(served.ca))
+    running = asyncio.create_task(load(dsn, seconds=5.0))
+    seen: tuple[int, int, str] = (0, 0, "")
+    with psycopg.connect(served.socket, autocommit=True) as watch:
+        while not running.done():
+            row = await asyncio.to_thread(lambda: watch.execute(ENCRYPTED).fetchone())
+            assert row is not None
+            seen = max(seen, (row[0], row[1], row[2] or ""))
+            assert row[1] == 0
+            await asyncio.sleep(0.05)
+    (step,) = await running
+    assert seen[0] >= SESSIONS
+    assert seen[2] == "TLSv1.3"
+    assert step.per_s > 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only a root agent's load runs as somebody else")
+async def test_a_file_that_the_loads_user_cannot_read_is_explained(served: Served, tmp_path: Path) -> None:
+    mine = tmp_path / "ca.pem"
+    mine.write_bytes(served.ca.read_bytes())
+    tmp_path.chmod(0o700)
+    with pytest.raises(TaskFault, match=r"ca\.pem") as caught:
+        await load(make_conninfo(served.tcp, sslmode="verify-full", sslrootcert=str(mine)))
+    assert "load runs as user id" in caught.value.way_out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("of another authority", "certificate verify failed|signature failure"),
+        ("another host", "does not match host name"),
+        ("no TLS", "no encryption"),
+    ],
+)
+def test_a_session_that_cannot_be_sure_does_not_begin(served: Served, tmp_path: Path, wrong: str, said: str) -> None:
+    other = tmp_path / "other.pem"
+    other.write_bytes(Authority.create().pem)
+    dsn = {
+        "of another authority": make_conninfo(served.tcp, sslmode="verify-full", sslrootcert=str(other)),
+        "another host": make_conninfo(
+            served.tcp, host="db.lab", hostaddr="127.0.0.1", sslmode="verify-full", sslrootcert=str(served.ca)
+        ),
+        "no TLS": make_conninfo(served.tcp, sslmode="disable"),
+    }[wrong]
+    with pytest.raises(StatementFailure, match=said):
+        PostgresDriver().connect(dsn)
+
+
+def test_only_sessions_in_plain_text_go_past_libpq(served: Served) -> None:
+    encrypted = PostgresDriver().connect(make_conninfo(served.tcp, sslmode="require"))
+    plain = PostgresDriver().connect(served.socket)
+    assert type(encrypted) is PostgresSession
+    assert type(plain) is not PostgresSession
+    encrypted.close()
+    plain.close()

@@ -1,0 +1,157 @@
+"""Loading real databases: the rows, keys, partitions and cardinalities that the specification gives, the same everywhere."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.load.population.handler import judge, populate, slices
+from proveout.dsl.workloads.hlr.tables import NAMES, PRIMARY_KEYS
+from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire.results import Populated, TableCount
+
+SUBSCRIBERS = 5_000
+
+
+def rows_of(dsn: str, table: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(dsn) as connection:
+        return connection.execute(f"SELECT * FROM {table} ORDER BY {PRIMARY_KEYS[table]}").fetchall()
+
+
+def made(spec: Any, table: str) -> list[tuple[Any, ...]]:
+    population = build(spec.workload).population
+    columns = next(t for t in population.tables if t.name == table).rows(1, population.units)
+    plain = (c.astype(str).tolist() if c.dtype.kind == "S" else c.tolist() for c in columns)
+    return list(zip(*plain, strict=True))
+
+
+def counts(populated: Populated) -> dict[str, int]:
+    return {table.table: table.rows for table in populated.tables}
+
+
+@pytest.mark.parametrize("parameters", [{}, {"partitions": 3}, {"cardinality": "lab"}], ids=str)
+async def test_postgres_holds_the_rows_that_were_made(
+    database: str, context: Any, spec: Any, parameters: dict[str, Any]
+) -> None:
+    task = spec(database, population=SUBSCRIBERS, seed=7, **parameters)
+    populated = await populate(context, task)
+    assert list(counts(populated)) == list(NAMES)
+    for table in NAMES:
+        expected = made(task, table)
+        assert rows_of(database, table) == expected
+        assert counts(populated)[table] == len(expected)
+    assert populated.seconds > 0
+    assert not context.logged
+
+
+async def test_tables_are_ordinary_keyed_and_analysed(database: str, context: Any, spec: Any) -> None:
+    await populate(context, spec(database, population=SUBSCRIBERS, workers=3))
+    with psycopg.connect(database) as connection:
+        kinds = connection.execute(
+            "SELECT relname, relkind, relpersistence, relreplident, relallvisible, relpages, reltuples"
+            " FROM pg_class WHERE relname = ANY(%s)",
+            (list(NAMES),),
+        ).fetchall()
+        keys = connection.execute(
+            "SELECT conrelid::regclass::text, pg_get_constraintdef(oid) FROM pg_constraint"
+            " WHERE contype IN ('p', 'f') AND convalidated AND connamespace = 'public'::regnamespace"
+        ).fetchall()
+        plan = connection.execute("EXPLAIN SELECT s_id FROM subscriber WHERE sub_nbr = '000000000000042'").fetchall()
+    assert len(kinds) == len(NAMES)
+    for _, kind, persistence, identity, visible, pages, tuples in kinds:
+        assert (kind, persistence, identity) == ("r", "p", "d")
+        assert visible >= 0.9 * pages  # the rest is room that parallel COPYs reserved and did not use
+        assert tuples > 0
+    primary = {(table, f"PRIMARY KEY ({key})") for table, key in PRIMARY_KEYS.items()}
+    foreign = {
+        ("access_info", "FOREIGN KEY (s_id) REFERENCES subscriber(s_id)"),
+        ("special_facility", "FOREIGN KEY (s_id) REFERENCES subscriber(s_id)"),
+        ("call_forwarding", "FOREIGN KEY (s_id, sf_type) REFERENCES special_facility(s_id, sf_type)"),
+    }
+    assert set(keys) == primary | foreign
+    assert "subscriber_sub_nbr" in plan[0][0]
+
+
+async def test_partitions_lie_where_they_should(database: str, context: Any, spec: Any) -> None:
+    await populate(context, spec(database, population=1_000, partitions=3))
+    with psycopg.connect(database) as connection:
+        for table in NAMES:
+            parts = connection.execute(
+                f"SELECT tableoid::regclass::text, min(s_id), max(s_id) FROM {table} GROUP BY 1 ORDER BY 1"
+            ).fetchall()
+            assert [name for name, _, _ in parts] == [f"{table}_p1", f"{table}_p2", f"{table}_p3"]
+            assert parts[0][2] <= 334 < parts[1][1] <= parts[1][2] <= 667 < parts[2][1]
+        plan = connection.execute("EXPLAIN SELECT s_id FROM subscriber WHERE sub_nbr = '000000000000042'").fetchall()
+    assert sum("sub_nbr" in line and "Index" in line for (line,) in plan) >= 3
+
+
+async def test_loading_again_replaces_what_was_loaded(database: str, context: Any, spec: Any) -> None:
+    await populate(context, spec(database, population=1_000, partitions=2, seed=1))
+    again = spec(database, population=500, seed=2)
+    await populate(context, again)
+    assert rows_of(database, "special_facility") == made(again, "special_facility")
+
+
+async def test_progress_goes_up_to_all_rows(database: str, context: Any, spec: Any) -> None:
+    populated = await populate(context, spec(database, population=SUBSCRIBERS))
+    done = [done for done, _, _, _ in context.told]
+    assert done == sorted(done)
+    assert done[-1] == sum(counts(populated).values())
+    assert all(0 < done <= total and unit == "rows" for done, total, unit, _ in context.told)
+    assert context.told[-1][3] == "counting rows"
+
+
+async def test_sqlite_holds_the_same_rows(database_folder: Path, context: Any, spec: Any) -> None:
+    path = database_folder / "cache.db"
+    task = spec(str(path), engine="sqlite", population=SUBSCRIBERS, seed=7, workers=4)
+    await populate(context, task)
+    connection = apsw.Connection(str(path))
+    try:
+        for table in NAMES:
+            stored = connection.execute(f"SELECT * FROM {table} ORDER BY {PRIMARY_KEYS[table]}").fetchall()
+            assert stored == made(task, table)
+        assert connection.pragma("foreign_key_check") is None
+        plan = connection.execute("EXPLAIN QUERY PLAN SELECT s_id FROM subscriber WHERE sub_nbr = 'x'").fetchall()
+        assert "subscriber_sub_nbr" in plan[0][3]
+    finally:
+        connection.close()
+
+
+async def test_sqlite_in_wal_mode_ends_with_everything_in_the_file(
+    database_folder: Path, hand_over: Any, context: Any, spec: Any
+) -> None:
+    path = database_folder / "cache.db"
+    connection = apsw.Connection(str(path))
+    connection.pragma("journal_mode", "wal")
+    hand_over(database_folder)
+    await populate(context, spec(str(path), engine="sqlite", population=500))
+    log = database_folder / "cache.db-wal"
+    assert not log.exists() or log.stat().st_size == 0
+    assert connection.execute("SELECT count(*) FROM subscriber").get == 500
+    connection.close()
+
+
+@given(units=st.integers(1, 3_000_000), workers=st.integers(1, 64))
+def test_slices_cover_every_unit_once(units: int, workers: int) -> None:
+    cut = slices(units, workers)
+    assert cut[0][0] == 1
+    assert all(first + count == after for (first, count), (after, _) in pairwise(cut))
+    assert sum(count for _, count in cut) == units
+
+
+def test_a_table_out_of_its_range_is_named() -> None:
+    right = TableCount(table="subscriber", rows=100, expected_low=100, expected_high=100)
+    wrong = TableCount(table="access_info", rows=401, expected_low=240, expected_high=260)
+    judge((right,), "backend")
+    with pytest.raises(TaskFault, match="access_info has 401 rows, not 240 to 260") as caught:
+        judge((right, wrong), "backend")
+    assert caught.value.code == "fault"
+    assert "subscriber" not in caught.value.what

@@ -1,0 +1,230 @@
+"""What a policy may list without a reason: held against all folders and programs of a Debian system, and against known ways to root."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from policy_attacks import ARGUMENTS, DEVICES, FOLDERS, NEVER_DEVICES, NEVER_FOLDERS, TOOLS, VALIDATORS
+from pydantic import BaseModel, ValidationError
+
+from proveout.agent.daemon.servicer import Options, _audit_log, read_policy
+from proveout.agent.security import allow_lists, policy_file
+from proveout.agent.security.policy import Policy, Tool
+from proveout.cli import execute
+from proveout.proto.trust.audit_log import FILE
+
+DEBIAN = Path(__file__).parent / "debian"
+WHY = "nothing but the lab reads it"
+KNOWN_PROGRAMS = {
+    f"{folder}/{name}"
+    for folder in ("/bin", "/sbin", "/usr/bin", "/usr/sbin")
+    for name in (
+        "blkid", "fio", "multipath", "parted", "partprobe", "sg_vpd", "systemctl", "udevadm", "wipefs",
+    )
+}  # fmt: skip
+KNOWN_FOLDERS = ("/etc/multipath/conf.d", "/etc/security/limits.d", "/etc/sysctl.d", "/etc/udev/rules.d")
+
+
+def folders() -> list[str]:
+    """Folders and files of /etc, /var, /usr and the root, of all packages of a Debian 12 with some servers; and those of this machine."""
+    found = set((DEBIAN / "folders.txt").read_text().split())
+    for top in ("/etc", "/var/lib", "/usr", "/usr/local", "/home", "/opt"):
+        found |= {str(path) for path in Path(top).glob("*")}
+    return sorted(found)
+
+
+def programs() -> list[str]:
+    """All programs of the same packages, and of this machine."""
+    found = set((DEBIAN / "programs.txt").read_text().split())
+    for top in ("/usr/bin", "/usr/sbin"):
+        found |= {str(path) for path in Path(top).iterdir()}
+    return sorted(found)
+
+
+def taken(model: type[BaseModel], **entry: object) -> bool:
+    try:
+        model.model_validate(entry)
+    except ValidationError:
+        return False
+    return True
+
+
+def test_the_lists_of_a_debian_are_whole() -> None:
+    assert len(folders()) > 500
+    assert len(programs()) > 1200
+    assert {"/etc/perl", "/etc/bash_completion.d", "/var/lib/dpkg"} <= set(folders())
+    assert {"/usr/bin/apt-get", "/usr/bin/dpkg", "/usr/bin/tee", "/usr/bin/openssl"} <= set(programs())
+
+
+def test_no_other_folder_of_a_debian_is_listed_without_a_reason() -> None:
+    found = [path for path in (*folders(), *FOLDERS) if taken(policy_file.PathEntry, path=path)]
+    assert [path for path in found if not path.startswith(KNOWN_FOLDERS) and path != "/etc/fstab"] == []
+    below = [f"{path}/x" for path in (*folders(), *FOLDERS)]
+    found = [path for path in below if taken(policy_file.PathEntry, path=path)]
+    assert [path for path in found if not path.startswith((*KNOWN_FOLDERS, "/data/", "/mnt/", "/srv/"))] == []
+
+
+def test_no_other_program_of_a_debian_is_listed_without_a_reason() -> None:
+    every = (*programs(), *(f"{folder}/{name}" for folder in ("/usr/bin", "/usr/sbin") for name in TOOLS))
+    found = {path for path in every if taken(policy_file.ToolEntry, path=path)}
+    assert found <= KNOWN_PROGRAMS
+    assert not taken(policy_file.ToolEntry, path="/srv/blkid"), "a known name in another folder"
+    assert not taken(policy_file.ToolEntry, path="/usr/local/bin/udevadm")
+
+
+@pytest.mark.escape
+@pytest.mark.parametrize("path", NEVER_FOLDERS)
+def test_no_reason_allows(path: str) -> None:
+    assert not taken(policy_file.PathEntry, path=path, i_know=WHY)
+    assert path == "/home" or not Policy(paths=(path, "/")).allows_path(f"{path}/x")
+
+
+@pytest.mark.parametrize("argv", VALIDATORS, ids=" ".join)
+def test_a_validator_that_would_run_the_file_takes_a_reason(argv: tuple[str, ...]) -> None:
+    assert not taken(policy_file.ValidatorEntry, run=list(argv))
+    assert taken(policy_file.ValidatorEntry, run=list(argv), i_know=WHY)
+
+
+@pytest.mark.parametrize("argv", [("/usr/bin/udevadm", "verify", "{file}"), ("/usr/sbin/multipath", "-t", "{file}")])
+def test_known_validators(argv: tuple[str, ...]) -> None:
+    assert taken(policy_file.ValidatorEntry, run=list(argv))
+
+
+@pytest.mark.parametrize("pattern", DEVICES)
+def test_what_may_be_the_systems_disk_takes_a_reason(pattern: str) -> None:
+    assert not taken(policy_file.RuleEntry, match=pattern)
+    assert taken(policy_file.RuleEntry, match=pattern, i_know=WHY)
+
+
+@pytest.mark.parametrize("pattern", NEVER_DEVICES)
+def test_no_reason_allows_what_is_not_a_disk(pattern: str) -> None:
+    assert not taken(policy_file.RuleEntry, match=pattern, i_know=WHY)
+
+
+@pytest.mark.parametrize(("program", "globs", "arguments"), ARGUMENTS, ids=str)
+def test_a_wide_glob_does_not_widen_a_known_program(
+    program: str, globs: tuple[str, ...], arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    entry = f"path: {program}, arguments: [{', '.join(repr(glob) for glob in globs)}]"
+    narrow = policy_file.read(write(tmp_path, f"policy: 1\ntools: [{{{entry}}}]\n"))
+    decision = narrow.allows_tool((program, *arguments))
+    assert not decision
+    climbs = any(".." in argument.split("/") for argument in arguments)
+    assert climbs or "which is not among its known ones" in decision.reason
+    assert climbs or "i_know" in decision.way_out
+    wide = policy_file.read(write(tmp_path, f"policy: 1\ntools: [{{{entry}, i_know: {WHY}}}]\n"))
+    assert bool(wide.allows_tool((program, *arguments))) is not climbs
+
+
+OPERATIONS = (
+    ("/usr/bin/udevadm", "control", "--reload"),
+    ("/usr/bin/udevadm", "trigger", "--action=change", "--subsystem-match=block"),
+    ("/usr/bin/udevadm", "settle", "--timeout=30"),
+    ("/usr/bin/systemctl", "daemon-reload"),
+    ("/usr/sbin/blkid", "--probe", "--output", "export", "/dev/disk/by-id/wwn-0x6000-part1"),
+    ("/usr/sbin/parted", "--script", "--machine", "/dev/disk/by-id/x", "unit", "s", "print"),
+    ("/usr/sbin/parted", "--script", "/dev/disk/by-id/x", "mklabel", "gpt", "mkpart", "redo", "2048s", "38911s"),
+    ("/usr/sbin/partprobe", "/dev/disk/by-id/x"),
+    ("/usr/sbin/wipefs", "--all", "--types", "gpt,PMBR", "/dev/disk/by-id/x"),
+    ("/bin/emc/scaleio/drv_cfg", "--query_block_device_id", "--block_device", "/dev/$name"),
+    ("/bin/emc/scaleio/drv_cfg", "--query_block_device_id", "--block_device", "/dev/%k"),
+    ("/usr/lib/udev/scsi_id", "-g", "-u", "-d", "/dev/$name"),
+)
+
+
+@pytest.mark.parametrize("argv", OPERATIONS, ids=" ".join)
+def test_what_tuning_operations_run_is_known(argv: tuple[str, ...]) -> None:
+    tool = Tool(path=argv[0], arguments=("*",), known=allow_lists.known_arguments(argv[0]))
+    assert tool.known is not None
+    assert Policy(tools=(tool,)).allows_tool(argv)
+    assert taken(policy_file.ToolEntry, path=argv[0], arguments=list(argv[1:]))
+
+
+# ---- the entry with a reason -----------------------------------------------------------------------------------------
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    folder = tmp_path / "policy"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    path = folder / "policy.yaml"
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("policy: 1\npaths: [/opt/lab]", r":2:9: `/opt/lab` is not a folder that tuning is known to need .*\{path: /opt/lab, i_know"),
+        ("policy: 1\npaths: [/etc/postgresql]", ":2:9: .*use the operation `postgres_settings`"),
+        ("policy: 1\npaths:\n  - {path: /opt/lab, i_know: ''}", ":3:.*`i_know` must not be empty"),
+        ("policy: 1\npaths:\n  - {path: /opt/lab, i_know: '???'}", ":3:.*is not a reason"),
+        ("policy: 1\npaths:\n  - {path: /opt/lab, i_know: true}", ":3:.*`i_know` must be text"),
+        ("policy: 1\npaths:\n  - {path: /opt/lab, iknow: a reason}", "unknown key `iknow`"),
+        ("policy: 1\npaths:\n  - {path: /etc/shadow, i_know: a reason}", "`/etc/shadow` cannot be allowed"),
+        ("policy: 1\npaths:\n  - {path: /etc, i_know: a reason}", "`/etc` is too wide"),
+        ("policy: 1\ntools:\n  - {path: /usr/bin/tee}", ":3:5: `/usr/bin/tee` is not a program that tuning is known to need"),
+        ("policy: 1\ntools:\n  - {path: /bin/bash, i_know: a reason}", "runs whatever it is given"),
+        ("policy: 1\ntools:\n  - {path: /usr/bin/fio, arguments: ['--exec_prerun=x']}", "is not an argument that /usr/bin/fio is known"),
+        ("policy: 1\nvalidators: {a: [/usr/bin/dpkg, -i, '{file}']}", r":2:17: `/usr/bin/dpkg -i \{file\}` is not a validator"),
+        ("policy: 1\nudev: {devices: ['KERNEL==sd*']}", ":2:18: `KERNEL==sd\\*` may match the system's own disk"),
+        ("policy: 1\nudev: {devices: [{match: KERNEL==mem, i_know: a reason}]}", "matches /dev/mem, which is not a disk"),
+        ("policy: 1\nudev: {links: [disk]}", "`disk` is not a folder of /dev for links of plans"),
+    ],
+)  # fmt: skip
+def test_an_entry_that_is_refused_names_its_line_and_the_way_out(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(policy_file.PolicyError, match=said):
+        policy_file.read(write(tmp_path, text))
+
+
+WIDENED = f"""policy: 1
+paths: [/etc/sysctl.d, {{path: /opt/lab, i_know: {WHY}}}]
+tools: [{{path: /usr/sbin/tuned-adm, arguments: [active], i_know: it reads}}]
+validators: {{app: {{run: [/usr/bin/test, -s, "{{file}}"], i_know: it looks at the size}}}}
+udev: {{devices: ["KERNEL==scini*", {{match: "ENV{{DM_NAME}}==fcion*", i_know: the Fusion-io array}}], links: [lab]}}
+"""
+
+
+def test_a_reason_widens_a_policy_and_is_kept_with_it(tmp_path: Path) -> None:
+    found = policy_file.read(write(tmp_path, WIDENED))
+    assert found.paths == ("/etc/sysctl.d", "/opt/lab")
+    assert found.allows_path("/opt/lab/x.conf")
+    assert found.allows_tool(("/usr/sbin/tuned-adm", "active"))
+    assert found.validator("app", "/x") == ("/usr/bin/test", "-s", "/x")
+    assert found.udev_devices == ("KERNEL==scini*", "ENV{DM_NAME}==fcion*")
+    assert found.udev_links == ("lab",)
+    assert [what for what, _ in found.widened] == [
+        "/opt/lab", "/usr/sbin/tuned-adm", "/usr/bin/test -s {file}", "ENV{DM_NAME}==fcion*"
+    ]  # fmt: skip
+    assert dict(found.widened)["/opt/lab"] == WHY
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the folder of the policy is root's")
+def test_an_agent_logs_what_its_owner_has_widened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    options = Options(listen="", pki=tmp_path / "pki", state_dir=state, policy=write(tmp_path, WIDENED))
+    with caplog.at_level(logging.WARNING):
+        found = read_policy(options)
+    assert f"the policy lists /opt/lab, which is not known to be safe: {WHY}" in caplog.text
+    _audit_log(state, found)
+    said = (state / FILE).read_text()
+    assert said.count('"widened"') == 4
+    assert WHY in said
+
+
+def test_check_policy_shows_the_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["agent", "--check-policy", str(write(tmp_path, WIDENED))]) == 0
+    said = capsys.readouterr().out
+    assert f"/opt/lab ({WHY})" in said
+    assert "links in /dev/lab" in said
+
+
+def test_a_refused_path_names_the_line_to_write() -> None:
+    policy = Policy(source="/etc/proveout/policy.yaml")
+    assert '{path: /opt/lab, i_know: "why plans may write there"}' in policy.allows_path("/opt/lab/x").way_out
+    assert "add `- /etc/sysctl.d`" in policy.allows_path("/etc/sysctl.d/x").way_out
+    assert 'i_know: "why plans may start it"' in policy.allows_tool(("/usr/bin/tee",)).way_out

@@ -1,0 +1,140 @@
+"""What a udev rule of a plan may govern: attacks are refused when the plan is compiled or by the policy, rules of labs are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from policy_attacks import LISTED, RULES
+from pydantic import ValidationError
+
+from proveout.agent.security import device_rules
+from proveout.agent.security.policy import Policy, Tool
+from proveout.agent.tuning.host import Host
+from proveout.dsl.operations.change import WriteFile
+from proveout.dsl.operations.facts import ABSENT, Facts, FileQuery
+from proveout.dsl.operations.storage.udev_rules import UdevRules
+
+FILE = "/etc/udev/rules.d/66-x.rules"
+DRV_CFG = "/bin/emc/scaleio/drv_cfg"
+UDEVADM = Tool(path="/usr/bin/udevadm", arguments=("*",))
+POLICY = Policy(
+    source="/etc/proveout/policy.yaml",
+    paths=("/etc/udev/rules.d",),
+    devices=LISTED,
+    udev_devices=("KERNEL==scini*",),
+    tools=(UDEVADM, Tool(path="/opt/drv_cfg", arguments=("/srv/*", "--file=/srv/*"))),
+)
+
+
+def objections(rule: Mapping[str, Any], policy: Policy = POLICY) -> tuple[str, ...]:
+    """Why a rule is not written; as a compiled plan has it, or as the agent's policy answers."""
+    try:
+        operation = UdevRules.model_validate({"file": FILE, "rules": [rule]})
+    except ValidationError as error:
+        return tuple(str(detail["msg"]) for detail in error.errors())
+    step = operation.changes(Facts({FileQuery(FILE): ABSENT}))
+    return Host(policy=policy, root=Path("/nonexistent")).objections(step.changes)
+
+
+@pytest.mark.escape
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_that_reaches_further_than_the_policy_is_refused(name: str) -> None:
+    assert objections(RULES[name])
+
+
+def test_the_same_rules_without_the_attack_are_written() -> None:
+    """Else the attacks could be refused for another reason."""
+    for rule in (
+        {"match": {"KERNEL": "scini*"}, "assign": {"OWNER": "lab", "SYMLINK": "oraudev/disks/A%n"}},
+        {"match": {"KERNEL": "scinia|scinib"}, "program": ["/opt/drv_cfg", "/srv/%k"], "assign": {"MODE": "0660"}},
+        {"match": {"ENV{DM_NAME}": "fcion1"}, "assign": {"OWNER": "lab"}},
+        {"match": {"ENV{DM_NAME}": "fcion1p2"}, "assign": {"OWNER": "lab"}},
+        {"match": {"ENV{ID_SERIAL}": "36001405aaaa", "SUBSYSTEM": "block"}, "assign": {"OWNER": "lab"}},
+        {"match": {"ENV{ID_SERIAL_SHORT}": "S4EVNX0R512345"}, "assign": {"GROUP": "lab"}},
+    ):
+        assert objections(rule) == (), rule
+
+
+LABS: Mapping[str, tuple[Mapping[str, Any], Policy]] = {
+    "ScaleIO disks told apart by drv_cfg": (
+        {
+            "match": {"KERNEL": "scini*", "RESULT": "3e1a6b0f00000000"},
+            "program": [DRV_CFG, "--query_block_device_id", "--block_device", "/dev/$name"],
+            "assign": {"SYMLINK": "oraudev/disks/OCR1", "OWNER": "grid", "GROUP": "asmadmin", "MODE": "0660"},
+        },
+        Policy(
+            source="/etc/proveout/policy.yaml",
+            paths=("/etc/udev/rules.d",),
+            udev_devices=("KERNEL==scini*",),
+            tools=(UDEVADM, Tool(path=DRV_CFG, arguments=("--query_block_device_id", "--block_device", "/dev/$name"))),
+        ),
+    ),
+    "maps of a Fusion-io array": (
+        {"match": {"ENV{DM_NAME}": "fcion*1"}, "assign": {"OWNER": "grid", "GROUP": "asmadmin", "MODE": "0660"}},
+        Policy(
+            source="/etc/proveout/policy.yaml",
+            paths=("/etc/udev/rules.d",),
+            udev_devices=("ENV{DM_NAME}==fcion*",),
+            tools=(UDEVADM,),
+        ),
+    ),
+    "queues of a 3PAR array": (
+        {
+            "match": {"SUBSYSTEM": "block", "KERNEL": "sd*", "ATTRS{vendor}": "3PARdata*"},
+            "assign": {"ATTR{queue/rotational}": "0", "ATTR{queue/nr_requests}": "128"},
+        },
+        Policy(source="/etc/proveout/policy.yaml", paths=("/etc/udev/rules.d", "/sys/block"), tools=(UDEVADM,)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_rules_of_labs_are_written_with_a_policy_that_lists_their_disks(name: str) -> None:
+    rule, policy = LABS[name]
+    assert objections(rule, policy) == ()
+    assert objections(
+        rule, Policy(source="/etc/proveout/policy.yaml", paths=("/etc/udev/rules.d",), tools=policy.tools)
+    ), "and not without"
+
+
+def test_a_refusal_names_the_rule_and_the_way_out() -> None:
+    (said,) = objections({"match": {"KERNEL": "sda"}, "assign": {"OWNER": "lab"}})
+    assert said.startswith("the devices of the rule KERNEL==sda are not allowed on this host")
+    assert "`KEY==pattern`, under `udev: devices` in /etc/proveout/policy.yaml" in said
+
+
+def test_what_a_rule_governs_goes_with_the_change() -> None:
+    rules = [
+        {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "oraudev/a oraudev/b"}},
+        {"match": {"KERNEL": "sd*"}, "assign": {"ATTR{queue/nomerges}": "1"}},
+    ]
+    step = UdevRules.model_validate({"file": FILE, "rules": rules}).changes(Facts({FileQuery(FILE): ABSENT}))
+    (change,) = [one for one in step.changes if isinstance(one, WriteFile)]
+    assert change.governs == ((("KERNEL", "scini*"),),)
+    assert change.links == ("oraudev/a", "oraudev/b")
+
+
+@pytest.mark.parametrize(
+    ("value", "listed", "expected"),
+    [
+        ("scini*", "scini*", True),
+        ("scinia", "scini*", True),
+        ("scini*1", "scini*", True),
+        ("scini[ab]", "scini*", True),
+        ("sc*", "scini*", False),
+        ("?cini*", "scini*", False),
+        ("scinia|sda", "scini*", False),
+        ("scinia|", "scini*", False),
+        ("", "scini*", False),
+        ("scini*", "scini[ab]", False),
+        ("scinia", "scini[ab]", True),
+        ("scini*", "*ini*", False),
+        ("fcion*1", "fcion*1", True),
+        ("fcion*12", "fcion*1", False),
+    ],
+)
+def test_a_pattern_within_a_listed_one(value: str, listed: str, expected: bool) -> None:
+    assert device_rules.is_within(value, listed) is expected

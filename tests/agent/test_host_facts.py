@@ -1,0 +1,33 @@
+"""What a machine tells of itself; the real one, since nothing else has a /proc."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from proveout.agent import host_facts
+
+
+def test_the_essential_facts_are_there() -> None:
+    found = dict(host_facts.facts())
+    assert found["kernel"] == os.uname().release
+    assert found["cpus"] == os.cpu_count()
+    assert {"cpu_model", "memory_bytes", "clock_source", "sysctl.vm.swappiness", "python"} <= found.keys()
+    assert list(found) == sorted(found)
+    assert all(value not in ("", None) for value in found.values())
+
+
+def test_storage_is_that_of_the_nearest_directory_that_is_there(tmp_path: Path) -> None:
+    there = dict(host_facts.storage("db", str(tmp_path)))
+    assert there["storage.db.filesystem"]
+    assert dict(host_facts.storage("db", str(tmp_path / "not" / "yet"))) == there
+
+
+def test_the_longest_mount_point_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = "/dev/a / ext4 rw 0 0\n/dev/b /data xfs rw,noatime 0 0\n/dev/c /data\\040x btrfs rw 0 0\n"
+    monkeypatch.setattr(host_facts, "_line", lambda path: mounts.strip())
+    assert host_facts._mount("/data/db") == ("xfs", "rw,noatime")
+    assert host_facts._mount("/database") == ("ext4", "rw")
+    assert host_facts._mount("/data x/db") == ("btrfs", "rw")

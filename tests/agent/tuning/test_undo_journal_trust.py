@@ -1,0 +1,65 @@
+"""Whose undo journals are believed: one that somebody else can write is not undone, by no agent, and the others are."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from tuning_bench import tuning
+
+from proveout.agent.daemon import servicer
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.security.policy import NOTHING
+from proveout.agent.tuning.file_changes import Original
+from proveout.agent.tuning.tuner import Tuner
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.change import WriteFile
+from proveout.dsl.operations.facts import ABSENT
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+THEIRS = 12345
+
+
+def left_by_one_that_was_killed(folder: Path, target: Path) -> None:
+    """A journal that says: `target` was "before"."""
+    target.write_text("now\n")
+    target.chmod(0o644)
+    journal = UndoJournal(folder)
+    original = Original(exists=True, content=b"before\n", mode=0o644, uid=0, gid=0)
+    change = WriteFile(path=str(target), content=b"now\n", mode=0o644, owner="root", group="root", before=ABSENT)
+    journal.intend("r", tuning("file", "t", path="/x", content=""), [(change, original)])
+    assert journal._db is not None
+    assert journal._lock is not None
+    journal._db.close()
+    journal._lock.release(remove=False)
+
+
+async def test_a_journal_of_another_user_is_left_alone_and_the_next_is_undone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    theirs, killed = tmp_path / "undo" / "beside-1", tmp_path / "undo" / "beside-2"
+    left_by_one_that_was_killed(theirs, tmp_path / "one")
+    left_by_one_that_was_killed(killed, tmp_path / "two")
+    for path in (theirs, *theirs.iterdir()):
+        os.chown(path, THEIRS, THEIRS)
+    options = servicer.Options(listen="", pki=tmp_path, state_dir=tmp_path, local=True, undo_dir=tmp_path / "undo")
+    await servicer._recover(Tuner(options.undo, NOTHING), options)
+    assert (tmp_path / "one").read_text() == "now\n"
+    assert (tmp_path / "two").read_text() == "before\n"
+    said = f"left {theirs} alone: {theirs}: the folder of the undo journal belongs to another user (Move it away: "
+    assert any(said in record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
+
+
+def test_nothing_is_changed_where_others_could_write_what_undoes_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    journal = UndoJournal(tmp_path / "undo" / "h")
+    with pytest.raises(TaskFault, match=f"others can replace .*they can write {tmp_path}") as caught:
+        journal.intend("r", tuning("file", "t", path="/x", content=""), [])
+    assert caught.value.code == "refused"
+    assert not (tmp_path / "undo").exists()
+    tmp_path.chmod(0o700)
+    journal.intend("r", tuning("file", "t", path="/x", content=""), [])
+    journal.close()

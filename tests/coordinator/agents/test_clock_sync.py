@@ -1,0 +1,91 @@
+"""The clock arithmetic: whatever the delays, the true offset lies within the bound."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proveout.coordinator.agents.clock_sync import DRIFT_PPM, KEPT, ClockFilter, Exchange
+from proveout.proto.wire.messages import BeatReply
+
+MS = 1_000_000
+DELAYS = st.tuples(st.integers(0, 300 * MS), st.integers(0, 300 * MS), st.integers(0, 5 * MS))
+
+
+def exchange(offset_ns: int, sent_ns: int, there_ns: int, back_ns: int, held_ns: int) -> tuple[BeatReply, int]:
+    """A beat as an agent whose clock is `offset_ns` ahead answers it; the reply, and when it is back."""
+    received_ns = sent_ns + there_ns + offset_ns
+    replied_ns = received_ns + held_ns
+    reply = BeatReply(sequence=1, sent_ns=sent_ns, received_ns=received_ns, replied_ns=replied_ns)
+    return reply, replied_ns - offset_ns + back_ns
+
+
+@given(st.sampled_from([500 * MS, -500 * MS, 0, 3_600_000 * MS]), st.lists(DELAYS, min_size=1, max_size=80))
+def test_the_true_offset_is_within_the_bound(offset_ns: int, delays: list[tuple[int, int, int]]) -> None:
+    clock, now_ns = ClockFilter(), 10**15
+    for there_ns, back_ns, held_ns in delays:
+        reply, now_ns = exchange(offset_ns, now_ns, there_ns, back_ns, held_ns)
+        clock.add(reply, now_ns)
+    estimate = clock.estimate(now_ns)
+    assert abs(estimate.offset_ns - offset_ns) <= estimate.uncertainty_ns
+
+
+@given(st.lists(DELAYS, min_size=1, max_size=2 * KEPT + 5))
+def test_the_best_exchange_is_the_best_of_all_that_are_kept(delays: list[tuple[int, int, int]]) -> None:
+    clock, now_ns, exchanges = ClockFilter(), 10**15, []
+    for there_ns, back_ns, held_ns in delays:
+        reply, now_ns = exchange(0, now_ns, there_ns, back_ns, held_ns)
+        clock.add(reply, now_ns)
+        exchanges.append(Exchange(**_times(reply), returned_ns=now_ns))
+        best_ns = min(one.bound_ns(now_ns) for one in exchanges[-KEPT:])
+        assert abs(clock.estimate(now_ns).uncertainty_ns - best_ns) <= 1  # ages are rounded down to whole nanoseconds
+
+
+def _times(reply: BeatReply) -> dict[str, int]:
+    return {"sent_ns": reply.sent_ns, "received_ns": reply.received_ns, "replied_ns": reply.replied_ns}
+
+
+@given(st.sampled_from([DRIFT_PPM, -DRIFT_PPM, 37]), st.integers(0, 600))
+def test_a_drifting_clock_stays_within_the_bound(ppm: int, silent_s: int) -> None:
+    clock = ClockFilter()
+    reply, back_ns = exchange(500 * MS, 10**15, 1 * MS, 2 * MS, 0)
+    clock.add(reply, back_ns)
+    now_ns = back_ns + silent_s * 1000 * MS
+    true_ns = 500 * MS + (now_ns - back_ns) * ppm // 1_000_000
+    estimate = clock.estimate(now_ns)
+    assert abs(estimate.offset_ns - true_ns) <= estimate.uncertainty_ns
+
+
+@pytest.mark.parametrize("offset_ns", [500 * MS, -500 * MS])
+def test_one_quick_exchange_beats_many_slow_ones(offset_ns: int) -> None:
+    clock, now_ns = ClockFilter(), 10**12
+    for number in range(20):
+        delay_ns = MS // 10 if number == 7 else 40 * MS
+        reply, now_ns = exchange(offset_ns, now_ns, delay_ns, delay_ns, 0)
+        clock.add(reply, now_ns)
+    estimate = clock.estimate(now_ns)
+    assert estimate.offset_ns == offset_ns
+    assert estimate.uncertainty_ns < MS  # half of the quick round trip, and what has drifted since
+
+
+def test_an_asymmetric_way_shows_in_the_error_and_in_the_bound() -> None:
+    clock = ClockFilter()
+    reply, back_ns = exchange(500 * MS, 10**12, 10 * MS, 0, MS)
+    clock.add(reply, back_ns)
+    estimate = clock.estimate(back_ns)
+    assert (estimate.offset_ns, estimate.uncertainty_ns) == (505 * MS, 5 * MS + 1)
+
+
+def test_a_reply_that_cannot_be_true_is_dropped() -> None:
+    clock = ClockFilter()
+    clock.add(BeatReply(sequence=1, sent_ns=100, received_ns=0, replied_ns=50), 120)  # held longer than it was away
+    clock.add(BeatReply(sequence=2, sent_ns=100, received_ns=50, replied_ns=0), 200)  # left before it came
+    assert len(clock) == 0
+
+
+def test_old_exchanges_leave() -> None:
+    clock = ClockFilter()
+    for number in range(KEPT + 10):
+        clock.add(*exchange(0, number, 1, 1, 0))
+    assert len(clock) == KEPT

@@ -1,0 +1,186 @@
+"""Watching a run: live events over the socket, kept ones from the journal, in the order in which they happened."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from pathlib import Path
+
+from proveout.coordinator.live import event_feed
+from proveout.coordinator.live.follow import Tail
+from proveout.coordinator.storage.journal import Journal
+from proveout.proto.events import (
+    AgentsTick,
+    HostTick,
+    IterationId,
+    IterationStarted,
+    Notice,
+    RunFinished,
+    StageFinished,
+    StageProgress,
+    Stamped,
+    TransactionsTick,
+    WaitsTick,
+)
+
+POLL_S = 0.02
+DEADLINE_S = 60.0
+
+
+def progress(done: float) -> StageProgress:
+    return StageProgress(stage="load", host="c", done=done, total=9, unit="rows")
+
+
+def notice(text: str) -> Notice:
+    return Notice(level="info", host="", text=text)
+
+
+class Watcher:
+    """Collects what a tail gives."""
+
+    def __init__(self, directory: Path) -> None:
+        self.tail = Tail(directory, POLL_S)
+        self.seen: list[Stamped] = []
+        self.task = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        async for batch in self.tail.batches():
+            self.seen.extend(batch)
+
+    @property
+    def events(self) -> list[object]:
+        return [stamped.event for stamped in self.seen]
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while len(self.seen) < count:
+                assert not self.task.done(), self.events
+                await asyncio.sleep(POLL_S)
+
+
+async def test_several_watch_one_run_and_each_sees_all_of_it_in_order(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100) / "run"  # longer than a socket's address may be
+    deep.mkdir(parents=True)
+    with Journal(deep) as journal:
+        async with event_feed.serving(deep, asyncio.Queue()) as listener:
+            assert stat.S_IMODE((deep / event_feed.SOCKET).stat().st_mode) == 0o600
+            listener(journal.append(notice("one")))
+            listener(journal.live(progress(1)))
+            watchers = [Watcher(deep), Watcher(deep)]
+            for watcher in watchers:
+                await watcher.until(2)  # also what was live before it came
+            listener(journal.live(progress(2)))
+            listener(journal.append(notice("two")))
+            listener(journal.live(progress(3)))
+            ended = RunFinished(status="finished", exit_code=0, reason="r", seconds=1.0)
+            for watcher in watchers:
+                await watcher.until(5)
+            listener(journal.append(ended))
+            async with asyncio.timeout(DEADLINE_S):
+                await asyncio.gather(*(watcher.task for watcher in watchers))
+    expected = [notice("one"), progress(1), progress(2), notice("two"), progress(3), ended]
+    assert [watcher.events for watcher in watchers] == [expected, expected]
+    assert not (deep / event_feed.SOCKET).exists()
+
+
+async def test_a_watcher_that_leaves_or_says_nonsense_disturbs_nobody(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
+            listener(journal.append(notice("one")))
+            stays = Watcher(tmp_path)
+            _, writer = await event_feed.connect(tmp_path)
+            writer.write(b"x" * 200_000)
+            writer.close()
+            listener(journal.live(progress(1)))
+            await stays.until(2)  # it is connected
+            _, gone = await event_feed.connect(tmp_path)
+            gone.transport.abort()
+            for number in range(50):
+                listener(journal.live(HostTick(host="h", capture="c", readings={"x": float(number)})))
+            await stays.until(52)
+            assert stays.events[-1] == HostTick(host="h", capture="c", readings={"x": 49.0})
+            stays.task.cancel()
+            await asyncio.gather(stays.task, return_exceptions=True)
+
+
+async def test_one_that_does_not_read_misses_live_events_and_holds_up_nothing(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
+            reader, writer = await event_feed.connect(tmp_path)
+            listener(journal.live(progress(0)))
+            await reader.readline()  # it is served
+            big = StageProgress(stage="s", host="h", done=1, total=2, unit="u", note="n" * 100_000)
+            for _ in range(200):
+                listener(journal.live(big))
+            (served,) = listener._watchers
+            assert served.transport.get_write_buffer_size() < event_feed.BACKLOG_BYTES + 200_000
+            writer.transport.abort()
+
+
+async def test_who_comes_late_is_not_told_of_progress_that_is_over(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
+            listener(journal.live(progress(1)))
+            listener(journal.append(StageFinished(stage="load", outcome="ok", seconds=1.0)))
+            still = HostTick(host="h", capture="c", readings={"x": 1.0})
+            listener(journal.live(still))
+            watcher = Watcher(tmp_path)
+            await watcher.until(2)
+            assert progress(1) not in watcher.events
+            assert watcher.events[-1] == still
+            watcher.task.cancel()
+            await asyncio.gather(watcher.task, return_exceptions=True)
+
+
+async def test_stop_comes_to_the_run_as_a_wish(tmp_path: Path) -> None:
+    wishes: asyncio.Queue[None] = asyncio.Queue()
+    with Journal(tmp_path) as journal:
+        async with event_feed.serving(tmp_path, wishes) as listener:
+            listener(journal.append(notice("one")))
+            listener(journal.live(progress(1)))
+            watcher = Watcher(tmp_path)
+            await watcher.until(2)
+            assert await watcher.tail.stop()
+            async with asyncio.timeout(DEADLINE_S):
+                await wishes.get()
+            watcher.task.cancel()
+            await asyncio.gather(watcher.task, return_exceptions=True)
+
+
+async def test_stop_waits_for_a_run_that_has_just_begun_to_serve_its_feed(tmp_path: Path) -> None:
+    wishes: asyncio.Queue[None] = asyncio.Queue()
+    with Journal(tmp_path):
+        stopping = asyncio.create_task(Tail(tmp_path, POLL_S).stop())
+        await asyncio.sleep(5 * POLL_S)
+        async with event_feed.serving(tmp_path, wishes):
+            assert await stopping
+            async with asyncio.timeout(DEADLINE_S):
+                await wishes.get()
+
+
+async def test_where_nobody_drives_a_run_there_is_nobody_to_stop_and_it_ends(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        journal.append(notice("one"))
+    tail = Tail(tmp_path, POLL_S)
+    assert [stamped.event for batch in [b async for b in tail.batches()] for stamped in batch] == [notice("one")]
+    assert not await tail.stop()
+
+
+async def test_who_comes_late_is_told_the_newest_of_each_kind_of_this_iteration(tmp_path: Path) -> None:
+    one, two = (IterationId(stage="s", rung=1, repeat=repeat, attempt=1) for repeat in (1, 2))
+    begin = IterationStarted(id=two, rate=None, starts_in_s=0.0, ramp_up_s=0, measure_s=9, ramp_down_s=0)
+    ticks = [TransactionsTick(id=one, window="measure", seconds=n, transactions=()) for n in (1.0, 2.0)]
+    newest = TransactionsTick(id=two, window="measure", seconds=1.0, transactions=())
+    agents = [AgentsTick(lease_s=lease_s, beat_s=2.0, agents=()) for lease_s in (10.0, 11.0)]
+    with Journal(tmp_path) as journal:
+        async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
+            listener(journal.live(ticks[0]))
+            listener(journal.live(WaitsTick(id=one, host="h", capture="c", seconds=1.0, waits=())))
+            for agent in agents:
+                listener(journal.live(agent))
+            listener(journal.append(begin))
+            listener(journal.live(newest))
+            late = Watcher(tmp_path)
+            await late.until(3)
+            late.task.cancel()
+    assert set(late.events) == {begin, agents[1], newest}

@@ -1,0 +1,144 @@
+"""What is shown of an iteration while it runs: seconds of load added up by window, waits since the measure window began."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from proveout.coordinator.live.ticks import Meters
+from proveout.coordinator.measure.samples import Gathering
+from proveout.proto.events import (
+    Event,
+    HostTick,
+    IterationId,
+    IterationStarted,
+    LoadTick,
+    TransactionsTick,
+    WaitsTick,
+)
+from proveout.proto.wire import histogram
+from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.results import CaptureSample, LoadSecond, Reading, TransactionCounts, TransactionLoad
+
+IDENTITY = IterationId(stage="base", rung=4, repeat=1, attempt=1)
+STARTED = IterationStarted(id=IDENTITY, rate=None, starts_in_s=0.0, ramp_up_s=1.0, measure_s=3.0, ramp_down_s=1.0)
+SECOND_NS = 1_000_000_000
+T0_NS = 50 * SECOND_NS
+AHEAD_NS = 7 * SECOND_NS
+"""By so much the clock of host `db` is ahead of the coordinator's."""
+
+
+def meters() -> tuple[Gathering, Meters]:
+    """Two loads, and a capture on a host whose clock is ahead."""
+    hosts = {"load-a": "a", "load-b": "b", "waits": "db"}
+    gathering = Gathering(id=IDENTITY, hosts=hosts, names={"waits": "w"}, t0_ns=T0_NS, clocks={"db": (AHEAD_NS, 1000)})
+    made = Meters(gathering)
+    made.begin(STARTED)
+    return gathering, made
+
+
+def second(number: int, window: Any, ok: int, us: Sequence[int] = (), errors: int = 0) -> LoadSecond:
+    counts = TransactionCounts(name="t", ok=ok, logical_failures=1, errors=(("40001", errors),) if errors else ())
+    response = histogram.bin_ns([value * 1000 for value in us])
+    return LoadSecond(
+        second=number,
+        window=window,
+        start_ns=T0_NS + number * SECOND_NS,
+        duration_s=1.0,
+        transactions=(TransactionLoad(counts=counts, response=response),),
+    )
+
+
+class Fed:
+    """Gives samples to the meters in the order of their sequence and collects what there is to show."""
+
+    def __init__(self) -> None:
+        self.gathering, self.meters = meters()
+        self.shown: list[Event] = []
+        self._sequences: dict[str, int] = {}
+
+    def give(self, key: str, sample: LoadSecond | CaptureSample) -> None:
+        self._sequences[key] = self._sequences.get(key, 0) + 1
+        message = Sample(key=key, sequence=self._sequences[key], sample=sample)
+        self.gathering.add(message)
+        self.shown += self.meters.take(message)
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.shown if isinstance(event, kind)]
+
+
+def test_transactions_add_up_over_agents_and_seconds_and_begin_anew_with_the_window() -> None:
+    fed = Fed()
+    for number, window, ok in ((0, "ramp_up", 5), (1, "measure", 10), (2, "measure", 30), (4, "ramp_down", 1)):
+        fed.give("load-a", second(number, window, ok, [100, 100, 100], errors=2))
+        assert len(fed.of(TransactionsTick)) == len(fed.of(LoadTick))
+        fed.give("load-b", second(number, window, ok, [900]))
+    ticks = fed.of(TransactionsTick)
+    assert [(tick.window, tick.seconds) for tick in ticks] == [
+        ("ramp_up", 1.0), ("measure", 1.0), ("measure", 2.0), ("ramp_down", 1.0)
+    ]  # fmt: skip
+    (line,) = ticks[2].transactions
+    assert (line.ok, line.logical_failures, line.errors) == (80, 4, 4)
+    assert line.tps == 42.0  # 80 done and 4 that failed logically, in two seconds; errors are no throughput
+    assert 100.0 <= line.p50_us <= 100.1
+    assert 900.0 <= line.p99_us <= 901.0
+
+
+def waited(at_s: float, **seconds: float) -> CaptureSample:
+    readings = [Reading(metric="wait.seconds_total", value=value, label=name) for name, value in seconds.items()]
+    return CaptureSample(
+        capture="w",
+        at_ns=T0_NS + AHEAD_NS + int(at_s * SECOND_NS),
+        readings=(*readings, Reading(metric="sessions.active", value=3)),
+    )
+
+
+def test_waits_are_those_since_the_measure_window_began_on_the_hosts_own_clock() -> None:
+    fed = Fed()
+    for at_s, seconds in (
+        (0.5, {"CPU": 100.0}),
+        (1.1, {"CPU": 101.0, "IO": 5.0}),
+        (2.1, {"CPU": 104.0, "IO": 6.0, "Lock": 4.0}),
+        (4.5, {"CPU": 999.0}),
+    ):
+        fed.give("waits", waited(at_s, **seconds))
+    (tick,) = fed.of(WaitsTick)
+    assert tick.seconds == 1.0
+    assert [(line.event, line.seconds, line.db_time_fraction) for line in tick.waits] == [
+        ("Lock", 4.0, 0.5), ("CPU", 3.0, 0.375), ("IO", 1.0, 0.125)
+    ]  # fmt: skip
+    assert len(fed.of(HostTick)) == 3  # its readings are shown all the time, from the second sample on
+
+
+def test_a_capture_that_says_other_names_each_time_is_followed() -> None:
+    fed = Fed()
+    for at_s, seconds in (
+        (1.0, {"CPU": 1.0}),
+        (2.0, {"Lock": 4.0, "CPU": 2.0}),
+        (3.0, {"IO": 3.5, "CPU": 4.0, "Lock": 5.0}),
+    ):
+        fed.give("waits", waited(at_s, **seconds))
+    assert [[(line.event, line.seconds) for line in tick.waits] for tick in fed.of(WaitsTick)] == [
+        [("Lock", 4.0), ("CPU", 1.0)],
+        [("Lock", 5.0), ("IO", 3.5), ("CPU", 3.0)],
+    ]
+
+
+def test_shares_are_of_the_db_time_that_the_server_accounts_for() -> None:
+    fed = Fed()
+    for at_s, spent, db_time in ((1.0, 1.0, 10.0), (2.0, 3.0, 18.0)):
+        sample = waited(at_s, **{"User I/O:db file sequential read": spent})
+        accounted = Reading(metric="wait.db_time_s_total", value=db_time)
+        fed.give("waits", CaptureSample(capture="w", at_ns=sample.at_ns, readings=(*sample.readings, accounted)))
+    (line,) = fed.of(WaitsTick)[0].waits
+    assert (line.wait_class, line.event) == ("User I/O", "db file sequential read")
+    assert line.db_time_fraction == 0.25
+
+
+def test_before_the_load_has_begun_no_window_is_known_and_no_wait_is_shown() -> None:
+    gathering = Gathering(id=IDENTITY, hosts={"waits": "db"}, names={"waits": "w"})
+    fed = Meters(gathering)
+    for number, at_s in enumerate((1.0, 2.0), 1):
+        message = Sample(key="waits", sequence=number, sample=waited(at_s, CPU=at_s))
+        gathering.add(message)
+        assert not [event for event in fed.take(message) if isinstance(event, WaitsTick)]

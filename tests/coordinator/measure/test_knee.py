@@ -1,0 +1,128 @@
+"""Curves of throughput over threads -> their knee, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from proveout.coordinator.measure.knee import Knee, NoKnee, find
+from proveout.core.statistics import confidence_after, estimate
+
+THREADS = (1, 2, 4, 8, 16, 32)
+
+
+def curve(means: Sequence[float], spread: float = 0.01, threads: Sequence[int] = THREADS) -> Knee | NoKnee:
+    """The knee of rungs with three repeats that lie `spread` around their mean."""
+    values = [[mean * (1.0 - spread), mean, mean * (1.0 + spread)] for mean in means]
+    return find([(count, estimate(each)) for count, each in zip(threads, values, strict=True)])
+
+
+def test_a_ceiling_bends_where_it_is_reached() -> None:
+    """Throughput min(100 n, 800): every thread pays up to 8, none after it."""
+    found = curve([100, 200, 400, 800, 800, 800])
+    assert isinstance(found, Knee)
+    assert (found.threads, found.lower, found.upper) == (8, 8, 8)
+    assert found.estimate["mean"] == 8.0
+
+
+def test_the_universal_scalability_law_bends_before_its_peak() -> None:
+    """Gunther's law with σ = 0.05, κ = 0.002: the peak is at √((1 - σ)/κ) = 21.8 threads, the bend at the rung below."""
+    law = [100.0 * n / (1.0 + 0.05 * (n - 1) + 0.002 * n * (n - 1)) for n in THREADS]
+    found = curve(law)
+    assert isinstance(found, Knee)
+    assert found.threads == 16
+
+
+def test_a_collapse_bends_at_the_peak() -> None:
+    found = curve([100, 200, 400, 800, 500, 200])
+    assert isinstance(found, Knee)
+    assert found.threads == 8
+
+
+@pytest.mark.parametrize(
+    ("means", "why"),
+    [
+        ([100.0 * n for n in THREADS], "bends too little"),
+        ([100.0 * n**0.95 for n in THREADS], "bends too little"),
+        ([500.0] * 6, "bends too little"),
+        ([1471, 1956, 3695, 3207, 7016, 13_000], "bends too little"),
+        ([800, 700, 600, 500, 400, 300], "bends too little"),
+    ],
+)
+def test_no_knee(means: Sequence[float], why: str) -> None:
+    found = curve(means)
+    assert isinstance(found, NoKnee)
+    assert why in found.reason
+
+
+def test_too_few_rungs() -> None:
+    found = curve([100, 200], threads=(1, 2))
+    assert isinstance(found, NoKnee)
+    assert "3 rungs" in found.reason
+
+
+def test_what_the_repeats_do_not_carry_is_no_knee() -> None:
+    """The same means: repeats that scatter by half of them allow curves without a bend."""
+    means = [100, 200, 400, 700, 760, 800]
+    assert isinstance(curve(means), Knee)
+    found = curve(means, spread=0.6)
+    assert isinstance(found, NoKnee)
+    assert "scatter" in found.reason
+
+
+def test_noise_on_a_flat_line_is_no_knee() -> None:
+    """Chance bends every curve: of 100 flat ladders with noise, at most 10 may be taken for one (5 % and 3 sigma)."""
+    generator = np.random.default_rng(11)
+    for threads in (THREADS, THREADS[:4]):
+        noise = [[list(500.0 + 5.0 * generator.standard_normal(3)) for _ in threads] for _ in range(100)]
+        knees = [find([(n, estimate(v)) for n, v in zip(threads, each, strict=True)]) for each in noise]
+        assert sum(isinstance(knee, Knee) for knee in knees) <= 10
+
+
+def test_a_knee_between_two_rungs_says_so() -> None:
+    """4 and 8 threads are nearly as far above the chord, so a little noise makes either the knee."""
+    threads, means = (1, 4, 8, 32), (100.0, 550.0, 668.0, 760.0)
+    found = curve(means, spread=0.02, threads=threads)
+    assert isinstance(found, Knee)
+    assert (found.lower, found.upper) == (4, 8)
+
+
+def test_single_repeats_have_no_interval() -> None:
+    found = find([(n, estimate([mean])) for n, mean in zip(THREADS, [1, 2, 4, 8, 8, 8], strict=True)])
+    assert isinstance(found, Knee)
+    assert found.lower is None
+    assert "lower" not in found.estimate
+
+
+def test_the_level_is_that_of_the_rungs() -> None:
+    level = confidence_after(4)
+    rungs = [
+        (n, estimate([m, m * 1.001, m * 0.999], confidence=level))
+        for n, m in zip(THREADS, [1, 2, 4, 8, 8, 8], strict=True)
+    ]
+    found = find(rungs)
+    assert isinstance(found, Knee)
+    assert found.estimate["confidence"] == level
+
+
+def test_the_interval_covers_the_true_knee() -> None:
+    """Of 200 ladders with noise, at least 90 % of the intervals hold the rung that the true curve bends at (95 % less 3 sigma)."""
+    generator = np.random.default_rng(5)
+    truth = np.asarray([100.0, 195.0, 370.0, 640.0, 760.0, 800.0])
+    found = [
+        find(
+            [
+                (n, estimate(list(mean * (1.0 + 0.03 * generator.standard_normal(4)))))
+                for n, mean in zip(THREADS, truth, strict=True)
+            ]
+        )
+        for _ in range(200)
+    ]
+    exact = find([(n, estimate([mean])) for n, mean in zip(THREADS, truth, strict=True)])
+    assert isinstance(exact, Knee)
+    knees = [knee for knee in found if isinstance(knee, Knee) and knee.lower is not None and knee.upper is not None]
+    assert len(knees) >= 150
+    held = sum(knee.lower <= exact.threads <= knee.upper for knee in knees)  # type: ignore[operator]
+    assert held >= 0.9 * len(knees)

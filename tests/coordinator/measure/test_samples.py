@@ -1,0 +1,119 @@
+"""What is gathered while an iteration runs: kept whole in little memory, and given out second by second."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from proveout.coordinator.measure import samples
+from proveout.coordinator.measure.sample_buffer import Captured, Seconds
+from proveout.coordinator.measure.samples import Gathering, merged_tick
+from proveout.proto.events import IterationId
+from proveout.proto.wire import histogram
+from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.results import CaptureSample, LoadSecond, Reading, TransactionCounts, TransactionLoad
+
+IDENTITY = IterationId(stage="base", rung=2, repeat=1, attempt=1)
+
+
+def captured(number: int, *, metrics: int = 3) -> CaptureSample:
+    readings = tuple(Reading(metric=f"m{one}", label="sda", value=float(number + one)) for one in range(metrics))
+    return CaptureSample(capture="host", at_ns=number * 10**9, readings=readings)
+
+
+def second(number: int, ok: int = 5) -> LoadSecond:
+    times = histogram.bin_ns([1_000_000 + 1000 * one for one in range(ok)])
+    load = TransactionLoad(counts=TransactionCounts(name="get", ok=ok), response=times, service=times)
+    return LoadSecond(second=number, window="measure", start_ns=number * 10**9, duration_s=1.0, transactions=(load,))
+
+
+def gathering(*loads: str) -> Gathering:
+    return Gathering(id=IDENTITY, hosts={**{key: key for key in loads}, "os/a": "a"}, names={"os/a": "host"})
+
+
+def tell(gathered: Gathering, key: str, number: int, sequence: int) -> list[int]:
+    gathered.add(Sample(key=key, sequence=sequence, sample=second(number)))
+    return [parts[0].second for parts in gathered.whole_seconds()]
+
+
+def test_samples_come_out_as_they_went_in() -> None:
+    told = [captured(0), captured(1, metrics=5), captured(2)]
+    kept, seconds = Captured(), Seconds()
+    for number, sample in enumerate(told):
+        kept.append(sample)
+        seconds.append(second(number))
+    assert (list(kept), len(kept), kept[-1], kept[:2]) == (told, 3, told[2], told[:2])
+    assert (list(seconds), len(seconds), seconds[1]) == ([second(0), second(1), second(2)], 3, second(1))
+    assert seconds[1:] == [second(1), second(2)]
+
+
+def test_an_hour_of_fifty_metrics_takes_little_memory_and_nothing_for_the_garbage_collector_to_walk() -> None:
+    kept = Captured()
+    tracemalloc.start()
+    try:
+        for number in range(3600):
+            kept.append(captured(number, metrics=50))
+        bytes_kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert bytes_kept < 3600 * 50 * 16
+
+
+def test_a_second_is_given_out_once_when_every_load_has_told_it() -> None:
+    gathered = gathering("load/a", "load/b")
+    assert tell(gathered, "load/a", 0, 1) == []
+    assert tell(gathered, "load/a", 1, 2) == []
+    assert tell(gathered, "load/b", 0, 1) == [0]
+    assert tell(gathered, "load/b", 1, 2) == [1]
+    assert list(gathered.whole_seconds()) == []
+
+
+def test_a_second_that_one_load_never_tells_does_not_hold_up_the_others() -> None:
+    gathered = gathering("load/a", "load/b")
+    given = [tell(gathered, "load/a", number, number + 1) for number in range(3)]
+    given.append(tell(gathered, "load/b", 2, 3))  # 0 and 1 were lost on the way
+    assert given == [[], [], [], [0, 1, 2]]
+    assert gathered.gaps == {"load/b": 2}
+
+
+def test_more_rows_than_are_written_at_once_are_all_in_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples, "ROWS_AT_ONCE", 4)
+    gathered = gathering("load/a")
+    for number in range(5):
+        gathered.add(Sample(key="load/a", sequence=number + 1, sample=second(number, ok=number)))  # the first is empty
+        gathered.add(Sample(key="os/a", sequence=number + 1, sample=captured(number)))
+    samples.write(gathered, tmp_path)
+    captures = pq.read_table(tmp_path / "base-2-1-1.captures.parquet").to_pylist()
+    assert [(row["host_ns"] // 10**9, row["metric"]) for row in captures] == [
+        (number, f"m{one}") for number in range(5) for one in range(3)
+    ]
+    load = pq.read_table(tmp_path / "base-2-1-1.load.parquet").to_pylist()
+    assert [(row["second"], row["ok"], sum(row["response_counts"])) for row in load] == [(n, n, n) for n in range(5)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "base-2-1-1.captures.parquet",
+        "base-2-1-1.load.parquet",
+    ]
+
+
+def test_captures_alone_give_no_seconds() -> None:
+    gathered = gathering()
+    gathered.add(Sample(key="os/a", sequence=1, sample=captured(0)))
+    assert list(gathered.whole_seconds()) == []
+
+
+def test_ticks_merge_all_loads_whatever_order_they_come_in() -> None:
+    rates = set()
+    for order in itertools.permutations(("load/a", "load/b", "load/c")):
+        gathered = gathering("load/a", "load/b", "load/c")
+        for key in order:
+            gathered.add(Sample(key=key, sequence=1, sample=second(0, ok=4)))
+        (parts,) = gathered.whole_seconds()
+        tick = merged_tick(IDENTITY, parts)
+        rates.add((tick.tps, tick.p50_us, tick.p99_us))
+    assert len(rates) == 1 and rates.pop()[0] == 12.0

@@ -1,0 +1,486 @@
+"""One history with hostile names and samples of a capture -> the HTML page, the rows, the pictures; read back, and opened in Chromium."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from proveout.cli import execute
+from proveout.coordinator.measure.samples import SamplesUnreadable
+from proveout.coordinator.report import csv_export
+from proveout.coordinator.report import html as page
+from proveout.coordinator.report.figures import selection, vega
+from proveout.coordinator.report.figures.timeline import read_timeline
+from proveout.coordinator.results.results import RunResults, load_results
+from proveout.coordinator.storage.journal import Journal
+from proveout.coordinator.storage.run_directory import RunDirectory
+from proveout.core.numbers import safe
+from proveout.dsl.schema.models import FIGURES
+from proveout.proto.events import (
+    AgentUp,
+    Event,
+    FactsTaken,
+    IterationFinished,
+    IterationId,
+    RunFinished,
+    RunStarted,
+    SizeLine,
+    StageFinished,
+    StageStarted,
+    Stamped,
+    SystemUp,
+    TransactionSummary,
+    ValidityFinding,
+    VerdictReached,
+    WaitLine,
+)
+
+HOSTILE = "</script><script>alert(1)</script><img src=http://192.0.2.1/x onerror=alert(2)>\x1b[31m\u202e'\"&{{7*7}}"
+OF_LOADS = tuple(name for name in FIGURES if name != "iops-by-queue-depth")  # that is of a tool: test_tool_stage.py
+BEGUN_S = 1_700_000_000.0
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here: .ci/run installs it")
+
+
+def latency(avg_us: float) -> dict[str, float]:
+    factors = {"min": 0.2, "avg": 1.0, "p50": 0.8, "p90": 2.0, "p95": 3.0, "p99": 5.0, "max": 20.0}
+    return {f"{name}_us": avg_us * factor for name, factor in factors.items()}
+
+
+def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, valid: bool = True) -> IterationFinished:
+    avg_us = rung / tps * 1e6
+    names = {"GetSubscriber": 0.7, HOSTILE: 0.3}
+    metrics: dict[str, Any] = {
+        "tps": tps,
+        "response": latency(avg_us),
+        "transactions": {name: {"tps": tps * share, "response": latency(avg_us)} for name, share in names.items()},
+        "hosts": {"box": {"cpu": {"busy_fraction": 0.5, "user_fraction": 0.4}}},
+        "waits": {"db_time_s": 2.0},
+        "lag": {"avg_s": 0.01, "p99_s": 0.02, "max_s": 0.03, "slope": 0.001, "slope_lower": -0.001, "slope_upper": 0.003},
+        "solve_s": 500.0 / tps,
+        "geomean_s": 50.0 / tps,
+        "nopm": tps * 27,
+        "tpm": tps * 60,
+    }  # fmt: skip
+    return IterationFinished(
+        id=IterationId(stage=stage, rung=rung, repeat=repeat, attempt=1),
+        rate=None,
+        measure_s=2.0,
+        valid=valid,
+        findings=(
+            ValidityFinding(check="mix", ok=True, evidence="as asked"),
+            ValidityFinding(check="steady-state", ok=valid, evidence=f"moved {HOSTILE}"),
+        ),
+        metrics=metrics,
+        transactions=tuple(
+            TransactionSummary(
+                name=name,
+                ok=int(tps * share),
+                logical_failures=3,
+                errors={"deadlock": 2},
+                retried=1,
+                missed=0,
+                tps=tps * share,
+                response=latency(avg_us),
+                service=latency(avg_us),
+            )
+            for name, share in names.items()
+        ),
+        waits=(WaitLine(event=HOSTILE, wait_class="IO", seconds=1.5, db_time_fraction=0.75),),
+        started_unix_s=BEGUN_S + at_s,
+        sizes=(
+            SizeLine(system="base", table=HOSTILE, part="table", name=HOSTILE, start_bytes=1e6, end_bytes=3e6),
+            SizeLine(system="base", table=HOSTILE, part="index", name=HOSTILE, start_bytes=1e6, end_bytes=1e6),
+        ),
+    )
+
+
+def plan(*names: str) -> dict[str, Any]:
+    stage = {"kind": "ladder", "workload": "hlr", "threads": [1, 4], "clients": ["box"], "arrival": {"kind": "closed"}}
+    return {
+        "hosts": [{"name": "box", "roles": ["client"], "address": "local"}, {"name": HOSTILE, "roles": ["server"], "address": "local"}],
+        "systems": [
+            {"name": "base", "host": HOSTILE, "engine": "postgres", "propagates_to": None},
+            {"name": "cache", "host": HOSTILE, "engine": "postgres", "propagates_to": "base"},
+        ],
+        "stages": [{"id": "slow", "target": "base", **stage}, {"id": "fast", "target": "cache", **stage}],
+        "figures": list(names),
+    }  # fmt: skip
+
+
+def history(*names: str) -> list[Stamped]:
+    events: list[Event] = [
+        RunStarted(run_id="r-1", epoch=1, name="study", title=HOSTILE, digest="sha256:0", plan=plan(*names), version="1", estimate_s=1.0),
+        AgentUp(host="box", agent_version="1", machine_id="m", cores=2, offset_ns=0, uncertainty_ns=1),
+        SystemUp(system="base", host=HOSTILE, engine="postgres", version=HOSTILE, provisioned=True),
+        FactsTaken(when="start", host="box", facts={"kernel": HOSTILE}),
+    ]  # fmt: skip
+    at_s = 1.0
+    for stage, tps in (("slow", 100.0), ("fast", 300.0)):
+        events.append(StageStarted(stage=stage, kind="ladder", iterations=4, estimate_s=1.0))
+        for rung in (1, 4):
+            for repeat in (1, 2):
+                events.append(
+                    iteration(stage, rung, repeat, tps * rung**0.5 + repeat, at_s, valid=(rung, repeat) != (4, 2))
+                )
+                at_s += 4.0
+        events.append(StageFinished(stage=stage, outcome="ok", seconds=8.0))
+    events += [
+        VerdictReached(id="v", title=HOSTILE, severity="fail", outcome="FAIL", check="1 > 2", evidence=f"one; {HOSTILE}"),
+        RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=20.0),
+    ]  # fmt: skip
+    return [Stamped(sequence=n, unix_s=BEGUN_S + n * 0.001, event=event) for n, event in enumerate(events, 1)]
+
+
+def store_samples(folder: Path, item: IterationFinished, ns: int = 5_000_000_000) -> None:
+    """4 s of one host: 1 s of ramp, 2 s of measure, 1 s of ramp; 50 % busy; the lag grows by 1 ms a second."""
+    stem = f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-1"
+    windows = ["ramp_up", "measure", "measure", "ramp_down"]
+    load = [{"coordinator_ns": ns + n * 10**9, "duration_s": 1.0, "window": window} for n, window in enumerate(windows)]
+    pq.write_table(pa.Table.from_pylist(load), folder / f"{stem}.load.parquet")
+    samples = [
+        {"host": "box", "coordinator_ns": ns + n * 250_000_000, "metric": metric, "value": value}
+        for n in range(17)
+        for metric, value in (
+            ("cpu.user_s_total", 100 + n * 0.25),
+            ("cpu.idle_s_total", 100 + n * 0.25),
+            ("lag.seconds", 0.01 + n * 0.00025),
+        )
+    ]
+    pq.write_table(pa.Table.from_pylist(samples), folder / f"{stem}.captures.parquet")
+
+
+def iterations(results: RunResults) -> list[IterationFinished]:
+    return [item for stage in results.stages.values() for item in stage.iterations]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    made = RunDirectory(tmp_path / "r-1")
+    for part in (made.path / "plan", made.samples):
+        part.mkdir(parents=True)
+    (made.path / "plan" / "study.yaml").write_text(f"name: study  # {HOSTILE.replace(chr(27), '')}\n")
+    (made.path / "plan" / "plan.json").write_text("{}")
+    command = {
+        "plan": "/x/study.yaml",
+        "overrides": {"a": "1; rm -rf /"},
+        "inventory": None,
+        "pki": None,
+        "outputs": {},
+    }
+    (made.path / "command.json").write_text(json.dumps(command))
+    for item in iterations(load_results(history())):
+        store_samples(made.samples, item)
+    return made
+
+
+class Reader(HTMLParser):
+    """What the page's elements are: tags with attributes, and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture
+def html(directory: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(vega, "javascript", lambda: "window.vegaEmbed = () => new Promise(() => 0);")
+    return page.to_html(load_results(history()), directory)
+
+
+# ---- the page ----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_from_outside_becomes_an_element(html: str) -> None:
+    read = Reader(html)
+    assert len(read.all("script")) == 3  # the charts' data, the libraries, the page's own
+    assert all((image["src"] or "").startswith("data:image/svg+xml;base64,") for image in read.all("img"))
+    assert not [name for _, attributes in read.tags for name in attributes if name.startswith("on")]
+    assert "\x1b" not in html
+    assert "\u202e" not in html
+    assert "{{7*7}}" in "".join(read.text)
+
+
+def test_what_a_person_looks_for_is_there(html: str) -> None:
+    text = "".join(Reader(html).text)
+    for said in (
+        "✗ FAIL",
+        "1 > 2",
+        "slow against fast",
+        "steady-state",
+        "4 of 4",
+        "proveout run study.yaml -p 'a=1; rm -rf /'",
+    ):
+        assert said in text, said
+    assert text.index("Verdicts") < text.index("What was tested") < text.index("The plan, and")
+
+
+def test_every_figure_has_a_picture_its_numbers_and_a_chart(html: str, directory: RunDirectory) -> None:
+    results = load_results(history())
+    drawn, missing = selection.figures(results, read_timeline(results, directory.samples))
+    assert {figure.name for figure in drawn} == set(OF_LOADS)
+    assert not missing
+    read = Reader(html)
+    assert len(read.all("figure")) == len(drawn) == len({figure.slug for figure in drawn})
+    specs = json.loads(re.findall(r'id="specs">(.*?)</script>', html, re.DOTALL)[0])
+    assert specs == json.loads(json.dumps({figure.slug: figure.spec for figure in drawn}))
+    for figure in drawn:
+        assert figure.rows
+        assert {len(row) for row in figure.rows} == {len(figure.heads)}
+
+
+def test_the_data_that_the_page_carries(html: str) -> None:
+    links = [link["href"] or "" for link in Reader(html).all("a") if "download" in link]
+    parts = [base64.b64decode(link.partition(",")[2]) for link in links]
+    lines = list(csv.DictReader(io.StringIO(parts[0].decode())))
+    assert pq.read_table(io.BytesIO(parts[1])).num_rows == len(lines) == 8 * 3
+
+
+# ---- which figures -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OF_LOADS)
+def test_a_figure_that_the_plan_names_is_there_alone(name: str, directory: RunDirectory) -> None:
+    results = load_results(history(name))
+    drawn, missing = selection.figures(results, read_timeline(results, directory.samples))
+    assert {figure.name for figure in drawn} == {name}
+    assert not missing
+
+
+def test_the_plan_s_order_is_kept_and_a_figure_without_numbers_is_said(tmp_path: Path) -> None:
+    results = load_results(history("lag", "scaling", "relative-tps-latency"))
+    drawn, missing = selection.figures(results, read_timeline(results, tmp_path))
+    assert list(dict.fromkeys(figure.name for figure in drawn)) == ["scaling", "relative-tps-latency"]
+    assert missing == {"lag": "there are no samples of a `lag` capture inside a measure window"}
+
+
+# ---- numbers over time -------------------------------------------------------------------------------------------
+
+
+def test_the_timeline_is_in_seconds_of_the_run(directory: RunDirectory) -> None:
+    results = load_results(history())
+    timeline = read_timeline(results, directory.samples)
+    begun_s = results.started_unix_s - BEGUN_S
+    first = timeline.windows[0]
+    assert (first.start_s, first.end_s) == pytest.approx((2.0 - begun_s, 4.0 - begun_s))
+    assert timeline.cpu[0].name == "box"
+    assert timeline.cpu[0].values == pytest.approx([0.5] * 16)
+    assert timeline.lag[1].times[0] == pytest.approx(5.0 - begun_s)
+
+
+def test_a_damaged_file_of_samples_is_named(directory: RunDirectory) -> None:
+    (directory.samples / "slow-1-1-1.load.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(SamplesUnreadable, match="slow-1-1-1"):
+        read_timeline(load_results(history()), directory.samples)
+
+
+# ---- rows --------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_for_each_rung_repeat_and_transaction() -> None:
+    found = list(csv.DictReader(io.StringIO(csv_export.to_csv(load_results(history())), newline="")))
+    assert tuple(found[0]) == (*csv_export.COLUMNS, *csv_export.SETS)
+    whole = found[0]
+    assert (whole["stage"], whole["target"], whole["threads"], whole["transaction"]) == (
+        "slow",
+        "base",
+        "1",
+        csv_export.ALL,
+    )
+    assert (whole["ok"], whole["logical_failures"], whole["errors"]) == (str(70 + 30), "6", "4")
+    assert float(whole["tps"]) == 101.0
+    assert found[2]["transaction"] == safe(HOSTILE)
+    assert {line["valid"] for line in found if line["threads"] == "4" and line["repeat"] == "2"} == {"False"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('=HYPERLINK("http://192.0.2.1")', '\'=HYPERLINK("http://192.0.2.1")'),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("+cmd|'/c calc'!A1", "'+cmd|'/c calc'!A1"),
+        ("-2+3", "'-2+3"),
+        ("\t=1", "' =1"),
+        ("-1.5e3", "-1.5e3"),
+        ("two\nlines\x1b[2J\u202e", "two\\nlines\\x1b[2J\\u202e"),
+        ('plain, "quoted"', 'plain, "quoted"'),
+        (7, 7),
+        (None, None),
+    ],
+)
+def test_a_cell_of_csv_is_no_formula_and_one_line(text: object, shown: object) -> None:
+    assert csv_export._cell(text) == shown
+
+
+def test_names_of_a_database_come_into_csv_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = load_results(history())
+    hostile = dict.fromkeys((*csv_export.SIZE_COLUMNS, *csv_export.label_columns(results)), "=1+1\x1b[2J")
+    monkeypatch.setattr(csv_export, "size_rows", lambda _: [hostile])
+    text = csv_export.sizes_to_csv(results)
+    assert text.count("'=1+1") == len(hostile)
+    assert "\x1b" not in text
+
+
+# ---- the command -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recorded(directory: RunDirectory) -> RunDirectory:
+    with Journal(directory.path) as journal:
+        for stamped in history():
+            journal.append(stamped.event)
+    return directory
+
+
+def test_report_writes_what_is_asked_for(
+    recorded: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", str(recorded.path), "--csv", str(tmp_path / "r.csv"), "--parquet", str(tmp_path / "r.parquet")]
+    words += ["--markdown", str(tmp_path / "r.md"), "--figures", str(tmp_path / "pictures"), "--format", "png"]
+    assert execute(words) == 0
+    assert (tmp_path / "r.csv").read_text().count("slow") == pq.read_table(tmp_path / "r.parquet")[
+        "stage"
+    ].to_pylist().count("slow")
+    assert (tmp_path / "r.md").read_text().startswith("# ")
+    pictures = list((tmp_path / "pictures").iterdir())
+    assert len(pictures) == len([line for line in capsys.readouterr().out.splitlines() if line.endswith(".png")]) > 5
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
+    assert not (recorded.path / "report.html").exists()
+
+
+def test_report_refuses_what_it_cannot_do(
+    recorded: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["report", "nothing-of-that-name", "--runs-dir", str(tmp_path)]) == 2
+    assert execute(["report", str(recorded.path), "--csv", str(tmp_path / "no" / "r.csv")]) == 2
+    assert execute(["report", str(recorded.path), "--figures", str(tmp_path), "--format", "gif"]) == 2
+    said = capsys.readouterr().err
+    assert "there is no run nothing-of-that-name" in said
+    assert "cannot be written" in said
+    assert "Traceback" not in said
+
+
+def test_a_run_that_was_cut_off_is_reported(directory: RunDirectory) -> None:
+    cut = [stamped for stamped in history() if not isinstance(stamped.event, VerdictReached | RunFinished | FactsTaken)]
+    shutil.rmtree(directory.samples)
+    (directory.path / "command.json").unlink()
+    text = "".join(Reader(page.to_html(load_results(cut), directory)).text)
+    assert "not finished" in text
+    assert "No verdict was reached." in text
+
+
+def test_a_run_without_anything_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    text = page.to_html(load_results(history()[:1]), RunDirectory(tmp_path / "empty"))
+    assert "<figure" not in text
+    assert "<script" not in text
+
+
+# ---- in a browser ------------------------------------------------------------------------------------------------
+
+
+_BROWSER = "not an origin"
+
+
+def browse(path: Path, width: int, tmp_path: Path) -> tuple[str, str, list[str]]:
+    """The page's DOM after its scripts, what it said on the console, and the requests that went to a network."""
+    assert CHROMIUM is not None
+    log = tmp_path / f"net-{width}.json"
+    argv = [
+        CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
+        "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND", "--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}",
+        f"--log-net-log={log}", "--enable-logging=stderr", "--virtual-time-budget=10000", f"--window-size={width},900",
+        "--dump-dom", path.as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    console = "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
+    recorded = json.loads(log.read_text())
+    asked = [event["params"] for event in recorded["events"] if "url" in event.get("params", {})]
+    # What the browser asks for on its own account has no page as its initiator.
+    of_page = [one["url"] for one in asked if one.get("initiator", _BROWSER) != _BROWSER]
+    return done.stdout, console, [url for url in of_page if not url.startswith(("data:", "file:"))]
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_request_would_be_seen(tmp_path: Path) -> None:
+    (tmp_path / "asks.html").write_text("<img src=http://127.0.0.1:9/x><script>console.error('said')</script>")
+    _, console, requests = browse(tmp_path / "asks.html", 1200, tmp_path)
+    assert requests == ["http://127.0.0.1:9/x"]
+    assert "said" in console
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_chromium_opens_it_from_a_file(directory: RunDirectory, tmp_path: Path) -> None:
+    text = page.to_html(load_results(history()), directory)
+    path = tmp_path / "report.html"
+    path.write_text(text, encoding="utf-8")
+    dom, console, requests = browse(path, 1200, tmp_path)
+    assert console == ""
+    assert requests == []
+    figures_there = len(Reader(text).all("figure"))
+    read = Reader(dom)
+    assert len([place for place in read.all("div") if place.get("data-drawn") == "yes"]) == figures_there
+    assert len([chart for chart in read.all("svg") if "marks" in (chart.get("class") or "")]) == figures_there
+    assert "alert(1)" not in "".join(str(attributes) for attributes in read.all("script"))
+
+
+@needs_chromium
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1200])
+def test_no_width_is_too_small(width: int, directory: RunDirectory, tmp_path: Path) -> None:
+    """In a frame of that width, because a window of a browser has a least one."""
+    text = page.to_html(load_results(history()), directory)
+    probe = "<script>setTimeout(() => parent.postMessage([innerWidth, document.documentElement.scrollWidth], '*'), 3000)</script>"
+    (tmp_path / "inner.html").write_text(text.rpartition("</body>")[0] + probe, encoding="utf-8")
+    outer = f"<p id=said></p><script>onmessage = (e) => {{ said.textContent = e.data.join(' ') }}</script><iframe src=inner.html width={width} height=800 style='border:0'>"
+    (tmp_path / "outer.html").write_text(outer)
+    dom, console, _ = browse(tmp_path / "outer.html", 1300, tmp_path)
+    assert console == ""
+    found = re.search(r'id="said">(\d+) (\d+)<', dom)
+    assert found is not None, dom[:500]
+    assert int(found[1]) == width
+    assert int(found[2]) <= width
+
+
+def test_the_script_cannot_end_its_element(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = vega.javascript()
+    assert "</script" not in made
+    assert "vegaEmbed" in made
+    (kept,) = (tmp_path / "proveout").iterdir()
+    kept.write_text("kept")
+    assert vega.javascript() == "kept"
+
+
+def test_figures_of_one_run_do_not_share_a_name() -> None:
+    results = load_results(history())
+    again = replace(results, stages=dict(results.stages))
+    drawn, _ = selection.figures(again, read_timeline(again, Path("/nonexistent")))
+    assert len({figure.slug for figure in drawn}) == len(drawn)

@@ -1,0 +1,467 @@
+"""One golden history -> every report, read back the way its readers do."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from rich.console import Console
+
+from proveout.coordinator.report import junit, markdown, result_json, terminal
+from proveout.coordinator.report.ladder_comparison import comparisons
+from proveout.coordinator.report.tables import host_rows, load_rows, peak, wait_rows
+from proveout.coordinator.results import results
+from proveout.core.numbers import pieces
+from proveout.proto.events import (
+    AgentUp,
+    Event,
+    IterationFinished,
+    IterationId,
+    IterationVoided,
+    Notice,
+    Outcome,
+    ProbeFinished,
+    PropagationCompared,
+    RunFinished,
+    RunStarted,
+    SearchFinished,
+    StageFinished,
+    StageStarted,
+    Stamped,
+    SystemUp,
+    ValidityFinding,
+    VerdictReached,
+    WaitLine,
+)
+from proveout.proto.wire.results import TableDifference
+
+HOSTILE = "\x1b[31mred\x1b[0m [bold]x[/bold] <b>|`\u202e\x00"
+VOID = ValidityFinding(check="steady-state", ok=False, evidence=f"TPS moved {HOSTILE}")
+WARNING = ValidityFinding(check="client-cpu", ok=False, evidence="97 % of a core", voids=False)
+
+
+def latency(avg_us: float) -> dict[str, float]:
+    factors = {"min": 0.2, "avg": 1.0, "p50": 0.8, "p90": 2.0, "p95": 3.0, "p99": 5.0, "p999": 9.0, "max": 20.0}
+    return {f"{name}_us": avg_us * factor for name, factor in factors.items()}
+
+
+def iteration(
+    stage: str, rung: int, repeat: int, tps: float, *findings: ValidityFinding, **more: Any
+) -> IterationFinished:
+    avg_us = rung / tps * 1e6
+    cpu = {
+        "busy_fraction": 0.5,
+        "user_fraction": 0.4,
+        "system_fraction": 0.1,
+        "iowait_fraction": 0.01,
+        "idle_fraction": 0.49,
+    }
+    metrics = {
+        "tps": tps,
+        "response": latency(avg_us),
+        "transactions": {
+            "GetBasicSubscriberData": {"tps": tps * 0.7, "response": latency(avg_us * 0.9)},
+            "UpdateLocation": {"tps": tps * 0.3, "response": latency(avg_us * 1.2)},
+        },
+        "hosts": {name: {"cpu": cpu, "ours": {"cpu_cores": 0.9, "load_cores": 0.2}} for name in ("db1", "client1")},
+        "waits": {"db_time_s": 10.0},
+    } | more
+    waits = (
+        WaitLine(event="WalSync", wait_class="IO", seconds=7.0, db_time_fraction=0.7),
+        WaitLine(event="CPU", wait_class="CPU", seconds=3.0, db_time_fraction=0.3),
+    )
+    return IterationFinished(
+        id=IterationId(stage=stage, rung=rung, repeat=repeat, attempt=1),
+        rate=None,
+        measure_s=5.0,
+        valid=not any(finding.voids for finding in findings),
+        findings=findings,
+        metrics=metrics,
+        transactions=(),
+        waits=waits,
+        series={"tps": (tps,) * 5},
+    )
+
+
+def stage(name: str, kind: str, *inside: Event) -> list[Event]:
+    iterations = [event for event in inside if isinstance(event, IterationFinished)]
+    metrics = results.ladder_metrics(iterations) if kind == "ladder" else {}
+    begun = StageStarted(stage=name, kind=kind, iterations=len(iterations), estimate_s=10.0)
+    return [begun, *inside, StageFinished(stage=name, outcome="ok", seconds=9.0, metrics=metrics)]
+
+
+def verdict(name: str, outcome: Outcome, severity: Any = "fail") -> VerdictReached:
+    return VerdictReached(
+        id=name,
+        title=f"Title of {name}",
+        severity=severity,
+        outcome=outcome,
+        check="a.tps >= 1",
+        evidence=f"evidence of {name}; {HOSTILE}",
+        iterations=("base/4/1/1",),
+        file="plan.yaml",
+        line=9,
+    )
+
+
+def history(*verdicts: VerdictReached, exit_code: int = 0, status: Any = "finished") -> list[Stamped]:
+    plan = {
+        "stages": [
+            {"id": "base", "kind": "ladder", "workload": "hlr", "target": "backend", "threads": [1, 4], "repeat": 3},
+            {"id": "cap", "kind": "search", "workload": "hlr", "target": "cache"},
+            {"id": "cached", "kind": "ladder", "workload": "hlr", "target": "cache", "threads": [4], "repeat": 3},
+        ]
+    }
+    lag = {"avg_s": 0.02, "p99_s": 0.05, "max_s": 0.06, "slope": 0.001, "slope_lower": -0.002, "slope_upper": 0.004}
+    base = [iteration("base", rung, repeat, rung * 1000.0 + repeat * 10) for rung in (1, 4) for repeat in (1, 2, 3)]
+    events: list[Event] = [
+        RunStarted(
+            run_id="study-1",
+            epoch=1,
+            name="study",
+            title="A [b]study[/b]",
+            digest="sha256:00",
+            plan=plan,
+            version="1.2.3",
+            estimate_s=60.0,
+        ),
+        AgentUp(host="db1", agent_version="1", machine_id="m", cores=2, offset_ns=0, uncertainty_ns=100),
+        AgentUp(host="client1", agent_version="1", machine_id="m", cores=2, offset_ns=0, uncertainty_ns=100),
+        SystemUp(
+            system="backend", host="db1", engine="postgres", version="18.1", provisioned=True, settings={"fsync": "on"}
+        ),
+        *stage("base", "ladder", *base, IterationVoided(id=base[0].id, reason="agent lost", rerun=True)),
+        *stage(
+            "cap",
+            "search",
+            iteration("cap", 4, 1, 9000.0),
+            ProbeFinished(
+                stage="cap", probe=1, phase="confirm", rate=9000.0, accepted=True, evidence="lag.slope_upper = 0.01"
+            ),
+            SearchFinished(stage="cap", rate=9000.0, probes=1, reason="limited by the range"),
+        ),
+        *stage(
+            "cached",
+            "ladder",
+            iteration("cached", 4, 1, 8000.0, WARNING, lag=lag),
+            iteration("cached", 4, 2, 8050.0, lag=lag),
+            iteration("cached", 4, 3, 8050.0, VOID, lag=lag),
+        ),
+        PropagationCompared(
+            source="cache",
+            sink="backend",
+            drained=True,
+            drain_s=0.3,
+            tables=(
+                TableDifference(table="subscriber", source_rows=5, sink_rows=5, source_checksum="a", sink_checksum="a"),
+            ),
+        ),
+        Notice(level="warning", host="db1", text=HOSTILE),
+        *verdicts,
+        RunFinished(status=status, exit_code=exit_code, reason="every verdict passed", seconds=59.5),
+    ]
+    return [Stamped(sequence=n, unix_s=1_700_000_000.0 + n, event=event) for n, event in enumerate(events, 1)]
+
+
+ALL = (verdict("good", "PASS"), verdict("bad", "FAIL"), verdict("open", "INCONCLUSIVE"), verdict("odd", "FAIL", "warn"))
+
+
+def loaded(*verdicts: VerdictReached, **changes: Any) -> results.RunResults:
+    return results.load_results(history(*verdicts, **changes))
+
+
+# ---- rows --------------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_ladder_are_relative_to_its_lowest_rung() -> None:
+    rows = load_rows(loaded().stages["base"])
+    assert [(row.label, row.repeats) for row in rows] == [("1", 3), ("4", 3)]
+    assert rows[0].relative == 1.0
+    assert rows[1].relative == pytest.approx(4020.0 / 1020.0)
+    assert rows[0].half_tps == pytest.approx(24.84, abs=0.01)
+    assert rows[1].response_us["avg_us"] == pytest.approx(sum(4e6 / tps for tps in (4010, 4020, 4030)) / 3)
+
+
+def test_hosts_on_one_machine_share_a_row() -> None:
+    found = loaded()
+    top = peak(found.stages["base"])
+    assert top is not None
+    (row,) = host_rows(found, top)
+    assert row.label == "db1, client1"
+    assert (row.ours_cores, row.load_cores, row.servers_cores) == (0.9, pytest.approx(0.4), None)
+
+
+def test_waits_are_added_up_over_the_repeats_as_shares_of_their_db_time() -> None:
+    rows = wait_rows(loaded().stages["base"].iterations[:3])
+    assert [(row.event, row.seconds, row.db_time_fraction) for row in rows] == [
+        ("WalSync", 21.0, 0.7),
+        ("CPU", 9.0, pytest.approx(0.3)),
+    ]
+
+
+def test_ladders_of_one_workload_on_different_systems_are_compared() -> None:
+    (found,) = comparisons(loaded())
+    assert (found.base, found.other, found.threads) == ("base", "cached", 4)
+    factors = {row.label: row.factor["mean"] for row in found.rows}
+    assert factors["throughput"] == pytest.approx(8025.0 / 4020.0, rel=1e-3)
+    assert factors["UpdateLocation avg"] == pytest.approx(8025.0 / 4020.0, rel=1e-3)
+    assert all(row.factor["lower"] < row.factor["mean"] < row.factor["upper"] for row in found.rows)
+
+
+def test_a_ladder_is_compared_under_the_same_arrival() -> None:
+    before = loaded()
+    assert before.run is not None
+    base, cap, cached = before.run.plan["stages"]
+    at_rate = [{"kind": "open", "rate": {"text": "cap.rate * 0.5", "where": {"line": line}}} for line in (30, 40)]
+    plan = {"stages": [base, cap, base | {"id": "direct", "arrival": at_rate[0]}, cached | {"arrival": at_rate[1]}]}
+    stages = dict(before.stages)
+    last = stages.pop("cached")
+    stages |= {"direct": replace(stages["base"], id="direct"), "cached": last}
+    (found,) = comparisons(replace(before, run=replace(before.run, plan=plan), stages=stages))
+    assert (found.base, found.other) == ("direct", "cached")
+
+
+def test_excluded_repeats_are_kept_apart() -> None:
+    rung = loaded().stages["cached"].rungs[0]
+    assert [item.id.repeat for item in rung.iterations] == [1, 2]
+    assert [item.id.repeat for item in rung.excluded] == [3]
+    assert rung.tree["tps"]["n"] == 2
+    assert rung.tree["tps"]["method"] == "bootstrap"
+
+
+def test_events_without_stamps_give_the_same_results() -> None:
+    bare = results.load_results(item.event for item in history(*ALL))
+    assert (bare.stages, bare.verdicts, bare.started_unix_s) == (loaded(*ALL).stages, loaded(*ALL).verdicts, 0.0)
+
+
+# ---- JSON --------------------------------------------------------------------------------------------------------
+
+
+def test_json_is_versioned_and_whole() -> None:
+    document = json.loads(result_json.to_json(loaded(*ALL)))
+    assert document["format"] == "proveout.result/1"
+    assert document["run"]["id"] == "study-1"
+    assert document["run"]["started"] == "2023-11-14T22:13:21Z"
+    assert [item["outcome"] for item in document["verdicts"]] == ["PASS", "FAIL", "INCONCLUSIVE", "FAIL"]
+    base = document["stages"][0]
+    assert base["rungs"][1]["metrics"]["tps"]["n"] == 3
+    assert base["metrics"]["rungs"]["4"]["tps"]["mean"] == pytest.approx(4020.0)
+    assert len(base["iterations"]) == 6
+    assert document["systems"]["backend"]["settings"] == {"fsync": "on"}
+
+
+def test_json_has_no_nan() -> None:
+    broken = loaded()
+    odd = results.load_results(
+        [*history()[:-1], RunFinished(status="finished", exit_code=0, reason="", seconds=float("nan"))]
+    )
+    assert json.loads(result_json.to_json(odd))["run"]["seconds"] is None
+    assert json.loads(result_json.to_json(broken))
+
+
+def test_json_of_a_run_that_never_began() -> None:
+    assert json.loads(result_json.to_json(results.load_results([])))["run"]["status"] == "unfinished"
+
+
+# ---- JUnit -------------------------------------------------------------------------------------------------------
+
+ATTRIBUTES = {
+    "testsuites": set(),
+    "testsuite": {"name", "tests", "failures", "errors", "skipped", "time", "timestamp"},
+    "properties": set(),
+    "property": {"name", "value"},
+    "testcase": {"classname", "name", "time"},
+    "skipped": {"message"},
+    "failure": {"message", "type"},
+    "error": {"message", "type"},
+    "system-out": set(),
+}
+CHILDREN = {
+    "testsuites": ["testsuite"],
+    "testsuite": ["properties", "testcase"],
+    "properties": ["property"],
+    "testcase": ["skipped", "error", "failure", "system-out"],
+}
+
+
+def check_schema(element: ET.Element) -> None:
+    """The subset of the Jenkins and Surefire schemas that we write: names, attributes, order of children."""
+    assert set(element.attrib) <= ATTRIBUTES[element.tag]
+    allowed = CHILDREN.get(element.tag, [])
+    positions = [allowed.index(child.tag) for child in element]
+    assert positions == sorted(positions)
+    for child in element:
+        check_schema(child)
+
+
+def suite_of(*verdicts: VerdictReached, **changes: Any) -> ET.Element:
+    root = ET.fromstring(junit.to_xml(loaded(*verdicts, **changes)))
+    check_schema(root)
+    return root[0]
+
+
+def test_junit_holds_nothing_that_steers_a_terminal() -> None:
+    for steering in ("\x1b[2J", "\x9b2J", "\x07", "\u202e", "\x00"):
+        assert junit._clean(f"a{steering}b\n").startswith("a\N{REPLACEMENT CHARACTER}")
+    assert junit._clean("żółty\n") == "żółty\n"
+
+
+def test_junit_counts_what_it_holds() -> None:
+    suite = suite_of(*ALL, exit_code=1)
+    cases = suite.findall("testcase")
+    assert int(suite.attrib["tests"]) == len(cases) == 9 + 1 + 4 + 1
+    for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        assert int(suite.attrib[attribute]) == len(suite.findall(f"testcase/{tag}"))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", suite.attrib["timestamp"])
+
+
+def test_junit_marks_verdicts_by_outcome_and_severity() -> None:
+    marks = {
+        case.attrib["name"]: [child.tag for child in case if child.tag != "system-out"]
+        for case in suite_of(*ALL, exit_code=1).findall("testcase[@classname='study.verdicts']")
+    }
+    assert marks == {"good": [], "bad": ["failure"], "open": ["error"], "odd": ["skipped"]}
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "exit_code", "status"),
+    [
+        ((ALL[0], ALL[3]), 0, "finished"),
+        ((ALL[0], ALL[1]), 1, "finished"),
+        ((ALL[0], ALL[2]), 3, "finished"),
+        ((), 4, "failed"),
+        ((), 130, "interrupted"),
+    ],
+)
+def test_junit_is_red_exactly_when_the_exit_code_is_not_0(verdicts: Any, exit_code: int, status: str) -> None:
+    suite = suite_of(*verdicts, exit_code=exit_code, status=status)
+    red = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
+    assert bool(red) is (exit_code != 0)
+
+
+def test_junit_cannot_be_broken_by_what_a_database_says() -> None:
+    text = junit.to_xml(loaded(*ALL))
+    assert "\x1b" not in text
+    assert "\x00" not in text
+    ET.fromstring(text)
+
+
+# ---- Markdown ----------------------------------------------------------------------------------------------------
+
+
+def test_markdown_tables_hold_their_shape_whatever_is_in_them() -> None:
+    text = markdown.to_markdown(loaded(*ALL), run_dir="/runs/study-1")
+    blocks = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
+    assert len(blocks) >= 7
+    for block in blocks:
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+        assert len(widths) == 1, block
+    assert "\x1b" not in text
+    assert "<b>" not in text.replace("\\<b", "")
+    assert "/runs/study-1" in text
+
+
+def test_markdown_says_what_matters() -> None:
+    text = markdown.to_markdown(loaded(*ALL))
+    assert text.startswith("# A \\[b\\]study")
+    for words in (
+        "✅ PASS",
+        "❌ FAIL",
+        "❔ INCONCLUSIVE",
+        "(warning only)",
+        "base against cached, 4 threads",
+        "## cap: 9,000/s",
+        "Validity",
+    ):
+        assert words in text
+
+
+# ---- terminal ----------------------------------------------------------------------------------------------------
+
+
+def printed(found: results.RunResults, *, width: int, colour: bool = False) -> str:
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, force_terminal=colour, color_system="standard" if colour else None)
+    terminal.print_summary(found, console, run_dir="/var/lib/proveout/runs/study-1")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_terminal_fits_its_width_and_cuts_no_number(width: int) -> None:
+    text = printed(loaded(*ALL), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    row = next(line for line in text.splitlines() if line.startswith("4 "))
+    assert row.split() == ["4", "4,020", "0.62", "3.94", "0.199", "0.995", "0.796", "1.99", "2.99", "4.98", "19.9"]
+    assert "…" not in row
+
+
+def test_terminal_begins_with_the_verdicts_and_ends_with_the_directory() -> None:
+    lines = [line for line in printed(loaded(*ALL), width=100).splitlines() if line.strip()]
+    assert lines[0].startswith("PASS")
+    assert "Title of good" in lines[0]
+    assert lines[-1] == "everything is in /var/lib/proveout/runs/study-1"
+    assert "exit code 0" in lines[-2]
+
+
+def test_terminal_takes_no_orders_from_outside() -> None:
+    plain = printed(loaded(*ALL), width=120)
+    assert "\x1b" not in plain
+    assert "\u202e" not in plain
+    assert "[bold]x[/bold]" in plain
+    coloured = printed(loaded(*ALL), width=120, colour=True)
+    assert "\x1b[31mred" not in coloured
+    assert "\\x1b[31mred" in re.sub("\x1b\\[[0-9;]*m", "", coloured)
+
+
+def test_terminal_shows_all_that_was_asked_for() -> None:
+    text = printed(loaded(*ALL), width=100)
+    for words in (
+        "base against cached",
+        "UpdateLocation",
+        "WalSync",
+        "db1, client1",
+        "replication lag",
+        "propagation cache -> backend",
+        "cap: 9,000/s",
+    ):
+        assert words in text
+    assert "1 of 3 repeats invalid" in text
+
+
+def test_terminal_leaves_no_blanks_at_the_ends_of_lines() -> None:
+    assert all(line == line.rstrip() for line in printed(loaded(*ALL), width=90).splitlines())
+
+
+def test_evidence_is_cut_at_semicolons_outside_of_parentheses() -> None:
+    assert pieces("a (b; c (d; e)); f") == ["a (b; c (d; e))", "f"]
+    assert pieces("plain") == ["plain"]
+
+
+def test_a_broken_off_run_has_a_summary_too() -> None:
+    text = printed(results.load_results(history()[:8]), width=80)
+    assert "No verdict was reached" in text
+
+
+def test_show_writes_plain_text_to_a_pipe() -> None:
+    stream = io.StringIO()
+    terminal.show(loaded(*ALL), Path("/runs/x"), stream)
+    assert "\x1b" not in stream.getvalue()
+    assert "everything is in /runs/x" in stream.getvalue()
+
+
+def test_what_an_exporter_said_is_in_the_summaries() -> None:
+    numbers = {"node": {"load": {"avg": 2.5, "min": 2.0}, "reads": {"per_s": 120.0, "delta": 600.0}, "gone": {}}}
+    inside = [iteration("base", 4, repeat, 1000.0 + repeat, prometheus=numbers) for repeat in (1, 2)]
+    found = results.load_results(stage("base", "ladder", *inside))
+    shown = " ".join(printed(found, width=100).split())
+    assert "node.load avg 2.5" in shown
+    assert "node.reads per_s 120/s" in shown
+    text = markdown.to_markdown(found)
+    assert re.search(r"\| node\.reads \| per_s \| 120/s .*n = 2", text)
+    assert "gone" not in text

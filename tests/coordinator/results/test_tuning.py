@@ -1,0 +1,87 @@
+"""What the journal tells of tunings, as results, summaries and the report say it."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from proveout.coordinator.report.markdown import to_markdown
+from proveout.coordinator.report.result_json import document
+from proveout.coordinator.report.terminal import print_summary
+from proveout.coordinator.results.results import load_results
+from proveout.coordinator.results.tuning import tuned
+from proveout.proto.events import Event, TuningAct, TuningSeen
+from proveout.proto.wire.results import TuningOutcome, TuningState
+
+
+def seen(act: TuningAct, *states: tuple[str, TuningOutcome, tuple[str, ...]], host: str = "db1") -> TuningSeen:
+    made = tuple(
+        TuningState(name=name, operation="sysctl", outcome=outcome, lines=lines) for name, outcome, lines in states
+    )
+    return TuningSeen(host=host, act=act, states=made)
+
+
+APPLIED: list[Event] = [
+    seen(
+        "apply", ("swap", "applied", ("vm.swappiness: 60 -> 10", "vm.dirty_ratio: 20 -> 5")), ("ports", "unchanged", ())
+    ),
+    seen("look", ("swap", "in_place", ())),
+]
+
+
+def told(*more: Event) -> list[tuple[str, str, str]]:
+    return [(one.host, one.name, one.fate) for one in tuned(load_results([*APPLIED, *more]))]
+
+
+def test_applied_and_reverted() -> None:
+    assert told(seen("revert", ("swap", "reverted", ()))) == [
+        ("db1", "swap", "applied, reverted"),
+        ("db1", "ports", "unchanged"),
+    ]
+
+
+def test_an_end_that_nobody_saw_is_not_called_reverted() -> None:
+    assert told() == [("db1", "swap", "applied, its end is not known"), ("db1", "ports", "unchanged")]
+
+
+def test_the_worst_end_of_several_changes_counts() -> None:
+    ends = seen("revert", ("swap", "residue", ("/x could not be undone",)), ("swap", "reverted", ()))
+    (one, _) = tuned(load_results([*APPLIED, ends]))
+    assert one.fate == "applied, NOT reverted"
+    assert one.left == ("/x could not be undone",)
+
+
+def test_a_host_that_was_lost_and_tuned_again() -> None:
+    again = seen("apply", ("swap", "applied", ("vm.swappiness: 60 -> 10",)))
+    (one, _) = tuned(load_results([*APPLIED, again, seen("revert", ("swap", "reverted", ()))]))
+    assert one.changes == ("vm.swappiness: 60 -> 10",)
+    assert one.end == "reverted"
+
+
+def test_drift_is_told_once() -> None:
+    drift = seen("look", ("swap", "drifted", ("vm.swappiness is 33",)))
+    (one, _) = tuned(
+        load_results([*APPLIED, drift, drift, seen("revert", ("swap", "drifted", ("vm.swappiness is 33",)))])
+    )
+    assert one.drift == ("vm.swappiness is 33",)
+    assert one.fate == "applied, left as another hand set it"
+
+
+def test_a_transaction_that_failed_tells_what_it_undid() -> None:
+    failed = seen("apply", ("ports", "failed", ("it was written, but",)), ("swap", "reverted", ()))
+    assert [(one.name, one.fate) for one in tuned(load_results([*APPLIED, failed]))] == [
+        ("swap", "applied, reverted"),
+        ("ports", "failed"),
+    ]
+
+
+def test_every_report_has_it() -> None:
+    results = load_results([*APPLIED, seen("revert", ("swap", "reverted", ()))])
+    assert document(results)["tuning"][0]["changes"] == ["vm.swappiness: 60 -> 10", "vm.dirty_ratio: 20 -> 5"]
+    assert "| db1 | swap (sysctl) | applied, reverted | vm.swappiness: 60 -\\> 10<br>" in to_markdown(results)
+    stream = io.StringIO()
+    print_summary(results, Console(file=stream, width=100), run_dir="")
+    lines = [line.split() for line in stream.getvalue().splitlines()]
+    assert ["db1", "swap", "(sysctl)", "applied,", "reverted", "vm.swappiness:", "60", "->", "10"] in lines
+    assert ["vm.dirty_ratio:", "20", "->", "5"] in lines

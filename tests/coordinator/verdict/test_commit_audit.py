@@ -1,0 +1,130 @@
+"""Histories -> the verdict `counted:<system>`: what clients saw commit against what the database has counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from proveout.coordinator.verdict.commit_audit import judge_tallies
+from proveout.coordinator.verdict.verdicts import reach
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Plan
+from proveout.proto.events import (
+    Event,
+    InvariantsSeen,
+    IterationFinished,
+    IterationId,
+    IterationVoided,
+    PopulateFinished,
+    StageStarted,
+)
+from proveout.proto.wire.results import Populated
+
+TEXT = """
+proveout: 1
+name: counted
+topology:
+  hosts: {h: {roles: [client, server], address: local}}
+  systems:
+    db: {engine: postgres, host: h, provision: embedded, propagates_to: far}
+    far: {engine: postgres, host: h, provision: embedded}
+workloads: {orders: {kind: tprocc, warehouses: 1}}
+stages:
+  - populate: {id: load, workload: orders, into: [db, far]}
+  - ladder: {id: first, workload: orders, target: db, threads: [1, 2], measure: 2s}
+  - sql: {id: more, system: db, statements: [UPDATE district SET d_next_o_id = d_next_o_id + 1]}
+  - ladder: {id: second, workload: orders, target: db, threads: [2], measure: 2s}
+"""
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    path = tmp_path_factory.mktemp("plan") / "counted.yaml"
+    path.write_text(TEXT)
+    return _compiled(path)
+
+
+@cache
+def _compiled(path: Path) -> Plan:
+    return compile_plan(path)
+
+
+def populated(system: str = "db") -> PopulateFinished:
+    return PopulateFinished(stage="load", system=system, populated=Populated(tables=(), seconds=1.0))
+
+
+def read(number: int, stage: str = "load", system: str = "db") -> InvariantsSeen:
+    return InvariantsSeen(
+        stage=stage, iteration="", system=system, checks=(), seconds=0.1, tallies={"NewOrder": number}
+    )
+
+
+def identity(stage: str = "first", rung: int = 1) -> IterationId:
+    return IterationId(stage=stage, rung=rung, repeat=1, attempt=1)
+
+
+def ran(committed: int, unknown: int = 0, stage: str = "first") -> IterationFinished:
+    """An iteration; that it is not valid does not take its commits back."""
+    return IterationFinished(
+        id=identity(stage),
+        rate=None,
+        measure_s=1.0,
+        valid=False,
+        findings=(),
+        metrics={},
+        transactions=(),
+        committed={"NewOrder": committed, "Payment": 3},
+        unknown={"NewOrder": unknown},
+    )
+
+
+LOST = IterationVoided(id=identity(), reason="an agent was lost", rerun=True)
+
+
+@pytest.mark.parametrize(
+    ("history", "outcome", "words"),
+    [
+        ([read(100), ran(20), ran(5), read(125, "first")], "PASS", "the database counts 25 NewOrder, the clients 25"),
+        ([read(100), ran(20), read(121, "first")], "FAIL", "after stage first: the database counts 21"),
+        ([read(100), ran(20), read(119, "first")], "FAIL", "the database counts 19 NewOrder, the clients 20"),
+        ([read(100), ran(20, 2), read(122, "first")], "PASS", "the clients 20 (2 without an answer)"),
+        ([read(100), ran(20, 2), read(123, "first")], "FAIL", "the clients 20 (2 without an answer)"),
+        ([read(100), ran(20), LOST, read(130, "first")], "INCONCLUSIVE", "no span could be judged; stage first is left out"),
+        (
+            [read(100), LOST, read(130, "first"), ran(7, stage="second"), read(137, "second")],
+            "PASS",
+            "stage second: the database counts 7 NewOrder, the clients 7; stage first is left out: the clients' count of",
+        ),
+        (
+            [
+                *(read(100), ran(20), read(120, "first"), StageStarted(stage="more", kind="sql", iterations=0, estimate_s=0)),
+                *(ran(4, stage="second"), read(134, "second")),
+            ],
+            "PASS",
+            "stage second is left out: stage more has written to it",
+        ),
+        # made again, after its server was lost: a new beginning
+        ([read(100), ran(20), populated(), read(100), ran(3), read(103, "first")], "PASS", "counts 3 NewOrder"),
+    ],
+)  # fmt: skip
+def test_every_commit_is_on_both_sides(plan: Plan, history: Sequence[Event], outcome: str, words: str) -> None:
+    (verdict,) = judge_tallies(plan, [populated(), *history])
+    assert (verdict.id, verdict.outcome, verdict.severity) == ("counted:db", outcome, "fail")
+    assert words.removeprefix("after ") in verdict.evidence
+
+
+def test_it_is_among_the_verdicts_of_a_run(plan: Plan) -> None:
+    history = [populated(), read(100), ran(20), read(121, "first")]
+    assert ("counted:db", "FAIL") in [(verdict.id, verdict.outcome) for verdict in reach(plan, history)]
+
+
+def test_what_is_propagated_to_has_the_commits_of_others_and_is_not_judged(plan: Plan) -> None:
+    history = [populated("far"), read(100, system="far"), read(200, "first", system="far")]
+    assert judge_tallies(plan, history) == ()
+
+
+def test_one_reading_says_nothing(plan: Plan) -> None:
+    assert judge_tallies(plan, [populated(), read(100), ran(5)]) == ()

@@ -1,0 +1,201 @@
+"""Expressions at run time: values, missing data, and the comparisons that a check is made of."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proveout.dsl.expr.evaluation import (
+    AllOf,
+    AnyOf,
+    Bare,
+    Comparison,
+    Either,
+    ExpressionFault,
+    MissingData,
+    Not,
+    comparisons,
+    evaluate,
+)
+from proveout.dsl.expr.syntax import parse, render
+
+ESTIMATE = {"mean": 100, "median": 99.0, "lower": 90.0, "upper": 110.0, "cv": 0.1, "n": 3}
+DATA: dict[str, Any] = {
+    "baseline": {
+        "peak": {"tps": ESTIMATE},
+        "rungs": {"4": {"tps": ESTIMATE, "lag": {"slope_upper": math.nan}, "response": {"p99_us": None}}},
+    },
+    "tps": 5,
+    "errors": {"fraction": 0.0},
+    "hosts": {"db-1": {"cpu": {"busy_fraction": 0.5}}},
+    "whole": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("tps", 5.0),
+        ("2 * tps + 1", 11.0),
+        ("tps / 2", 2.5),
+        ("tps - (1 - 2)", 6.0),
+        ("-tps + 20_000", 19_995.0),
+        ("baseline.at(4).tps.mean", 100.0),
+        ("baseline.at(4).tps.n", 3.0),
+        ("baseline.peak.tps.lower >= 90", True),
+        ('hosts["db-1"].cpu.busy_fraction', 0.5),
+        ("max(tps, 7) == 7 && min(tps, 7) == 5 && abs(-3) == 3", True),
+        ("ms(10)", 10_000.0),
+        ("us(10) + s(1)", 1_000_010.0),
+        ("tps * 50%", 2.5),
+        ("errors.fraction < 0.1%", True),
+        ("tps > 4 ? 1 : 2", 1.0),
+        ("!(tps > 4) || whole", True),
+        ("tps > 1 && errors.fraction < 0.001", True),
+        ("baseline.peak.tps", {name: float(value) for name, value in ESTIMATE.items()}),
+    ],
+)
+def test_values(text: str, value: object) -> None:
+    assert evaluate(text, DATA) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("nothing > 1", "nothing"),
+        ("baseline.at(8).tps.mean > 1", "at(8)"),
+        ("baseline.at(4).lag.slope_upper <= 0.0", "baseline.at(4).lag.slope_upper"),
+        ("baseline.at(4).response.p99_us != 3.0", "baseline.at(4).response.p99_us"),
+        ("errors.count + 1 > 0", "errors.count"),
+        ("tps / 0", "tps / 0"),
+    ],
+)
+def test_missing_data_is_neither_true_nor_false(text: str, path: str) -> None:
+    with pytest.raises(MissingData) as caught:
+        evaluate(text, DATA)
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize(
+    "text", ["tps + baseline.peak", "tps && true", "nofunction(tps)", "tps.mean", "ratio(tps, tps)", '"a" > tps']
+)
+def test_what_cannot_be_evaluated(text: str) -> None:
+    with pytest.raises(ExpressionFault):
+        evaluate(text, DATA)
+
+
+def test_ratio_is_what_the_caller_passes() -> None:
+    functions = {"ratio": lambda a, b: {"mean": a["mean"] / b["mean"], "lower": None}}
+    text = "ratio(baseline.peak.tps, baseline.at(4).tps)"
+    assert evaluate(f"{text}.mean == 1", DATA, functions=functions) is True
+    with pytest.raises(MissingData):
+        evaluate(f"{text}.lower >= 1", DATA, functions=functions)
+
+
+def test_a_function_that_fails_is_missing_data_and_not_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_a: Any, _b: Any) -> Any:
+        raise ZeroDivisionError("no repeats")
+
+    with pytest.raises(MissingData, match="no repeats"):
+        evaluate("ratio(baseline.peak.tps, baseline.peak.tps).mean > 1", DATA, functions={"ratio": broken})
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("text", "offset"),
+    [
+        ("tps >", 5), ("a b", 2), ("1 < 2 < 3", 6), ("tps[1]", 4), ("é", 0), ("a..b", 2), ("(a", 2), ("a.at(", 5), ("", 0),
+        ("a in b", 2), ("x = 1", 2), ("a & b", 2), ("in", 0), ("a ? b", 5), ("'a", 0), ("1e999", 0),
+    ],
+)  # fmt: skip
+def test_syntax_faults_say_where(text: str, offset: int) -> None:
+    with pytest.raises(ExpressionFault) as caught:
+        comparisons(text)
+    assert caught.value.offset == offset
+
+
+@pytest.mark.parametrize("text", ["(" * 500 + "1" + ")" * 500, "!" * 500 + "true", "a" * 5000, "x ? " * 300 + "1"])
+def test_an_expression_is_bounded(text: str) -> None:
+    with pytest.raises(ExpressionFault):
+        comparisons(text)
+
+
+def test_the_skeleton_of_a_check() -> None:
+    tree = comparisons("a.b >= 1 && (c < 2 || !(d.at(4).x > 1)) && e")
+    assert isinstance(tree, AllOf)
+    first, second, third = tree.parts
+    assert first == Comparison(text="a.b >= 1", left="a.b", operator=">=", right="1")
+    assert third == Bare(text="e")
+    assert isinstance(second, AnyOf)
+    assert second.text == "c < 2 || !(d.at(4).x > 1)"
+    inner = Comparison(text="d.at(4).x > 1", left="d.at(4).x", operator=">", right="1")
+    assert second.parts[1] == Not(text="!(d.at(4).x > 1)", part=inner)
+
+
+def test_the_skeleton_of_a_choice_and_of_arithmetic() -> None:
+    tree = comparisons("x ? a > 1 : b")
+    assert isinstance(tree, Either)
+    assert (tree.condition, tree.otherwise) == (Bare(text="x"), Bare(text="b"))
+    assert comparisons("((a + b) * c >= (2))") == Comparison(
+        text="(a + b) * c >= (2)", left="(a + b) * c", operator=">=", right="(2)"
+    )
+
+
+NUMBERS = st.floats(0.1, 100).map(lambda number: f"{number:.3f}") | st.integers(1, 100).map(str)
+SUMS = st.recursive(
+    NUMBERS,
+    lambda inner: (
+        st.tuples(inner, st.sampled_from("+-*/"), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})")
+        | inner.map(lambda text: f"-{text}")
+    ),
+    max_leaves=8,
+)
+
+
+@given(SUMS)
+def test_arithmetic_is_that_of_doubles(text: str) -> None:
+    try:
+        expected = float(eval(text))
+    except ZeroDivisionError:
+        return
+    if math.isfinite(expected):
+        assert evaluate(text, {}) == pytest.approx(expected)
+
+
+@given(SUMS, SUMS)
+def test_rendering_keeps_the_meaning(left: str, right: str) -> None:
+    text = f"{left} <= {right} && !({left} > {right})"
+    assert render(parse(render(parse(text)))) == render(parse(text))
+
+
+def test_cel_comes_without_its_command_line() -> None:
+    code = (
+        "import sys, proveout.dsl.expr.evaluation as e; e.evaluate('1 < 2', {}); print('prompt_toolkit' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+CHAINS = [
+    "1" + " + 1" * 150 + " == 2",
+    "a" + ".b" * 151,
+    "true" + " && true" * 151,
+    "(1 + " * 60 + "1" + ") + 1" * 60 + " + 1" * 100,
+]
+
+
+@pytest.mark.parametrize("text", CHAINS, ids=["sum", "path", "all of", "nested"])
+def test_a_chain_that_is_too_long_is_refused_before_anybody_walks_it(text: str) -> None:
+    with pytest.raises(ExpressionFault, match="more than 150 operators"):
+        parse(text)
+
+
+def test_the_longest_chains_can_be_walked_and_evaluated() -> None:
+    assert evaluate("1" + " + 1" * 149 + " == 150", {})
+    assert comparisons("true" + " && true" * 150) is not None

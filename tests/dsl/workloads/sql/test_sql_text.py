@@ -1,0 +1,151 @@
+"""SQL as the plan language reads it: what is a bind, what is one statement, what comes back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proveout.dsl.workloads.sql.sql_text import (
+    binds,
+    columns,
+    fault,
+    positional,
+    reads,
+    scan,
+    script_fault,
+    table,
+    writes,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "names"),
+    [
+        ("SELECT 1 FROM t WHERE id = :id", "SELECT 1 FROM t WHERE id = $1", ("id",)),
+        ("SELECT :b, :a, :b", "SELECT $1, $2, $1", ("b", "a")),
+        ("SELECT ':no', \"a:no\", `b:no` -- :no\n, :yes /* :no /* :no */ :no */", None, ("yes",)),
+        ("SELECT x::text, :a::int FROM t", "SELECT x::text, $1::int FROM t", ("a",)),
+        (r"SELECT E'it\'s :no', 'it''s :no', :a", r"SELECT E'it\'s :no', 'it''s :no', $1", ("a",)),
+        ("SELECT $$ :no $$, $q$ :no $$ $q$, :a", "SELECT $$ :no $$, $q$ :no $$ $q$, $1", ("a",)),
+        ("SELECT a[1:2], b[:low:3]", "SELECT a[1:2], b[$1:3]", ("low",)),
+        ("UPDATE t SET x = x - :n WHERE id=:id;", "UPDATE t SET x = x - $1 WHERE id=$2", ("n", "id")),
+        ("BEGIN pay(:a); END;", "BEGIN pay($1); END;", ("a",)),
+        ("SELECT 1", "SELECT 1", ()),
+    ],
+)
+def test_binds(text: str, expected: str | None, names: tuple[str, ...]) -> None:
+    written, found = positional(text)
+    assert found == names
+    if expected is not None:
+        assert written == expected
+
+
+def test_texts_of_a_statement_share_their_numbers() -> None:
+    assert positional("SELECT :b, :a", ("a", "b")) == ("SELECT $2, $1", ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "offset"),
+    [
+        ("", "no statement", 0),
+        ("  -- nothing", "no statement", 0),
+        ("SELECT 1; SELECT 2", "second statement", 10),
+        ("SELECT 'x", "quotation begins", 7),
+        ("SELECT $$x", "quotation begins", 7),
+        ("SELECT $1", "`$1`", 7),
+        ("COMMIT", "`COMMIT`", 0),
+        ("begin transaction", "`begin`", 0),
+        ("SET TRANSACTION READ ONLY", "`SET`", 0),
+    ],
+)
+def test_faults(text: str, message: str, offset: int) -> None:
+    found = fault(scan(text))
+    assert found is not None
+    assert message in found.message
+    assert found.offset == offset
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["SELECT 1;", "SELECT ';'", "BEGIN a(:x); b(:y); END;", "DECLARE x int; BEGIN NULL; END;", "SELECT 1 -- ; x"],
+)
+def test_one_statement(text: str) -> None:
+    assert fault(scan(text)) is None
+
+
+def test_scripts_have_bodies_and_no_binds() -> None:
+    assert script_fault(scan("CREATE TRIGGER a AFTER INSERT ON t BEGIN UPDATE t SET x = :new; END;")) is None
+    assert script_fault(scan("CREATE INDEX i ON t (a)")) is None
+    assert "`:x`" in str(script_fault(scan("DELETE FROM t WHERE a = :x")))
+    assert "second" in str(script_fault(scan("CREATE TABLE a (b int); CREATE TABLE c (d int)")))
+
+
+@pytest.mark.parametrize(
+    ("text", "gives", "changes"),
+    [
+        ("SELECT 1", True, False),
+        ("(SELECT 1) UNION SELECT 2", True, False),
+        ("SELECT a FROM t FOR UPDATE", True, False),
+        ("SELECT a FROM t FOR NO KEY UPDATE", True, False),
+        ("VALUES (1)", True, False),
+        ("INSERT INTO t SELECT 1", False, True),
+        ("INSERT INTO t VALUES (1) RETURNING id", True, True),
+        ("DELETE FROM t RETURNING id INTO :x", False, True),
+        ("WITH x AS (SELECT 1) UPDATE t SET a = 1", False, True),
+        ("WITH x AS (DELETE FROM t RETURNING id) SELECT id FROM x", True, True),
+        ("WITH x AS (SELECT 1) SELECT * FROM x", True, False),
+        ("SELECT insert(a, 1, 2, 'x'), replace(b, 'x', 'y') FROM t", True, False),
+        ("CALL pay(:a)", False, True),
+        ("MERGE INTO t USING s ON (a = b) WHEN MATCHED THEN UPDATE SET c = 1", False, True),
+    ],
+)
+def test_what_it_does(text: str, gives: bool, changes: bool) -> None:
+    tokens = scan(text)
+    assert (reads(tokens), writes(tokens)) == (gives, changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "starred"),
+    [
+        ('SELECT id, t.name, "Q" FROM t', ("id", "name", "Q"), False),
+        ("SELECT DISTINCT a AS x, count(*) AS n, b + 1, b::int FROM t", ("x", "n", None, None), False),
+        ("SELECT coalesce(a, b) AS c, (SELECT max(x) FROM u) AS m FROM t", ("c", "m"), False),
+        ("SELECT a, t.*, b FROM t", ("a",), True),
+        ("WITH w AS (SELECT z FROM t) SELECT y FROM w", ("y",), False),
+        ("INSERT INTO t (a) VALUES (1) RETURNING id, a AS b", ("id", "b"), False),
+        ("SELECT 1 AS one", ("one",), False),
+        ("DELETE FROM t", (), False),
+    ],
+)
+def test_columns(text: str, expected: tuple[str | None, ...], starred: bool) -> None:
+    assert columns(scan(text)) == (expected, starred)
+
+
+def test_table() -> None:
+    made = table(
+        scan(
+            'CREATE TABLE IF NOT EXISTS app.t (id bigint PRIMARY KEY, "N a" varchar(20) NOT NULL, p numeric(8, 2), PRIMARY KEY (id))'
+        )
+    )
+    assert made is not None
+    name, found = made
+    assert name == "t"
+    assert [(c.name, c.type, c.length) for c in found] == [
+        ("id", "BIGINT", None),
+        ("N a", "VARCHAR", 20),
+        ("p", "NUMERIC", 8),
+    ]
+    assert table(scan("CREATE INDEX i ON t (a)")) is None
+    assert table(scan("SELECT 1")) is None
+
+
+@given(st.text(alphabet="ab1:'\"`$-/*;\\ \n(),", max_size=40))
+def test_any_text_is_read_to_its_end(text: str) -> None:
+    """No text breaks the scanner, and nothing but binds and a last semicolon is changed."""
+    tokens = scan(text)
+    assert all(text.startswith(token.text, token.start) for token in tokens)
+    written, names = positional(text)
+    if not binds(tokens) and not (tokens and tokens[-1].text == ";"):
+        assert written == text.strip()
+    assert len(set(names)) == len(names)

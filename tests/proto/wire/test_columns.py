@@ -1,0 +1,127 @@
+"""Readings and loads in columns: the same as the objects they stand for, and nothing that does not fit is taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proveout.proto.wire import agent_pb2 as pb
+from proveout.proto.wire import codec, columns
+from proveout.proto.wire.columns import Loads, Readings
+from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.protobuf_mapping import WireFault
+from proveout.proto.wire.results import (
+    CaptureSample,
+    Histogram,
+    LoadSecond,
+    Reading,
+    TransactionCounts,
+    TransactionLoad,
+)
+
+READINGS = tuple(Reading(metric=f"m{one}", label="sda" if one % 2 else "", value=one / 3) for one in range(5))
+
+
+def histogram(*indices: int) -> Histogram:
+    return Histogram(indices=indices, counts=(2,) * len(indices), sum_ns=sum(indices), min_ns=1, max_ns=9)
+
+
+LOADS = (
+    TransactionLoad(counts=TransactionCounts(name="a", ok=3), response=histogram(1, 5), service=histogram(7)),
+    TransactionLoad(counts=TransactionCounts(name="b", errors=(("40001", 2), ("08006", 1))), schedule=histogram(4, 9)),
+    TransactionLoad(counts=TransactionCounts(name="c", logical_failures=1, retried=2, missed=4), response=histogram(3)),
+)
+
+
+def sample(at: int, readings: Any) -> pb.AgentEnvelope:
+    said = CaptureSample(capture="host", at_ns=at, readings=readings)
+    return codec.agent_envelope(Sample(key="k", sequence=1, sample=said))
+
+
+def second() -> pb.AgentEnvelope:
+    said = LoadSecond(second=0, window="measure", start_ns=0, duration_s=1.0, transactions=LOADS)
+    return codec.agent_envelope(Sample(key="k", sequence=1, sample=said))
+
+
+def test_columns_are_sequences_of_the_objects_they_stand_for() -> None:
+    readings, loads = Readings.of(READINGS), Loads.from_bytes(Loads.of(LOADS).to_bytes())
+    assert readings == READINGS and tuple(readings) == READINGS
+    assert (readings[1], readings[-1], readings[1:3], len(readings)) == (READINGS[1], READINGS[4], READINGS[1:3], 5)
+    assert loads == LOADS and (loads[1], loads[-1], loads[:2]) == (LOADS[1], LOADS[2], LOADS[:2])
+    assert readings != READINGS[:4] and loads != LOADS[1:] and hash(readings) == hash(READINGS)
+    with pytest.raises(IndexError):
+        readings[5]
+
+
+def test_names_that_come_again_are_read_once() -> None:
+    first, again = (codec.agent_message(sample(at, READINGS)) for at in range(2))
+    assert isinstance(first, Sample) and isinstance(again, Sample)
+    one, two = first.sample, again.sample
+    assert isinstance(one, CaptureSample) and isinstance(two, CaptureSample)
+    assert isinstance(one.readings, Readings) and isinstance(two.readings, Readings)
+    assert one.readings.names is two.readings.names
+
+
+def test_names_that_are_very_long_are_read_and_not_kept() -> None:
+    before = columns._names.cache_info().currsize
+    long = (Reading(metric="m" * (columns.NAMES_BYTES_MAX + 1), value=1.0),)
+    message = codec.agent_message(sample(0, long))
+    assert isinstance(message, Sample) and isinstance(message.sample, CaptureSample) and message.sample.readings == long
+    assert columns._names.cache_info().currsize == before
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(width=64, allow_nan=False), max_size=5))
+def test_values_survive_to_the_last_bit(values: list[float]) -> None:
+    said = tuple(Reading(metric=f"m{one}", value=value) for one, value in enumerate(values))
+    message = codec.agent_message(pb.AgentEnvelope.FromString(sample(0, said).SerializeToString()))
+    assert isinstance(message, Sample) and isinstance(message.sample, CaptureSample)
+    assert [reading.value.hex() for reading in message.sample.readings] == [value.hex() for value in values]
+
+
+def broken(envelope: pb.AgentEnvelope, path: str, value: Any) -> pb.AgentEnvelope:
+    *parts, name = path.split(".")
+    message: Any = envelope.sample
+    for part in parts:
+        message = getattr(message, part)
+    if isinstance(value, bytes):
+        setattr(message, name, value)
+    else:
+        del getattr(message, name)[:]
+        getattr(message, name).extend(value)
+    return envelope
+
+
+@pytest.mark.parametrize(
+    ("envelope", "path", "value", "says"),
+    [
+        (sample(0, READINGS), "capture_sample.readings.values", bytes(16), "2 values for 5 names"),
+        (sample(0, READINGS), "capture_sample.readings.values", bytes(41), "multiple of"),
+        (sample(0, READINGS), "capture_sample.readings.names", b"\xff\xff", "names of its readings cannot be read"),
+        (sample(0, READINGS), "capture_sample.readings.names", b"\x0a\x01m", "1 metrics with 0 labels"),
+        (second(), "load_second.transactions.ok", [1], "not of one length"),
+        (second(), "load_second.transactions.indexed", [1], "not of one length"),
+        (second(), "load_second.transactions.indices", [1, 2], "cut off"),
+        (second(), "load_second.transactions.counted", [9, -9, *[0] * 4, 6, 0, 0], "cut off"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(envelope: pb.AgentEnvelope, path: str, value: Any, says: str) -> None:
+    with pytest.raises(WireFault, match=says):
+        codec.agent_message(broken(envelope, path, value))
+
+
+def test_an_error_of_no_transaction_is_refused() -> None:
+    envelope = second()
+    envelope.sample.load_second.transactions.errors.add(transaction=3, name="x", count=1)
+    with pytest.raises(WireFault, match="belongs to no transaction"):
+        codec.agent_message(envelope)
+
+
+def test_columns_that_are_missing_are_refused() -> None:
+    envelope = second()
+    envelope.sample.load_second.ClearField("transactions")
+    with pytest.raises(WireFault, match="came without its `transactions`"):
+        codec.agent_message(envelope)
