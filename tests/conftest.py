@@ -37,6 +37,8 @@ from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import CaptureSample, LoadSecond
 from proveout.proto.wire.tasks import Endpoint
 
+sys.path.insert(0, str(Path(__file__).parent))  # for `thorough`: pytest's importlib mode leaves this folder out
+
 # An example that a busy machine holds up is no fault of what it shows; which one failed is printed so that it can be played again.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("any-machine")

@@ -46,6 +46,7 @@ stages:
       workload: hlr
       target: db
       threads: [1, 2]
+      think: {constant: 10ms}
       ramp_up: 200ms
       measure: 1s
       ramp_down: 200ms
@@ -80,7 +81,7 @@ class Run:
             self.look()
             assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.log.read_text()}"
             assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.02)
+            time.sleep(0.1)
         self.look()
         return facts
 
@@ -109,7 +110,7 @@ class Run:
         while self.process.poll() is None:
             self.look()
             assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.05)
+            time.sleep(0.2)
         return int(self.process.returncode)
 
     def assert_nothing_left(self, within_s: float = 30.0) -> None:
