@@ -140,8 +140,29 @@ LONGEST_FIRST = (
 """Files whose tests take longest, all together: begun last, one of them would go on alone when everything else has ended."""
 
 
+SERVER_FIXTURES = frozenset(
+    (
+        "postgres_server", "mysql_server", "oracle", "own_postgres", "subject", "pair", "world",  # databases
+        "bench", "target",  # agents
+        "disk", "lab", "namespace", "namespaces", "small_disk",  # devices, network namespaces, mounts
+    )
+)  # fmt: skip
+"""Fixtures that start servers, agents or runs, or that change the host: a test that uses one of them has the marker `server`.
+
+Modules whose tests start them by other means set the marker themselves, with `pytestmark`.
+"""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`--dist loadfile` deals files out in the order of the tests, when `--no-loadscope-reorder` says so (Makefile)."""
+    """Mark the tests that `make test-fast` leaves out, and put the longest files first.
+
+    `--dist loadfile` deals files out in the order of the tests, when `--no-loadscope-reorder` says so (Makefile).
+    """
+    for item in items:
+        if not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("server")
+        if any("root" in mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")):
+            item.add_marker("root")
     ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
 

@@ -14,6 +14,8 @@ import hostile_directory as hostile
 import psutil
 import pytest
 
+pytestmark = pytest.mark.server
+
 PLAN = """
 proveout: 1
 name: hostile

@@ -12,6 +12,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+pytestmark = pytest.mark.server
+
 MODULE = '''
 """Announces a workload; light: no numpy."""
 from typing import Annotated

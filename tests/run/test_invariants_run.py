@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.server
+
 PLAN = """
 proveout: 1
 name: harm

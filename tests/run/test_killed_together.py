@@ -19,6 +19,8 @@ import psutil
 import pytest
 import thorough
 
+pytestmark = pytest.mark.server
+
 SEED = 20261122
 MOMENTS = thorough.count(16, 5)
 SPREAD_S = 3.0

@@ -27,6 +27,8 @@ from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.kinds import build
 
+pytestmark = pytest.mark.server
+
 STATEMENTS_MAX = 100
 SURVIVED = 0
 
