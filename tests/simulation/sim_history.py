@@ -324,7 +324,7 @@ def _patched(history: History) -> Iterator[None]:
     """Clock, network and numbers in place of the real ones, wherever the code under test would reach for those."""
     facts = SimpleNamespace(machine_id=lambda: "m", cores=lambda: 2, facts=lambda: ())
     changes: list[tuple[Any, str, Any]] = [
-        (servicer, "facts", facts),
+        (servicer, "host_facts", facts),
         (dial, "grpc", history.network.grpc),
         (dial, "Signer", SimSigner),
         (dial, "_probe", history.network.probe),
