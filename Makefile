@@ -11,8 +11,8 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-COMPILED := agent/drivers/postgres_native.pyx agent/drivers/postgres_native.pxd agent/load/turns_native.pyx \
-	agent/drivers/native_build.py
+COMPILED := agent/engines/postgres/wire/protocol_native.pyx agent/engines/postgres/wire/protocol_native.pxd \
+	agent/load/loop/transaction_loop_native.pyx agent/engines/native_build.py
 PLAN ?= plans/hlr-cache-embedded.yaml
 CUT ?= client2@baseline:15
 JOBS ?= 2
@@ -51,7 +51,7 @@ stubs: $(VENV)/.dev  ## Generate the protobuf stubs anew
 
 clean:  ## Remove the environment and all caches (not runs/)
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -f agent/drivers/*.so agent/load/*.so
+	rm -f agent/engines/postgres/wire/*.so agent/load/loop/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from proveout.agent.process import main
+from proveout.agent.daemon.process import main
 
 if __name__ == "__main__":
     main(sys.argv[1:])

@@ -20,13 +20,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from proveout import child_process
-from proveout.agent import facts
-from proveout.agent.drivers import table
-from proveout.agent.load import ceilings
-from proveout.agent.provision import embedded_mysql, installation
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.errors import ProveoutError
+from proveout.agent import host_facts
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines import table
+from proveout.agent.engines.mysql import provision as embedded_mysql
+from proveout.agent.engines.postgres import installation
+from proveout.agent.load import ceiling_store
+from proveout.core import child_process
+from proveout.core.errors import ProveoutError
 
 State: TypeAlias = Literal["ok", "note", "absent", "missing"]
 """`absent` is not there and may not be needed; `missing` is needed."""
@@ -57,11 +58,11 @@ class Finding:
 
 def program() -> Iterator[Finding]:
     """This release, and whether its hot path is compiled."""
-    said = f"{metadata.version('proveout')}, Python {dict(facts.facts())['python']}"
+    said = f"{metadata.version('proveout')}, Python {dict(host_facts.facts())['python']}"
     yield Finding(area="proveout", name="proveout", state="ok", said=said)
     try:
-        from proveout.agent.drivers import postgres_native  # noqa: F401, PLC0415 - whether it can be is the question
-        from proveout.agent.load import turns_native  # noqa: F401, PLC0415
+        from proveout.agent.engines.postgres.wire import protocol_native  # noqa: F401, PLC0415 - whether it can be is the question
+        from proveout.agent.load.loop import transaction_loop_native  # noqa: F401, PLC0415
     except ImportError:
         said = "not built: the client does in Python what it could do compiled"
         way_out = "install a wheel for this platform, or build one where a C compiler is"
@@ -160,10 +161,10 @@ def starts(engine: str) -> Finding | None:
 
 def machine(root: Path = Path("/")) -> Iterator[Finding]:
     """What bears on figures: cores, memory, load of others, clock, limits, pages, governor."""
-    told = dict(facts.facts())
+    told = dict(host_facts.facts())
     gib = int(str(told.get("memory_bytes", 0))) / 2**30
     kind = str(told.get("virtualisation", "")) or "no hypervisor seen"
-    cores = facts.cores()
+    cores = host_facts.cores()
     few = cores < 2
     said = f"{cores} cores, {gib:.1f} GiB, {kind}"
     shares = "a database and its client on one core measure each other"
@@ -310,7 +311,7 @@ def place(folder: Path) -> Finding:
 def measured() -> Iterator[Finding]:
     """The client's ceilings by driver, where `proveout ceiling` has measured them."""
     for engine in ("postgres", "mysql", "oracle", "sqlite"):
-        known = ceilings.known(engine)
+        known = ceiling_store.known(engine)
         both = ((known.apart_per_s, "away from the server"), (known.shared_per_s, "beside the server"))
         said = [f"{value:,.0f}/s {where}" for value, where in both if value is not None]
         if said:

@@ -17,11 +17,11 @@ from typing import Any
 import psutil
 
 from proveout.agent.capture import os as capture_os
-from proveout.dsl.plan import Capture
-from proveout.proto import codec
-from proveout.proto.messages import Sample
-from proveout.proto.results import CaptureResult, CaptureSample
-from proveout.proto.tasks import RunCapture
+from proveout.dsl.plan.plan import Capture
+from proveout.proto.wire import codec
+from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.results import CaptureResult, CaptureSample
+from proveout.proto.wire.tasks import RunCapture
 
 
 class Context:

@@ -14,12 +14,12 @@ import time
 
 import numpy as np
 
-from proveout.coordinator.live import Meters
-from proveout.coordinator.samples import Gathering
-from proveout.proto import histogram
+from proveout.coordinator.live.ticks import Meters
+from proveout.coordinator.measure.samples import Gathering
 from proveout.proto.events import IterationId
-from proveout.proto.messages import Sample
-from proveout.proto.results import LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.wire import histogram
+from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.results import LoadSecond, TransactionCounts, TransactionLoad
 
 KINDS = 7
 PER_SECOND = 2_000

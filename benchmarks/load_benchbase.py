@@ -30,10 +30,10 @@ from typing import Any
 import psycopg
 from load_harness import Context, Figures, run, workload
 
-from proveout.agent.load.populate import populate
-from proveout.agent.provision.installation import find_installation
+from proveout.agent.engines.postgres.installation import find_installation
+from proveout.agent.load.population.handler import populate
 from proveout.dsl.workloads.parameters import HLR_WEIGHTS
-from proveout.proto.tasks import Endpoint, PopulateSystem
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 SUBSCRIBERS = 100_000  # BenchBase's scale factor 1
 NOBODY = 65534

@@ -11,15 +11,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from proveout.agent.load.populate import populate
-from proveout.agent.load.task import run_load
-from proveout.agent.policy import Policy
-from proveout.agent.provision.handlers import start_system
-from proveout.agent.tasks import Resource
-from proveout.dsl.plan import System, Windows, Workload
+from proveout.agent.daemon.tasks import Resource
+from proveout.agent.engines.handlers import start_system
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.run_load import run_load
+from proveout.agent.security.policy import Policy
+from proveout.dsl.plan.plan import System, Windows, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.results import CaptureSample, LoadSecond
-from proveout.proto.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad, StartSystem
+from proveout.proto.wire.results import CaptureSample, LoadSecond
+from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad, StartSystem
 
 RAMP_S = 0.5
 T0_S = 0.2

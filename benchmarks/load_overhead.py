@@ -22,17 +22,17 @@ from typing import Any
 
 from load_harness import workload
 
-from proveout.agent.load.engine import PolledLoop
-from proveout.agent.load.outlet import Outlet
+from proveout.agent.load.loop.chunk_writer import Outlet
+from proveout.agent.load.loop.event_loop import PolledLoop
+from proveout.agent.load.loop.reconnect import Reconnector
+from proveout.agent.load.loop.recorder import Recorder
+from proveout.agent.load.loop.terminal import Terminal
+from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.agent.load.reconnect import Reconnector
-from proveout.agent.load.recorder import Recorder
-from proveout.agent.load.terminal import Terminal
-from proveout.agent.load.transaction import statements
 from proveout.agent.load.worker import Pulse
-from proveout.dsl.plan import Windows
+from proveout.dsl.plan.plan import Windows
 from proveout.dsl.workloads.base import WorkloadKind
-from proveout.dsl.workloads.table import build
+from proveout.dsl.workloads.kinds import build
 
 TERMINALS = 4
 WEIGHTS = {"GetBasicSubscriberData": 1.0}

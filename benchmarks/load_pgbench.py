@@ -24,10 +24,10 @@ from pathlib import Path
 
 from load_harness import Figures, postgres, run, workload
 
-from proveout.agent.provision.installation import find_installation
-from proveout.dsl.workloads import hlr_statements as hlr
+from proveout.agent.engines.postgres.installation import find_installation
+from proveout.dsl.workloads.hlr import statements as hlr
 from proveout.dsl.workloads.parameters import HLR_WEIGHTS
-from proveout.proto.tasks import Endpoint
+from proveout.proto.wire.tasks import Endpoint
 
 SUBSCRIBERS = 100_000
 MIXES: Mapping[str, Mapping[str, float]] = {"HLR mix": HLR_WEIGHTS, "one SELECT": {"GetBasicSubscriberData": 1.0}}

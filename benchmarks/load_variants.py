@@ -22,9 +22,9 @@ from load_harness import Context, Figures, postgres, run, workload
 from load_pgbench import MIXES, SUBSCRIBERS
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent.drivers.postgres import PURE_PYTHON
+from proveout.agent.engines.postgres.driver import PURE_PYTHON
 from proveout.dsl.workloads.parameters import HLR_WEIGHTS
-from proveout.proto.tasks import Endpoint
+from proveout.proto.wire.tasks import Endpoint
 
 
 @dataclass(frozen=True)

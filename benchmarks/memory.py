@@ -23,10 +23,10 @@ from pathlib import Path
 import null_worker
 from load_harness import Context, workload
 
-from proveout.agent.load.task import POOL, run_load
-from proveout.dsl.plan import Windows
-from proveout.proto.results import LoadResult
-from proveout.proto.tasks import Endpoint, LoadShare, RunLoad
+from proveout.agent.load.run_load import POOL, run_load
+from proveout.dsl.plan.plan import Windows
+from proveout.proto.wire.results import LoadResult
+from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 
 WEIGHTS = {"GetBasicSubscriberData": 1.0}
 TERMINALS = 16

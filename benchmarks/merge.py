@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from proveout.agent.load.gather import Gatherer, pack
-from proveout.proto import codec, histogram
-from proveout.proto.messages import Sample
-from proveout.proto.results import Histogram, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.agent.load.pools.ray.ray_aggregator import Gatherer, pack
+from proveout.proto.wire import codec, histogram
+from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.results import Histogram, LoadSecond, TransactionCounts, TransactionLoad
 
 TYPES = 8
 SECONDS = 5

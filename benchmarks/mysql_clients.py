@@ -25,15 +25,15 @@ from typing import Any
 
 from load_harness import Context, workload
 
-from proveout.agent.drivers import mysql_dsn
-from proveout.agent.drivers.mysql import MysqlDriver
-from proveout.agent.load.populate import populate
-from proveout.agent.provision.embedded_mysql import Server
-from proveout.dsl.plan import System
+from proveout.agent.engines.mysql import dsn as mysql_dsn
+from proveout.agent.engines.mysql.driver import MysqlDriver
+from proveout.agent.engines.mysql.provision import Server
+from proveout.agent.load.population.handler import populate
+from proveout.dsl.plan.plan import System
 from proveout.dsl.workloads.base import Statement
-from proveout.dsl.workloads.hlr_statements import GET_ACCESS, GET_SUBSCRIBER
+from proveout.dsl.workloads.hlr.statements import GET_ACCESS, GET_SUBSCRIBER
 from proveout.dsl.workloads.parameters import HLR_WEIGHTS
-from proveout.proto.tasks import Endpoint, PopulateSystem
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 SUBSCRIBERS = 20_000
 STATEMENTS = {"narrow": GET_ACCESS, "wide": GET_SUBSCRIBER}

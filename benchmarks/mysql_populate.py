@@ -22,14 +22,14 @@ from pathlib import Path
 
 from load_harness import workload
 
-from proveout.agent.drivers import mysql_dsn
-from proveout.agent.load.populate import slices
-from proveout.agent.load.populate_mysql import CHUNK_UNITS, SETTINGS, MysqlLoader, as_csv
-from proveout.agent.provision.embedded_mysql import Server
-from proveout.dsl.plan import System
+from proveout.agent.engines.mysql import dsn as mysql_dsn
+from proveout.agent.engines.mysql.populate import CHUNK_UNITS, SETTINGS, MysqlLoader, as_csv
+from proveout.agent.engines.mysql.provision import Server
+from proveout.agent.load.population.handler import slices
+from proveout.dsl.plan.plan import System
 from proveout.dsl.workloads.base import Population
+from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.parameters import HLR_WEIGHTS
-from proveout.dsl.workloads.table import build
 
 
 def write_files(population: Population, folder: Path) -> int:

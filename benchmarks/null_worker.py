@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from proveout import child_process
-from proveout.agent.drivers.base import Driver
-from proveout.agent.load import pool, worker
+from proveout.agent.engines.driver_contract import Driver
+from proveout.agent.load import worker
+from proveout.agent.load.pools import local as pool
+from proveout.core import child_process
 
 
 class NullSession:

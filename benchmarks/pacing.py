@@ -23,10 +23,10 @@ from pathlib import Path
 import null_worker
 from load_harness import Context, postgres, workload
 
-from proveout.agent.load.task import run_load
-from proveout.dsl.plan import Windows
-from proveout.proto import histogram
-from proveout.proto.tasks import Endpoint, LoadShare, RunLoad
+from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.plan import Windows
+from proveout.proto.wire import histogram
+from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 
 WEIGHTS = {"GetBasicSubscriberData": 1.0}
 RATES = (1_000.0, 10_000.0, 20_000.0, 40_000.0, 60_000.0, 80_000.0)

@@ -27,11 +27,11 @@ from typing import Literal
 import psutil
 from load_harness import Context, postgres, workload
 
-from proveout.agent.load.task import run_load
-from proveout.coordinator import stats
-from proveout.dsl.plan import Windows, Workload
-from proveout.proto import histogram
-from proveout.proto.tasks import Endpoint, LoadPool, LoadShare, RunLoad
+from proveout.agent.load.run_load import run_load
+from proveout.core import statistics as stats
+from proveout.dsl.plan.plan import Windows, Workload
+from proveout.proto.wire import histogram
+from proveout.proto.wire.tasks import Endpoint, LoadPool, LoadShare, RunLoad
 
 READ_ONLY = {"GetBasicSubscriberData": 35.0, "GetNewDestination": 10.0, "GetAccessData": 35.0}
 

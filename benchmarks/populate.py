@@ -32,17 +32,17 @@ from typing import Any
 
 import psycopg
 
-from proveout.agent.load.populate import populate, slices
-from proveout.agent.load.populate_plain import plain_rows
-from proveout.agent.policy import Policy
-from proveout.agent.provision.embedded_postgres import Server
-from proveout.agent.provision.installation import find_installation
-from proveout.dsl.plan import System, Workload
+from proveout.agent.engines.postgres.installation import find_installation
+from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.load.population.handler import populate, slices
+from proveout.agent.load.population.row_values import plain_rows
+from proveout.agent.security.policy import Policy
+from proveout.dsl.plan.plan import System, Workload
 from proveout.dsl.workloads.base import Population
+from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.parameters import KINDS, to_values
-from proveout.dsl.workloads.table import build
-from proveout.dsl.workloads.tprocc_parameters import UNITS_PER_WAREHOUSE
-from proveout.proto.tasks import Endpoint, PopulateSystem
+from proveout.dsl.workloads.tprocc.parameters import UNITS_PER_WAREHOUSE
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 UNITS = {"hlr": 500_000, "prepaid": 2_000_000, "tprocc": 8 * UNITS_PER_WAREHOUSE, "tptbm": 4_000_000}
 UNITS_AT_ONCE = 2_000

@@ -36,17 +36,17 @@ import mysql_populate
 from populate import Context, Timings, report, workload_of
 
 from plans import tns_server
-from proveout.agent.drivers.oracle import open_connection
-from proveout.agent.load.populate import populate
-from proveout.agent.load.populate_mysql import MysqlLoader
-from proveout.agent.load.populate_oracle import CHUNK_UNITS, OracleLoader
-from proveout.agent.load.populate_plain import plain_rows
-from proveout.agent.load.populate_sqlite import SqliteLoader
-from proveout.agent.provision.embedded_mysql import Server
-from proveout.dsl.plan import System, Workload
+from proveout.agent.engines.mysql.populate import MysqlLoader
+from proveout.agent.engines.mysql.provision import Server
+from proveout.agent.engines.oracle.driver import open_connection
+from proveout.agent.engines.oracle.populate import CHUNK_UNITS, OracleLoader
+from proveout.agent.engines.sqlite.populate import SqliteLoader
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.population.row_values import plain_rows
+from proveout.dsl.plan.plan import System, Workload
 from proveout.dsl.workloads.base import Population
-from proveout.dsl.workloads.table import build
-from proveout.proto.tasks import Endpoint, PopulateSystem
+from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 UNITS = {"sqlite": 100_000, "mysql": 100_000, "oracle": 2_000}
 WORKERS = {"sqlite": 1, "mysql": 2, "oracle": 1}

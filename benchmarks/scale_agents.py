@@ -35,12 +35,14 @@ from pathlib import Path
 
 import numpy as np
 
-from proveout.coordinator import dial, session, store
 from proveout.coordinator import run as loop
-from proveout.coordinator.dsn import external_endpoints
-from proveout.coordinator.journal import Journal
-from proveout.coordinator.pki import Authority, Credentials
-from proveout.dsl.compiler import compile_plan
+from proveout.coordinator.agents import connect as dial
+from proveout.coordinator.agents import session
+from proveout.coordinator.agents.endpoints import external_endpoints
+from proveout.coordinator.pki.certificates import Authority, Credentials
+from proveout.coordinator.storage import run_directory
+from proveout.coordinator.storage.journal import Journal
+from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -51,9 +53,9 @@ from proveout.proto.events import (
     Notice,
     Stamped,
 )
-from proveout.proto.messages import CoordinatorMessage
-from proveout.proto.tasks import RunCapture, RunLoad, Task
-from proveout.tui.model import RunView, reduce
+from proveout.proto.wire.messages import CoordinatorMessage
+from proveout.proto.wire.tasks import RunCapture, RunLoad, Task
+from proveout.tui.run.model import RunView, reduce
 
 HOSTS = Path(__file__).with_name("scale_agents_hosts.py")
 PROCESSES = 2
@@ -275,8 +277,8 @@ def measure(count: int, seconds: int, together: bool, light: bool) -> Figures:
             path = folder / "scale.yaml"
             path.write_text(plan_text(addresses, seconds))
             plan = compile_plan(path)
-            command = store.Command(plan=str(path))
-            directory = store.create(folder / "runs", plan, command, datetime.now(UTC))
+            command = run_directory.Command(plan=str(path))
+            directory = run_directory.create(folder / "runs", plan, command, datetime.now(UTC))
             sitting = loop.Sitting(
                 plan=plan,
                 directory=directory,

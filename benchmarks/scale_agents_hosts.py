@@ -35,19 +35,20 @@ from typing import Any, Literal
 import grpc
 import grpc.aio
 
-from proveout.agent.admission import Admission, Place
-from proveout.agent.daemon import SERVER_OPTIONS, STOP_S, Servicer
-from proveout.agent.guard import Guard, server_credentials
-from proveout.agent.journal import AgentJournal, Known
-from proveout.agent.session import Session
-from proveout.agent.tasks import Handler, TaskContext
-from proveout.agent.trusting import Orders, Trust
+from proveout.agent.daemon.admission import Admission, Place
+from proveout.agent.daemon.servicer import SERVER_OPTIONS, STOP_S, Servicer
+from proveout.agent.daemon.session import Session
+from proveout.agent.daemon.task_journal import AgentJournal, Known
+from proveout.agent.daemon.tasks import Handler, TaskContext
+from proveout.agent.security.authz import Guard, server_credentials
+from proveout.agent.security.signatures import Orders, Trust
 from proveout.coordinator.collecting import seldom
-from proveout.proto.agent_pb2_grpc import add_AgentServicer_to_server
-from proveout.proto.audit import FILE, AuditLog, Head
-from proveout.proto.columns import Loads, Readings
-from proveout.proto.messages import Hello, Refused, TaskDone, TaskFailed
-from proveout.proto.results import (
+from proveout.proto.trust.audit_log import FILE, AuditLog, Head
+from proveout.proto.trust.identities import DENIED, Denied
+from proveout.proto.wire.agent_pb2_grpc import add_AgentServicer_to_server
+from proveout.proto.wire.columns import Loads, Readings
+from proveout.proto.wire.messages import Hello, Refused, TaskDone, TaskFailed
+from proveout.proto.wire.results import (
     CaptureResult,
     CaptureSample,
     Done,
@@ -59,8 +60,7 @@ from proveout.proto.results import (
     TransactionCounts,
     TransactionLoad,
 )
-from proveout.proto.tasks import Endpoint, InspectSystem, ReadFacts, RunCapture, RunLoad, RunSql, StopSystem, Task
-from proveout.proto.trust import DENIED, Denied
+from proveout.proto.wire.tasks import Endpoint, InspectSystem, ReadFacts, RunCapture, RunLoad, RunSql, StopSystem, Task
 
 METRICS = 50
 SECOND_NS = 1_000_000_000

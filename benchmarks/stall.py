@@ -23,13 +23,13 @@ from pathlib import Path
 import psycopg
 from load_harness import Context, postgres, workload
 
+from proveout.agent.engines.postgres.installation import find_installation
 from proveout.agent.load.pacing import Pacing
-from proveout.agent.load.task import run_load
-from proveout.agent.provision.installation import find_installation
-from proveout.dsl.plan import Windows
-from proveout.proto import histogram
-from proveout.proto.results import LoadResult
-from proveout.proto.tasks import Endpoint, LoadShare, RunLoad
+from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.plan import Windows
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import LoadResult
+from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 
 SUBSCRIBERS = 10_000
 CONNECTIONS = 8

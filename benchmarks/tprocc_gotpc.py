@@ -26,13 +26,13 @@ import psycopg
 from load_harness import Context
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from proveout.agent.load.populate import populate
-from proveout.agent.load.task import run_load
-from proveout.agent.provision.handlers import start_system
-from proveout.dsl.plan import System, Windows, Workload
+from proveout.agent.engines.handlers import start_system
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.plan import System, Windows, Workload
 from proveout.dsl.workloads.parameters import to_values
-from proveout.dsl.workloads.tprocc_parameters import Tprocc
-from proveout.proto.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad, StartSystem
+from proveout.dsl.workloads.tprocc.parameters import Tprocc
+from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad, StartSystem
 
 RAMP_S = 2
 SETTINGS = (

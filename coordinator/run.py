@@ -1,6 +1,6 @@
 """The one loop that does I/O: it carries out the scheduler's commands and tells it what happens.
 
-Data flow: sessions with agents, timers, signals -> inputs -> `scheduler.advance` -> commands -> sessions, journal,
+Data flow: sessions with agents, timers, signals -> inputs -> `machine.advance` -> commands -> sessions, journal,
 samples. Every event is journalled before anyone is told of it; live ones are only shown. Nothing here blocks for long:
 agents are dialled and parted from in tasks of their own, iterations are worked up in a thread, so that the beats which
 keep the agents' leases alive are never late.
@@ -15,11 +15,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from proveout.coordinator import collecting, membership, samples, scheduler
-from proveout.coordinator.auditing import Record
-from proveout.coordinator.dsn import secret_variables
-from proveout.coordinator.eventcodec import plan_data
-from proveout.coordinator.exchange import (
+from proveout.coordinator import collecting
+from proveout.coordinator.agents.endpoints import secret_variables
+from proveout.coordinator.agents.local_agents import LocalFabric, passed_variables
+from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect, connect_patiently
+from proveout.coordinator.live.ticks import Meters
+from proveout.coordinator.measure import samples
+from proveout.coordinator.pki import renewal
+from proveout.coordinator.pki.certificates import Credentials, cluster_secrets
+from proveout.coordinator.schedule import machine
+from proveout.coordinator.schedule.messages import (
     AgentGone,
     AgentReady,
     Broken,
@@ -39,18 +44,16 @@ from proveout.coordinator.exchange import (
     Tell,
     Tick,
 )
-from proveout.coordinator.facts import of
-from proveout.coordinator.journal import Journal, StorageFailed, read
-from proveout.coordinator.judgement import PlanJudgement
-from proveout.coordinator.live import Meters
-from proveout.coordinator.local import LocalFabric, passed_variables
-from proveout.coordinator.pki import Credentials, cluster_secrets
-from proveout.coordinator.pooling import needs_cluster
-from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect, connect_patiently
-from proveout.coordinator.state import Setup, State, Timing
-from proveout.coordinator.store import RunDirectory, storage_failed
-from proveout.dsl.errors import ProveoutError, one_line
-from proveout.dsl.plan import Plan
+from proveout.coordinator.schedule.pool_stages import needs_cluster
+from proveout.coordinator.schedule.progress import of
+from proveout.coordinator.schedule.state import Setup, State, Timing
+from proveout.coordinator.storage.event_codec import plan_data
+from proveout.coordinator.storage.journal import Journal, StorageFailed, read
+from proveout.coordinator.storage.run_audit import Record
+from proveout.coordinator.storage.run_directory import RunDirectory, storage_failed
+from proveout.coordinator.verdict.policy import PlanJudgement
+from proveout.core.errors import ProveoutError, one_line
+from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import (
     AgentsTick,
     AgentUp,
@@ -62,8 +65,8 @@ from proveout.proto.events import (
     StageProgress,
     Stamped,
 )
-from proveout.proto.messages import Hello, LogLine, Sample, Start, TaskProgress
-from proveout.proto.tasks import Endpoint, Task
+from proveout.proto.wire.messages import Hello, LogLine, Sample, Start, TaskProgress
+from proveout.proto.wire.tasks import Endpoint, Task
 
 Listener = Callable[[Stamped], None]
 _HURRIED_CLOSE_S = 1.0
@@ -186,7 +189,7 @@ class _Loop:
         def tell(level: Literal["info", "warning"], text: str) -> None:
             self._emit(Notice(level=level, host="", text=text))
 
-        await membership.keep(credentials.directory, sum(self._sitting.estimates_s.values()), tell)
+        await renewal.keep(credentials.directory, sum(self._sitting.estimates_s.values()), tell)
 
     async def _begin(self) -> State:
         earlier = [stamped.event for stamped in read(self._sitting.directory.path)]
@@ -219,14 +222,14 @@ class _Loop:
             cluster=cluster_secrets() if needs_cluster(self._plan) else None,
         )
         facts = of([*earlier, *opening])
-        state, commands = scheduler.start(self._plan, setup, facts, self._judgement, time.monotonic())
+        state, commands = machine.start(self._plan, setup, facts, self._judgement, time.monotonic())
         await self._obey(commands)
         return state
 
     async def _turn(self, state: State) -> State:
         """Wait for something to happen, or for the next deadline; one step on."""
-        for event in self._inputs(await self._next(scheduler.wake_s(state))):
-            state, commands = scheduler.advance(state, event, self._judgement)
+        for event in self._inputs(await self._next(machine.wake_s(state))):
+            state, commands = machine.advance(state, event, self._judgement)
             self._hurried = state.ending is not None and state.ending.hurried
             await self._obey(commands)
         return state

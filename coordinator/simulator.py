@@ -1,6 +1,6 @@
 """A whole run without clock, network, agents or databases: the real scheduler against simulated agents.
 
-Data flow: `Simulation.run()` pops the earliest thing that is due -> `scheduler.advance` -> its commands change the simulated
+Data flow: `Simulation.run()` pops the earliest thing that is due -> `machine.advance` -> its commands change the simulated
 world and put new things on the agenda. Time jumps from one to the next, so hours of a plan take milliseconds. A `Fault`
 strikes just before the n-th input is handled. The world keeps what the tests want to know: which tasks still run, which
 systems are up, whether two tasks that exclude each other overlapped, what was journalled.
@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from proveout.coordinator import scheduler
-from proveout.coordinator.exchange import (
+from proveout.coordinator.schedule import machine
+from proveout.coordinator.schedule.messages import (
     AgentGone,
     AgentReady,
     Close,
@@ -34,12 +34,21 @@ from proveout.coordinator.exchange import (
     Tell,
     Tick,
 )
-from proveout.coordinator.facts import of
-from proveout.coordinator.state import Judgement, Setup, State
-from proveout.dsl.plan import Plan
+from proveout.coordinator.schedule.progress import of
+from proveout.coordinator.schedule.state import Judgement, Setup, State
+from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import AgentUp, Event, IterationFinished
-from proveout.proto.messages import AgentMessage, Cancel, Finish, Sample, TaskAccepted, TaskArmed, TaskDone, TaskFailed
-from proveout.proto.results import (
+from proveout.proto.wire.messages import (
+    AgentMessage,
+    Cancel,
+    Finish,
+    Sample,
+    TaskAccepted,
+    TaskArmed,
+    TaskDone,
+    TaskFailed,
+)
+from proveout.proto.wire.results import (
     CaptureResult,
     CaptureSample,
     Compared,
@@ -57,7 +66,7 @@ from proveout.proto.results import (
     TuningOutcome,
     TuningState,
 )
-from proveout.proto.tasks import (
+from proveout.proto.wire.tasks import (
     ApplyTuning,
     CheckInvariants,
     CompareSystems,
@@ -145,7 +154,7 @@ class Simulation:
             s.name: Endpoint(system=s.name, engine=s.engine, dsn=s.dsn or "") for s in self.plan.systems if s.dsn
         }
         setup = Setup(run_id="run", epoch=self.epoch, data_root="/data", external=external)
-        state, commands = scheduler.start(self.plan, setup, of(self.world.events), self.judgement, self._now_s)
+        state, commands = machine.start(self.plan, setup, of(self.world.events), self.judgement, self._now_s)
         self._obey(commands)
         while not state.over and not self.killed:
             state = self._step(state)
@@ -164,13 +173,13 @@ class Simulation:
         return self._advance(state, event)
 
     def _advance(self, state: State, event: Input) -> State:
-        state, commands = scheduler.advance(state, event, self.judgement)
+        state, commands = machine.advance(state, event, self.judgement)
         self._obey(commands)
         return state
 
     def _next(self, state: State) -> Input | None:
         """The earliest thing on the agenda, or the tick that is owed before it."""
-        wake_s = scheduler.wake_s(state)
+        wake_s = machine.wake_s(state)
         due_s = self._agenda[0][0] if self._agenda else None
         if wake_s is not None and (due_s is None or wake_s < due_s):
             self._now_s = max(self._now_s, wake_s)

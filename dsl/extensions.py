@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from proveout.dsl.errors import ProveoutError
+from proveout.core.errors import ProveoutError
 
 WORKLOADS, DRIVERS = "proveout.workloads", "proveout.drivers"
 

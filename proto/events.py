@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from proveout.proto.results import InvariantCheck, Populated, TableDifference, TuningState
+from proveout.proto.wire.results import InvariantCheck, Populated, TableDifference, TuningState
 
 Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 Metrics: TypeAlias = dict[str, Any]

@@ -13,24 +13,24 @@ import sys
 import tempfile
 from pathlib import Path
 
-from proveout.dsl.errors import ProveoutError
+from proveout.core.errors import ProveoutError
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent / "wire"
 STUBS = ("agent_pb2.py", "agent_pb2.pyi", "agent_pb2_grpc.py", "agent_pb2_grpc.pyi")
 
 
 def generate(into: Path) -> None:
     """Write the stubs to `into`; ProveoutError with protoc's own words when it fails."""
-    command = [sys.executable, "-m", "grpc_tools.protoc", "-I", f"proveout/proto={HERE}"]
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I", f"proveout/proto/wire={HERE}"]
     command += [f"--{kind}_out={into}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")]
     scripts = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": scripts + os.pathsep + os.environ.get("PATH", "")}
     done = subprocess.run(
-        [*command, "proveout/proto/agent.proto"], env=environment, capture_output=True, text=True, check=False
+        [*command, "proveout/proto/wire/agent.proto"], env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise ProveoutError(
-            f"protoc failed: {done.stderr.strip()}", where="proto/agent.proto", way_out="Install the `dev` extra."
+            f"protoc failed: {done.stderr.strip()}", where="proto/wire/agent.proto", way_out="Install the `dev` extra."
         )
 
 
@@ -38,7 +38,7 @@ def outdated() -> list[str]:
     """Names of the committed stubs that differ from what `agent.proto` gives."""
     with tempfile.TemporaryDirectory() as scratch:
         generate(Path(scratch))
-        fresh = Path(scratch) / "proveout" / "proto"
+        fresh = Path(scratch) / "proveout" / "proto" / "wire"
         return [name for name in STUBS if _text(fresh / name) != _text(HERE / name)]
 
 
@@ -50,7 +50,7 @@ def _write() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         generate(Path(scratch))
         for name in STUBS:
-            shutil.copyfile(Path(scratch) / "proveout" / "proto" / name, HERE / name)
+            shutil.copyfile(Path(scratch) / "proveout" / "proto" / "wire" / name, HERE / name)
 
 
 def main(arguments: list[str]) -> int:

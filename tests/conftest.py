@@ -22,15 +22,20 @@ import pytest
 from hypothesis import HealthCheck, settings
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent import unprivileged
-from proveout.agent.policy import Policy
-from proveout.agent.provision import embedded_mysql, mysql_statements, postgres_roles, store
-from proveout.agent.provision.embedded_postgres import Server
-from proveout.agent.tasks import Resource
-from proveout.coordinator.report import compare_schema, compared, result, result_schema, schemas
-from proveout.dsl.plan import System
-from proveout.proto.results import CaptureSample, LoadSecond
-from proveout.proto.tasks import Endpoint
+from proveout.agent.daemon.tasks import Resource
+from proveout.agent.engines import data_store
+from proveout.agent.engines.mysql import provision as embedded_mysql
+from proveout.agent.engines.mysql import sql as mysql_statements
+from proveout.agent.engines.postgres import roles as postgres_roles
+from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.sandbox import privileges
+from proveout.agent.security.policy import Policy
+from proveout.coordinator.report import json_schemas, result_json, result_schema
+from proveout.coordinator.report.compare import document as compared
+from proveout.coordinator.report.compare import json_schema
+from proveout.dsl.plan.plan import System
+from proveout.proto.wire.results import CaptureSample, LoadSecond
+from proveout.proto.wire.tasks import Endpoint
 
 # An example that a busy machine holds up is no fault of what it shows; which one failed is printed so that it can be played again.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -46,7 +51,7 @@ def _no_stores_are_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     """Data that runs of these tests have kept for a resume goes with their folders, also where it lies in /var/tmp."""
     mine = str(tmp_path_factory.getbasetemp().resolve())
     yield
-    for folder in store.ELSEWHERE.glob(f"{store.STORE_PREFIX}*"):
+    for folder in data_store.ELSEWHERE.glob(f"{data_store.STORE_PREFIX}*"):
         try:
             owner = (folder / "owner").read_text()
         except OSError:  # another session's, about to be made or removed
@@ -87,13 +92,13 @@ def database(postgres_server: str) -> Iterator[str]:
 def _documents_follow_their_schemas() -> Iterator[None]:
     """Every result and every comparison that a test has made in this process has all fields of its published schema, and no other."""
     with pytest.MonkeyPatch.context() as patch:
-        for writer, schema in ((result, result_schema), (compared, compare_schema)):
+        for writer, schema in ((result_json, result_schema), (compared, json_schema)):
             patch.setattr(writer, "document", _validated(writer.document, schema.document()))
         yield
 
 
-def _validated(make: Callable[..., dict[str, Any]], schema: schemas.Schema) -> Callable[..., dict[str, Any]]:
-    validator = jsonschema.Draft202012Validator(schemas.closed(schema))
+def _validated(make: Callable[..., dict[str, Any]], schema: json_schemas.Schema) -> Callable[..., dict[str, Any]]:
+    validator = jsonschema.Draft202012Validator(json_schemas.closed(schema))
 
     def checked(*arguments: Any) -> dict[str, Any]:
         document = make(*arguments)
@@ -220,7 +225,7 @@ def mysql_database(mysql_server: embedded_mysql.Server) -> Iterator[str]:
 
 
 def _hand_over(folder: Path) -> None:
-    account = unprivileged.account()
+    account = privileges.account()
     for path in (folder, *folder.iterdir()) if account is not None else ():
         os.chown(path, account.uid, account.uid)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proveout import child_process
+from proveout.core import child_process
 
 ROOT = Path(__file__).parent.parent
 SHOW = "import sys, proveout; print(sys.flags.safe_path, proveout.__file__)"

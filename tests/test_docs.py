@@ -28,8 +28,8 @@ import pytest
 import yaml
 
 from proveout import cli
-from proveout.cli.options import parse_overrides
-from proveout.dsl.compiler import compile_plan
+from proveout.cli.common.options import parse_overrides
+from proveout.dsl.compile.compiler import compile_plan
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]

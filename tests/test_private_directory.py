@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proveout import private_directory
+from proveout.core import private_directory
 
 
 @pytest.fixture(autouse=True)

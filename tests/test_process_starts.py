@@ -1,4 +1,4 @@
-"""Every process start of the package is isolated and has an environment made for it (`proveout.child_process`), or is listed here with a reason.
+"""Every process start of the package is isolated and has an environment made for it (`proveout.core.child_process`), or is listed here with a reason.
 
 Looked for in the syntax: calls that start a process, uses of `sys.executable`, and copies of the whole environment. A start is fine when it
 has both `cwd=` and `env=`, and what `env=` names leads to `child_process.environment`.
@@ -25,23 +25,23 @@ COPY = "a copy of os.environ"
 MADE = "child_process.environment"
 SERVER = "a program of a database's, in an environment of constants (`grounds.ENVIRONMENT`) and in `/`"
 REASONS = {
-    "agent/aide/process.py:_Process.start": "argv and environment are those of `Aide.command`, which has them from `child_process`",
-    "agent/drivers/native_build.py:compiled": "builds the wheel; is not part of a run",
+    "agent/sandbox/helper.py:_Process.start": "argv and environment are those of `Aide.command`, which has them from `child_process`",
+    "agent/engines/native_build.py:compiled": "builds the wheel; is not part of a run",
     "proto/generate.py:generate": "generates code from .proto files; is not part of a run",
-    "agent/provision/guard.py:Guard._spawn": "forks the guard itself, then executes a server with a given environment in `/`",
-    "agent/provision/guard.py:Guard.reach": "forks the guard itself, and executes nothing",
-    "agent/provision/guarded.py:Guarded.__init__": "sys.executable with -I -S: one file of the standard library's alone",
-    "agent/provision/postgres_roles.py:make_roles": "sys.executable with -I -S: one file of the standard library's alone",
-    "agent/provision/single_user.py:main": "becomes the server's program, in an environment of constants and in `/`",
-    "agent/provision/embedded_mysql.py:Server._version": SERVER,
-    "agent/provision/embedded_postgres.py:Server._version": SERVER,
-    "agent/tools/starter.py:main": "becomes the tool, in an environment of constants, in the folder of its files",
+    "agent/engines/supervisor.py:Guard._spawn": "forks the guard itself, then executes a server with a given environment in `/`",
+    "agent/engines/supervisor.py:Guard.reach": "forks the guard itself, and executes nothing",
+    "agent/engines/supervisor_client.py:Guarded.__init__": "sys.executable with -I -S: one file of the standard library's alone",
+    "agent/engines/postgres/roles.py:make_roles": "sys.executable with -I -S: one file of the standard library's alone",
+    "agent/engines/postgres/single_user.py:main": "becomes the server's program, in an environment of constants and in `/`",
+    "agent/engines/mysql/provision.py:Server._version": SERVER,
+    "agent/engines/postgres/provision.py:Server._version": SERVER,
+    "agent/tools/program_launcher.py:main": "becomes the tool, in an environment of constants, in the folder of its files",
     "agent/tools/fio.py:version": "fio --version, in an environment of constants (`starter.ENVIRONMENT`)",
-    "agent/tuning/tools.py:Processes.run": "a program of the policy, in an environment of constants",
-    "agent/load/ray_node.py:start": "`ray start` below the guard, whose environment and folder were made",
-    "agent/load/ray_driver.py:hold": "the driver below itself, whose environment and folder were made",
-    "agent/unprivileged.py:_needed": "names the file of the interpreter, and starts nothing",
-    "src/proveout/cli/screened.py:run": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",
+    "agent/tuning/programs.py:Processes.run": "a program of the policy, in an environment of constants",
+    "agent/load/pools/ray/ray_node.py:start": "`ray start` below the guard, whose environment and folder were made",
+    "agent/load/pools/ray/ray_driver.py:hold": "the driver below itself, whose environment and folder were made",
+    "agent/sandbox/privileges.py:_needed": "names the file of the interpreter, and starts nothing",
+    "src/proveout/cli/common/with_screen.py:run": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",
     "src/proveout/pytest_plugin/execute.py:_child": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",
 }
 """`file:function` -> why a start there does not go through `child_process`."""
@@ -112,7 +112,7 @@ def all_problems() -> list[tuple[str, str]]:
     return [
         (f"{file.relative_to(ROOT)}:{function}", what)
         for file in files
-        if file != ROOT / "src/proveout/child_process.py"
+        if file != ROOT / "src/proveout/core/child_process.py"
         for function, what in problems(file.read_text())
     ]
 

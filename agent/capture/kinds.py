@@ -8,14 +8,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 
-from proveout.agent.tasks import Handler, TaskContext, TaskFault
-from proveout.proto.results import CaptureResult
-from proveout.proto.tasks import RunCapture
+from proveout.agent.daemon.tasks import Handler, TaskContext, TaskFault
+from proveout.proto.wire.results import CaptureResult
+from proveout.proto.wire.tasks import RunCapture
 
 KINDS: Mapping[str, str] = {
     "os": "proveout.agent.capture.os",
-    "waits": "proveout.agent.capture.waits",
-    "lag": "proveout.agent.capture.lag",
+    "waits": "proveout.agent.engines.postgres.waits",
+    "lag": "proveout.agent.engines.postgres.lag",
     "sizes": "proveout.agent.capture.sizes",
     "prometheus": "proveout.agent.capture.prometheus",
 }

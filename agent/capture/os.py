@@ -29,12 +29,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proveout.agent.capture.proc import Counters
-from proveout.agent.capture.processes import ProcessTree
+from proveout.agent.capture.own_processes import ProcessTree
+from proveout.agent.capture.proc_counters import Counters
 from proveout.agent.capture.schedule import Tick, observe
-from proveout.agent.tasks import TaskContext
-from proveout.proto.results import CaptureResult, Reading
-from proveout.proto.tasks import RunCapture
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.proto.wire.results import CaptureResult, Reading
+from proveout.proto.wire.tasks import RunCapture
 
 
 class HostObserver:

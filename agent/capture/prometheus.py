@@ -28,10 +28,10 @@ from urllib.parse import unquote, urlsplit
 from prometheus_client.parser import text_string_to_metric_families
 
 from proveout.agent.capture.schedule import Tick, observe
-from proveout.agent.tasks import TaskContext, TaskFault
-from proveout.dsl.plan import Scrape
-from proveout.proto.results import CaptureResult, Reading
-from proveout.proto.tasks import Endpoint, RunCapture, exported_name
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.dsl.plan.plan import Scrape
+from proveout.proto.wire.results import CaptureResult, Reading
+from proveout.proto.wire.tasks import Endpoint, RunCapture, exported_name
 
 ANSWER_BYTES_MAX = 16 << 20
 LINE_CHARACTERS_MAX = 16 << 10

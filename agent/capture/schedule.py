@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from proveout.agent.tasks import TaskContext
-from proveout.proto.results import CaptureResult, CaptureSample, Reading
-from proveout.proto.tasks import RunCapture
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.proto.wire.results import CaptureResult, CaptureSample, Reading
+from proveout.proto.wire.tasks import RunCapture
 
 POLL_S = 0.1
 END_S = 5.0

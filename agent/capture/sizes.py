@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from proveout.agent.capture.schedule import Tick, observe
-from proveout.agent.tasks import TaskContext, TaskFault
-from proveout.proto.results import CaptureResult, Reading
-from proveout.proto.tasks import Endpoint, RunCapture
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.proto.wire.results import CaptureResult, Reading
+from proveout.proto.wire.tasks import Endpoint, RunCapture
 
 TABLES_MAX = 500
 OTHERS = "(others)"
@@ -129,7 +129,7 @@ class SizeObserver:
 
 class _Postgres:
     def __init__(self, endpoint: Endpoint) -> None:
-        from proveout.agent.capture.session import Session  # noqa: PLC0415 - only where its client is needed
+        from proveout.agent.engines.postgres.capture_connection import Session  # noqa: PLC0415 - only where its client is needed
 
         self._session = Session(endpoint, "sizes")
         self.abort, self.close = self._session.abort, self._session.close
@@ -142,7 +142,7 @@ class _Sqlite:
     def __init__(self, endpoint: Endpoint) -> None:
         import apsw  # noqa: PLC0415
 
-        from proveout.agent.drivers.sqlite_authorizer import open_database  # noqa: PLC0415
+        from proveout.agent.engines.sqlite.authorizer import open_database  # noqa: PLC0415
 
         self._error: type[Exception] = apsw.Error
         try:
@@ -168,7 +168,7 @@ class _Mysql:
     def __init__(self, endpoint: Endpoint) -> None:
         import pymysql  # noqa: PLC0415
 
-        from proveout.agent.provision.mysql_statements import connected  # noqa: PLC0415
+        from proveout.agent.engines.mysql.sql import connected  # noqa: PLC0415
 
         self._endpoint, self._connected, self._errors = endpoint, connected, (pymysql.err.MySQLError, OSError)
         self._held: Any = None
@@ -197,8 +197,8 @@ class _Mysql:
 
 class _Oracle:
     def __init__(self, endpoint: Endpoint) -> None:
-        from proveout.agent.capture.oracle_session import CaptureSession  # noqa: PLC0415
-        from proveout.agent.capture.waits_oracle import opened  # noqa: PLC0415
+        from proveout.agent.engines.oracle.capture_connection import CaptureSession  # noqa: PLC0415
+        from proveout.agent.engines.oracle.waits import opened  # noqa: PLC0415
 
         self._session = CaptureSession(lambda: opened(endpoint, "sizes"))
         self.abort, self.close = self._session.abort, self._session.close

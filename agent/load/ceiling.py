@@ -14,19 +14,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from proveout import private_directory
-from proveout.agent.aide.asking import start_system
-from proveout.agent.load.ceilings import Ceiling
-from proveout.agent.load.task import run_load
-from proveout.agent.policy import Policy
-from proveout.agent.tasks import Resource
-from proveout.dsl.errors import ProveoutError
-from proveout.dsl.host_rules import EMBEDDED
-from proveout.dsl.plan import System, Windows, Workload
+from proveout.agent.daemon.tasks import Resource
+from proveout.agent.load.ceiling_store import Ceiling
+from proveout.agent.load.run_load import run_load
+from proveout.agent.sandbox.dispatch import start_system
+from proveout.agent.security.policy import Policy
+from proveout.core import private_directory
+from proveout.core.errors import ProveoutError
+from proveout.dsl.plan.plan import System, Windows, Workload
+from proveout.dsl.rules.host_rules import EMBEDDED
 from proveout.dsl.workloads.noop import KIND
-from proveout.proto import histogram
-from proveout.proto.results import CaptureSample, LoadResult, LoadSecond
-from proveout.proto.tasks import Endpoint, LoadShare, RunLoad, StartSystem
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond
+from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad, StartSystem
 
 RAMP_S = 0.5
 T0_S = 0.1

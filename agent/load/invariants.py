@@ -13,14 +13,14 @@ import threading
 import time
 from typing import Any
 
-from proveout.agent.drivers.base import Driver, FailureKind, StatementFailure
-from proveout.agent.drivers.table import driver
-from proveout.agent.load.cancelling import give_up
-from proveout.agent.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
+from proveout.agent.engines.table import driver
+from proveout.agent.load.loop.cancellation import give_up
 from proveout.dsl.workloads.base import Invariant, Row, Statement
-from proveout.dsl.workloads.table import build
-from proveout.proto.results import InvariantCheck, InvariantsChecked
-from proveout.proto.tasks import CheckInvariants
+from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire.results import InvariantCheck, InvariantsChecked
+from proveout.proto.wire.tasks import CheckInvariants
 
 
 async def check_invariants(context: TaskContext, spec: CheckInvariants) -> InvariantsChecked:

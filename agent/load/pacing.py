@@ -38,8 +38,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from proveout.dsl.plan import Think, Windows
-from proveout.proto.tasks import LoadShare
+from proveout.dsl.plan.plan import Think, Windows
+from proveout.proto.wire.tasks import LoadShare
 
 BATCH_MIN, BATCH_MAX = 16, 1024
 ARRIVALS_PURPOSE = 2_000  # keeps these streams apart from those that draw keys

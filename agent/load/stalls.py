@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Timeline
-from proveout.agent.load.recorder import Incident
-from proveout.proto.results import Stall
-from proveout.proto.stalls import STALL_MIN_NS, STALLS_MAX, longest
+from proveout.proto.wire.results import Stall
+from proveout.proto.wire.stalls import STALL_MIN_NS, STALLS_MAX, longest
 
 Times = npt.NDArray[np.int64]
 

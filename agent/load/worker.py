@@ -20,25 +20,25 @@ from concurrent.futures import Future, wait
 from operator import itemgetter
 from typing import Any
 
-from proveout.agent import unprivileged
-from proveout.agent.drivers.base import Driver, FailureKind, Labelled, StatementFailure
-from proveout.agent.drivers.table import driver
-from proveout.agent.load import frames
-from proveout.agent.load.cancelling import give_up
-from proveout.agent.load.engine import PolledLoop
-from proveout.agent.load.outlet import Outlet
+from proveout.agent.engines.driver_contract import Driver, FailureKind, Labelled, StatementFailure
+from proveout.agent.engines.table import driver
+from proveout.agent.load import worker_messages
+from proveout.agent.load.loop.cancellation import give_up
+from proveout.agent.load.loop.chunk_writer import Outlet
+from proveout.agent.load.loop.event_loop import PolledLoop
+from proveout.agent.load.loop.reconnect import Reconnector
+from proveout.agent.load.loop.recorder import Recorder
+from proveout.agent.load.loop.terminal import Terminal
+from proveout.agent.load.loop.thread_loop import ThreadedLoop
+from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Timeline
-from proveout.agent.load.parent import die_with_parent
-from proveout.agent.load.reconnect import Reconnector
-from proveout.agent.load.recorder import Recorder
-from proveout.agent.load.session import configure
-from proveout.agent.load.terminal import Terminal
-from proveout.agent.load.threads import ThreadedLoop
-from proveout.agent.load.transaction import statements
-from proveout.dsl.errors import ProveoutError
+from proveout.agent.load.session_settings import configure
+from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.parent_death import die_with_parent
+from proveout.core.errors import ProveoutError
 from proveout.dsl.workloads.base import WorkloadKind
+from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.parameters import part_of
-from proveout.dsl.workloads.table import build
 
 CHUNK_NS = 100_000_000
 WAITING_MAX = 1000
@@ -88,7 +88,7 @@ class Pulse:
     def pack(self, now_ns: int) -> None:
         """Hand over what was recorded so far."""
         taken = self._recorder.take()
-        chunk = frames.Chunk(
+        chunk = worker_messages.Chunk(
             until_ns=now_ns,
             codes=tuple((code, len(times)) for code, times in taken.items()),
             incidents=tuple(self._recorder.take_incidents()),
@@ -107,14 +107,14 @@ class Pulse:
         """Take what the agent says: a Stop, or the end of its pipe. What is under way on the server is then given up, not left to wait
         there; an agent that is gone takes this process with it (`parent`)."""
         while not self._stopped and self._heard.poll(0):
-            frame = frames.read_blocking(self._stdin)
-            self._stopped = frame is None or isinstance(frame, frames.Stop)
+            frame = worker_messages.read_blocking(self._stdin)
+            self._stopped = frame is None or isinstance(frame, worker_messages.Stop)
 
 
 class Load:
     """One armed load in this worker."""
 
-    def __init__(self, arm: frames.Arm) -> None:
+    def __init__(self, arm: worker_messages.Arm) -> None:
         self._arm = arm
         self._driver: Driver = driver(arm.engine)
         self._workload: WorkloadKind = build(arm.workload())
@@ -130,7 +130,7 @@ class Load:
         self._broken_off = False
         self._terminals: list[Terminal] = []
 
-    def arm(self) -> frames.Armed | frames.Fault:
+    def arm(self) -> worker_messages.Armed | worker_messages.Fault:
         """Connect and prepare all terminals; no connection stays open when that fails."""
         try:
             for number in self._arm.numbers:
@@ -138,15 +138,15 @@ class Load:
         except StatementFailure as failure:
             self.abandon()
             code = "unreachable" if failure.kind is FailureKind.LOST else "invalid"
-            return frames.Fault(code=code, message=f"{failure.code}: {failure.what}")
-        return frames.Armed()
+            return worker_messages.Fault(code=code, message=f"{failure.code}: {failure.what}")
+        return worker_messages.Armed()
 
     def break_off(self, arming: Future[Any]) -> None:
         """From another thread, while it arms: open nothing more, and give up what the server is waiting for."""
         self._broken_off = True
         give_up(lambda: list(self._preparing), lambda seconds: wait([arming], seconds))
 
-    def run(self, t0_ns: int, outlet: Outlet, stdin: int) -> frames.Finished:
+    def run(self, t0_ns: int, outlet: Outlet, stdin: int) -> worker_messages.Finished:
         """Run the windows from T0 on."""
         timeline = Timeline.of(self._arm.plan_windows(), t0_ns)
         pulse = Pulse(self._recorder, outlet, timeline, stdin)
@@ -164,7 +164,7 @@ class Load:
             give_up(lambda: list(self._preparing), time.sleep)
         pulse.pack(time.monotonic_ns())
         cpu_s, window_s = pulse.cpu()
-        return frames.Finished(
+        return worker_messages.Finished(
             missed=tuple(loop.missed().items()),
             committed=tuple((Counter(self._recorder.committed) + Counter(loop.committed_late)).items()),
             unknown=tuple(Counter(loop.unknown).items()),
@@ -236,29 +236,29 @@ class Load:
 
 def serve(stdin: int, outlet: Outlet) -> None:
     """Run the loads that the agent asks for, until it closes the pipe."""
-    outlet.send(frames.Ready(pid=os.getpid()))
-    while (frame := frames.read_blocking(stdin)) is not None:
-        if not isinstance(frame, frames.Arm):
+    outlet.send(worker_messages.Ready(pid=os.getpid()))
+    while (frame := worker_messages.read_blocking(stdin)) is not None:
+        if not isinstance(frame, worker_messages.Arm):
             continue  # a Stop that crossed with Finished
         try:
             load = Load(frame)
         except ProveoutError as error:
-            outlet.send(frames.Fault(code="invalid", message=error.what, way_out=error.way_out))
+            outlet.send(worker_messages.Fault(code="invalid", message=error.what, way_out=error.way_out))
             continue
         armed = arm(load, stdin)
         outlet.send(armed)
-        if isinstance(armed, frames.Fault):
+        if isinstance(armed, worker_messages.Fault):
             continue
-        start = frames.read_blocking(stdin)
-        if isinstance(start, frames.Start):
+        start = worker_messages.read_blocking(stdin)
+        if isinstance(start, worker_messages.Start):
             outlet.send(load.run(start.t0_ns, outlet, stdin))
         else:
             load.abandon()
 
 
-def arm(load: Load, stdin: int) -> frames.Armed | frames.Fault:
+def arm(load: Load, stdin: int) -> worker_messages.Armed | worker_messages.Fault:
     """Arm in a thread, and heed the agent meanwhile: preparing may wait for a lock for ever. A `Stop` ends this process."""
-    arming: Future[frames.Armed | frames.Fault] = Future()
+    arming: Future[worker_messages.Armed | worker_messages.Fault] = Future()
     done = os.eventfd(0)
 
     def work() -> None:
@@ -282,11 +282,11 @@ def arm(load: Load, stdin: int) -> frames.Armed | frames.Fault:
 def main() -> None:
     """The process."""
     parent, told, engine = int(sys.argv[1]), *sys.argv[2:4]
-    unprivileged.drop(told)
+    privileges.drop(told)
     die_with_parent(parent)  # after it: the kernel forgets the wish when a process changes its user
     with contextlib.suppress(ProveoutError):  # what cannot be loaded is told when it is needed
         driver(engine)
-    unprivileged.seal(told)
+    privileges.seal(told)
     out = os.dup(1)
     os.dup2(2, 1)  # what a library prints goes to the log, not between the frames
     serve(0, Outlet(out))

@@ -13,18 +13,19 @@ import subprocess
 import time
 from pathlib import Path
 
-from proveout import child_process
-from proveout.agent import unprivileged, whereabouts
-from proveout.agent.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.sandbox import privileges
+from proveout.agent.security import data_dirs
 from proveout.agent.tools.fio_argv import lay_out_argv, run_argv
 from proveout.agent.tools.fio_devices import check_devices
 from proveout.agent.tools.fio_output import Course, Documents, garbled, snapshot
-from proveout.agent.tools.grounds import PREFIX, Grounds
 from proveout.agent.tools.program import Program
-from proveout.agent.tools.starter import ENVIRONMENT
-from proveout.dsl.fio_job import FioJob
-from proveout.proto.results import Done, LoadResult
-from proveout.proto.tasks import PrepareFio, RunFio
+from proveout.agent.tools.program_launcher import ENVIRONMENT
+from proveout.agent.tools.tool_folder import PREFIX, Grounds
+from proveout.core import child_process
+from proveout.dsl.plan.fio_job import FioJob
+from proveout.proto.wire.results import Done, LoadResult
+from proveout.proto.wire.tasks import PrepareFio, RunFio
 
 OVERTIME_S = 20.0
 PROGRESS_S = 1.0
@@ -106,7 +107,7 @@ def version() -> str:
 
 def _told() -> str:
     """Who fio runs as: the user of load workers, in no group but its own, and without a capability even before it starts."""
-    account = unprivileged.account()
+    account = privileges.account()
     return "-" if account is None else f"{account.uid},{account.uid},{account.uid},0"
 
 
@@ -148,8 +149,8 @@ async def _grounds(context: TaskContext, job: FioJob, data_root: str) -> Grounds
         return known
     if not job.directory:
         await asyncio.to_thread(base.mkdir, mode=0o700, parents=True, exist_ok=True)
-    account = unprivileged.account()
-    uid, is_last = None if account is None else account.uid, whereabouts.is_own(context, base)
+    account = privileges.account()
+    uid, is_last = None if account is None else account.uid, data_dirs.is_own(context, base)
     made = await asyncio.to_thread(Grounds.enter, base, uid, is_last=is_last)
     context.resources[name] = made
     return made

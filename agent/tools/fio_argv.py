@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from proveout.dsl.fio_job import FioJob
-from proveout.proto.tasks import RunFio
+from proveout.dsl.plan.fio_job import FioJob
+from proveout.proto.wire.tasks import RunFio
 
 ALIGN_BYTES = 4096
 STATUS_S = 1

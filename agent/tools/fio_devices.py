@@ -1,6 +1,6 @@
 """Whether a block device may be measured, or written to: the host's policy first, then what is on it.
 
-Data flow: the job's by-id names -> `Policy` -> facts of the disk behind each (`dsl.tuning.disk`) -> refusals. Reading needs the policy's
+Data flow: the job's by-id names -> `Policy` -> facts of the disk behind each (`dsl.operations.storage.disk`) -> refusals. Reading needs the policy's
 leave alone. Writing needs all of: `destructive: true` in the plan, the policy's, and a whole disk that nothing holds and nothing is on;
 looked at again before every rung, as a disk may have been mounted since.
 """
@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import stat
 
-from proveout.agent.policy import Policy
-from proveout.agent.tasks import TaskFault
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.security.policy import Policy
 from proveout.agent.tuning.host import ROUNDS_MAX, Host
-from proveout.agent.tuning.tools import Processes
-from proveout.dsl.fio_job import FioJob
-from proveout.dsl.tuning.disk import disk_queries, in_use, sys_folder
-from proveout.dsl.tuning.facts import Fact, Facts, OutputQuery, Query
+from proveout.agent.tuning.programs import Processes
+from proveout.dsl.operations.facts import Fact, Facts, OutputQuery, Query
+from proveout.dsl.operations.storage.disk import disk_queries, in_use, sys_folder
+from proveout.dsl.plan.fio_job import FioJob
 
 
 def check_devices(job: FioJob, policy: Policy, first_slice: int = 0) -> None:

@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.fio_job import FioJob
-from proveout.dsl.plan import Windows
-from proveout.proto import histogram
-from proveout.proto.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.plan import Windows
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 
 DOCUMENT_BYTES_MAX = 16 * 1024 * 1024
 SLIVER_S = 0.5

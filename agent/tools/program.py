@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from proveout import child_process
-from proveout.agent.tasks import TaskFault
-from proveout.agent.tools.starter import READY
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.tools.program_launcher import READY
+from proveout.core import child_process
 
-MODULE = "proveout.agent.tools.starter"
+MODULE = "proveout.agent.tools.program_launcher"
 ARM_S = 60.0
 LINE_MAX = 1 << 20
 WORDS_MAX = 12

@@ -6,10 +6,10 @@ import time
 from functools import partial
 from typing import cast
 
-from proveout.agent.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
 from proveout.agent.tuning.tuner import RESOURCE, Tuner
-from proveout.proto.results import TuningDone, TuningState
-from proveout.proto.tasks import ApplyTuning, RevertTuning, VerifyTuning
+from proveout.proto.wire.results import TuningDone, TuningState
+from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, VerifyTuning
 
 
 async def apply_tuning(context: TaskContext, spec: ApplyTuning) -> TuningDone:
@@ -22,7 +22,7 @@ async def apply_tuning(context: TaskContext, spec: ApplyTuning) -> TuningDone:
         run, *rest = context.key.split("/")
         epoch = (
             rest[3].partition(".")[0] if len(rest) > 3 else ""
-        )  # see `coordinator.dag`: run/stage/rung/repeat/attempt/…
+        )  # see `coordinator.schedule.tasks`: run/stage/rung/repeat/attempt/…
         tell = partial(context.log, "warning")
         told = (spec.tunings, spec.endpoints)
         states = await tuner.apply(run, *told, context.work_dir, host=context.host, epoch=epoch, tell=tell)

@@ -11,16 +11,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
 
-from proveout.agent.policy import NOTHING, Decision, Policy
-from proveout.agent.tasks import TaskFault
-from proveout.agent.tuning import devices, packages
-from proveout.agent.tuning.databases import Databases
-from proveout.agent.tuning.files import Files, Original
-from proveout.agent.tuning.texts import Texts
-from proveout.agent.tuning.tools import Processes, Tools, must
-from proveout.agent.tuning.units import Systemd, Units
-from proveout.dsl.tuning.change import Change, Command, KeepSpans, RemoveFile, SetText, Statement, UnitAction, WriteFile
-from proveout.dsl.tuning.facts import (
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.security.policy import NOTHING, Decision, Policy
+from proveout.agent.tuning import package_versions
+from proveout.agent.tuning import partition_tables as devices
+from proveout.agent.tuning.database_access import Databases
+from proveout.agent.tuning.file_changes import Files, Original
+from proveout.agent.tuning.programs import Processes, Tools, must
+from proveout.agent.tuning.sysfs import Texts
+from proveout.agent.tuning.systemd_units import Systemd, Units
+from proveout.dsl.operations.change import (
+    Change,
+    Command,
+    KeepSpans,
+    RemoveFile,
+    SetText,
+    Statement,
+    UnitAction,
+    WriteFile,
+)
+from proveout.dsl.operations.facts import (
     BytesQuery,
     Fact,
     Facts,
@@ -34,8 +44,8 @@ from proveout.dsl.tuning.facts import (
     TextQuery,
     UnitQuery,
 )
-from proveout.dsl.tuning.operation import Operation
-from proveout.dsl.tuning.sysctl import name_of
+from proveout.dsl.operations.kernel.sysctl import name_of
+from proveout.dsl.operations.operation import Operation
 
 ROUNDS_MAX = 8
 NAME_MAX = 200
@@ -101,7 +111,7 @@ class Host:
             case UnitQuery(unit=unit):
                 return self.manager.fact(unit)
             case PackageQuery(package=package):
-                return packages.version(self.tools, package)
+                return package_versions.version(self.tools, package)
             case RowsQuery(system=system, statement=statement):
                 return self.databases.rows(system, statement)
             case OutputQuery(argv=argv):

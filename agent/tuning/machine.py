@@ -29,14 +29,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proveout.agent.facts import machine_id
-from proveout.agent.tasks import TaskFault
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.host_facts import machine_id
 from proveout.agent.tuning.public_dsn import identity
-from proveout.dsl.plan import Tuning
-from proveout.proto.tasks import Endpoint
+from proveout.dsl.plan.plan import Tuning
+from proveout.proto.wire.tasks import Endpoint
 
 if TYPE_CHECKING:
-    from proveout.agent.tuning.undo import UndoJournal
+    from proveout.agent.tuning.undo_journal import UndoJournal
 
 ROOT = Path("/var/lib/proveout")
 FOLDER = "tuned"
@@ -221,7 +221,7 @@ class Machine:
 
     def directories(self) -> tuple[Path, ...]:
         """Where there are journals: the place itself and those beside it, in order."""
-        from proveout.agent.tuning.undo import FILE  # noqa: PLC0415 - it needs this module
+        from proveout.agent.tuning.undo_journal import FILE  # noqa: PLC0415 - it needs this module
 
         beside = sorted(self.place.glob(f"{BESIDE}*"), key=_number)
         return tuple(path for path in (self.place, *beside) if (path / FILE).exists())
@@ -229,7 +229,7 @@ class Machine:
     @contextmanager
     def turn(self, *, needed: bool = True) -> Iterator[None]:
         """Hold the turn: one agent of the machine at a time opens journals and applies. TurnTaken, `disk_full` (unless it is not `needed`)."""
-        from proveout.agent.tuning.undo import checked  # noqa: PLC0415 - it needs this module
+        from proveout.agent.tuning.undo_journal import checked  # noqa: PLC0415 - it needs this module
 
         checked(self.place)
         lock = FileLock(self.place / TURN)
@@ -253,7 +253,7 @@ class Machine:
 
         Call it within `turn`.
         """
-        from proveout.agent.tuning.undo import UndoJournal  # noqa: PLC0415 - it needs this module
+        from proveout.agent.tuning.undo_journal import UndoJournal  # noqa: PLC0415 - it needs this module
 
         free: list[UndoJournal] = []
         try:
@@ -289,7 +289,7 @@ class Machine:
 
     def changed_by_others(self, journal: UndoJournal) -> dict[str, Holder]:
         """What further journals of the machine have outstanding: place (path, device) -> who has changed it."""
-        from proveout.agent.tuning.undo import places_in  # noqa: PLC0415 - it needs this module
+        from proveout.agent.tuning.undo_journal import places_in  # noqa: PLC0415 - it needs this module
 
         found: dict[str, Holder] = {}
         for directory in self.directories():

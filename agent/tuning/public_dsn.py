@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from proveout.proto.tasks import Endpoint
+from proveout.proto.wire.tasks import Endpoint
 
 KEPT = (
     "host",

@@ -8,9 +8,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from proveout.agent.tuning.files import Original
-from proveout.dsl.tuning.change import Change, RemoveFile, WriteFile
-from proveout.dsl.tuning.facts import ABSENT
+from proveout.agent.tuning.file_changes import Original
+from proveout.dsl.operations.change import Change, RemoveFile, WriteFile
+from proveout.dsl.operations.facts import ABSENT
 
 _KINDS: Mapping[str, Any] = {kind.__dataclass_fields__["kind"].default: kind for kind in get_args(Change)}
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from proveout.agent.tasks import TaskFault
-from proveout.agent.tuning import undoing
-from proveout.agent.tuning.files import Original
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.tuning import revert
+from proveout.agent.tuning.file_changes import Original
 from proveout.agent.tuning.host import Host
-from proveout.agent.tuning.texts import holds
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.dsl.errors import ProveoutError
-from proveout.dsl.plan import Tuning
-from proveout.dsl.tuning.change import Change, RemoveFile, SetText, UnitAction, WriteFile, diff
-from proveout.dsl.tuning.operation import Operation, Step
-from proveout.dsl.tuning.table import operation_of
-from proveout.proto.results import TuningOutcome, TuningState
+from proveout.agent.tuning.sysfs import holds
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.core.errors import ProveoutError
+from proveout.dsl.operations.change import Change, RemoveFile, SetText, UnitAction, WriteFile, diff
+from proveout.dsl.operations.operation import Operation, Step
+from proveout.dsl.operations.table import operation_of
+from proveout.dsl.plan.plan import Tuning
+from proveout.proto.wire.results import TuningOutcome, TuningState
 
 Watch = Callable[[str], None]
 
@@ -61,11 +61,11 @@ class Transaction:
             for tuning in tunings:
                 done.append(self._apply(tuning))
                 if done[-1].outcome in ("failed", "refused"):
-                    return (done[-1], *undoing.revert(self.host, self.journal, after=mark))
+                    return (done[-1], *revert.revert(self.host, self.journal, after=mark))
             if self.journal.is_there:
                 self.journal.commit(after=mark)
         except BaseException:
-            undoing.revert(self.host, self.journal, after=mark)
+            revert.revert(self.host, self.journal, after=mark)
             raise
         return tuple(done)
 

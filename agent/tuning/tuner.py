@@ -20,20 +20,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from proveout.agent.policy import NOTHING, Policy
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.errors import one_line
-from proveout.dsl.plan import Tuning
-from proveout.proto.results import TuningState
-from proveout.proto.tasks import Endpoint
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.security.policy import NOTHING, Policy
+from proveout.core.errors import one_line
+from proveout.dsl.plan.plan import Tuning
+from proveout.proto.wire.results import TuningState
+from proveout.proto.wire.tasks import Endpoint
 
 if TYPE_CHECKING:
-    from proveout.agent.aide.blocking import Asker
-    from proveout.agent.tuning.databases import DatabasesOfRuns
+    from proveout.agent.sandbox.sync_client import Asker
+    from proveout.agent.tuning.database_access import DatabasesOfRuns
     from proveout.agent.tuning.host import Host
     from proveout.agent.tuning.machine import Holder, Machine
-    from proveout.agent.tuning.tools import Processes
-    from proveout.agent.tuning.undo import UndoJournal
+    from proveout.agent.tuning.programs import Processes
+    from proveout.agent.tuning.undo_journal import UndoJournal
 
 RESOURCE = "tuning"
 STOP_S = 120.0
@@ -96,7 +96,7 @@ class Tuner:
     ) -> tuple[TuningState, ...]:
         """What would be changed; nothing is written, the undo journal neither."""
         from proveout.agent.tuning.transaction import Transaction  # noqa: PLC0415 - see the module's head
-        from proveout.agent.tuning.undo import UndoJournal  # noqa: PLC0415
+        from proveout.agent.tuning.undo_journal import UndoJournal  # noqa: PLC0415
 
         self._tell_endpoints("", endpoints)
         transaction = Transaction(host=self._host(scratch), journal=UndoJournal(self.directory), run="")
@@ -138,7 +138,7 @@ class Tuner:
 
     async def look(self, scratch: Path) -> tuple[TuningState, ...]:
         """Whether what this agent has applied is still in place."""
-        from proveout.agent.tuning import undoing  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning import revert as undoing  # noqa: PLC0415 - see the module's head
 
         def work() -> tuple[TuningState, ...]:
             return () if self._journal is None else undoing.look(self._host(scratch), self._journal)
@@ -152,7 +152,7 @@ class Tuner:
         """
         if self.is_idle:
             return ()
-        from proveout.agent.tuning import undoing  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning import revert as undoing  # noqa: PLC0415 - see the module's head
         from proveout.agent.tuning.machine import TurnTaken  # noqa: PLC0415
 
         machine = self._machine()
@@ -227,7 +227,7 @@ class Tuner:
 
     def _admitted(self, machine: Machine, holder: Holder) -> UndoJournal:
         """The journal to tune with, in which nothing is outstanding that could be undone, but what this run has made."""
-        from proveout.agent.tuning import undoing  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning import revert as undoing  # noqa: PLC0415 - see the module's head
 
         if self._journal is not None:
             machine.widen(self._journal, holder)
@@ -240,9 +240,9 @@ class Tuner:
 
     def _undo_left(self, machine: Machine, *, systems_only: bool) -> tuple[TuningState, ...]:
         """Undo what is in journals that no agent holds; those that cannot be trusted or read are named and left alone."""
-        from proveout.agent.tuning import undoing  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning import revert as undoing  # noqa: PLC0415 - see the module's head
         from proveout.agent.tuning.machine import Held, Holder  # noqa: PLC0415
-        from proveout.agent.tuning.undo import UndoJournal  # noqa: PLC0415
+        from proveout.agent.tuning.undo_journal import UndoJournal  # noqa: PLC0415
 
         states: list[TuningState] = []
         for directory in reversed(machine.directories()):
@@ -266,7 +266,7 @@ class Tuner:
 
         The journal is opened and let go of within the turn: whoever waits for his must not hold one that was closed meanwhile.
         """
-        from proveout.agent.aide.blocking import Asker  # noqa: PLC0415 - see the module's head
+        from proveout.agent.sandbox.sync_client import Asker  # noqa: PLC0415 - see the module's head
 
         async with self._turn:
             asker = self._asker = Asker()
@@ -302,7 +302,7 @@ class Tuner:
     def _host(self, scratch: Path, journal: UndoJournal | None = None) -> Host:
         """This machine; with a journal, as undoing sees it: systems of all runs that the journal is of."""
         from proveout.agent.tuning.host import Host  # noqa: PLC0415 - see the module's head
-        from proveout.agent.tuning.tools import Processes  # noqa: PLC0415
+        from proveout.agent.tuning.programs import Processes  # noqa: PLC0415
 
         if self._tools is None:
             self._tools = Processes()
@@ -311,7 +311,7 @@ class Tuner:
 
     def _databases(self, journal: UndoJournal | None) -> DatabasesOfRuns:
         """By (run, system): as a session has told, else a told one that is the same system, else what the journal knows without secrets."""
-        from proveout.agent.tuning.databases import DatabasesOfRuns  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning.database_access import DatabasesOfRuns  # noqa: PLC0415 - see the module's head
         from proveout.agent.tuning.public_dsn import public  # noqa: PLC0415
 
         known = dict(self._told)

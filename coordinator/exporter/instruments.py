@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from proveout.coordinator.exporter import families as f
-from proveout.coordinator.exporter.board import Board
+from proveout.coordinator.exporter import metric_families as f
+from proveout.coordinator.exporter.series import Board
 from proveout.proto.events import (
     AgentLine,
     AgentLost,

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from proveout.coordinator.exporter.board import CONTENT_TYPE
 from proveout.coordinator.exporter.instruments import Instruments
-from proveout.dsl.errors import ProveoutError
+from proveout.coordinator.exporter.series import CONTENT_TYPE
+from proveout.core.errors import ProveoutError
 from proveout.proto.events import Stamped
 
 LOOPBACK = "127.0.0.1"

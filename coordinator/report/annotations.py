@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from proveout.coordinator.regression import Judgement
+from proveout.coordinator.compare.fail_if import Judgement
 from proveout.coordinator.report.tables import LATENCIES, read
-from proveout.coordinator.results import RunResults, StageResult
-from proveout.coordinator.wording import safe
+from proveout.coordinator.results.results import RunResults, StageResult
+from proveout.core.numbers import safe
 
 Level: TypeAlias = Literal["error", "warning"]
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from xml.etree import ElementTree as ET
 
-from proveout.coordinator.report.result import timestamp
+from proveout.coordinator.report.result_json import timestamp
 from proveout.coordinator.report.tables import read
-from proveout.coordinator.results import RungResult, RunResults, StageResult
-from proveout.coordinator.wording import microseconds, number, rate_unit, rung_name
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core.numbers import microseconds, number, rate_unit, rung_name
 from proveout.proto.events import IterationFinished, VerdictReached
 
 Mark: TypeAlias = Literal["failure", "error", "skipped"]

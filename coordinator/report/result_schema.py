@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 
-from proveout.coordinator.fingerprint import Difference
-from proveout.coordinator.report.result import FORMAT
-from proveout.coordinator.report.schemas import (
+from proveout.coordinator.report.json_schemas import (
     COUNT,
     NUMBER,
     TEXT,
@@ -23,7 +21,9 @@ from proveout.coordinator.report.schemas import (
     maybe,
     record,
 )
-from proveout.coordinator.tunings import TunedHost
+from proveout.coordinator.report.result_json import FORMAT
+from proveout.coordinator.results.fingerprint import Difference
+from proveout.coordinator.results.tuning import TunedHost
 from proveout.proto.events import (
     AgentLost,
     AgentUp,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from proveout.coordinator.samples import read_table
+from proveout.coordinator.measure.samples import read_table
 from proveout.proto.events import IterationFinished
 
 if TYPE_CHECKING:

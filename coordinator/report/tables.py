@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from proveout.coordinator.knee import RUNGS_MIN, NoKnee
-from proveout.coordinator.results import RungResult, RunResults, StageResult
-from proveout.coordinator.results import peak as results_peak
-from proveout.coordinator.wording import number, percent, threads
-from proveout.dsl.cells import Cell, of_stage
+from proveout.coordinator.measure.knee import RUNGS_MIN, NoKnee
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.coordinator.results.results import peak as results_peak
+from proveout.core.numbers import number, percent, threads
+from proveout.dsl.plan.matrix_labels import Cell, of_stage
 from proveout.proto.events import IterationFinished, WaitLine
 
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")

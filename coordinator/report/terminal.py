@@ -17,10 +17,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from proveout.coordinator.fingerprint import fingerprints, outline
-from proveout.coordinator.report.comparison import Comparison, comparisons
-from proveout.coordinator.report.solving import size_rows, solve_rows
-from proveout.coordinator.report.solving_figures import SIZE_HEADS, SOLVE_HEADS, named, size_table, solve_table
+from proveout.coordinator.report.figures.query_set_figures import (
+    SIZE_HEADS,
+    SOLVE_HEADS,
+    named,
+    size_table,
+    solve_table,
+)
+from proveout.coordinator.report.ladder_comparison import Comparison, comparisons
+from proveout.coordinator.report.query_sets import size_rows, solve_rows
 from proveout.coordinator.report.tables import (
     LATENCIES,
     LoadRow,
@@ -39,10 +44,11 @@ from proveout.coordinator.report.tables import (
     wait_rows,
 )
 from proveout.coordinator.report.tool_rows import HEADS, NODE_HEADS, io_rows, node_rows, title, tools
-from proveout.coordinator.results import RungResult, RunResults, StageResult
-from proveout.coordinator.tunings import rows as tuning_rows
-from proveout.coordinator.tunings import tuned
-from proveout.coordinator.wording import number, percent, pieces, quantity, rung_name, safe, seconds, threads
+from proveout.coordinator.results.fingerprint import fingerprints, outline
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.coordinator.results.tuning import rows as tuning_rows
+from proveout.coordinator.results.tuning import tuned
+from proveout.core.numbers import number, percent, pieces, quantity, rung_name, safe, seconds, threads
 
 _STYLES = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
 NOTES_MAX = 12

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.report.tables import peak, read
-from proveout.coordinator.results import RunResults, StageResult
-from proveout.coordinator.wording import microseconds, number, safe
+from proveout.coordinator.results.results import RunResults, StageResult
+from proveout.core.numbers import microseconds, number, safe
 
 HEADS = ("I/O depth", "IOPS", "CI ±", "read MB/s", "write MB/s", "avg", "p50", "p99", "max", "errors", "repeats")
 NODE_HEADS = ("host", "IOPS", "CI ±", "MB/s", "avg", "p50", "p99", "max", "errors")

@@ -26,8 +26,8 @@ from types import MappingProxyType
 from network import CONTROL, HOSTS, POLL_S, Host, LabError, Network, run, say
 from servers import Server, programs
 
-from proveout.coordinator import journal, store
-from proveout.dsl.errors import ProveoutError
+from proveout.coordinator.storage import journal, run_directory
+from proveout.core.errors import ProveoutError
 from proveout.proto.events import IterationStarted
 
 HERE = Path(__file__).resolve().parent
@@ -200,7 +200,7 @@ class Cut:
 
     def watch(self, lab: Lab, runs: Path, over: threading.Event) -> None:
         """Wait for that moment, pull, wait, and put it back."""
-        begun = self._begun(runs, {found.path for found in store.all_runs(runs)}, over)
+        begun = self._begun(runs, {found.path for found in run_directory.all_runs(runs)}, over)
         if begun is None or over.wait(begun.starts_in_s + begun.ramp_up_s):
             return
         say(f"== {self.host} is cut off in {begun.id}")
@@ -212,7 +212,7 @@ class Cut:
 
     def _begun(self, runs: Path, earlier: set[Path], over: threading.Event) -> IterationStarted | None:
         while not over.wait(POLL_S):
-            for found in store.all_runs(runs):
+            for found in run_directory.all_runs(runs):
                 if found.path in earlier:
                     continue
                 for stamped in journal.read(found.path):

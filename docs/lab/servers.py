@@ -19,7 +19,7 @@ from pathlib import Path
 import psycopg
 from network import POLL_S, Host, LabError, Network, run, say
 
-from proveout.agent.provision.installation import find_installation, private_copy
+from proveout.agent.engines.postgres.installation import find_installation, private_copy
 
 READY_S = 60.0
 OWNER = "nobody"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from proveout.dsl.workloads.steps import Step
+    from proveout.dsl.workloads.statement_steps import Step
 
 Row: TypeAlias = tuple[Any, ...]
 Dialect: TypeAlias = Literal["postgres", "sqlite", "oracle", "mysql"]
@@ -103,7 +103,7 @@ class TransactionType:
     `logical_failure` is (fresh, steady) expected fractions, None where nothing is expected.
 
     `counted` reads one whole number that goes up by one with each commit of the transaction, and by nothing else: what the
-    clients count is held against it (`coordinator/tallies.py`). It needs an entry in `parameters.CHECKED_AFTER`.
+    clients count is held against it (`coordinator/verdict/commit_audit.py`). It needs an entry in `parameters.CHECKED_AFTER`.
 
     Under closed arrival a user waits `keying_s` before the transaction, and after it a think time drawn from an exponential
     distribution of mean `thinking_s`; 0 is not at all. Neither is part of the response time.

@@ -26,16 +26,17 @@ from functools import lru_cache
 
 import numpy as np
 
-from proveout.dsl.plan import Workload
-from proveout.dsl.workloads import prepaid_shares, tptbm_shares
-from proveout.dsl.workloads.hlr_keys import draw_nurand
-from proveout.dsl.workloads.hlr_shares import shares
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.workloads.hlr.keys import draw_nurand
+from proveout.dsl.workloads.hlr.shares import shares
+from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.parameters import KINDS, Hlr, of_workload
-from proveout.dsl.workloads.parameters_prepaid import Prepaid
-from proveout.dsl.workloads.parameters_tptbm import Tptbm
-from proveout.dsl.workloads.sql_parameters import Custom
-from proveout.dsl.workloads.table import build
-from proveout.dsl.workloads.tprocc_parameters import ROLLED_BACK, TPROCC_TRANSACTIONS, Tprocc
+from proveout.dsl.workloads.prepaid import shares as prepaid_shares
+from proveout.dsl.workloads.prepaid.parameters import Prepaid
+from proveout.dsl.workloads.sql.parameters import Custom
+from proveout.dsl.workloads.tprocc.parameters import ROLLED_BACK, TPROCC_TRANSACTIONS, Tprocc
+from proveout.dsl.workloads.tptbm import shares as tptbm_shares
+from proveout.dsl.workloads.tptbm.parameters import Tptbm
 
 P_MIN = 1e-6
 DEVIATION_MIN = 0.001  # a mix that is off by less than a thousandth of all transactions is no other workload

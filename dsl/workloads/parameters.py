@@ -13,16 +13,17 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from proveout.core.errors import ProveoutError
 from proveout.dsl import extensions
-from proveout.dsl.errors import ProveoutError
-from proveout.dsl.plan import Workload
-from proveout.dsl.values import from_values
-from proveout.dsl.values import to_values as to_values  # noqa: PLC0414 - one place to import a workload from
-from proveout.dsl.workloads import sql_text, weights
-from proveout.dsl.workloads.parameters_prepaid import PREPAID_TRANSACTIONS, PREPAID_WRITERS, Prepaid
-from proveout.dsl.workloads.parameters_tptbm import TPTBM_TRANSACTIONS, TPTBM_WRITERS, Tptbm
-from proveout.dsl.workloads.sql_parameters import Custom, missing_table, missing_text
-from proveout.dsl.workloads.tprocc_parameters import TPROCC_TRANSACTIONS, TPROCC_WRITERS, Tprocc
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.schema.model_values import from_values
+from proveout.dsl.schema.model_values import to_values as to_values  # noqa: PLC0414 - one place to import a workload from
+from proveout.dsl.workloads import weights
+from proveout.dsl.workloads.prepaid.parameters import PREPAID_TRANSACTIONS, PREPAID_WRITERS, Prepaid
+from proveout.dsl.workloads.sql import sql_text
+from proveout.dsl.workloads.sql.parameters import Custom, missing_table, missing_text
+from proveout.dsl.workloads.tprocc.parameters import TPROCC_TRANSACTIONS, TPROCC_WRITERS, Tprocc
+from proveout.dsl.workloads.tptbm.parameters import TPTBM_TRANSACTIONS, TPTBM_WRITERS, Tptbm
 
 HLR_TRANSACTIONS: tuple[str, ...] = (
     "GetBasicSubscriberData",

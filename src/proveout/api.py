@@ -16,11 +16,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from proveout.coordinator import store
-from proveout.coordinator.journal import read
-from proveout.coordinator.report.figure import Figure
-from proveout.coordinator.results import RungResult, RunResults, StageResult, environment, load_results
-from proveout.dsl.errors import ProveoutError
+from proveout.coordinator.report.figures.figure import Figure
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult, environment, load_results
+from proveout.coordinator.storage import run_directory
+from proveout.coordinator.storage.journal import read
+from proveout.core.errors import ProveoutError
 from proveout.proto.events import IterationFinished, VerdictReached
 
 if TYPE_CHECKING:
@@ -38,19 +38,21 @@ class NotThere(ProveoutError):
     exit_code = 2
 
 
-def open_run(run: str | os.PathLike[str] = store.LATEST, *, runs_dir: str | os.PathLike[str] | None = None) -> Run:
+def open_run(
+    run: str | os.PathLike[str] = run_directory.LATEST, *, runs_dir: str | os.PathLike[str] | None = None
+) -> Run:
     """A run by its name, its directory, or `latest`; among `runs_dir`, else `$PROVEOUT_RUNS_DIR`, else `./runs`.
 
     Raises `ProveoutError` when there is none or its journal cannot be read.
     """
-    runs = store.runs_directory(Path(runs_dir) if runs_dir is not None else None, os.environ)
-    directory = store.find(runs, os.fspath(run))
+    runs = run_directory.runs_directory(Path(runs_dir) if runs_dir is not None else None, os.environ)
+    directory = run_directory.find(runs, os.fspath(run))
     return Run(path=directory.path, results=load_results(read(directory.path)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run. `results` is all that its journal tells (`coordinator.results.RunResults`); the rest here is made of it and of its samples."""
+    """A run. `results` is all that its journal tells (`coordinator.results.results.RunResults`); the rest here is made of it and of its samples."""
 
     path: Path
     results: RunResults = field(repr=False)
@@ -109,8 +111,8 @@ class Run:
 
         NotThere for one that reads what is not there, or that is none.
         """
-        from proveout.coordinator.results import FUNCTIONS  # noqa: PLC0415
-        from proveout.dsl.expressions import ExpressionFault, evaluate  # noqa: PLC0415
+        from proveout.coordinator.results.results import FUNCTIONS  # noqa: PLC0415
+        from proveout.dsl.expr.evaluation import ExpressionFault, evaluate  # noqa: PLC0415
 
         try:
             found = evaluate(expression, environment(self.results), functions=FUNCTIONS)
@@ -128,7 +130,7 @@ class Run:
 
         Response times in µs. Iterations that do not count are there too, with `valid` false.
         """
-        from proveout.coordinator.report.rows import to_table  # noqa: PLC0415
+        from proveout.coordinator.report.csv_export import to_table  # noqa: PLC0415
 
         return to_table(self.results)
 
@@ -204,8 +206,8 @@ class Run:
     @cached_property
     def figures(self) -> Mapping[str, Chart]:
         """The report's figures by slug, in its order: those that the plan names, or all that there are numbers for."""
-        from proveout.coordinator.report.figures import figures  # noqa: PLC0415
-        from proveout.coordinator.report.timeline import read_timeline  # noqa: PLC0415
+        from proveout.coordinator.report.figures.selection import figures  # noqa: PLC0415
+        from proveout.coordinator.report.figures.timeline import read_timeline  # noqa: PLC0415
 
         drawn, _ = figures(self.results, read_timeline(self.results, self.path / "samples"))
         return {figure.slug: Chart(figure) for figure in drawn}
@@ -241,13 +243,13 @@ class Chart:
 
     def svg(self) -> str:
         """The picture as an SVG document."""
-        from proveout.coordinator.report import vega  # noqa: PLC0415
+        from proveout.coordinator.report.figures import vega  # noqa: PLC0415
 
         return vega.svg(self.figure)
 
     def png(self) -> bytes:
         """The picture as a PNG."""
-        from proveout.coordinator.report import vega  # noqa: PLC0415
+        from proveout.coordinator.report.figures import vega  # noqa: PLC0415
 
         return vega.png(self.figure)
 

@@ -10,11 +10,11 @@ import pytest
 from policy_attacks import ARGUMENTS, DEVICES, FOLDERS, NEVER_DEVICES, NEVER_FOLDERS, TOOLS, VALIDATORS
 from pydantic import BaseModel, ValidationError
 
-from proveout.agent import allow_lists, policy_file
-from proveout.agent.daemon import Options, _audit_log, read_policy
-from proveout.agent.policy import Policy, Tool
+from proveout.agent.daemon.servicer import Options, _audit_log, read_policy
+from proveout.agent.security import allow_lists, policy_file
+from proveout.agent.security.policy import Policy, Tool
 from proveout.cli import execute
-from proveout.proto.audit import FILE
+from proveout.proto.trust.audit_log import FILE
 
 DEBIAN = Path(__file__).parent / "debian"
 WHY = "nothing but the lab reads it"

@@ -10,12 +10,12 @@ import pytest
 from policy_attacks import LISTED, RULES
 from pydantic import ValidationError
 
-from proveout.agent import device_rules
-from proveout.agent.policy import Policy, Tool
+from proveout.agent.security import device_rules
+from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning.host import Host
-from proveout.dsl.tuning.change import WriteFile
-from proveout.dsl.tuning.facts import ABSENT, Facts, FileQuery
-from proveout.dsl.tuning.udev_rules import UdevRules
+from proveout.dsl.operations.change import WriteFile
+from proveout.dsl.operations.facts import ABSENT, Facts, FileQuery
+from proveout.dsl.operations.storage.udev_rules import UdevRules
 
 FILE = "/etc/udev/rules.d/66-x.rules"
 DRV_CFG = "/bin/emc/scaleio/drv_cfg"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proveout.agent import diagnosis
-from proveout.agent.provision import embedded_mysql
+from proveout.agent.engines.mysql import provision as embedded_mysql
 
 FILES = {
     "proc/stat": "cpu  800 0 100 9000 50 0 0 50 0 0\ncpu0 1 2 3\n",

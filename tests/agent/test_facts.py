@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from proveout.agent import facts
+from proveout.agent import host_facts
 
 
 def test_the_essential_facts_are_there() -> None:
-    found = dict(facts.facts())
+    found = dict(host_facts.facts())
     assert found["kernel"] == os.uname().release
     assert found["cpus"] == os.cpu_count()
     assert {"cpu_model", "memory_bytes", "clock_source", "sysctl.vm.swappiness", "python"} <= found.keys()
@@ -20,14 +20,14 @@ def test_the_essential_facts_are_there() -> None:
 
 
 def test_storage_is_that_of_the_nearest_directory_that_is_there(tmp_path: Path) -> None:
-    there = dict(facts.storage("db", str(tmp_path)))
+    there = dict(host_facts.storage("db", str(tmp_path)))
     assert there["storage.db.filesystem"]
-    assert dict(facts.storage("db", str(tmp_path / "not" / "yet"))) == there
+    assert dict(host_facts.storage("db", str(tmp_path / "not" / "yet"))) == there
 
 
 def test_the_longest_mount_point_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = "/dev/a / ext4 rw 0 0\n/dev/b /data xfs rw,noatime 0 0\n/dev/c /data\\040x btrfs rw 0 0\n"
-    monkeypatch.setattr(facts, "_line", lambda path: mounts.strip())
-    assert facts._mount("/data/db") == ("xfs", "rw,noatime")
-    assert facts._mount("/database") == ("ext4", "rw")
-    assert facts._mount("/data x/db") == ("btrfs", "rw")
+    monkeypatch.setattr(host_facts, "_line", lambda path: mounts.strip())
+    assert host_facts._mount("/data/db") == ("xfs", "rw,noatime")
+    assert host_facts._mount("/database") == ("ext4", "rw")
+    assert host_facts._mount("/data x/db") == ("btrfs", "rw")

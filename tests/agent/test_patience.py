@@ -13,14 +13,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from proveout.agent import patience
-from proveout.agent.handlers import TABLE
-from proveout.agent.patience import is_away, patiently
-from proveout.agent.policy import Policy
-from proveout.agent.provision.connection import connection_fault, statement_fault
-from proveout.agent.tasks import Resource, TaskFault
-from proveout.proto.results import Done, SqlDone, SystemStarted
-from proveout.proto.tasks import Checkpoint, Endpoint, InspectSystem, RunSql
+from proveout.agent.daemon.handlers import TABLE
+from proveout.agent.daemon.tasks import Resource, TaskFault
+from proveout.agent.engines import availability
+from proveout.agent.engines.availability import is_away, patiently
+from proveout.agent.engines.postgres.connection import connection_fault, statement_fault
+from proveout.agent.security.policy import Policy
+from proveout.proto.wire.results import Done, SqlDone, SystemStarted
+from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, RunSql
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
 
@@ -65,7 +65,7 @@ def context() -> Context:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "AGAIN_S", 0.01)
+    monkeypatch.setattr(availability, "AGAIN_S", 0.01)
 
 
 async def test_it_is_tried_again_and_said_once(context: Any) -> None:
@@ -78,7 +78,7 @@ async def test_it_is_tried_again_and_said_once(context: Any) -> None:
 
 
 async def test_the_wait_has_a_bound(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "AWAY_S", 0.1)
+    monkeypatch.setattr(availability, "AWAY_S", 0.1)
     with pytest.raises(TaskFault) as caught:
         await patiently(context, Checkpoint(endpoint=END), Flaky(10**9), Flaky(0))
     assert (caught.value.code, caught.value.way_out) == ("unreachable", "start it")

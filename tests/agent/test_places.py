@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from proveout.agent import places
-from proveout.dsl.errors import ProveoutError
+from proveout.agent.security import path_trust
+from proveout.core.errors import ProveoutError
 
 THEIRS = 12345
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -107,7 +107,7 @@ def test_who_else_can_put_another_file_there(
         (tmp_path / name).mkdir()
     (tmp_path / "sticky").chmod(0o1777)
     os.chown(tmp_path / "theirs", THEIRS, THEIRS)
-    found = places.hand_above(lay(tmp_path))
+    found = path_trust.hand_above(lay(tmp_path))
     said = None if found is None else (found.what, found.way_out)
     assert said == (None if hand is None else tuple(text.format(base=tmp_path) for text in hand))
 
@@ -115,19 +115,19 @@ def test_who_else_can_put_another_file_there(
 def test_every_name_that_decides_what_a_path_is(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     link = own_links(tmp_path)
-    assert places.names_of(link) == (
+    assert path_trust.names_of(link) == (
         str(link),
         f"{tmp_path}/link",
         f"{tmp_path}/own/middle",
         f"{tmp_path}/own/file",
     )
-    assert places.names_of(tmp_path, tmp_path) == (str(tmp_path),)
+    assert path_trust.names_of(tmp_path, tmp_path) == (str(tmp_path),)
 
 
 def test_what_must_be_a_file_is_one(tmp_path: Path) -> None:
     with pytest.raises(ProveoutError, match="is no regular file"):
-        places.check_own_file(tmp_path, "ca.pem", "")
-    places.check_own_file(tmp_path / "none", "ca.pem", "")
+        path_trust.check_own_file(tmp_path, "ca.pem", "")
+    path_trust.check_own_file(tmp_path / "none", "ca.pem", "")
 
 
 @needs_root
@@ -135,11 +135,11 @@ def test_what_must_be_a_file_is_one(tmp_path: Path) -> None:
 def test_a_journal_is_all_that_sqlite_believes(name: str, tmp_path: Path) -> None:
     journal = tmp_path / "undo.sqlite"
     journal.write_text("")
-    places.check_undo_journal(journal)
+    path_trust.check_undo_journal(journal)
     (tmp_path / f"undo.sqlite{name}").write_text("")
     os.chown(tmp_path / f"undo.sqlite{name}", THEIRS, THEIRS)
     with pytest.raises(ProveoutError, match="the undo journal belongs to another user"):
-        places.check_undo_journal(journal)
+        path_trust.check_undo_journal(journal)
 
 
 @needs_root
@@ -157,7 +157,7 @@ def test_an_agent_that_is_an_ordinary_user_believes_himself_and_root(
     me = SimpleNamespace(pw_name="me", pw_uid=THEIRS, pw_gid=THEIRS)
     monkeypatch.setattr(pwd, "getpwuid", lambda _: me)
     monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name="me", gr_mem=[]))
-    places.check_own_journal(file, "the journal", "")
+    path_trust.check_own_journal(file, "the journal", "")
     monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name="me", gr_mem=["you"]))
     with pytest.raises(ProveoutError, match="others can write the folder of the journal"):
-        places.check_own_journal(file, "the journal", "")
+        path_trust.check_own_journal(file, "the journal", "")

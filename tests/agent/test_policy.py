@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from proveout.agent import policy_file
-from proveout.agent.daemon import Options, read_policy
-from proveout.agent.policy import NOTHING, Decision, Policy, Tool
-from proveout.agent.tasks import TaskFault
+from proveout.agent.daemon.servicer import Options, read_policy
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.security import policy_file
+from proveout.agent.security.policy import NOTHING, Decision, Policy, Tool
 from proveout.cli import execute
-from proveout.dsl.errors import ProveoutError
+from proveout.core.errors import ProveoutError
 
 POLICIES = Path(__file__).parents[2] / "docs" / "policies"
 DISK = "/dev/disk/by-id/wwn-0x600a098038304437415d4b6a59676d51"
@@ -376,7 +376,7 @@ def test_an_agent_takes_the_policy_it_is_given(tmp_path: Path, monkeypatch: pyte
     options = Options(listen="127.0.0.1:0", pki=tmp_path, state_dir=tmp_path, policy=given)
     assert read_policy(options).allows_unit("irqbalance")
     hosts = write(tmp_path, "policy: 1\nsysctl: [vm.swappiness]\n")
-    monkeypatch.setattr("proveout.agent.daemon.HOST_POLICY", hosts)
+    monkeypatch.setattr("proveout.agent.daemon.servicer.HOST_POLICY", hosts)
     permanent = Options(listen="127.0.0.1:0", pki=tmp_path, state_dir=tmp_path)
     assert read_policy(permanent).allows_sysctl("vm.swappiness")
     local = Options(listen="127.0.0.1:0", pki=tmp_path, state_dir=tmp_path, local=True)

@@ -10,14 +10,14 @@ from typing import Any, cast
 
 import pytest
 
-from proveout.agent.journal import AgentJournal
-from proveout.agent.session import Session
-from proveout.agent.tasks import TaskContext
-from proveout.agent.trusting import Orders
-from proveout.proto.audit import AuditLog
-from proveout.proto.messages import Hello, TaskAccepted, TaskDone
-from proveout.proto.results import Done
-from proveout.proto.tasks import StopSystem, Task, TaskSpec
+from proveout.agent.daemon.session import Session
+from proveout.agent.daemon.task_journal import AgentJournal
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.security.signatures import Orders
+from proveout.proto.trust.audit_log import AuditLog
+from proveout.proto.wire.messages import Hello, TaskAccepted, TaskDone
+from proveout.proto.wire.results import Done
+from proveout.proto.wire.tasks import StopSystem, Task, TaskSpec
 
 
 class Filling(AgentJournal):
@@ -42,7 +42,9 @@ class Believed:
 async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proveout.agent.session.end_children", lambda: None)  # the tests' servers are children as well
+    monkeypatch.setattr(
+        "proveout.agent.daemon.session.end_children", lambda: None
+    )  # the tests' servers are children as well
     journal, go = Filling(tmp_path / "journal.sqlite"), asyncio.Event()
 
     async def handler(context: TaskContext, spec: TaskSpec) -> Done:

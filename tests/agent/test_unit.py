@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.policy import NOTHING, Policy, Tool
-from proveout.agent.unit import CAPABILITIES, unit
+from proveout.agent.daemon.systemd_unit import CAPABILITIES, unit
+from proveout.agent.security.policy import NOTHING, Policy, Tool
 from proveout.cli import execute
 
 PKI, STATE = Path("/etc/proveout/pki"), Path("/var/lib/proveout")

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from proveout.agent import whereabouts
-from proveout.agent.handlers import TABLE
-from proveout.agent.policy import NOTHING, Policy
-from proveout.agent.tools.grounds import Grounds
-from proveout.dsl.plan import System
-from proveout.proto.results import FactsRead, SystemStarted
-from proveout.proto.tasks import ReadFacts, SnapshotSystem, StartSystem, StopSystem, TaskSpec
+from proveout.agent.daemon.handlers import TABLE
+from proveout.agent.security import data_dirs
+from proveout.agent.security.policy import NOTHING, Policy
+from proveout.agent.tools.tool_folder import Grounds
+from proveout.dsl.plan.plan import System
+from proveout.proto.wire.results import FactsRead, SystemStarted
+from proveout.proto.wire.tasks import ReadFacts, SnapshotSystem, StartSystem, StopSystem, TaskSpec
 
 LITE = System(name="lite", engine="sqlite", host="h", provision="embedded")
 
@@ -27,18 +27,18 @@ def at(tmp_path: Path, policy: Policy) -> Any:
 @pytest.mark.parametrize("told", ["/etc/systemd/system", "/srv/../etc", "relative", "/srv/runs/x"])
 def test_without_the_owners_word_it_is_a_folder_of_the_agents_own(told: str, tmp_path: Path) -> None:
     context = at(tmp_path, NOTHING)
-    own = whereabouts.root(context, told)
+    own = data_dirs.root(context, told)
     assert own.parent == tmp_path / "state" / "systems"
-    assert own == whereabouts.root(context, told), "a resume finds it again"
-    assert own != whereabouts.root(context, told + "2")
+    assert own == data_dirs.root(context, told), "a resume finds it again"
+    assert own != data_dirs.root(context, told + "2")
 
 
 def test_with_the_owners_word_and_for_the_child_of_a_run_it_is_where_they_say(tmp_path: Path) -> None:
     listed = Policy(source="/etc/proveout/policy.yaml", paths=("/srv/runs",))
-    assert whereabouts.root(at(tmp_path, listed), "/srv/runs/one") == Path("/srv/runs/one")
-    assert whereabouts.root(at(tmp_path, listed), "/srv/other").is_relative_to(tmp_path)
-    assert whereabouts.root(at(tmp_path, listed), "/srv/runs/../other").is_relative_to(tmp_path)
-    assert whereabouts.root(at(tmp_path, Policy(own=True)), "/anywhere") == Path("/anywhere")
+    assert data_dirs.root(at(tmp_path, listed), "/srv/runs/one") == Path("/srv/runs/one")
+    assert data_dirs.root(at(tmp_path, listed), "/srv/other").is_relative_to(tmp_path)
+    assert data_dirs.root(at(tmp_path, listed), "/srv/runs/../other").is_relative_to(tmp_path)
+    assert data_dirs.root(at(tmp_path, Policy(own=True)), "/anywhere") == Path("/anywhere")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
@@ -49,30 +49,30 @@ def test_a_listed_folder_that_is_not_what_it_looks_like_is_not_taken(tmp_path: P
     (listed / "link").symlink_to(victim)
     context = at(tmp_path, Policy(source="/etc/proveout/policy.yaml", paths=(str(listed),)))
     own = tmp_path / "state" / "systems"
-    assert whereabouts.root(context, f"{listed}/own/new") == listed / "own" / "new"
-    assert whereabouts.root(context, f"{listed}/link").parent == own
-    assert whereabouts.root(context, f"{listed}/link/new").parent == own
+    assert data_dirs.root(context, f"{listed}/own/new") == listed / "own" / "new"
+    assert data_dirs.root(context, f"{listed}/link").parent == own
+    assert data_dirs.root(context, f"{listed}/link/new").parent == own
     (listed / "own").chmod(0o1777)
-    assert whereabouts.root(context, f"{listed}/own/new").parent == own
+    assert data_dirs.root(context, f"{listed}/own/new").parent == own
     (listed / "own").chmod(0o755)
     os.chown(listed, 12345, 12345)
-    assert whereabouts.root(context, f"{listed}/own").parent == own
-    assert whereabouts.root(at(tmp_path, Policy(own=True)), f"{listed}/link") == listed / "link"
+    assert data_dirs.root(context, f"{listed}/own").parent == own
+    assert data_dirs.root(at(tmp_path, Policy(own=True)), f"{listed}/link") == listed / "link"
 
 
 def test_every_task_that_names_a_folder_is_looked_at(tmp_path: Path) -> None:
     context = at(tmp_path, NOTHING)
-    own = str(whereabouts.root(context, "/etc"))
+    own = str(data_dirs.root(context, "/etc"))
     named: tuple[TaskSpec, ...] = (
         StartSystem(system=LITE, data_root="/etc"),
         StopSystem(system="lite", data_root="/etc", remove=True),
         SnapshotSystem(system=LITE, data_root="/etc", action="save"),
     )
     for spec in named:
-        assert cast(Any, whereabouts.placed(context, spec)).data_root == own
-    nowhere = whereabouts.placed(context, StartSystem(system=LITE, data_root=""))
-    assert whereabouts.is_own(context, Path(cast(Any, nowhere).data_root)), "not the agent's current directory"
-    facts = whereabouts.placed(context, ReadFacts(directories=(("lite", "/etc"),)))
+        assert cast(Any, data_dirs.placed(context, spec)).data_root == own
+    nowhere = data_dirs.placed(context, StartSystem(system=LITE, data_root=""))
+    assert data_dirs.is_own(context, Path(cast(Any, nowhere).data_root)), "not the agent's current directory"
+    facts = data_dirs.placed(context, ReadFacts(directories=(("lite", "/etc"),)))
     assert facts == ReadFacts(directories=(("lite", own),))
 
 
@@ -85,7 +85,7 @@ async def test_a_coordinator_has_no_folder_made_and_none_removed(task_context: A
     started = await TABLE[StartSystem](task_context, StartSystem(system=LITE, data_root=str(wanted)))
     assert isinstance(started, SystemStarted)
     assert not wanted.exists()
-    own = whereabouts.root(task_context, str(wanted))
+    own = data_dirs.root(task_context, str(wanted))
     assert (own / "lite").is_dir()
     found = await TABLE[ReadFacts](task_context, ReadFacts(directories=(("lite", str(wanted)),)))
     assert isinstance(found, FactsRead)

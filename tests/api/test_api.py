@@ -13,14 +13,21 @@ import pytest
 
 import proveout
 from proveout import api
-from proveout.coordinator import samples
-from proveout.coordinator.journal import Journal
-from proveout.coordinator.results import ladder_metrics
-from proveout.coordinator.samples import SamplesUnreadable
-from proveout.dsl.errors import ProveoutError
+from proveout.coordinator.measure import samples
+from proveout.coordinator.measure.samples import SamplesUnreadable
+from proveout.coordinator.results.results import ladder_metrics
+from proveout.coordinator.storage.journal import Journal
+from proveout.core.errors import ProveoutError
 from proveout.proto import events as e
-from proveout.proto.messages import Sample
-from proveout.proto.results import CaptureSample, Histogram, LoadSecond, Reading, TransactionCounts, TransactionLoad
+from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.results import (
+    CaptureSample,
+    Histogram,
+    LoadSecond,
+    Reading,
+    TransactionCounts,
+    TransactionLoad,
+)
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "python-api.md"
 BEGUN_S = 1_700_000_000.0

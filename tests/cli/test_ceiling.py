@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proveout.agent.load.ceilings import known
+from proveout.agent.load.ceiling_store import known
 from proveout.cli import execute
 from proveout.cli.ceiling import is_local
 

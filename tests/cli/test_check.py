@@ -11,9 +11,9 @@ import pytest
 
 from proveout import __version__
 from proveout.cli import VERBS, execute
-from proveout.cli.messages import describe, readable, show_error
-from proveout.dsl.errors import PlanError, PlanProblem, ProveoutError
-from proveout.dsl.plan import Where
+from proveout.cli.common.messages import describe, readable, show_error
+from proveout.core.errors import PlanError, PlanProblem, ProveoutError
+from proveout.dsl.plan.plan import Where
 
 ROOT = Path(__file__).parents[2]
 PLAN = "plans/hlr-cache-embedded.yaml"
@@ -146,7 +146,7 @@ def test_an_expected_failure_is_one_message(
     def lost(*_: object, **__: object) -> None:
         raise ProveoutError("the agent is gone", where="db1", way_out="start it again")
 
-    monkeypatch.setattr("proveout.dsl.compiler.compile_plan", lost)
+    monkeypatch.setattr("proveout.dsl.compile.compiler.compile_plan", lost)
     assert execute(["check", PLAN]) == 4
     assert capsys.readouterr().err == "error: db1: the agent is gone\n  start it again\n"
 
@@ -155,7 +155,7 @@ def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("proveout.dsl.compiler.compile_plan", interrupted)
+    monkeypatch.setattr("proveout.dsl.compile.compiler.compile_plan", interrupted)
     assert execute(["check", PLAN]) == 130
 
 

@@ -9,23 +9,26 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from proveout.cli import execute, sitting
-from proveout.cli.options import Annotations
-from proveout.coordinator import store
-from proveout.coordinator.eventcodec import plan_data
-from proveout.coordinator.journal import Journal
-from proveout.dsl.compiler import compile_plan
+from proveout.cli import execute
+from proveout.cli.common import run_session
+from proveout.cli.common.options import Annotations
+from proveout.coordinator.storage import run_directory
+from proveout.coordinator.storage.event_codec import plan_data
+from proveout.coordinator.storage.journal import Journal
+from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto.events import Event, RunFinished, RunStarted, VerdictReached
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> store.RunDirectory:
+def directory(tmp_path: Path) -> run_directory.RunDirectory:
     """A run of the smoke plan whose first verdict failed."""
     path = ROOT / "plans" / "smoke.yaml"
     plan = compile_plan(path, overrides={})
-    made = store.create(tmp_path / "runs", plan, store.Command(plan=str(path)), datetime.now().astimezone())
+    made = run_directory.create(
+        tmp_path / "runs", plan, run_directory.Command(plan=str(path)), datetime.now().astimezone()
+    )
     check = plan.verdicts[0]
     events: list[Event] = [
         RunStarted(
@@ -47,9 +50,9 @@ def line_of_the_verdict() -> int:
     return next(number for number, line in enumerate(lines, 1) if "id: answers" in line)
 
 
-def test_each_file_that_was_asked_for_is_written(directory: store.RunDirectory, tmp_path: Path) -> None:
-    outputs = {name: str(tmp_path / name) for name in sitting.OUTPUTS}
-    sitting.report(directory, outputs, Annotations.none)
+def test_each_file_that_was_asked_for_is_written(directory: run_directory.RunDirectory, tmp_path: Path) -> None:
+    outputs = {name: str(tmp_path / name) for name in run_session.OUTPUTS}
+    run_session.report(directory, outputs, Annotations.none)
     (failure,) = ET.parse(tmp_path / "junit").getroot().iter("failure")
     assert failure.attrib["message"] == "too slow"
     assert json.loads((tmp_path / "json").read_text())["format"] == "proveout.result/1"
@@ -65,7 +68,7 @@ def test_each_file_that_was_asked_for_is_written(directory: store.RunDirectory, 
     [("auto", True, True), ("auto", False, False), ("github", False, True), ("none", True, False)],
 )
 def test_a_github_job_has_marks_in_its_log(
-    directory: store.RunDirectory,
+    directory: run_directory.RunDirectory,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     asked: str,
@@ -74,7 +77,7 @@ def test_a_github_job_has_marks_in_its_log(
 ) -> None:
     monkeypatch.setenv("GITHUB_WORKSPACE", str(ROOT))
     monkeypatch.setenv("GITHUB_ACTIONS", "true" if in_github else "")
-    sitting.report(directory, {}, Annotations(asked))
+    run_session.report(directory, {}, Annotations(asked))
     found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("::")]
     mark = f"::error file=plans/smoke.yaml,line={line_of_the_verdict()},title=FAIL answers::"
     assert [line.startswith(mark) for line in found] == ([True] if marked else [])

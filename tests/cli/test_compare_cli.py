@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from proveout.cli import execute
-from proveout.coordinator import store
-from proveout.coordinator.eventcodec import plan_data
-from proveout.coordinator.journal import Journal
-from proveout.coordinator.results import ladder_metrics
-from proveout.dsl.compiler import compile_plan
+from proveout.coordinator.results.results import ladder_metrics
+from proveout.coordinator.storage import run_directory
+from proveout.coordinator.storage.event_codec import plan_data
+from proveout.coordinator.storage.journal import Journal
+from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto.events import (
     Event,
     FactsTaken,
@@ -32,7 +32,7 @@ def record(runs: Path, factor: float, kernel: str = "6.1") -> str:
     """A finished run of the smoke plan whose throughput is `factor` times 1,000."""
     path = ROOT / "plans" / "smoke.yaml"
     plan = compile_plan(path, overrides={})
-    directory = store.create(runs, plan, store.Command(plan=str(path)), datetime.now().astimezone())
+    directory = run_directory.create(runs, plan, run_directory.Command(plan=str(path)), datetime.now().astimezone())
     iterations = [
         IterationFinished(
             id=IterationId(stage="ladder", rung=4, repeat=repeat, attempt=1),

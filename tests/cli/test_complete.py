@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from proveout.cli import complete, execute
+from proveout.cli import execute
+from proveout.cli.common import completion
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60.0
@@ -85,8 +86,8 @@ def test_a_plan_that_is_broken_completes_nothing(
 
 
 def test_folders_above_and_at_the_root_keep_what_was_typed(here: Path) -> None:
-    assert "/tmp/" in complete.plan_files("/tm")
-    assert complete.plan_files(f"{here}/plans/pre") == [f"{here}/plans/prepaid.yaml"]
+    assert "/tmp/" in completion.plan_files("/tm")
+    assert completion.plan_files(f"{here}/plans/pre") == [f"{here}/plans/prepaid.yaml"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

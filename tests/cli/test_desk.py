@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from proveout.cli import execute
-from proveout.cli.desk import LocalDesk, plan_files
+from proveout.cli.common.home_services import LocalDesk, plan_files
 from proveout.cli.tui import words
-from proveout.coordinator import store
-from proveout.coordinator.eventcodec import plan_data
-from proveout.coordinator.journal import Journal
-from proveout.coordinator.results import ladder_metrics
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.errors import PlanError, ProveoutError
+from proveout.coordinator.results.results import ladder_metrics
+from proveout.coordinator.storage import run_directory
+from proveout.coordinator.storage.event_codec import plan_data
+from proveout.coordinator.storage.journal import Journal
+from proveout.core.errors import PlanError, ProveoutError
+from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto.events import (
     Event,
     FactsTaken,
@@ -31,7 +31,7 @@ from proveout.proto.events import (
     StageStarted,
     VerdictReached,
 )
-from proveout.tui.desk import Resume, Start
+from proveout.tui.home.services import Resume, Start
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,7 +51,7 @@ def record(runs: Path, events: Sequence[Event], kernel: str = "6.1") -> Path:
     """A run of the smoke plan with these events after its beginning."""
     path = ROOT / "plans" / "smoke.yaml"
     plan = compile_plan(path)
-    directory = store.create(runs, plan, store.Command(plan=str(path)), datetime.now().astimezone())
+    directory = run_directory.create(runs, plan, run_directory.Command(plan=str(path)), datetime.now().astimezone())
     started = RunStarted(
         run_id=directory.name, epoch=1, name="smoke", title="One small server", digest=plan.digest,
         plan=json.loads(json.dumps(plan_data(plan))), version="1", estimate_s=1.0,

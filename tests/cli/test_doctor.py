@@ -11,7 +11,7 @@ import pytest
 from proveout.agent import diagnosis
 from proveout.agent.diagnosis import Finding
 from proveout.cli import execute
-from proveout.cli.desk import LocalDesk
+from proveout.cli.common.home_services import LocalDesk
 
 ROOT = Path(__file__).parents[2]
 PLANS = ROOT / "plans"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proveout.cli.headless import HeadlessPrinter, wants_colour
+from proveout.cli.common.headless import HeadlessPrinter, wants_colour
 from proveout.proto.events import (
     AgentLost,
     Event,

@@ -102,7 +102,14 @@ def test_no_child_obeys_anything_or_inherits_any_variable(way: str, folder: Path
             run.kill()
             below.end()
     assert code == 0, (folder / "said").read_text()
-    kinds = ("proveout.agent ", "aide.serve", "load.worker", "populate_worker", "guard.py", "bin/postgres")
+    kinds = (
+        "proveout.agent ",
+        "sandbox.helper_main",
+        "load.worker",
+        "populate_worker",
+        "supervisor.py",
+        "bin/postgres",
+    )
     commands = [words for words, _ in below.found.values()]
     assert [kind for kind in kinds if not any(kind in words for words in commands)] == [], "the children were seen"
     obeyed = hostile.obeyed(folder)
@@ -118,7 +125,7 @@ def test_no_child_obeys_anything_or_inherits_any_variable(way: str, folder: Path
 
 def test_the_agents_log_names_what_was_not_passed_on(folder: Path) -> None:
     """An owner who relied on such a variable finds out why it has no effect."""
-    from proveout.coordinator.local import _not_passed_on
+    from proveout.coordinator.agents.local_agents import _not_passed_on
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in hostile.variables(folder).items():

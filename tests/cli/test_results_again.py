@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from proveout.cli import execute
-from proveout.coordinator import store
-from proveout.coordinator.eventcodec import plan_data
-from proveout.coordinator.journal import Journal
-from proveout.dsl.compiler import compile_plan
+from proveout.coordinator.storage import run_directory
+from proveout.coordinator.storage.event_codec import plan_data
+from proveout.coordinator.storage.journal import Journal
+from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto import events as e
 
 PLANS = Path(__file__).parents[2] / "plans"
@@ -31,7 +31,7 @@ LOOKS_LIKE = {
 }
 
 
-def finished(folder: Path, exit_code: int = 1) -> store.RunDirectory:
+def finished(folder: Path, exit_code: int = 1) -> run_directory.RunDirectory:
     """A run that has finished, whose coordinator is about to write its results."""
     plan = compile_plan(PLANS / "smoke.yaml")
     outputs = {
@@ -40,8 +40,8 @@ def finished(folder: Path, exit_code: int = 1) -> store.RunDirectory:
         "summary": str(folder / "out" / "summary.md"),
     }
     (folder / "out").mkdir(parents=True)
-    command = store.Command(plan=str(PLANS / "smoke.yaml"), outputs=outputs)
-    directory = store.create(folder / "runs", plan, command, datetime.now(UTC))
+    command = run_directory.Command(plan=str(PLANS / "smoke.yaml"), outputs=outputs)
+    directory = run_directory.create(folder / "runs", plan, command, datetime.now(UTC))
     started = e.RunStarted(
         run_id=directory.name,
         epoch=1,
@@ -60,7 +60,7 @@ def finished(folder: Path, exit_code: int = 1) -> store.RunDirectory:
     return directory
 
 
-def files(folder: Path, directory: store.RunDirectory) -> dict[str, bytes]:
+def files(folder: Path, directory: run_directory.RunDirectory) -> dict[str, bytes]:
     """What there is of the results, by name."""
     places = [directory.path / "result.json", directory.path / "report.html", *sorted((folder / "out").iterdir())]
     return {path.name: path.read_bytes() for path in places if path.is_file() and not path.name.startswith(".")}
@@ -70,7 +70,7 @@ _REPORT_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
 from proveout.cli import sitting
-from proveout.cli.options import Annotations
+from proveout.cli.common.options import Annotations
 from proveout.coordinator import store
 from proveout.coordinator.report import annotations, junit, page, result, summary, terminal
 
@@ -197,7 +197,7 @@ def test_results_that_did_not_fit_are_made_when_there_is_room(
     shutil.copytree(tmp_path / "made", small_disk / "run")
     folder = small_disk / "run"
     runs = ["--runs-dir", str(folder / "runs")]
-    directory = store.find(folder / "runs", "latest")
+    directory = run_directory.find(folder / "runs", "latest")
     about = os.statvfs(small_disk)
     (small_disk / "filler").write_bytes(bytes(about.f_bavail * about.f_frsize - free))
     chosen = ["--junit", str(folder / "out" / "junit.xml")]

@@ -10,7 +10,7 @@ import pytest
 CODE = """
 import resource, sys
 from types import SimpleNamespace
-from proveout.cli.sitting import TooManyAgents, make_room
+from proveout.cli.common.run_session import TooManyAgents, make_room
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 2000))
 try:
     make_room(SimpleNamespace(name="p", hosts=[None] * int(sys.argv[1])))

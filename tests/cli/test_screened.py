@@ -20,8 +20,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from proveout.cli import execute, screened
-from proveout.coordinator.journal import is_driven, read
+from proveout.cli import execute
+from proveout.cli.common import with_screen
+from proveout.coordinator.storage.journal import is_driven, read
 from proveout.proto.events import RunFinished
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +68,9 @@ class Terminal:
 
 
 def the_run(runs: Path) -> Path | None:
-    return next((path for path in runs.glob("*/") if (path / screened.LOG).exists()), None) if runs.is_dir() else None
+    return (
+        next((path for path in runs.glob("*/") if (path / with_screen.LOG).exists()), None) if runs.is_dir() else None
+    )
 
 
 def outcome(directory: Path) -> RunFinished | None:
@@ -103,7 +106,7 @@ def test_a_run_outlives_its_screen_and_another_terminal_sees_its_end(tmp_path: P
     while is_driven(directory):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert "every verdict" in (directory / screened.LOG).read_text() or ended.exit_code != 0
+    assert "every verdict" in (directory / with_screen.LOG).read_text() or ended.exit_code != 0
 
 
 @pytest.mark.slow
@@ -157,7 +160,7 @@ def test_watching_needs_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_command_line_is_said_again_with_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    found = screened.words(["a=1", "b=[1, 2]"], {"runs_dir": Path("r"), "junit": None})
+    found = with_screen.words(["a=1", "b=[1, 2]"], {"runs_dir": Path("r"), "junit": None})
     assert found == ["-p", "a=1", "-p", "b=[1, 2]", "--runs-dir", str(tmp_path / "r")]
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from proveout.coordinator.chain import HEAD_FILE
-from proveout.coordinator.journal import FILE
+from proveout.coordinator.storage.event_chain import HEAD_FILE
+from proveout.coordinator.storage.journal import FILE
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proveout.coordinator import search
-from proveout.coordinator.exchange import Held, ProbeDue, SearchReplayed, Summarise, Unresolved
-from proveout.coordinator.facts import Facts, of
+from proveout.coordinator.schedule import rate_search
+from proveout.coordinator.schedule.messages import Held, ProbeDue, SearchReplayed, Summarise, Unresolved
+from proveout.coordinator.schedule.progress import Facts, of
 from proveout.coordinator.simulator import Fault, Simulation, World, finished
-from proveout.dsl.plan import (
+from proveout.dsl.plan.plan import (
     Capture,
     Check,
     Condition,
@@ -139,9 +139,9 @@ class Model:
     def replay(
         self, stage: Search, rate_from: float, rate_to: float, probes: tuple[events.IterationFinished, ...]
     ) -> SearchReplayed:
-        state = search.begin(stage, rate_from, rate_to)
+        state = rate_search.begin(stage, rate_from, rate_to)
         for probe in probes:
-            state = search.record(state, bool(probe.metrics["ok"]), "")
+            state = rate_search.record(state, bool(probe.metrics["ok"]), "")
         reports = tuple(
             events.ProbeFinished(
                 stage=stage.id,
@@ -153,8 +153,8 @@ class Model:
             )
             for t in state.tried
         )
-        due = search.next_probe(state)
-        if isinstance(due, search.Probe):
+        due = rate_search.next_probe(state)
+        if isinstance(due, rate_search.Probe):
             return SearchReplayed(reports=reports, next=ProbeDue(number=due.number, phase=due.phase, rate=due.rate))
         end = events.SearchFinished(stage=stage.id, rate=due.rate, probes=due.probes, reason=due.reason)
         return SearchReplayed(reports=reports, next=end)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from proveout.agent.load import frames
-from proveout.agent.load.merge import Merger
+from proveout.agent.load import worker_messages
+from proveout.agent.load.aggregator import Merger
 from proveout.agent.load.pacing import Timeline
-from proveout.coordinator.evidence import summarise
-from proveout.dsl.plan import Closed, Host, Ladder, Limits, Open, Plan, Search, System, Windows, Workload
+from proveout.coordinator.measure.summarise import summarise
+from proveout.dsl.plan.plan import Closed, Host, Ladder, Limits, Open, Plan, Search, System, Windows, Workload
 from proveout.proto.events import IterationFinished, IterationId
 
 S = 1_000_000_000
@@ -206,18 +206,18 @@ def run(
     )
 
 
-def _chunk(made: Made, timeline: Timeline) -> frames.Chunk:
+def _chunk(made: Made, timeline: Timeline) -> worker_messages.Chunk:
     codes, times = [], []
     for number, parts in made.records.items():
         rows = np.concatenate(parts)
         data = (np.rint(rows * 1e9).astype(np.int64) + T0).tobytes()
         codes.append((2 * number, len(data)))
         times.append(data)
-    return frames.Chunk(until_ns=timeline.end_ns + S, codes=tuple(codes), incidents=(), times=b"".join(times))
+    return worker_messages.Chunk(until_ns=timeline.end_ns + S, codes=tuple(codes), incidents=(), times=b"".join(times))
 
 
-def _finished(waiting: tuple[tuple[int, int], ...]) -> frames.Finished:
-    return frames.Finished(
+def _finished(waiting: tuple[tuple[int, int], ...]) -> worker_messages.Finished:
+    return worker_messages.Finished(
         missed=(),
         committed=(),
         unknown=(),

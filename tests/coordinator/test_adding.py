@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proveout.coordinator.adding import added
-from proveout.proto import histogram
-from proveout.proto.columns import Loads
-from proveout.proto.results import TransactionCounts, TransactionLoad
+from proveout.coordinator.live.merge import added
+from proveout.proto.wire import histogram
+from proveout.proto.wire.columns import Loads
+from proveout.proto.wire.results import TransactionCounts, TransactionLoad
 
 COUNT = st.integers(0, 2**40)
 TIMES = st.lists(st.integers(0, histogram.HIGHEST_NS), max_size=4).map(histogram.bin_ns)

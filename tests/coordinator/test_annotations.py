@@ -10,9 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from proveout.coordinator.report import annotations, result, result_schema, schemas
+from proveout.coordinator.report import annotations, json_schemas, result_json, result_schema
 from proveout.coordinator.report.annotations import Remark, remarks, to_codequality, to_github, to_metrics
-from proveout.coordinator.results import RunResults, load_results
+from proveout.coordinator.results.results import RunResults, load_results
 from proveout.proto.events import Event, Outcome, RunFinished, RunStarted, VerdictReached
 
 HOSTILE = "100% \x1b[31m\n::error::x,y\u202e"
@@ -126,15 +126,15 @@ def test_gitlab_reads_the_metrics_report() -> None:
 def test_the_schema_is_one_and_forbids_no_further_field() -> None:
     schema = result_schema.document()
     jsonschema.Draft202012Validator.check_schema(schema)
-    document = json.loads(result.to_json(run(verdict("bad", "FAIL"))))
+    document = json.loads(result_json.to_json(run(verdict("bad", "FAIL"))))
     jsonschema.validate(document | {"later": 1}, schema)
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(document | {"later": 1}, schemas.closed(schema))
+        jsonschema.validate(document | {"later": 1}, json_schemas.closed(schema))
 
 
 @pytest.mark.parametrize("change", [{"format": "proveout.result/2"}, {"verdicts": [{"id": "x"}]}, {"stages": None}])
 def test_the_schema_tells_what_is_no_result(change: dict[str, Any]) -> None:
-    document = json.loads(result.to_json(run(verdict("bad", "FAIL"))))
+    document = json.loads(result_json.to_json(run(verdict("bad", "FAIL"))))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(document | change, result_schema.document())
     without = {name: part for name, part in document.items() if name != "verdicts"}
@@ -143,7 +143,7 @@ def test_the_schema_tells_what_is_no_result(change: dict[str, Any]) -> None:
 
 
 def test_conditions_of_a_comparison_are_remarked_when_they_fail_the_job() -> None:
-    from proveout.coordinator.regression import Judgement
+    from proveout.coordinator.compare.fail_if import Judgement
 
     judged = [
         Judgement(text="tps.change.upper < -5%", outcome=outcome, evidence=("e",)) for outcome in ("PASS", "FAIL")

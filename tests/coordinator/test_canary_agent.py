@@ -19,14 +19,14 @@ from canary import CANARY, FileWatch
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from proveout.agent.provision import postgres_roles
-from proveout.agent.provision.embedded_postgres import Server
-from proveout.coordinator.pki import Authority, Credentials
-from proveout.coordinator.session import AgentSession, Received, SessionEvent, connect
-from proveout.dsl.plan import System, Tuning
-from proveout.proto.messages import Hello, TaskDone, TaskFailed
-from proveout.proto.results import TuningDone
-from proveout.proto.tasks import ApplyTuning, Endpoint, InspectSystem, Task, TaskSpec
+from proveout.agent.engines.postgres import roles as postgres_roles
+from proveout.agent.engines.postgres.provision import Server
+from proveout.coordinator.agents.session import AgentSession, Received, SessionEvent, connect
+from proveout.coordinator.pki.certificates import Authority, Credentials
+from proveout.dsl.plan.plan import System, Tuning
+from proveout.proto.wire.messages import Hello, TaskDone, TaskFailed
+from proveout.proto.wire.results import TuningDone
+from proveout.proto.wire.tasks import ApplyTuning, Endpoint, InspectSystem, Task, TaskSpec
 
 ROLE = "canary_admin"
 PATIENCE_S = 120.0

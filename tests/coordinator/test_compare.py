@@ -14,17 +14,19 @@ import jsonschema
 import numpy as np
 import pytest
 
-from proveout.coordinator import compare as comparing
-from proveout.coordinator import regression
-from proveout.coordinator.comparability import NotComparable, differences, refused
-from proveout.coordinator.compare import ComparedRuns, compare
-from proveout.coordinator.eventcodec import plan_data
-from proveout.coordinator.report import compare_schema, compared_page, compared_terminal
-from proveout.coordinator.report import compared as report
-from proveout.coordinator.results import RunResults, ladder_metrics, load_results
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.plan import Plan
-from proveout.dsl.syntax import ExpressionFault
+from proveout.coordinator.compare import comparison as comparing
+from proveout.coordinator.compare import fail_if
+from proveout.coordinator.compare.comparability import NotComparable, differences, refused
+from proveout.coordinator.compare.comparison import ComparedRuns, compare
+from proveout.coordinator.report.compare import document as report
+from proveout.coordinator.report.compare import html as compared_page
+from proveout.coordinator.report.compare import json_schema
+from proveout.coordinator.report.compare import terminal as compared_terminal
+from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
+from proveout.coordinator.storage.event_codec import plan_data
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.expr.syntax import ExpressionFault
+from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import (
     Event,
     FactsTaken,
@@ -234,14 +236,14 @@ def test_another_plan_is_refused_where_figures_depend_on_it(plan: Plan) -> None:
 )
 def test_a_condition_is_judged(plan: Plan, text: str, factor: float, outcome: str) -> None:
     compared = compare(results(plan, BASE), results(plan, slower(factor), run_id="two"))
-    judged = regression.judge(regression.check(text, plan), compared)
+    judged = fail_if.judge(fail_if.check(text, plan), compared)
     assert judged.outcome == outcome, judged.evidence
-    assert regression.exit_code([judged]) == {"PASS": 1, "FAIL": 0, "INCONCLUSIVE": 3}[outcome]
+    assert fail_if.exit_code([judged]) == {"PASS": 1, "FAIL": 0, "INCONCLUSIVE": 3}[outcome]
 
 
 def test_a_condition_holds_when_it_holds_at_one_rung(plan: Plan) -> None:
     compared = compare(results(plan, BASE), results(plan, {1: BASE[1], 4: slower(0.8)[4]}, run_id="two"))
-    judged = regression.judge(regression.check("tps.change.upper < -5%", plan), compared)
+    judged = fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared)
     assert judged.holds
     assert len(judged.evidence) == 1
     assert "ladder at 4 threads" in judged.evidence[0]
@@ -249,7 +251,7 @@ def test_a_condition_holds_when_it_holds_at_one_rung(plan: Plan) -> None:
 
 def test_a_missing_rung_makes_a_condition_undecidable(plan: Plan) -> None:
     compared = compare(results(plan, BASE), results(plan, {1: BASE[1]}, run_id="two"))
-    judged = regression.judge(regression.check("tps.change.upper < -5%", plan), compared)
+    judged = fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared)
     assert judged.outcome == "INCONCLUSIVE"
     assert "no valid iteration" in judged.evidence[0]
 
@@ -267,7 +269,7 @@ def test_a_missing_rung_makes_a_condition_undecidable(plan: Plan) -> None:
 )
 def test_a_wrong_condition_is_told_before(plan: Plan, text: str, words: str) -> None:
     with pytest.raises(ExpressionFault) as raised:
-        regression.check(text, plan)
+        fail_if.check(text, plan)
     assert words in str(raised.value)
 
 
@@ -277,7 +279,7 @@ def test_a_wrong_condition_is_told_before(plan: Plan, text: str, words: str) -> 
 def test_reports_say_the_same_and_hold_nothing_that_acts(plan: Plan) -> None:
     odd = FACTS | {"kernel": HOSTILE}
     compared = [compare(results(plan, BASE), results(plan, slower(0.8), run_id=HOSTILE, facts=odd), despite=True)]
-    judged = [regression.judge(regression.check("tps.change.upper < -5%", plan), compared[0])]
+    judged = [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared[0])]
     markdown = report.to_markdown(compared, judged)
     assert "| TPS | 3,010 | 2,408 | -20 % |" in markdown
     assert "**HOLDS**" in markdown
@@ -302,7 +304,7 @@ def test_reports_say_the_same_and_hold_nothing_that_acts(plan: Plan) -> None:
 def test_the_page_overlays_the_runs_and_holds_nothing_that_acts(plan: Plan) -> None:
     runs = [results(plan, BASE, run_id="first"), results(plan, slower(0.8), run_id="<script>x</script>")]
     compared = [compare(*runs)]
-    judged = [regression.judge(regression.check("tps.change.upper < -5%", plan), compared[0])]
+    judged = [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared[0])]
     together = compared_page.overlaid(runs)
     assert list(together.stages) == ["ladder", "ladder (2)"]
     html = compared_page.to_html(runs, compared, judged)
@@ -324,12 +326,10 @@ def test_a_run_that_measured_nothing_has_a_page_that_says_so(plan: Plan) -> None
 
 
 def test_the_schema_of_comparisons_tells_what_is_none(plan: Plan) -> None:
-    schema = compare_schema.document()
+    schema = json_schema.document()
     jsonschema.Draft202012Validator.check_schema(schema)
     one = compare(results(plan, BASE), results(plan, slower(0.8)))
-    written = json.loads(
-        report.to_json([one], [regression.judge(regression.check("tps.change.upper < -5%", plan), one)])
-    )
+    written = json.loads(report.to_json([one], [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), one)]))
     jsonschema.validate(written | {"later": 1}, schema)
     for change in ({"format": "proveout.compare/2"}, {"exit_code": 7}, {"conditions": [{"text": "x"}]}):
         with pytest.raises(jsonschema.ValidationError):

@@ -19,14 +19,22 @@ import pytest
 from damage import DAMAGES, Damage, flip
 
 from proveout.cli import execute
-from proveout.coordinator import samples, store
-from proveout.coordinator.chain import HEAD_FILE, JournalDamaged
-from proveout.coordinator.eventcodec import DEPTH_MAX, JournalFault, encode, load_bounded, plan_data
-from proveout.coordinator.journal import FILE, Journal, StorageFailed, read, unchecked
-from proveout.dsl.compiler import compile_plan
+from proveout.coordinator.measure import samples
+from proveout.coordinator.storage import run_directory
+from proveout.coordinator.storage.event_chain import HEAD_FILE, JournalDamaged
+from proveout.coordinator.storage.event_codec import DEPTH_MAX, JournalFault, encode, load_bounded, plan_data
+from proveout.coordinator.storage.journal import FILE, Journal, StorageFailed, read, unchecked
+from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto import events as e
-from proveout.proto.messages import Sample
-from proveout.proto.results import CaptureSample, Histogram, LoadSecond, Reading, TransactionCounts, TransactionLoad
+from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.results import (
+    CaptureSample,
+    Histogram,
+    LoadSecond,
+    Reading,
+    TransactionCounts,
+    TransactionLoad,
+)
 
 PLANS = Path(__file__).parents[2] / "plans"
 FLIPS = int(os.environ.get("PROVEOUT_FLIPS", "1500"))
@@ -44,9 +52,11 @@ def a_run(tmp_path: Path) -> Path:
     return place
 
 
-def a_finished_run(tmp_path: Path) -> store.RunDirectory:
+def a_finished_run(tmp_path: Path) -> run_directory.RunDirectory:
     plan = compile_plan(PLANS / "smoke.yaml")
-    directory = store.create(tmp_path / "runs", plan, store.Command(plan=str(PLANS / "smoke.yaml")), datetime.now(UTC))
+    directory = run_directory.create(
+        tmp_path / "runs", plan, run_directory.Command(plan=str(PLANS / "smoke.yaml")), datetime.now(UTC)
+    )
     started = e.RunStarted(
         run_id=directory.name,
         epoch=1,
@@ -134,7 +144,7 @@ def test_every_changed_bit_of_an_event_shows(tmp_path: Path) -> None:
 _APPEND_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
-from proveout.coordinator.journal import Journal
+from proveout.coordinator.storage.journal import Journal
 from proveout.proto.events import Notice
 journal = Journal(Path(sys.argv[1]))
 for number in range(1, 6):

@@ -9,12 +9,19 @@ import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
 
-from proveout.coordinator.evidence import ended_by_type, measure_window, summarise
+from proveout.coordinator.measure.summarise import ended_by_type, measure_window, summarise
 from proveout.dsl import metrics as vocabulary
-from proveout.dsl.plan import Capture, Closed, Host, Ladder, Open, Plan, System, Windows, Workload
+from proveout.dsl.plan.plan import Capture, Closed, Host, Ladder, Open, Plan, System, Windows, Workload
 from proveout.proto.events import IterationId
-from proveout.proto.histogram import bin_ns
-from proveout.proto.results import CaptureSample, LoadResult, LoadSecond, Reading, TransactionCounts, TransactionLoad
+from proveout.proto.wire.histogram import bin_ns
+from proveout.proto.wire.results import (
+    CaptureSample,
+    LoadResult,
+    LoadSecond,
+    Reading,
+    TransactionCounts,
+    TransactionLoad,
+)
 
 S = 1_000_000_000
 MS = 1_000_000

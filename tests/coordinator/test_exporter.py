@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from proveout.coordinator.exporter import board, families, server
-from proveout.coordinator.exporter.families import FAMILIES
+from proveout.coordinator.exporter import metric_families, server
+from proveout.coordinator.exporter import series as board
 from proveout.coordinator.exporter.instruments import Instruments
+from proveout.coordinator.exporter.metric_families import FAMILIES
 from proveout.proto import events as e
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana" / "proveout-run.json"
@@ -418,9 +419,10 @@ def test_no_address_listens_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_reading_has_a_capture_that_gives_it() -> None:
     """The names are those that the live meter makes of what captures record."""
-    from proveout.agent.capture import lag, os
+    from proveout.agent.capture import os
+    from proveout.agent.engines.postgres import lag
 
     recorded = f"{os.__doc__}{lag.__doc__}"
-    for name in families.READINGS:
+    for name in metric_families.READINGS:
         source = name if name in recorded else name.removesuffix("_per_s") + "_total"
         assert source in recorded or name == "cpu.busy_fraction"

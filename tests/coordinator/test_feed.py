@@ -6,9 +6,9 @@ import asyncio
 import stat
 from pathlib import Path
 
-from proveout.coordinator import feed
-from proveout.coordinator.journal import Journal
-from proveout.coordinator.tail import Tail
+from proveout.coordinator.live import event_feed
+from proveout.coordinator.live.follow import Tail
+from proveout.coordinator.storage.journal import Journal
 from proveout.proto.events import (
     AgentsTick,
     HostTick,
@@ -62,8 +62,8 @@ async def test_several_watch_one_run_and_each_sees_all_of_it_in_order(tmp_path: 
     deep = tmp_path / ("d" * 100) / "run"  # longer than a socket's address may be
     deep.mkdir(parents=True)
     with Journal(deep) as journal:
-        async with feed.serving(deep, asyncio.Queue()) as listener:
-            assert stat.S_IMODE((deep / feed.SOCKET).stat().st_mode) == 0o600
+        async with event_feed.serving(deep, asyncio.Queue()) as listener:
+            assert stat.S_IMODE((deep / event_feed.SOCKET).stat().st_mode) == 0o600
             listener(journal.append(notice("one")))
             listener(journal.live(progress(1)))
             watchers = [Watcher(deep), Watcher(deep)]
@@ -80,20 +80,20 @@ async def test_several_watch_one_run_and_each_sees_all_of_it_in_order(tmp_path: 
                 await asyncio.gather(*(watcher.task for watcher in watchers))
     expected = [notice("one"), progress(1), progress(2), notice("two"), progress(3), ended]
     assert [watcher.events for watcher in watchers] == [expected, expected]
-    assert not (deep / feed.SOCKET).exists()
+    assert not (deep / event_feed.SOCKET).exists()
 
 
 async def test_a_watcher_that_leaves_or_says_nonsense_disturbs_nobody(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
-        async with feed.serving(tmp_path, asyncio.Queue()) as listener:
+        async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
             listener(journal.append(notice("one")))
             stays = Watcher(tmp_path)
-            _, writer = await feed.connect(tmp_path)
+            _, writer = await event_feed.connect(tmp_path)
             writer.write(b"x" * 200_000)
             writer.close()
             listener(journal.live(progress(1)))
             await stays.until(2)  # it is connected
-            _, gone = await feed.connect(tmp_path)
+            _, gone = await event_feed.connect(tmp_path)
             gone.transport.abort()
             for number in range(50):
                 listener(journal.live(HostTick(host="h", capture="c", readings={"x": float(number)})))
@@ -105,21 +105,21 @@ async def test_a_watcher_that_leaves_or_says_nonsense_disturbs_nobody(tmp_path: 
 
 async def test_one_that_does_not_read_misses_live_events_and_holds_up_nothing(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
-        async with feed.serving(tmp_path, asyncio.Queue()) as listener:
-            reader, writer = await feed.connect(tmp_path)
+        async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
+            reader, writer = await event_feed.connect(tmp_path)
             listener(journal.live(progress(0)))
             await reader.readline()  # it is served
             big = StageProgress(stage="s", host="h", done=1, total=2, unit="u", note="n" * 100_000)
             for _ in range(200):
                 listener(journal.live(big))
             (served,) = listener._watchers
-            assert served.transport.get_write_buffer_size() < feed.BACKLOG_BYTES + 200_000
+            assert served.transport.get_write_buffer_size() < event_feed.BACKLOG_BYTES + 200_000
             writer.transport.abort()
 
 
 async def test_who_comes_late_is_not_told_of_progress_that_is_over(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
-        async with feed.serving(tmp_path, asyncio.Queue()) as listener:
+        async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
             listener(journal.live(progress(1)))
             listener(journal.append(StageFinished(stage="load", outcome="ok", seconds=1.0)))
             still = HostTick(host="h", capture="c", readings={"x": 1.0})
@@ -135,7 +135,7 @@ async def test_who_comes_late_is_not_told_of_progress_that_is_over(tmp_path: Pat
 async def test_stop_comes_to_the_run_as_a_wish(tmp_path: Path) -> None:
     wishes: asyncio.Queue[None] = asyncio.Queue()
     with Journal(tmp_path) as journal:
-        async with feed.serving(tmp_path, wishes) as listener:
+        async with event_feed.serving(tmp_path, wishes) as listener:
             listener(journal.append(notice("one")))
             listener(journal.live(progress(1)))
             watcher = Watcher(tmp_path)
@@ -152,7 +152,7 @@ async def test_stop_waits_for_a_run_that_has_just_begun_to_serve_its_feed(tmp_pa
     with Journal(tmp_path):
         stopping = asyncio.create_task(Tail(tmp_path, POLL_S).stop())
         await asyncio.sleep(5 * POLL_S)
-        async with feed.serving(tmp_path, wishes):
+        async with event_feed.serving(tmp_path, wishes):
             assert await stopping
             async with asyncio.timeout(DEADLINE_S):
                 await wishes.get()
@@ -173,7 +173,7 @@ async def test_who_comes_late_is_told_the_newest_of_each_kind_of_this_iteration(
     newest = TransactionsTick(id=two, window="measure", seconds=1.0, transactions=())
     agents = [AgentsTick(lease_s=lease_s, beat_s=2.0, agents=()) for lease_s in (10.0, 11.0)]
     with Journal(tmp_path) as journal:
-        async with feed.serving(tmp_path, asyncio.Queue()) as listener:
+        async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
             listener(journal.live(ticks[0]))
             listener(journal.live(WaitsTick(id=one, host="h", capture="c", seconds=1.0, waits=())))
             for agent in agents:

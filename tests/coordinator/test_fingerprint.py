@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from proveout.coordinator.fingerprint import differences, digest, fingerprints, outline
-from proveout.coordinator.report.result import document
-from proveout.coordinator.report.summary import to_markdown
-from proveout.coordinator.results import load_results
+from proveout.coordinator.report.markdown import to_markdown
+from proveout.coordinator.report.result_json import document
+from proveout.coordinator.results.fingerprint import differences, digest, fingerprints, outline
+from proveout.coordinator.results.results import load_results
 from proveout.proto.events import FactsTaken
 
 HOST = {"cpus": 2, "cpu_model": "A", "kernel": "6.1", "memory_bytes": 8 * 2**30, "boot_id": "x", "host_name": "a"}

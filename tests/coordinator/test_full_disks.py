@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 from simulated import FIRST, Model, assert_ended, climbing, ran, simulate
 
-from proveout.coordinator.exchange import Input, Summarise
-from proveout.coordinator.facts import of
-from proveout.coordinator.results import load_results
+from proveout.coordinator.results.results import load_results
+from proveout.coordinator.schedule.messages import Input, Summarise
+from proveout.coordinator.schedule.progress import of
 from proveout.coordinator.simulator import Simulation, World
-from proveout.dsl.plan import Ladder, Plan
+from proveout.dsl.plan.plan import Ladder, Plan
 from proveout.proto import events
-from proveout.proto.messages import TaskFailed
-from proveout.proto.results import TaskError
-from proveout.proto.tasks import CheckInvariants, PopulateSystem, RunCapture, RunLoad, StartSystem
+from proveout.proto.wire.messages import TaskFailed
+from proveout.proto.wire.results import TaskError
+from proveout.proto.wire.tasks import CheckInvariants, PopulateSystem, RunCapture, RunLoad, StartSystem
 
 LADDER = replace(FIRST, retries=0, captures=("os",))
 FULL = TaskError(code="disk_full", message="no space is left", way_out="free some")

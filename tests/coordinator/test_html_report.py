@@ -19,14 +19,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from proveout.cli import execute
-from proveout.coordinator.journal import Journal
-from proveout.coordinator.report import figures, page, rows, vega
-from proveout.coordinator.report.timeline import read_timeline
-from proveout.coordinator.results import RunResults, load_results
-from proveout.coordinator.samples import SamplesUnreadable
-from proveout.coordinator.store import RunDirectory
-from proveout.coordinator.wording import safe
-from proveout.dsl.schema import FIGURES
+from proveout.coordinator.measure.samples import SamplesUnreadable
+from proveout.coordinator.report import csv_export
+from proveout.coordinator.report import html as page
+from proveout.coordinator.report.figures import selection, vega
+from proveout.coordinator.report.figures.timeline import read_timeline
+from proveout.coordinator.results.results import RunResults, load_results
+from proveout.coordinator.storage.journal import Journal
+from proveout.coordinator.storage.run_directory import RunDirectory
+from proveout.core.numbers import safe
+from proveout.dsl.schema.models import FIGURES
 from proveout.proto.events import (
     AgentUp,
     Event,
@@ -239,7 +241,7 @@ def test_what_a_person_looks_for_is_there(html: str) -> None:
 
 def test_every_figure_has_a_picture_its_numbers_and_a_chart(html: str, directory: RunDirectory) -> None:
     results = load_results(history())
-    drawn, missing = figures.figures(results, read_timeline(results, directory.samples))
+    drawn, missing = selection.figures(results, read_timeline(results, directory.samples))
     assert {figure.name for figure in drawn} == set(OF_LOADS)
     assert not missing
     read = Reader(html)
@@ -264,14 +266,14 @@ def test_the_data_that_the_page_carries(html: str) -> None:
 @pytest.mark.parametrize("name", OF_LOADS)
 def test_a_figure_that_the_plan_names_is_there_alone(name: str, directory: RunDirectory) -> None:
     results = load_results(history(name))
-    drawn, missing = figures.figures(results, read_timeline(results, directory.samples))
+    drawn, missing = selection.figures(results, read_timeline(results, directory.samples))
     assert {figure.name for figure in drawn} == {name}
     assert not missing
 
 
 def test_the_plan_s_order_is_kept_and_a_figure_without_numbers_is_said(tmp_path: Path) -> None:
     results = load_results(history("lag", "scaling", "relative-tps-latency"))
-    drawn, missing = figures.figures(results, read_timeline(results, tmp_path))
+    drawn, missing = selection.figures(results, read_timeline(results, tmp_path))
     assert list(dict.fromkeys(figure.name for figure in drawn)) == ["scaling", "relative-tps-latency"]
     assert missing == {"lag": "there are no samples of a `lag` capture inside a measure window"}
 
@@ -300,10 +302,15 @@ def test_a_damaged_file_of_samples_is_named(directory: RunDirectory) -> None:
 
 
 def test_a_row_for_each_rung_repeat_and_transaction() -> None:
-    found = list(csv.DictReader(io.StringIO(rows.to_csv(load_results(history())), newline="")))
-    assert tuple(found[0]) == (*rows.COLUMNS, *rows.SETS)
+    found = list(csv.DictReader(io.StringIO(csv_export.to_csv(load_results(history())), newline="")))
+    assert tuple(found[0]) == (*csv_export.COLUMNS, *csv_export.SETS)
     whole = found[0]
-    assert (whole["stage"], whole["target"], whole["threads"], whole["transaction"]) == ("slow", "base", "1", rows.ALL)
+    assert (whole["stage"], whole["target"], whole["threads"], whole["transaction"]) == (
+        "slow",
+        "base",
+        "1",
+        csv_export.ALL,
+    )
     assert (whole["ok"], whole["logical_failures"], whole["errors"]) == (str(70 + 30), "6", "4")
     assert float(whole["tps"]) == 101.0
     assert found[2]["transaction"] == safe(HOSTILE)
@@ -326,14 +333,14 @@ def test_a_row_for_each_rung_repeat_and_transaction() -> None:
     ],
 )
 def test_a_cell_of_csv_is_no_formula_and_one_line(text: object, shown: object) -> None:
-    assert rows._cell(text) == shown
+    assert csv_export._cell(text) == shown
 
 
 def test_names_of_a_database_come_into_csv_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     results = load_results(history())
-    hostile = dict.fromkeys((*rows.SIZE_COLUMNS, *rows.label_columns(results)), "=1+1\x1b[2J")
-    monkeypatch.setattr(rows, "size_rows", lambda _: [hostile])
-    text = rows.sizes_to_csv(results)
+    hostile = dict.fromkeys((*csv_export.SIZE_COLUMNS, *csv_export.label_columns(results)), "=1+1\x1b[2J")
+    monkeypatch.setattr(csv_export, "size_rows", lambda _: [hostile])
+    text = csv_export.sizes_to_csv(results)
     assert text.count("'=1+1") == len(hostile)
     assert "\x1b" not in text
 
@@ -475,5 +482,5 @@ def test_the_script_cannot_end_its_element(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_figures_of_one_run_do_not_share_a_name() -> None:
     results = load_results(history())
     again = replace(results, stages=dict(results.stages))
-    drawn, _ = figures.figures(again, read_timeline(again, Path("/nonexistent")))
+    drawn, _ = selection.figures(again, read_timeline(again, Path("/nonexistent")))
     assert len({figure.slug for figure in drawn}) == len(drawn)

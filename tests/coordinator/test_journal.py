@@ -15,11 +15,11 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from proveout.coordinator.eventcodec import JournalFault, decode, encode, plan_data, recorded_plan
-from proveout.coordinator.journal import FILE, Journal, RunInUse, StorageFailed, is_driven, read
-from proveout.dsl import plan as p
+from proveout.coordinator.storage.event_codec import JournalFault, decode, encode, plan_data, recorded_plan
+from proveout.coordinator.storage.journal import FILE, Journal, RunInUse, StorageFailed, is_driven, read
+from proveout.dsl.plan import plan as p
 from proveout.proto import events as e
-from proveout.proto.results import InvariantCheck, Populated, TableCount, TableDifference, TuningState
+from proveout.proto.wire.results import InvariantCheck, Populated, TableCount, TableDifference, TuningState
 
 IDENTITY = e.IterationId(stage="s", rung=4, repeat=2, attempt=1)
 FINISHED = e.IterationFinished(
@@ -265,7 +265,7 @@ def test_one_coordinator_at_a_time(tmp_path: Path) -> None:
 _APPEND_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
-from proveout.coordinator.journal import Journal
+from proveout.coordinator.storage.journal import Journal
 from proveout.proto.events import AgentLost
 Journal(Path(sys.argv[1])).append(AgentLost(host="h", reason="gone"))
 os.kill(os.getpid(), signal.SIGKILL)

@@ -12,15 +12,16 @@ import jsonschema
 import pytest
 from verdict_histories import ladder
 
-from proveout.coordinator import regression
-from proveout.coordinator.compare import compare
-from proveout.coordinator.eventcodec import plan_data
-from proveout.coordinator.report import load_figures, result, result_schema, rows
-from proveout.coordinator.report.comparison import comparisons
-from proveout.coordinator.results import RunResults, load_results
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.plan import Plan
-from proveout.dsl.syntax import ExpressionFault
+from proveout.coordinator.compare import fail_if
+from proveout.coordinator.compare.comparison import compare
+from proveout.coordinator.report import csv_export, result_json, result_schema
+from proveout.coordinator.report.figures import load_figures
+from proveout.coordinator.report.ladder_comparison import comparisons
+from proveout.coordinator.results.results import RunResults, load_results
+from proveout.coordinator.storage.event_codec import plan_data
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.expr.syntax import ExpressionFault
+from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import RunStarted
 
 ROOT = Path(__file__).parents[2]
@@ -46,20 +47,20 @@ def run(plan: Plan, cells: Mapping[str, float] = CELLS) -> RunResults:
 
 
 def test_rows_have_a_column_for_each_axis(plan: Plan) -> None:
-    read = list(csv.DictReader(io.StringIO(rows.to_csv(run(plan)))))
+    read = list(csv.DictReader(io.StringIO(csv_export.to_csv(run(plan)))))
     assert {(row["matrix"], row["matrix.mode"], row["matrix.users"]) for row in read} == {
         ("solve", mode, users) for mode in ("plain", "lz4") for users in ("1", "2")
     }
-    assert rows.to_table(run(plan)).column("matrix.mode").to_pylist() == [row["matrix.mode"] for row in read]
+    assert csv_export.to_table(run(plan)).column("matrix.mode").to_pylist() == [row["matrix.mode"] for row in read]
 
 
 def test_a_run_without_a_matrix_has_the_columns_that_it_always_had() -> None:
     other = compile_plan(ROOT / "plans" / "smoke.yaml")
-    assert rows.columns(run(other, {"ladder": 100.0})) == rows.COLUMNS
+    assert csv_export.columns(run(other, {"ladder": 100.0})) == csv_export.COLUMNS
 
 
 def test_json_has_the_labels_with_their_types(plan: Plan) -> None:
-    document = json.loads(result.to_json(run(plan)))
+    document = json.loads(result_json.to_json(run(plan)))
     jsonschema.validate(document, result_schema.document())
     assert [stage["cell"] for stage in document["stages"]][-1] == {"of": "solve", "labels": {"mode": "lz4", "users": 2}}
 
@@ -82,12 +83,12 @@ def test_only_cells_that_differ_in_one_label_are_compared(plan: Plan) -> None:
 def test_a_condition_over_two_runs_names_a_cell_by_its_labels(plan: Plan) -> None:
     slower = run(plan, CELLS | {"solve__lz4__users_2": 200.0})
     compared = compare(run(plan), slower)
-    condition = regression.check('solve.mode("lz4").users(2).at(8).tps.change.upper < -5%', plan)
+    condition = fail_if.check('solve.mode("lz4").users(2).at(8).tps.change.upper < -5%', plan)
     assert condition.text == "solve__lz4__users_2.at(8).tps.change.upper < -5%"
-    assert regression.judge(condition, compared).holds
-    assert not regression.judge(
-        regression.check('solve.mode("lz4").users(1).at(8).tps.change.upper < -5%', plan), compared
+    assert fail_if.judge(condition, compared).holds
+    assert not fail_if.judge(
+        fail_if.check('solve.mode("lz4").users(1).at(8).tps.change.upper < -5%', plan), compared
     ).holds
     with pytest.raises(ExpressionFault, match="has no value") as caught:
-        regression.check('solve.mode("lz").users(2).at(8).tps.change.upper < -5%', plan)
+        fail_if.check('solve.mode("lz").users(2).at(8).tps.change.upper < -5%', plan)
     assert "lz4" in caught.value.way_out

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from proveout.coordinator.orders import nopm, order_metrics, tpm
-from proveout.coordinator.series import Recording, Window
+from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.measure.tprocc_rates import nopm, order_metrics, tpm
 from proveout.proto.events import TransactionSummary
-from proveout.proto.results import CaptureSample, Reading
+from proveout.proto.wire.results import CaptureSample, Reading
 
 S = 1_000_000_000
 WINDOW = Window(start_ns=10 * S, end_ns=20 * S)

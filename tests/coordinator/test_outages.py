@@ -10,8 +10,8 @@ import pytest
 from simulated_load import LENIENT, Database, Speed, exponential, lognormal, names, run
 from verdict_histories import finish, verdict
 
-from proveout.coordinator.outages import bound_s
-from proveout.dsl.plan import Windows
+from proveout.coordinator.measure.outages import bound_s
+from proveout.dsl.plan.plan import Windows
 from proveout.proto.events import Event, IterationFinished, StageStarted, ValidityFinding
 
 HEALTHY = int(os.environ.get("PROVEOUT_HEALTHY", "84"))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proveout.coordinator import dag
-from proveout.coordinator.exchange import Tell
-from proveout.coordinator.facts import Facts
-from proveout.coordinator.pooling import needs_cluster, pool_part
-from proveout.coordinator.state import Cluster, Setup, State, Turn
-from proveout.coordinator.waves import batch_heard
-from proveout.dsl.plan import Host, Ladder, Plan, Pool, System, Windows, Workload
+from proveout.coordinator.schedule import tasks as dag
+from proveout.coordinator.schedule.batches import batch_heard
+from proveout.coordinator.schedule.messages import Tell
+from proveout.coordinator.schedule.pool_stages import needs_cluster, pool_part
+from proveout.coordinator.schedule.progress import Facts
+from proveout.coordinator.schedule.state import Cluster, Setup, State, Turn
+from proveout.dsl.plan.plan import Host, Ladder, Plan, Pool, System, Windows, Workload
 from proveout.proto.events import IterationId
-from proveout.proto.messages import TaskDone
-from proveout.proto.results import PoolFormed
-from proveout.proto.tasks import ClusterSecrets, Endpoint, FormPool, Task
+from proveout.proto.wire.messages import TaskDone
+from proveout.proto.wire.results import PoolFormed
+from proveout.proto.wire.tasks import ClusterSecrets, Endpoint, FormPool, Task
 
 SECRETS = ClusterSecrets(token="t", authority="a", authority_key="k")
 LADDER = Ladder(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from proveout.coordinator import dag
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.plan import Ladder, Plan
+from proveout.coordinator.schedule import tasks as dag
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Ladder, Plan
 from proveout.proto.events import IterationId
-from proveout.proto.tasks import Endpoint
+from proveout.proto.wire.tasks import Endpoint
 
 PLAN = """
 proveout: 1

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proveout.coordinator import samples
-from proveout.coordinator.live import Meters
-from proveout.coordinator.replay import Moved
-from proveout.coordinator.samples import Gathering
-from proveout.proto import histogram
+from proveout.coordinator.live.replay import Moved
+from proveout.coordinator.live.ticks import Meters
+from proveout.coordinator.measure import samples
+from proveout.coordinator.measure.samples import Gathering
 from proveout.proto.events import (
     AgentsTick,
     Event,
@@ -22,8 +21,9 @@ from proveout.proto.events import (
     TransactionsTick,
     WaitsTick,
 )
-from proveout.proto.messages import Sample
-from proveout.proto.results import CaptureSample, LoadSecond, Reading, TransactionCounts, TransactionLoad
+from proveout.proto.wire import histogram
+from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.results import CaptureSample, LoadSecond, Reading, TransactionCounts, TransactionLoad
 
 IDENTITY = IterationId(stage="base", rung=4, repeat=1, attempt=1)
 STARTED = IterationStarted(id=IDENTITY, rate=None, starts_in_s=0.5, ramp_up_s=1.0, measure_s=2.0, ramp_down_s=1.0)

@@ -13,11 +13,11 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
-from proveout.coordinator import results
-from proveout.coordinator.report import junit, result, summary, terminal
-from proveout.coordinator.report.comparison import comparisons
+from proveout.coordinator.report import junit, markdown, result_json, terminal
+from proveout.coordinator.report.ladder_comparison import comparisons
 from proveout.coordinator.report.tables import host_rows, load_rows, peak, wait_rows
-from proveout.coordinator.wording import pieces
+from proveout.coordinator.results import results
+from proveout.core.numbers import pieces
 from proveout.proto.events import (
     AgentUp,
     Event,
@@ -39,7 +39,7 @@ from proveout.proto.events import (
     VerdictReached,
     WaitLine,
 )
-from proveout.proto.results import TableDifference
+from proveout.proto.wire.results import TableDifference
 
 HOSTILE = "\x1b[31mred\x1b[0m [bold]x[/bold] <b>|`\u202e\x00"
 VOID = ValidityFinding(check="steady-state", ok=False, evidence=f"TPS moved {HOSTILE}")
@@ -244,7 +244,7 @@ def test_events_without_stamps_give_the_same_results() -> None:
 
 
 def test_json_is_versioned_and_whole() -> None:
-    document = json.loads(result.to_json(loaded(*ALL)))
+    document = json.loads(result_json.to_json(loaded(*ALL)))
     assert document["format"] == "proveout.result/1"
     assert document["run"]["id"] == "study-1"
     assert document["run"]["started"] == "2023-11-14T22:13:21Z"
@@ -261,12 +261,12 @@ def test_json_has_no_nan() -> None:
     odd = results.load_results(
         [*history()[:-1], RunFinished(status="finished", exit_code=0, reason="", seconds=float("nan"))]
     )
-    assert json.loads(result.to_json(odd))["run"]["seconds"] is None
-    assert json.loads(result.to_json(broken))
+    assert json.loads(result_json.to_json(odd))["run"]["seconds"] is None
+    assert json.loads(result_json.to_json(broken))
 
 
 def test_json_of_a_run_that_never_began() -> None:
-    assert json.loads(result.to_json(results.load_results([])))["run"]["status"] == "unfinished"
+    assert json.loads(result_json.to_json(results.load_results([])))["run"]["status"] == "unfinished"
 
 
 # ---- JUnit -------------------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def test_junit_cannot_be_broken_by_what_a_database_says() -> None:
 
 
 def test_markdown_tables_hold_their_shape_whatever_is_in_them() -> None:
-    text = summary.to_markdown(loaded(*ALL), run_dir="/runs/study-1")
+    text = markdown.to_markdown(loaded(*ALL), run_dir="/runs/study-1")
     blocks = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
     assert len(blocks) >= 7
     for block in blocks:
@@ -368,7 +368,7 @@ def test_markdown_tables_hold_their_shape_whatever_is_in_them() -> None:
 
 
 def test_markdown_says_what_matters() -> None:
-    text = summary.to_markdown(loaded(*ALL))
+    text = markdown.to_markdown(loaded(*ALL))
     assert text.startswith("# A \\[b\\]study")
     for words in (
         "✅ PASS",
@@ -462,6 +462,6 @@ def test_what_an_exporter_said_is_in_the_summaries() -> None:
     shown = " ".join(printed(found, width=100).split())
     assert "node.load avg 2.5" in shown
     assert "node.reads per_s 120/s" in shown
-    text = summary.to_markdown(found)
+    text = markdown.to_markdown(found)
     assert re.search(r"\| node\.reads \| per_s \| 120/s .*n = 2", text)
     assert "gone" not in text

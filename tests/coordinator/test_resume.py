@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from proveout.cli import execute
-from proveout.coordinator import resume, store
-from proveout.coordinator.eventcodec import plan_data
-from proveout.coordinator.journal import Journal
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.plan import Plan
+from proveout.coordinator.storage import resume, run_directory
+from proveout.coordinator.storage.event_codec import plan_data
+from proveout.coordinator.storage.journal import Journal
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Plan
 from proveout.proto import events
 
 PLANS = Path(__file__).parents[2] / "plans"
@@ -29,10 +29,12 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "plans" / "smoke.yaml"
 
 
-def begun(tmp_path: Path, source: Path, *more: events.Event, **overrides: str) -> tuple[store.RunDirectory, Plan]:
+def begun(
+    tmp_path: Path, source: Path, *more: events.Event, **overrides: str
+) -> tuple[run_directory.RunDirectory, Plan]:
     plan = compile_plan(source, overrides=overrides)
-    command = store.Command(plan=str(source), overrides=overrides)
-    directory = store.create(tmp_path / "runs", plan, command, datetime.now(UTC))
+    command = run_directory.Command(plan=str(source), overrides=overrides)
+    directory = run_directory.create(tmp_path / "runs", plan, command, datetime.now(UTC))
     started = events.RunStarted(
         run_id=directory.name,
         epoch=1,
@@ -71,7 +73,7 @@ def test_a_finished_run_is_refused(tmp_path: Path, source: Path) -> None:
 
 def test_a_run_that_never_began_is_refused(tmp_path: Path, source: Path) -> None:
     plan = compile_plan(source)
-    directory = store.create(tmp_path, plan, store.Command(plan=str(source)), datetime.now(UTC))
+    directory = run_directory.create(tmp_path, plan, run_directory.Command(plan=str(source)), datetime.now(UTC))
     Journal(directory.path).close()
     with pytest.raises(resume.NotResumable, match="never began"):
         resume.examine(directory)
@@ -97,7 +99,7 @@ def test_a_plan_that_is_gone_says_nothing(tmp_path: Path, source: Path) -> None:
 
 def test_a_record_that_was_tampered_with_is_refused(tmp_path: Path, source: Path) -> None:
     plan = compile_plan(source)
-    directory = store.create(tmp_path, plan, store.Command(plan=str(source)), datetime.now(UTC))
+    directory = run_directory.create(tmp_path, plan, run_directory.Command(plan=str(source)), datetime.now(UTC))
     other = json.loads(json.dumps(plan_data(plan)).replace('"repeat": 2', '"repeat": 3'))
     started = events.RunStarted(
         run_id="r", epoch=1, name="", title="", digest=plan.digest, plan=other, version="", estimate_s=0.0

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from proveout.coordinator.journal import read
-from proveout.coordinator.pki import Authority
+from proveout.coordinator.pki.certificates import Authority
+from proveout.coordinator.storage.journal import read
 from proveout.proto.events import Event, Notice, RunFinished, StageFinished
 
 pytestmark = pytest.mark.slow

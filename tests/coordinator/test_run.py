@@ -20,10 +20,10 @@ import psutil
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from proveout.coordinator.eventcodec import JournalFault
-from proveout.coordinator.facts import Facts, of
-from proveout.coordinator.journal import read
-from proveout.coordinator.pki import Authority
+from proveout.coordinator.pki.certificates import Authority
+from proveout.coordinator.schedule.progress import Facts, of
+from proveout.coordinator.storage.event_codec import JournalFault
+from proveout.coordinator.storage.journal import read
 from proveout.proto import events
 
 PLAN = """

@@ -8,21 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from proveout.coordinator import store
-from proveout.coordinator.dsn import SecretMissing, external_endpoints
-from proveout.coordinator.journal import Journal, StorageFailed
-from proveout.dsl.canonical import canonical_json
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.plan import Host, Plan, Secret, System, Where
+from proveout.coordinator.agents.endpoints import SecretMissing, external_endpoints
+from proveout.coordinator.storage import run_directory
+from proveout.coordinator.storage.journal import Journal, StorageFailed
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.canonical import canonical_json
+from proveout.dsl.plan.plan import Host, Plan, Secret, System, Where
 
 PLANS = Path(__file__).parents[2] / "plans"
 NOW = datetime(2026, 1, 14, 10, 15, 0, tzinfo=UTC)
 
 
-def make(runs: Path, now: datetime = NOW) -> store.RunDirectory:
+def make(runs: Path, now: datetime = NOW) -> run_directory.RunDirectory:
     path = PLANS / "smoke.yaml"
     plan = compile_plan(path)
-    directory = store.create(runs, plan, store.Command(plan=str(path), overrides={"measure": "2s"}), now)
+    directory = run_directory.create(
+        runs, plan, run_directory.Command(plan=str(path), overrides={"measure": "2s"}), now
+    )
     Journal(directory.path).close()
     return directory
 
@@ -46,23 +48,23 @@ def test_two_runs_in_one_second_have_two_directories(tmp_path: Path) -> None:
 def test_runs_are_found_by_name_by_path_and_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = make(tmp_path)
     new = make(tmp_path, NOW.replace(hour=11))
-    assert store.all_runs(tmp_path) == [new, old]
-    assert store.find(tmp_path, "latest") == new
-    assert store.find(tmp_path, old.name) == old
-    assert store.find(Path("/nowhere"), str(old.path)) == old
+    assert run_directory.all_runs(tmp_path) == [new, old]
+    assert run_directory.find(tmp_path, "latest") == new
+    assert run_directory.find(tmp_path, old.name) == old
+    assert run_directory.find(Path("/nowhere"), str(old.path)) == old
     monkeypatch.chdir(tmp_path)
-    assert store.find(Path("/nowhere"), old.name) == old
-    with pytest.raises(store.RunNotFound, match="there is no run nonsense"):
-        store.find(tmp_path, "nonsense")
-    with pytest.raises(store.RunNotFound, match="no run yet"):
-        store.find(tmp_path / "empty", "latest")
+    assert run_directory.find(Path("/nowhere"), old.name) == old
+    with pytest.raises(run_directory.RunNotFound, match="there is no run nonsense"):
+        run_directory.find(tmp_path, "nonsense")
+    with pytest.raises(run_directory.RunNotFound, match="no run yet"):
+        run_directory.find(tmp_path / "empty", "latest")
 
 
 def test_where_runs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert store.runs_directory(None, {}) == tmp_path / "runs"
-    assert store.runs_directory(None, {store.RUNS_VARIABLE: "/a"}) == Path("/a")
-    assert store.runs_directory(Path("/b"), {store.RUNS_VARIABLE: "/a"}) == Path("/b")
+    assert run_directory.runs_directory(None, {}) == tmp_path / "runs"
+    assert run_directory.runs_directory(None, {run_directory.RUNS_VARIABLE: "/a"}) == Path("/a")
+    assert run_directory.runs_directory(Path("/b"), {run_directory.RUNS_VARIABLE: "/a"}) == Path("/b")
 
 
 def test_a_folder_that_is_a_file_is_a_clean_failure(tmp_path: Path) -> None:
@@ -72,9 +74,9 @@ def test_a_folder_that_is_a_file_is_a_clean_failure(tmp_path: Path) -> None:
 
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    store.write_whole(tmp_path / "a", "one")
+    run_directory.write_whole(tmp_path / "a", "one")
     with pytest.raises(UnicodeEncodeError):
-        store.write_whole(tmp_path / "a", "two\ud800")
+        run_directory.write_whole(tmp_path / "a", "two\ud800")
     assert (tmp_path / "a").read_text() == "one"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from proveout.coordinator import samples, store
-from proveout.coordinator.journal import Journal, StorageFailed, read
-from proveout.coordinator.pki import Authority, Credentials
+from proveout.coordinator.measure import samples
+from proveout.coordinator.pki.certificates import Authority, Credentials
 from proveout.coordinator.run import Sitting, run
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.plan import Plan
+from proveout.coordinator.storage import run_directory
+from proveout.coordinator.storage.journal import Journal, StorageFailed, read
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Plan
 from proveout.proto import events
 
 HEAD = """
@@ -45,8 +46,8 @@ stages:
 def arrange(tmp_path: Path, text: str) -> tuple[Sitting, Plan]:
     (tmp_path / "plan.yaml").write_text(text)
     plan = compile_plan(tmp_path / "plan.yaml")
-    command = store.Command(plan=str(tmp_path / "plan.yaml"))
-    directory = store.create(tmp_path / "runs", plan, command, datetime.now(UTC))
+    command = run_directory.Command(plan=str(tmp_path / "plan.yaml"))
+    directory = run_directory.create(tmp_path / "runs", plan, command, datetime.now(UTC))
     return Sitting(plan=plan, directory=directory, version="0"), plan
 
 

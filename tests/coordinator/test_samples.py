@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from proveout.coordinator import samples
-from proveout.coordinator.keeping import Captured, Seconds
-from proveout.coordinator.samples import Gathering, merged_tick
-from proveout.proto import histogram
+from proveout.coordinator.measure import samples
+from proveout.coordinator.measure.sample_buffer import Captured, Seconds
+from proveout.coordinator.measure.samples import Gathering, merged_tick
 from proveout.proto.events import IterationId
-from proveout.proto.messages import Sample
-from proveout.proto.results import CaptureSample, LoadSecond, Reading, TransactionCounts, TransactionLoad
+from proveout.proto.wire import histogram
+from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.results import CaptureSample, LoadSecond, Reading, TransactionCounts, TransactionLoad
 
 IDENTITY = IterationId(stage="base", rung=2, repeat=1, attempt=1)
 

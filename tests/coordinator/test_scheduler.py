@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.coordinator import dag, scheduler
-from proveout.coordinator.exchange import (
+from proveout.coordinator.schedule import machine
+from proveout.coordinator.schedule import tasks as dag
+from proveout.coordinator.schedule.messages import (
     AgentReady,
     Broken,
     Close,
@@ -26,14 +27,14 @@ from proveout.coordinator.exchange import (
     Tell,
     Tick,
 )
-from proveout.coordinator.facts import Facts, of
+from proveout.coordinator.schedule.progress import Facts, of
+from proveout.coordinator.schedule.state import Draining, Iterating, Setup, State, Timing
 from proveout.coordinator.simulator import Simulation, finished
-from proveout.coordinator.state import Draining, Iterating, Setup, State, Timing
-from proveout.dsl.plan import Capture, Host, Ladder, Plan, Populate, Sql, System, Windows, Workload
+from proveout.dsl.plan.plan import Capture, Host, Ladder, Plan, Populate, Sql, System, Windows, Workload
 from proveout.proto import events
-from proveout.proto.messages import Cancel, Finish, LogLine, Sample, TaskArmed, TaskDone, TaskFailed
-from proveout.proto.results import Done, FactsRead, LoadResult, SystemStarted, TaskError
-from proveout.proto.tasks import Endpoint, InspectSystem, Task
+from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, TaskArmed, TaskDone, TaskFailed
+from proveout.proto.wire.results import Done, FactsRead, LoadResult, SystemStarted, TaskError
+from proveout.proto.wire.tasks import Endpoint, InspectSystem, Task
 
 WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
 LADDER = Ladder(
@@ -97,11 +98,11 @@ class Driver:
         self.plan = plan
         self.commands: list[Command] = []
         self.state: State
-        self.state, commands = scheduler.start(plan, setup, Facts(), Judge(), 0.0)
+        self.state, commands = machine.start(plan, setup, Facts(), Judge(), 0.0)
         self.commands += commands
 
     def put(self, event: Input) -> tuple[Command, ...]:
-        self.state, commands = scheduler.advance(self.state, event, Judge())
+        self.state, commands = machine.advance(self.state, event, Judge())
         self.commands += commands
         return commands
 
@@ -167,7 +168,7 @@ def test_an_iteration_from_arming_to_summary() -> None:
     started = driver.put(Heard(at_s=3.2, host="s1", message=Sample(key=capture(driver), sequence=1, sample=None)))  # type: ignore[arg-type]
     (start,) = [c for c in started if isinstance(c, StartLoads)]
     assert set(start.loads) == {("c1", load1.key), ("c2", load2.key)}
-    assert scheduler.wake_s(driver.state) == pytest.approx(3.2 + 0.3 + 1 + 3 + 0.2)
+    assert machine.wake_s(driver.state) == pytest.approx(3.2 + 0.3 + 1 + 3 + 0.2)
     finishing = driver.put(Tick(at_s=7.7))
     assert Tell(host="s1", message=Finish(key=capture(driver))) in finishing
     driver.hear("load", "c1", 8.5, TaskDone, result=LOAD)

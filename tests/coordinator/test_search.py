@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proveout.coordinator.search import Answer, Probe, SearchState, begin, next_probe, record
-from proveout.dsl.plan import Expression, Search, Windows
+from proveout.coordinator.schedule.rate_search import Answer, Probe, SearchState, begin, next_probe, record
+from proveout.dsl.plan.plan import Expression, Search, Windows
 
 WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
 

@@ -17,11 +17,7 @@ from simulated import (
 )
 
 from proveout.coordinator.simulator import Fault
-from proveout.dsl.plan import (
-    Condition,
-    Expression,
-    Pause,
-)
+from proveout.dsl.plan.plan import Condition, Expression, Pause
 from proveout.proto import events
 
 

@@ -17,11 +17,9 @@ from simulated import (
     what_of,
 )
 
-from proveout.coordinator.facts import of
+from proveout.coordinator.schedule.progress import of
 from proveout.coordinator.simulator import Fault, FaultKind, World
-from proveout.dsl.plan import (
-    Reset,
-)
+from proveout.dsl.plan.plan import Reset
 from proveout.proto import events
 
 

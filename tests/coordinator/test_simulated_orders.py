@@ -16,11 +16,9 @@ from simulated import (
     simulate,
 )
 
-from proveout.coordinator.facts import of
+from proveout.coordinator.schedule.progress import of
 from proveout.coordinator.simulator import Fault, Simulation
-from proveout.dsl.plan import (
-    OnLoss,
-)
+from proveout.dsl.plan.plan import OnLoss
 from proveout.proto import events
 
 

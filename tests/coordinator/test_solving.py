@@ -12,18 +12,20 @@ from typing import Any
 import jsonschema
 import pytest
 
-from proveout.coordinator.compare import compare
-from proveout.coordinator.eventcodec import plan_data
-from proveout.coordinator.observed import sizes_metrics
-from proveout.coordinator.report import result as report
-from proveout.coordinator.report import result_schema, rows, summary, vega
-from proveout.coordinator.report.solving import size_rows, solve_rows
-from proveout.coordinator.report.solving_figures import sizes_compression, time_to_solve
-from proveout.coordinator.results import RunResults, ladder_metrics, load_results
-from proveout.coordinator.series import Recording
-from proveout.coordinator.sets import set_metrics
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.plan import Plan, Workload
+from proveout.coordinator.compare.comparison import compare
+from proveout.coordinator.measure.capture_metrics import sizes_metrics
+from proveout.coordinator.measure.set_times import set_metrics
+from proveout.coordinator.measure.timeseries import Recording
+from proveout.coordinator.report import csv_export as rows
+from proveout.coordinator.report import markdown, result_schema
+from proveout.coordinator.report import result_json as report
+from proveout.coordinator.report.figures import vega
+from proveout.coordinator.report.figures.query_set_figures import sizes_compression, time_to_solve
+from proveout.coordinator.report.query_sets import size_rows, solve_rows
+from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
+from proveout.coordinator.storage.event_codec import plan_data
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Plan, Workload
 from proveout.proto.events import (
     Event,
     IterationFinished,
@@ -34,7 +36,7 @@ from proveout.proto.events import (
     StageStarted,
     TransactionSummary,
 )
-from proveout.proto.results import CaptureSample, Reading
+from proveout.proto.wire.results import CaptureSample, Reading
 
 ROOT = Path(__file__).parents[2]
 QUERIES = ("RevenueByStore", "FamiliesOfAMonth", "LettersByProduct", "StarsByProduct", "DearestDays")
@@ -204,7 +206,7 @@ def test_the_figures_can_be_drawn(plan: Plan, draw: Any) -> None:
 
 def test_markdown_and_json_have_the_same_numbers(plan: Plan) -> None:
     found = run(plan, TIMES)
-    text = summary.to_markdown(found)
+    text = markdown.to_markdown(found)
     assert "| pglz | degree 2 | 0.25 |" in text
     assert "| review | pglz | 3 | 0 | 3 | 8.667 × |" in text
     document = report.document(found)

@@ -10,15 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as reference
 
-from proveout.coordinator.stats import (
-    CONFIDENCE,
-    confidence_after,
-    drift,
-    estimate,
-    ratio,
-    t_quantile,
-    theil_sen,
-)
+from proveout.core.statistics import CONFIDENCE, confidence_after, drift, estimate, ratio, t_quantile, theil_sen
 
 REPEATS = [
     [100.0, 110.0, 105.0],

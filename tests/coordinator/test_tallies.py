@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from proveout.coordinator.tallies import judge_tallies
-from proveout.coordinator.verdict import reach
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.plan import Plan
+from proveout.coordinator.verdict.commit_audit import judge_tallies
+from proveout.coordinator.verdict.verdicts import reach
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import (
     Event,
     InvariantsSeen,
@@ -21,7 +21,7 @@ from proveout.proto.events import (
     PopulateFinished,
     StageStarted,
 )
-from proveout.proto.results import Populated
+from proveout.proto.wire.results import Populated
 
 TEXT = """
 proveout: 1

@@ -10,20 +10,22 @@ import numpy as np
 import pytest
 from simulated import PLAN, Model, assert_ended, results, simulate
 
-from proveout.coordinator import evidence
-from proveout.coordinator.report import vega
-from proveout.coordinator.report.tool_figures import iops_by_queue_depth
+from proveout.coordinator.measure import summarise
+from proveout.coordinator.report.figures import vega
+from proveout.coordinator.report.figures.tool_figures import iops_by_queue_depth
 from proveout.coordinator.report.tool_rows import io_rows, node_rows
-from proveout.coordinator.results import load_results, stage_metrics
+from proveout.coordinator.results.results import load_results, stage_metrics
 from proveout.coordinator.simulator import Fault, Simulation, World
-from proveout.dsl import metrics, vocabulary
-from proveout.dsl.canonical import to_data
-from proveout.dsl.fio_job import FioJob
-from proveout.dsl.plan import Host, Limits, Plan, Tool, Windows
-from proveout.proto import events, histogram
+from proveout.dsl import metrics
+from proveout.dsl.expr import name_types
+from proveout.dsl.plan.canonical import to_data
+from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.plan import Host, Limits, Plan, Tool, Windows
+from proveout.proto import events
 from proveout.proto.events import IterationFinished, IterationId
-from proveout.proto.results import LoadResult, LoadSecond, TransactionCounts, TransactionLoad
-from proveout.proto.tasks import PrepareFio, ReadFacts, RunFio, Task, TaskSpec
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.wire.tasks import PrepareFio, ReadFacts, RunFio, Task, TaskSpec
 
 S = 1_000_000_000
 JOB = FioJob(random=True, block_bytes=8192, read_fraction=0.7, jobs=4, size_bytes=1 << 20)
@@ -154,7 +156,7 @@ def summarised(
     loads: Mapping[str, LoadResult], depth: int = 2, repeat: int = 1, plan: Plan = TOOLED
 ) -> IterationFinished:
     no_seconds: dict[str, list[LoadSecond]] = {host: [] for host in loads}
-    return evidence.summarise(
+    return summarise.summarise(
         id=IterationId(stage="mixed", rung=depth, repeat=repeat, attempt=1),
         stage=STAGE,
         plan=plan,
@@ -202,8 +204,8 @@ def test_failed_ios_void_an_iteration_unless_the_plan_bears_them() -> None:
 
 def test_expressions_know_just_the_numbers_that_are_measured() -> None:
     ended = summarised({host: load(FAST, SLOW) for host in STAGE.clients})
-    (shape,) = vocabulary.run_scope(TOOLED, TOOLED.stages).members.values()
-    assert isinstance(shape, vocabulary.Group)
+    (shape,) = name_types.run_scope(TOOLED, TOOLED.stages).members.values()
+    assert isinstance(shape, name_types.Group)
     assert shape.rung is not None
     known = shape.rung.members
 
@@ -212,7 +214,7 @@ def test_expressions_know_just_the_numbers_that_are_measured() -> None:
         return set(tree) | {f"{name}.{below}" for name, found in inner for below in found}
 
     def offered(group: Mapping[str, Any]) -> set[str]:
-        inner = ((name, offered(value.members)) for name, value in group.items() if isinstance(value, vocabulary.Group))
+        inner = ((name, offered(value.members)) for name, value in group.items() if isinstance(value, name_types.Group))
         return set(group) | {f"{name}.{below}" for name, found in inner for below in found}
 
     captured = {name for name in offered(known) if name.split(".")[0] in ("hosts", "cpu", "prometheus")}

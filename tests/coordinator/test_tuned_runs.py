@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from proveout.coordinator.exchange import Held, SearchReplayed, Summarise, Unresolved
-from proveout.coordinator.facts import Facts
+from proveout.coordinator.schedule.messages import Held, SearchReplayed, Summarise, Unresolved
+from proveout.coordinator.schedule.progress import Facts
 from proveout.coordinator.simulator import Fault, FaultKind, Simulation, World
-from proveout.dsl.plan import Expression, Host, Ladder, OnLoss, Pause, Plan, Search, Stage, System, Tune, Tuning
+from proveout.dsl.plan.plan import Expression, Host, Ladder, OnLoss, Pause, Plan, Search, Stage, System, Tune, Tuning
 from proveout.proto import events
-from proveout.proto.results import TaskResult, TuningDone, TuningState
-from proveout.proto.tasks import ApplyTuning, RevertTuning, Task
+from proveout.proto.wire.results import TaskResult, TuningDone, TuningState
+from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, Task
 
 SWAP = (("file", None), ("settings", (("vm.swappiness", "10"),)))
 DIRTY = (("file", None), ("settings", (("vm.dirty_ratio", "5"),)))

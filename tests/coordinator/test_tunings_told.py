@@ -6,13 +6,13 @@ import io
 
 from rich.console import Console
 
-from proveout.coordinator.report.result import document
-from proveout.coordinator.report.summary import to_markdown
+from proveout.coordinator.report.markdown import to_markdown
+from proveout.coordinator.report.result_json import document
 from proveout.coordinator.report.terminal import print_summary
-from proveout.coordinator.results import load_results
-from proveout.coordinator.tunings import tuned
+from proveout.coordinator.results.results import load_results
+from proveout.coordinator.results.tuning import tuned
 from proveout.proto.events import Event, TuningAct, TuningSeen
-from proveout.proto.results import TuningOutcome, TuningState
+from proveout.proto.wire.results import TuningOutcome, TuningState
 
 
 def seen(act: TuningAct, *states: tuple[str, TuningOutcome, tuple[str, ...]], host: str = "db1") -> TuningSeen:

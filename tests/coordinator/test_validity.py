@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proveout.coordinator.evidence import summarise
-from proveout.dsl.plan import (
+from proveout.coordinator.measure.summarise import summarise
+from proveout.dsl.plan.plan import (
     Capture,
     Closed,
     Expression,
@@ -27,8 +27,15 @@ from proveout.dsl.plan import (
 )
 from proveout.dsl.workloads.parameters import TRANSACTIONS
 from proveout.proto.events import IterationFinished, IterationId, ValidityFinding
-from proveout.proto.histogram import bin_ns
-from proveout.proto.results import CaptureSample, LoadResult, LoadSecond, Reading, TransactionCounts, TransactionLoad
+from proveout.proto.wire.histogram import bin_ns
+from proveout.proto.wire.results import (
+    CaptureSample,
+    LoadResult,
+    LoadSecond,
+    Reading,
+    TransactionCounts,
+    TransactionLoad,
+)
 
 S, MS, T0, RAMP_S = 1_000_000_000, 1_000_000, 50_000_000_000, 1
 WINDOWS = Windows(ramp_up_s=RAMP_S, measure_s=10, ramp_down_s=1)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from verdict_histories import BASE, FAST, VOID, WARNING, finish, iteration, ladder, plan, verdict
 
-from proveout.coordinator import results, stats
-from proveout.coordinator.judging import by_interval, judge, opposite_bounds
-from proveout.coordinator.verdict import exit_code, holds, judge_probe, reach
-from proveout.dsl.plan import Expression, Search, Windows
+from proveout.coordinator.results import results
+from proveout.coordinator.verdict.checks import by_interval, judge, opposite_bounds
+from proveout.coordinator.verdict.verdicts import exit_code, holds, judge_probe, reach
+from proveout.core import statistics
+from proveout.dsl.plan.plan import Expression, Search, Windows
 from proveout.proto.events import (
     Event,
     InvariantsSeen,
@@ -24,7 +25,7 @@ from proveout.proto.events import (
     ValidityFinding,
     VerdictReached,
 )
-from proveout.proto.results import InvariantCheck, Populated, TableCount, TableDifference
+from proveout.proto.wire.results import InvariantCheck, Populated, TableCount, TableDifference
 
 
 @pytest.mark.parametrize(
@@ -92,8 +93,8 @@ def test_outcomes(check: str, outcome: str) -> None:
 
 def test_evidence_has_the_numbers_the_interval_and_the_iterations() -> None:
     reached = verdict("ratio(base.at(4).response.avg_us, fast.at(4).response.avg_us).lower >= 2.5", [*BASE, *FAST])
-    welch = stats.ratio(
-        stats.estimate([4e6 / 300, 4e6 / 310, 4e6 / 290]), stats.estimate([4e6 / 900, 4e6 / 930, 4e6 / 870])
+    welch = statistics.ratio(
+        statistics.estimate([4e6 / 300, 4e6 / 310, 4e6 / 290]), statistics.estimate([4e6 / 900, 4e6 / 930, 4e6 / 870])
     )
     assert f"{welch['lower']:.3f}".rstrip("0") in reached.evidence
     assert "95 % CI" in reached.evidence
@@ -309,7 +310,7 @@ def test_a_checker_that_crashes_is_inconclusive(monkeypatch: pytest.MonkeyPatch)
     def crash(*_: Any, **__: Any) -> None:
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr("proveout.coordinator.judging.evaluate", crash)
+    monkeypatch.setattr("proveout.coordinator.verdict.checks.evaluate", crash)
     reached = verdict("base.at(4).tps.mean >= 1", BASE)
     assert reached.outcome == "INCONCLUSIVE"
     assert "out of order" in reached.evidence

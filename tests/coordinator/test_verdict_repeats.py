@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from verdict_histories import BASE, VOID, finish, iteration, ladder, plan, verdict
 
-from proveout.coordinator import results, stats
-from proveout.coordinator.judging import judge
-from proveout.coordinator.verdict import foreseen, reach, undecided
-from proveout.dsl.canonical import to_data
-from proveout.dsl.plan import Check, Expression, Ladder, Windows
+from proveout.coordinator.results import results
+from proveout.coordinator.verdict.checks import judge
+from proveout.coordinator.verdict.verdicts import foreseen, reach, undecided
+from proveout.core import statistics
+from proveout.dsl.plan.canonical import to_data
+from proveout.dsl.plan.plan import Check, Expression, Ladder, Windows
 from proveout.proto.events import (
     Event,
     IterationFinished,
@@ -66,7 +67,7 @@ def test_looks_are_paid_for_with_wider_intervals() -> None:
     assert verdict("base.at(4).tps >= 270", ladder("base", rungs)).outcome == "PASS"
     assert left("base.at(4).tps >= 270", rungs, 3)
     tree = results.ladder_metrics(
-        [e for e in ladder("base", rungs) if isinstance(e, IterationFinished)], stats.confidence_after(AUTO.looks)
+        [e for e in ladder("base", rungs) if isinstance(e, IterationFinished)], statistics.confidence_after(AUTO.looks)
     )["rungs"]["4"]["tps"]
     assert tree["confidence"] == pytest.approx(0.9875)
     t = 8.860  # t(2) at p = 99.375 %: (2p - 1) √(2 / (4p (1 - p)))

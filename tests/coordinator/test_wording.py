@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proveout.coordinator.wording import interval, microseconds, number, percent, quantity, safe, seconds, threads
+from proveout.core.numbers import interval, microseconds, number, percent, quantity, safe, seconds, threads
 
 
 @pytest.mark.parametrize(

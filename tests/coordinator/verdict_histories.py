@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from proveout.coordinator import results
-from proveout.coordinator.verdict import reach
-from proveout.dsl.plan import Check, Expression, Plan, Where
+from proveout.coordinator.results import results
+from proveout.coordinator.verdict.verdicts import reach
+from proveout.dsl.plan.plan import Check, Expression, Plan, Where
 from proveout.proto.events import (
     Event,
     IterationFinished,

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from proveout.coordinator.dsn import SecretMissing, read_secret
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.errors import PlanError
-from proveout.dsl.loader import BYTES_MAX
-from proveout.dsl.plan import Secret
-from proveout.dsl.tuning.facts import Facts, TextQuery
-from proveout.dsl.tuning.huge_pages import MEMINFO, HugePages
+from proveout.coordinator.agents.endpoints import SecretMissing, read_secret
+from proveout.core.errors import PlanError
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.operations.facts import Facts, TextQuery
+from proveout.dsl.operations.kernel.huge_pages import MEMINFO, HugePages
+from proveout.dsl.plan.plan import Secret
+from proveout.dsl.source.loader import BYTES_MAX
 
 GOOD: Mapping[str, str] = {
     "head": "proveout: 1",

@@ -7,45 +7,51 @@ from pathlib import Path
 
 import pytest
 
-from proveout.agent.provision import embedded_sqlite
-from proveout.agent.provision import settings as embedded
-from proveout.dsl import databases, host_rules, metrics, plan, rules, schema, stages, vocabulary
-from proveout.dsl.canonical import canonical_json, to_data
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.describe import estimate_s, terminals, timetable
-from proveout.dsl.errors import PlanError
-from proveout.dsl.plan import Ladder, Limits, Search
+from proveout.agent.engines.postgres import settings as embedded
+from proveout.agent.engines.sqlite import provision as embedded_sqlite
+from proveout.core.errors import PlanError
+from proveout.dsl import metrics
+from proveout.dsl.compile import stages
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.explain import database_changes
+from proveout.dsl.explain.timetable import estimate_s, terminals, timetable
+from proveout.dsl.expr import name_types
+from proveout.dsl.plan import plan
+from proveout.dsl.plan.canonical import canonical_json, to_data
+from proveout.dsl.plan.plan import Ladder, Limits, Search
+from proveout.dsl.rules import host_rules, stage_rules
+from proveout.dsl.schema import models
+from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.parameters import of_workload, to_values
-from proveout.dsl.workloads.table import build
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = ROOT / "tests" / "golden" / "good" / "everything.yaml"
 
 
 def test_the_compiler_knows_the_settings_that_agents_know() -> None:
-    assert dict(embedded.DEFAULTS)["max_connections"] == str(rules.CONNECTIONS)
+    assert dict(embedded.DEFAULTS)["max_connections"] == str(stage_rules.CONNECTIONS)
     assert frozenset(embedded_sqlite.FILE_SETTINGS) == host_rules.SQLITE_SETTINGS
 
 
 def test_every_kind_of_stage_is_in_the_language() -> None:
     kinds = {kind.__dataclass_fields__["kind"].default for kind in typing.get_args(plan.Stage)}
-    assert kinds == set(schema.STAGES)
+    assert kinds == set(models.STAGES)
 
 
 def test_limits_default_to_what_the_plan_says() -> None:
-    assert stages._limits(schema.LimitsEntry.model_validate({})) == Limits()
+    assert stages._limits(models.LimitsEntry.model_validate({})) == Limits()
 
 
-@pytest.mark.parametrize("kind", databases.TABLES)
+@pytest.mark.parametrize("kind", database_changes.TABLES)
 def test_the_tables_that_explain_names_are_those_that_are_loaded(kind: str) -> None:
     model = of_workload(plan.Workload(name="w", kind=kind, parameters=()))
     made = build(plan.Workload(name="w", kind=kind, parameters=to_values(model)))
-    assert databases.TABLES[kind] == tuple(table.name for table in made.population.tables)
+    assert database_changes.TABLES[kind] == tuple(table.name for table in made.population.tables)
 
 
 def test_figures_are_those_of_the_schema() -> None:
-    entry = schema.ReportEntry.model_validate({"figures": list(schema.FIGURES)})
-    assert tuple(entry.figures) == schema.FIGURES
+    entry = models.ReportEntry.model_validate({"figures": list(models.FIGURES)})
+    assert tuple(entry.figures) == models.FIGURES
 
 
 def test_digest_depends_on_content_and_not_on_place(tmp_path: Path) -> None:
@@ -83,10 +89,10 @@ def test_vocabulary_offers_what_is_captured_and_nothing_else() -> None:
     compiled = compile_plan(EVERYTHING)
     closed = compiled.stage("closed")
     assert isinstance(closed, Ladder)
-    tree = vocabulary.iteration(compiled, closed)
+    tree = name_types.iteration(compiled, closed)
     assert set(metrics.LOAD) < set(tree.members)
     hosts = tree.members["hosts"]
-    assert isinstance(hosts, vocabulary.Group)
+    assert isinstance(hosts, name_types.Group)
     assert set(hosts.members) == {"db-1", "db-2", "app-1"}
     assert set(hosts.absent) == {"app-2"}
     assert "waits" in tree.members
@@ -95,13 +101,13 @@ def test_vocabulary_offers_what_is_captured_and_nothing_else() -> None:
 
 def test_a_bound_is_a_plain_number_in_a_rung() -> None:
     compiled = compile_plan(EVERYTHING)
-    ladder = vocabulary.run_scope(compiled, compiled.stages).members["open"]
-    assert isinstance(ladder, vocabulary.Group)
+    ladder = name_types.run_scope(compiled, compiled.stages).members["open"]
+    assert isinstance(ladder, name_types.Group)
     assert ladder.rung is not None
     lag = ladder.rung.members["lag"]
-    assert isinstance(lag, vocabulary.Group)
-    assert lag.members["slope_upper"] == vocabulary.NUMBER
-    assert lag.members["slope"] == vocabulary.ESTIMATE
+    assert isinstance(lag, name_types.Group)
+    assert lag.members["slope_upper"] == name_types.NUMBER
+    assert lag.members["slope"] == name_types.ESTIMATE
 
 
 def test_the_timetable_adds_up() -> None:

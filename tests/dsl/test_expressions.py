@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.dsl.expressions import (
+from proveout.dsl.expr.evaluation import (
     AllOf,
     AnyOf,
     Bare,
@@ -23,7 +23,7 @@ from proveout.dsl.expressions import (
     comparisons,
     evaluate,
 )
-from proveout.dsl.syntax import parse, render
+from proveout.dsl.expr.syntax import parse, render
 
 ESTIMATE = {"mean": 100, "median": 99.0, "lower": 90.0, "upper": 110.0, "cv": 0.1, "n": 3}
 DATA: dict[str, Any] = {
@@ -175,7 +175,9 @@ def test_rendering_keeps_the_meaning(left: str, right: str) -> None:
 
 
 def test_cel_comes_without_its_command_line() -> None:
-    code = "import sys, proveout.dsl.expressions as e; e.evaluate('1 < 2', {}); print('prompt_toolkit' in sys.modules)"
+    code = (
+        "import sys, proveout.dsl.expr.evaluation as e; e.evaluate('1 < 2', {}); print('prompt_toolkit' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

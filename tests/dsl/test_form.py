@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.errors import PlanError
-from proveout.dsl.form import Field, read_form
+from proveout.core.errors import PlanError
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.schema.parameter_form import Field, read_form
 
 PLAN = """
 proveout: 1

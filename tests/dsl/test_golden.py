@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from proveout.cli.messages import describe
-from proveout.dsl.canonical import canonical_json
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.describe import timetable
-from proveout.dsl.errors import PlanError
-from proveout.dsl.explain import render
-from proveout.dsl.jsonschema import schema_json
+from proveout.cli.common.messages import describe
+from proveout.core.errors import PlanError
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.explain.text import render
+from proveout.dsl.explain.timetable import timetable
+from proveout.dsl.plan.canonical import canonical_json
+from proveout.dsl.schema.json_schema import schema_json
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"

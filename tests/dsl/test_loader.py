@@ -8,10 +8,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.errors import PlanError
-from proveout.dsl.loader import BYTES_MAX, NODES_MAX, load, loads
-from proveout.dsl.nodes import Map, Problems, Scalar, Seq, plain
+from proveout.core.errors import PlanError
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.source.loader import BYTES_MAX, NODES_MAX, load, loads
+from proveout.dsl.source.nodes import Map, Problems, Scalar, Seq, plain
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PIECES = [

@@ -12,12 +12,12 @@ import jsonschema
 import pytest
 import yaml
 
-from proveout.coordinator.eventcodec import plan_data, recorded_plan
-from proveout.dsl.cells import Cell, ids, of_stage, same
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.errors import PlanError
-from proveout.dsl.jsonschema import plan_schema
-from proveout.dsl.plan import Ladder, Plan
+from proveout.coordinator.storage.event_codec import plan_data, recorded_plan
+from proveout.core.errors import PlanError
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.matrix_labels import Cell, ids, of_stage, same
+from proveout.dsl.plan.plan import Ladder, Plan
+from proveout.dsl.schema.json_schema import plan_schema
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

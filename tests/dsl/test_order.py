@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.dsl.order import groups, rungs, slots
-from proveout.dsl.plan import Ladder, Pause, Windows
+from proveout.dsl.plan.iteration_order import groups, rungs, slots
+from proveout.dsl.plan.plan import Ladder, Pause, Windows
 
 BASE = Ladder(
     id="a",

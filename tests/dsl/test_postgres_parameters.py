@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from proveout.agent.provision import settings as embedded
-from proveout.dsl.postgres_parameters import objection
-from proveout.dsl.tuning.postgres_settings import PostgresSettings
+from proveout.agent.engines.postgres import settings as embedded
+from proveout.dsl.operations.database.postgres_settings import PostgresSettings
+from proveout.dsl.rules.postgres_parameters import objection
 
 PROGRAMS_AND_LIBRARIES = (
     "archive_command", "archive_cleanup_command", "restore_command", "recovery_end_command", "ssl_passphrase_command", "archive_library",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proveout.dsl import postgres_parameters
-from proveout.dsl.session_settings import objection, statement
+from proveout.dsl.rules import postgres_parameters
+from proveout.dsl.rules.session_settings import objection, statement
 
 
 @pytest.mark.parametrize(

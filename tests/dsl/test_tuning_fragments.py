@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.describe import timetable
-from proveout.dsl.errors import PlanError
-from proveout.dsl.explain import render
+from proveout.core.errors import PlanError
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.explain.text import render
+from proveout.dsl.explain.timetable import timetable
 
 FRAGMENTS = Path(__file__).parents[2] / "plans" / "fragments"
 IN_MEMORY = """

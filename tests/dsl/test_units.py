@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.dsl import units
+from proveout.core import units
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,8 @@ def build(parameters):
 """
 
 DRIVER = '''
-from proveout.agent.drivers.sqlite import SqliteDriver
-from proveout.agent.load.populate_sqlite import SqliteLoader
+from proveout.agent.engines.sqlite.driver import SqliteDriver
+from proveout.agent.engines.sqlite.populate import SqliteLoader
 
 
 class ShoutDriver(SqliteDriver):

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # pytest's importlib mode leaves
 
 from fabric_bench import FAKE_AGENT, Bench, Proxy
 
-from proveout.coordinator.local import LocalFabric
+from proveout.coordinator.agents.local_agents import LocalFabric
 
 
 @pytest.fixture

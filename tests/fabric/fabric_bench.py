@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 
-from proveout.coordinator.local import LocalFabric
-from proveout.coordinator.session import AgentSession, Lost, Received, SessionEvent, connect
-from proveout.proto.messages import AgentMessage, Hello, TaskAccepted, TaskDone, TaskFailed
-from proveout.proto.tasks import Endpoint, RunSql, Task
+from proveout.coordinator.agents.local_agents import LocalFabric
+from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect
+from proveout.proto.wire.messages import AgentMessage, Hello, TaskAccepted, TaskDone, TaskFailed
+from proveout.proto.wire.tasks import Endpoint, RunSql, Task
 
 FAKE_AGENT = (sys.executable, str(Path(__file__).with_name("fake_agent.py")))
 PATIENCE_S = 90.0

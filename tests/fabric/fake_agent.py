@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from proveout.agent.process import main
-from proveout.agent.tasks import TaskContext, TaskFault
-from proveout.proto.results import CaptureResult, CaptureSample, Done, LoadResult, Reading, SqlDone
-from proveout.proto.tasks import RunCapture, RunLoad, RunSql, StopSystem
+from proveout.agent.daemon.process import main
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.proto.wire.results import CaptureResult, CaptureSample, Done, LoadResult, Reading, SqlDone
+from proveout.proto.wire.tasks import RunCapture, RunLoad, RunSql, StopSystem
 
 PASSWORD = "hunter2-canary"
 FASTER = 50

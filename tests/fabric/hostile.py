@@ -26,12 +26,12 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
-from proveout.coordinator.pki import Authority, Credentials
-from proveout.proto import agent_pb2 as pb
-from proveout.proto import codec
-from proveout.proto.messages import Hello
-from proveout.proto.orders import Addressee, Signer
-from proveout.proto.tasks import Task
+from proveout.coordinator.pki.certificates import Authority, Credentials
+from proveout.proto.trust.task_signing import Addressee, Signer
+from proveout.proto.wire import agent_pb2 as pb
+from proveout.proto.wire import codec
+from proveout.proto.wire.messages import Hello
+from proveout.proto.wire.tasks import Task
 
 METHOD = "/proveout.agent.v1.Agent/Session"
 INT64 = (1 << 63) - 1

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from proveout.dsl.fio_job import FioJob
-from proveout.dsl.plan import Capture, Scrape, System, Tuning, Windows, Workload
-from proveout.dsl.tuning.partition import Partition
-from proveout.dsl.tuning.sysctl import Sysctl
-from proveout.dsl.values import to_values
-from proveout.dsl.workloads.sql_parameters import Custom
-from proveout.proto import tasks
-from proveout.proto.tasks import Endpoint, TaskSpec
+from proveout.dsl.operations.kernel.sysctl import Sysctl
+from proveout.dsl.operations.storage.partition import Partition
+from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.plan import Capture, Scrape, System, Tuning, Windows, Workload
+from proveout.dsl.schema.model_values import to_values
+from proveout.dsl.workloads.sql.parameters import Custom
+from proveout.proto.wire import tasks
+from proveout.proto.wire.tasks import Endpoint, TaskSpec
 
 NAN = float("nan")
 

@@ -16,16 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.agent import work as work_module
-from proveout.agent.handlers import PLACES, TABLE, resolve
-from proveout.agent.journal import AgentJournal
-from proveout.agent.lease import Lease
-from proveout.agent.outbox import QUIET_S, Departures, Outbox
-from proveout.agent.redaction import for_people, struck
-from proveout.agent.tasks import TaskContext, TaskFault
-from proveout.agent.work import Work
-from proveout.dsl.errors import ProveoutError
-from proveout.proto.messages import (
+from proveout.agent.daemon import task_runner as work_module
+from proveout.agent.daemon.handlers import PLACES, TABLE, resolve
+from proveout.agent.daemon.lease import Lease
+from proveout.agent.daemon.outbox import QUIET_S, Departures, Outbox
+from proveout.agent.daemon.task_journal import AgentJournal
+from proveout.agent.daemon.task_runner import Work
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.security.redaction import for_people, struck
+from proveout.core.errors import ProveoutError
+from proveout.proto.wire.messages import (
     AgentMessage,
     BeatReply,
     LogLine,
@@ -35,8 +35,8 @@ from proveout.proto.messages import (
     TaskDone,
     TaskFailed,
 )
-from proveout.proto.results import CaptureSample, Done, SystemStarted, TaskError
-from proveout.proto.tasks import Endpoint, TaskSpec
+from proveout.proto.wire.results import CaptureSample, Done, SystemStarted, TaskError
+from proveout.proto.wire.tasks import Endpoint, TaskSpec
 
 S = 10**9
 
@@ -191,7 +191,7 @@ def test_no_samples_leave_just_before_a_load_starts() -> None:
 
 ENDS_A_CHILD = """
 import subprocess, psutil
-from proveout.agent.children import _may_have_children, end_children
+from proveout.agent.daemon.process_cleanup import _may_have_children, end_children
 found = [_may_have_children()]
 child = subprocess.Popen(["sleep", "600"])
 found.append(_may_have_children())
@@ -294,7 +294,7 @@ def test_tasks_of_a_run_that_never_ended_are_forgotten_in_the_end(path: Path, mo
     journal.accept("run", 1, "a", "d", 1)
     journal.close()
     for days, remembered in ((1, True), (-1, False)):
-        monkeypatch.setattr("proveout.agent.journal.KEPT_DAYS", days)
+        monkeypatch.setattr("proveout.agent.daemon.task_journal.KEPT_DAYS", days)
         journal = AgentJournal(path)
         assert (journal.known("run", 1, "a") is not None) is remembered
         assert journal.highest_epoch("run") == 1

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from fabric_bench import Bench, Proxy, eventually, is_gone, lines, task
 
-from proveout.coordinator.dial import StreamEnded, open_stream
-from proveout.coordinator.session import Lost
-from proveout.dsl.plan import Capture
-from proveout.proto.messages import Cancel, Finish, Hello, Sample, TaskAccepted, TaskDone, TaskFailed
-from proveout.proto.results import SqlDone
-from proveout.proto.tasks import RunCapture, Task
+from proveout.coordinator.agents.connect import StreamEnded, open_stream
+from proveout.coordinator.agents.session import Lost
+from proveout.dsl.plan.plan import Capture
+from proveout.proto.wire.messages import Cancel, Finish, Hello, Sample, TaskAccepted, TaskDone, TaskFailed
+from proveout.proto.wire.results import SqlDone
+from proveout.proto.wire.tasks import RunCapture, Task
 
 MakeProxy = Callable[[str], Proxy]
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.coordinator.clock import DRIFT_PPM, KEPT, ClockFilter, Exchange
-from proveout.proto.messages import BeatReply
+from proveout.coordinator.agents.clock_sync import DRIFT_PPM, KEPT, ClockFilter, Exchange
+from proveout.proto.wire.messages import BeatReply
 
 MS = 1_000_000
 DELAYS = st.tuples(st.integers(0, 300 * MS), st.integers(0, 300 * MS), st.integers(0, 5 * MS))

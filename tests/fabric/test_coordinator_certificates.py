@@ -13,15 +13,15 @@ import pytest
 from fabric_bench import Line, Proxy, eventually, task
 from test_permanent_agents import Permanent
 
-from proveout.coordinator import membership, pki
-from proveout.coordinator.authority import AuthorityServer
-from proveout.coordinator.dial import AgentUnreachable
-from proveout.coordinator.ledger import Ledger, Member, write_member
-from proveout.coordinator.pki import Authority, Credentials
-from proveout.coordinator.session import Lost
-from proveout.proto import enrolment
-from proveout.proto.messages import TaskDone
-from proveout.proto.trust import Shown
+from proveout.coordinator.agents.connect import AgentUnreachable
+from proveout.coordinator.agents.session import Lost
+from proveout.coordinator.pki import certificates, renewal
+from proveout.coordinator.pki.ca import Ledger, Member, write_member
+from proveout.coordinator.pki.ca_server import AuthorityServer
+from proveout.coordinator.pki.certificates import Authority, Credentials
+from proveout.proto.trust import enrolment
+from proveout.proto.trust.identities import Shown
+from proveout.proto.wire.messages import TaskDone
 
 LEAD = Member(role="coordinator", name="lead")
 DB1 = Member(role="agent", name="db1", addresses=("127.0.0.1",))
@@ -53,8 +53,8 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[obj
 @pytest.fixture
 async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Ledger, str]]:
     """An authority and the address that it serves at; its clock is this host's, so a short certificate is a short one."""
-    monkeypatch.setattr(pki, "CLOCK_SLACK", datetime.timedelta(seconds=1))
-    monkeypatch.setattr(membership, "ASK_EVERY_S", 0.2)
+    monkeypatch.setattr(certificates, "CLOCK_SLACK", datetime.timedelta(seconds=1))
+    monkeypatch.setattr(renewal, "ASK_EVERY_S", 0.2)
     ledger = Ledger.create(tmp_path / "authority")
     server = AuthorityServer(ledger, ["127.0.0.1"])
     address = await server.start("127.0.0.1:0")
@@ -113,7 +113,7 @@ async def test_a_long_run_outlives_the_certificates_that_it_began_with(
     assert isinstance(await line.outcome("before"), TaskDone)
     lab[0].authority.validity = life
     told = Told()
-    member = asyncio.create_task(membership.keep(home, 3600.0, told))
+    member = asyncio.create_task(renewal.keep(home, 3600.0, told))
     try:
         await eventually(lambda: ends(home) > end, "they are renewed")
         await eventually(lambda: datetime.datetime.now(datetime.UTC) > end, "the first ones end")
@@ -143,7 +143,7 @@ async def test_an_authority_that_is_gone_is_told_when_it_is_needed(
     await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), tmp_path / "lead")
     (tmp_path / "lead" / "authority").write_text("127.0.0.1:1\n")
     told, asked = Told(), counted(monkeypatch, enrolment, "fetch_denied")
-    member = asyncio.create_task(membership.keep(tmp_path / "lead", 1e9, told))
+    member = asyncio.create_task(renewal.keep(tmp_path / "lead", 1e9, told))
     await eventually(lambda: len(asked) >= 3, "it is asked, which does not matter yet")
     assert not told.lines
     ledger.authority.validity = datetime.timedelta(seconds=0)
@@ -166,11 +166,11 @@ async def test_an_authority_that_is_gone_is_told_when_it_is_needed(
 async def test_certificates_that_were_issued_by_hand_are_told_of(
     life_s: float, run_s: float, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pki, "CLOCK_SLACK", datetime.timedelta(seconds=1))
+    monkeypatch.setattr(certificates, "CLOCK_SLACK", datetime.timedelta(seconds=1))
     Authority.create(datetime.timedelta(seconds=life_s)).write_coordinator(tmp_path)
-    monkeypatch.setattr(membership, "ASK_EVERY_S", 0.01)
-    told, looked = Told(), counted(monkeypatch, membership, "_is_due")
-    member = asyncio.create_task(membership.keep(tmp_path, run_s, told))
+    monkeypatch.setattr(renewal, "ASK_EVERY_S", 0.01)
+    told, looked = Told(), counted(monkeypatch, renewal, "_is_due")
+    member = asyncio.create_task(renewal.keep(tmp_path, run_s, told))
     await eventually(lambda: member.done() or len(looked) >= 5, "it is told, or looked at again and again")
     member.cancel()
     assert [level for level, _ in told.lines] == (["warning"] if said else [])

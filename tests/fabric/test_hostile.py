@@ -18,16 +18,16 @@ from hostile import METHOD, Target, hostile, mutated, nested
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proveout.agent import sane
-from proveout.agent.outbox import ANSWERS_MAX, BEATS_MAX, Outbox
-from proveout.coordinator.live import Meters
-from proveout.coordinator.plausible import objection
-from proveout.coordinator.samples import Gathering
-from proveout.dsl.plan import Capture, Windows, Workload
-from proveout.proto import agent_pb2 as pb
-from proveout.proto import codec, messages, results, tasks
+from proveout.agent.daemon.outbox import ANSWERS_MAX, BEATS_MAX, Outbox
+from proveout.agent.security import task_rules
+from proveout.coordinator.agents.sanity import objection
+from proveout.coordinator.live.ticks import Meters
+from proveout.coordinator.measure.samples import Gathering
+from proveout.dsl.plan.plan import Capture, Windows, Workload
 from proveout.proto.events import IterationId
-from proveout.proto.pairing import WireFault
+from proveout.proto.wire import agent_pb2 as pb
+from proveout.proto.wire import codec, messages, results, tasks
+from proveout.proto.wire.protobuf_mapping import WireFault
 
 GROWTH_BYTES = 48 << 20
 """What an agent's memory may grow by under any of this: a few messages of 4 MiB, and Python's own arenas."""
@@ -161,12 +161,12 @@ LOAD = tasks.RunLoad(
     ],
 )
 def test_what_no_host_can_do_is_refused(spec: tasks.TaskSpec, says: str) -> None:
-    assert says in str(sane.objection(spec))
+    assert says in str(task_rules.objection(spec))
 
 
 def test_what_a_host_can_do_is_tried() -> None:
-    assert sane.objection(CAPTURE) is None
-    assert sane.objection(LOAD) is None
+    assert task_rules.objection(CAPTURE) is None
+    assert task_rules.objection(LOAD) is None
 
 
 # ---- an outbox that nobody empties -----------------------------------------------------------------------------------

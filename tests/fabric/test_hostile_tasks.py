@@ -13,23 +13,23 @@ import pytest
 from fabric_bench import Bench
 from hostile_tasks import ATTEMPTS, HONEST, Attempt
 
-from proveout.agent import sane
-from proveout.agent.handlers import PLACES
-from proveout.agent.journal import AgentJournal
-from proveout.agent.session import Session
-from proveout.agent.tasks import TaskContext
-from proveout.agent.trusting import Orders
-from proveout.coordinator import dag
-from proveout.coordinator.dsn import external_endpoints
-from proveout.coordinator.local import LocalFabric
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.plan import Ladder, Plan, Populate, Search, Sql, Tool, Tune
-from proveout.proto import tasks
-from proveout.proto.audit import AuditLog
+from proveout.agent.daemon.handlers import PLACES
+from proveout.agent.daemon.session import Session
+from proveout.agent.daemon.task_journal import AgentJournal
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.security import task_rules
+from proveout.agent.security.signatures import Orders
+from proveout.coordinator.agents.endpoints import external_endpoints
+from proveout.coordinator.agents.local_agents import LocalFabric
+from proveout.coordinator.schedule import tasks as dag
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Ladder, Plan, Populate, Search, Sql, Tool, Tune
 from proveout.proto.events import IterationId
-from proveout.proto.messages import AgentMessage, Hello, TaskDone, TaskFailed
-from proveout.proto.results import Done
-from proveout.proto.tasks import Endpoint, Task, TaskSpec
+from proveout.proto.trust.audit_log import AuditLog
+from proveout.proto.wire import tasks
+from proveout.proto.wire.messages import AgentMessage, Hello, TaskDone, TaskFailed
+from proveout.proto.wire.results import Done
+from proveout.proto.wire.tasks import Endpoint, Task, TaskSpec
 
 ROOT = Path(__file__).parents[2]
 PLANS = sorted(
@@ -45,9 +45,9 @@ HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=2.0, lease_s=60.0)
 
 def test_every_kind_of_task_has_rules_or_nothing_to_check() -> None:
     """A new kind fails here until it has an entry, and a hostile and an honest task."""
-    assert not set(sane.RULES) & sane.NOTHING_TO_CHECK
-    assert set(KINDS) == set(sane.RULES) | sane.NOTHING_TO_CHECK == set(PLACES) == set(HONEST)
-    assert {type(attempt.spec) for attempt in ATTEMPTS} == set(sane.RULES)
+    assert not set(task_rules.RULES) & task_rules.NOTHING_TO_CHECK
+    assert set(KINDS) == set(task_rules.RULES) | task_rules.NOTHING_TO_CHECK == set(PLACES) == set(HONEST)
+    assert {type(attempt.spec) for attempt in ATTEMPTS} == set(task_rules.RULES)
     assert len({attempt.name for attempt in ATTEMPTS}) == len(ATTEMPTS)
 
 
@@ -55,12 +55,12 @@ def test_a_kind_without_rules_is_refused() -> None:
     class Unknown:
         pass
 
-    assert "has no rules for Unknown" in str(sane.objection(cast(Any, Unknown())))
+    assert "has no rules for Unknown" in str(task_rules.objection(cast(Any, Unknown())))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_an_honest_task_breaks_no_rule(kind: type) -> None:
-    assert sane.objection(HONEST[kind]) is None
+    assert task_rules.objection(HONEST[kind]) is None
 
 
 # ---- in an agent -----------------------------------------------------------------------------------------------------
@@ -102,7 +102,9 @@ class Watched:
 
 @pytest.fixture
 async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
-    monkeypatch.setattr("proveout.agent.session.end_children", lambda: None)  # the tests' servers are children as well
+    monkeypatch.setattr(
+        "proveout.agent.daemon.session.end_children", lambda: None
+    )  # the tests' servers are children as well
     one = Watched(tmp_path)
     yield one
     one.session.end("cancelled", "the test is over", keep_data=False)
@@ -173,7 +175,7 @@ def test_no_task_of_a_plan_that_compiles_breaks_a_rule(path: Path) -> None:
     specs = list(_tasks(plan))
     assert specs
     for spec in specs:
-        assert sane.objection(spec) is None, spec
+        assert task_rules.objection(spec) is None, spec
 
 
 def _tasks(plan: Plan) -> Iterator[TaskSpec]:

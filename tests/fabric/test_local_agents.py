@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from fabric_bench import FAKE_AGENT, Bench, eventually, is_gone, lines, task
 
-from proveout.coordinator.local import LocalAgentError, LocalFabric
-from proveout.dsl.plan import Capture, Windows, Workload
-from proveout.proto.messages import Cancel, Finish, LogLine, Sample, Start, TaskArmed, TaskDone, TaskFailed
-from proveout.proto.results import CaptureResult, LoadResult, SqlDone
-from proveout.proto.tasks import Checkpoint, Endpoint, LoadShare, RunCapture, RunLoad, StopSystem, Task
+from proveout.coordinator.agents.local_agents import LocalAgentError, LocalFabric
+from proveout.dsl.plan.plan import Capture, Windows, Workload
+from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, Start, TaskArmed, TaskDone, TaskFailed
+from proveout.proto.wire.results import CaptureResult, LoadResult, SqlDone
+from proveout.proto.wire.tasks import Checkpoint, Endpoint, LoadShare, RunCapture, RunLoad, StopSystem, Task
 
 ENDPOINT = Endpoint(system="s", engine="postgres", dsn="host=x")
 
@@ -247,7 +247,7 @@ import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from fabric_bench import Bench, FAKE_AGENT, task
-from proveout.coordinator.local import LocalFabric
+from proveout.coordinator.agents.local_agents import LocalFabric
 
 async def main():
     bench = Bench(LocalFabric(FAKE_AGENT), Path({logs!r}))
@@ -293,7 +293,7 @@ async def test_an_agent_that_does_not_start_says_why(tmp_path: Path) -> None:
 
 async def test_an_agent_that_goes_just_before_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "proveout.coordinator.local.LEAVE_S", 0.0
+        "proveout.coordinator.agents.local_agents.LEAVE_S", 0.0
     )  # patience ends before the exit of a process that is gone is seen
     fabric = LocalFabric([sys.executable, "-c", "print('listening 127.0.0.1:1')"])
     try:

@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 from fabric_bench import FAKE_AGENT, Bench, Line, eventually, is_gone, lines, task
 
-from proveout.coordinator.dial import AgentRefused, AgentUnreachable, StreamEnded, open_stream
-from proveout.coordinator.local import LocalFabric
-from proveout.coordinator.pki import Authority, Credentials
-from proveout.coordinator.session import SessionEvent, connect
-from proveout.proto import codec, enrolment
-from proveout.proto.messages import PROTOCOL_VERSION, Goodbye, Hello, TaskDone, TaskFailed
-from proveout.proto.orders import Addressee, Signer
+from proveout.coordinator.agents.connect import AgentRefused, AgentUnreachable, StreamEnded, open_stream
+from proveout.coordinator.agents.local_agents import LocalFabric
+from proveout.coordinator.agents.session import SessionEvent, connect
+from proveout.coordinator.pki.certificates import Authority, Credentials
+from proveout.proto.trust import enrolment
+from proveout.proto.trust.task_signing import Addressee, Signer
+from proveout.proto.wire import codec
+from proveout.proto.wire.messages import PROTOCOL_VERSION, Goodbye, Hello, TaskDone, TaskFailed
 
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 
@@ -185,10 +186,10 @@ async def test_another_run_is_refused_while_one_is_there(agent: Permanent) -> No
 COORDINATOR = """
 import asyncio, dataclasses, sys
 from pathlib import Path
-from proveout.coordinator.pki import Credentials
-from proveout.coordinator.session import connect
-from proveout.proto.messages import Hello
-from proveout.proto.tasks import Endpoint, RunSql, Task
+from proveout.coordinator.pki.certificates import Credentials
+from proveout.coordinator.agents.session import connect
+from proveout.proto.wire.messages import Hello
+from proveout.proto.wire.tasks import Endpoint, RunSql, Task
 
 async def main():
     hello = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=8.0)
@@ -418,7 +419,7 @@ async def test_addresses_that_lead_nowhere(address: str, says: str) -> None:
 
 
 async def test_somebody_listens_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proveout.coordinator.session.DIAL_S", 0.2)
+    monkeypatch.setattr("proveout.coordinator.agents.session.DIAL_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         said = await dial(f"127.0.0.1:{mute.getsockname()[1]}", Authority.create().issue_coordinator())
     assert "no answer within" in said and "firewall" in said

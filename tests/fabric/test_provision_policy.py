@@ -11,10 +11,10 @@ import psutil
 import pytest
 from test_permanent_agents import Permanent
 
-from proveout.dsl.plan import System
-from proveout.proto.messages import TaskDone, TaskFailed
-from proveout.proto.results import SystemStarted
-from proveout.proto.tasks import StartSystem, StopSystem, Task
+from proveout.dsl.plan.plan import System
+from proveout.proto.wire.messages import TaskDone, TaskFailed
+from proveout.proto.wire.results import SystemStarted
+from proveout.proto.wire.tasks import StartSystem, StopSystem, Task
 
 ENGINES = ("postgres", "mysql", "sqlite")
 

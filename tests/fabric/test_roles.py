@@ -21,21 +21,22 @@ import pytest
 from cryptography import x509
 from fabric_bench import FAKE_AGENT, Bench, Line, eventually, task
 
-from proveout.agent.guard import POLICY as METHODS
-from proveout.coordinator import authority as authority_module
-from proveout.coordinator import pki
-from proveout.coordinator.authority import POLICY as REQUESTS
-from proveout.coordinator.authority import AuthorityServer
-from proveout.coordinator.dial import AgentUnreachable, open_stream
-from proveout.coordinator.ledger import Ledger, Member, write_member
-from proveout.coordinator.local import LocalFabric
-from proveout.coordinator.pki import Authority, Credentials
-from proveout.coordinator.session import SessionEvent, connect
-from proveout.dsl.errors import ProveoutError
-from proveout.proto import agent_pb2 as pb
-from proveout.proto import codec, enrolment
-from proveout.proto.messages import Hello, TaskDone
-from proveout.proto.trust import DENIED, Shown, client_context, denied_text, load_chain, replace_file
+from proveout.agent.security.authz import POLICY as METHODS
+from proveout.coordinator.agents.connect import AgentUnreachable, open_stream
+from proveout.coordinator.agents.local_agents import LocalFabric
+from proveout.coordinator.agents.session import SessionEvent, connect
+from proveout.coordinator.pki import ca_server as authority_module
+from proveout.coordinator.pki import certificates
+from proveout.coordinator.pki.ca import Ledger, Member, write_member
+from proveout.coordinator.pki.ca_server import POLICY as REQUESTS
+from proveout.coordinator.pki.ca_server import AuthorityServer
+from proveout.coordinator.pki.certificates import Authority, Credentials
+from proveout.core.errors import ProveoutError
+from proveout.proto.trust import enrolment
+from proveout.proto.trust.identities import DENIED, Shown, client_context, denied_text, load_chain, replace_file
+from proveout.proto.wire import agent_pb2 as pb
+from proveout.proto.wire import codec
+from proveout.proto.wire.messages import Hello, TaskDone
 
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 WHO = ("no certificate", "agent", "operator", "coordinator", "signer", "authority")
@@ -129,7 +130,7 @@ class EarlyOrLate(Authority):
 
     def _sign(self, *arguments: Any) -> x509.Certificate:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pki, "CLOCK_SLACK", datetime.timedelta(seconds=-self._begins_s))
+            patch.setattr(certificates, "CLOCK_SLACK", datetime.timedelta(seconds=-self._begins_s))
             return super()._sign(*arguments)
 
 
@@ -373,11 +374,11 @@ async def test_a_token_is_of_no_use_when_it_is_old_or_made_up(
     lab: tuple[Ledger, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, address = lab
-    with pytest.raises(pki.PkiError, match="at most 10 minutes"):
+    with pytest.raises(certificates.PkiError, match="at most 10 minutes"):
         ledger.invite(DB1, datetime.timedelta(minutes=11))
     token = ledger.invite(DB1)
     now = datetime.datetime.now().timestamp()
-    monkeypatch.setattr("proveout.coordinator.ledger.time.time", lambda: now + 601)
+    monkeypatch.setattr("proveout.coordinator.pki.ca.time.time", lambda: now + 601)
     with pytest.raises(enrolment.EnrolmentError, match="too old"):
         await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "a")
     with pytest.raises(enrolment.EnrolmentError, match="never given out"):
@@ -464,7 +465,7 @@ async def test_members_hear_who_is_revoked(lab: tuple[Ledger, str], tmp_path: Pa
 )
 def test_members_that_cannot_be(member: Member, said: str, tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path)
-    with pytest.raises(pki.PkiError, match=said):
+    with pytest.raises(certificates.PkiError, match=said):
         ledger.invite(member)
     assert ledger.issued() == ()
     ledger.close()
@@ -476,12 +477,12 @@ def test_an_authority_is_made_once_and_kept_to_itself(tmp_path: Path) -> None:
         "ca.key": 0,
         "ledger.sqlite": 0,
     }
-    with pytest.raises(pki.PkiError, match="already"):
+    with pytest.raises(certificates.PkiError, match="already"):
         Ledger.create(tmp_path / "a")
     (tmp_path / "a" / "ca.key").chmod(0o640)
-    with pytest.raises(pki.PkiError, match="can be read by others"):
+    with pytest.raises(certificates.PkiError, match="can be read by others"):
         Ledger.open(tmp_path / "a")
-    with pytest.raises(pki.PkiError, match="no authority here"):
+    with pytest.raises(certificates.PkiError, match="no authority here"):
         Ledger.open(tmp_path / "b")
 
 
@@ -548,7 +549,7 @@ async def test_what_is_left_out_of_the_audit_log_is_counted(
 
 
 def test_a_slip_in_the_file_of_denied_ones_lets_nobody_in(tmp_path: Path) -> None:
-    from proveout.proto.trust import Denied
+    from proveout.proto.trust.identities import Denied
 
     denied = Denied(tmp_path / DENIED)
     assert denied.serials() == frozenset()

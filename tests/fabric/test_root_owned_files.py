@@ -18,14 +18,15 @@ import pytest
 from hostile_tasks import HLR, HONEST
 from root_owned_files import FILES, RootFile, victim
 
-from proveout.agent import unprivileged, whereabouts
-from proveout.agent.handlers import TABLE
-from proveout.agent.load import ray_task
-from proveout.agent.policy import NOTHING, Policy
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import Capture
-from proveout.proto import tasks
-from proveout.proto.tasks import Endpoint
+from proveout.agent.daemon.handlers import TABLE
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.load.pools.ray import ray_task
+from proveout.agent.sandbox import privileges
+from proveout.agent.security import data_dirs
+from proveout.agent.security.policy import NOTHING, Policy
+from proveout.dsl.plan.plan import Capture
+from proveout.proto.wire import tasks
+from proveout.proto.wire.tasks import Endpoint
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only a root agent has privileges to keep from databases")
 USER = 61234
@@ -83,43 +84,43 @@ def children() -> set[int]:
 
 def test_a_refusal_has_a_way_out(folder: Path) -> None:
     with pytest.raises(TaskFault) as caught:
-        unprivileged.argument("sqlite", str(folder / "roots" / "new.db"), Policy(own=True))
+        privileges.argument("sqlite", str(folder / "roots" / "new.db"), Policy(own=True))
     assert f"chown USER {folder}/roots" in caught.value.way_out
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "duckdb", "acme"])
 def test_no_engine_in_files_is_used_as_root(engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`acme` is the driver of another package that says `in_files`."""
-    monkeypatch.setattr(unprivileged, "driver", lambda name: SimpleNamespace(in_files=name == "acme"))
+    monkeypatch.setattr(privileges, "driver", lambda name: SimpleNamespace(in_files=name == "acme"))
     for case in FILES[:2]:
         with pytest.raises(TaskFault, match=case.says):
-            unprivileged.argument(engine, case.make(folder, USER), Policy(own=True))
-    told = unprivileged.argument(engine, ":memory:", Policy(own=True))
-    assert told == unprivileged.argument("postgres")
+            privileges.argument(engine, case.make(folder, USER), Policy(own=True))
+    told = privileges.argument(engine, ":memory:", Policy(own=True))
+    assert told == privileges.argument("postgres")
 
 
 def test_the_user_of_a_file_is_not_given_root_s_group(folder: Path) -> None:
     file = folder / "x.db"
     file.touch()
     os.chown(file, USER, 0)
-    assert unprivileged.argument("sqlite", str(file), Policy(own=True)).split(",")[:3] == [str(USER)] * 3
+    assert privileges.argument("sqlite", str(file), Policy(own=True)).split(",")[:3] == [str(USER)] * 3
 
 
 def test_a_ray_cluster_of_roots_is_not_used() -> None:
     with pytest.raises(TaskFault, match="no load is run as root") as caught:
-        unprivileged.argument_of(0)
+        privileges.argument_of(0)
     assert caught.value.code == "refused"
-    assert unprivileged.argument_of(USER).startswith(f"{USER},")
+    assert privileges.argument_of(USER).startswith(f"{USER},")
 
 
 @pytest.mark.parametrize(
     "argv",
     [
-        ("proveout.agent.load.populate_worker", "-", "sqlite"),
+        ("proveout.agent.load.population.populate_worker", "-", "sqlite"),
         ("proveout.agent.load.worker", "-", "sqlite"),
-        ("proveout.agent.aide.serve", "-", "sqlite"),
-        ("proveout.agent.load.ray_driver", "-", "-", "127.0.0.1:1"),
-        ("proveout.agent.load.ray_node", "-"),
+        ("proveout.agent.sandbox.helper_main", "-", "sqlite"),
+        ("proveout.agent.load.pools.ray.ray_driver", "-", "-", "127.0.0.1:1"),
+        ("proveout.agent.load.pools.ray.ray_node", "-"),
     ],
     ids=lambda argv: argv[0],
 )
@@ -142,9 +143,9 @@ def test_a_file_that_is_said_to_be_provisioned_must_be_where_agents_make_them(ds
     end = Endpoint(system="db", engine="sqlite", dsn=dsn, provisioned=True)
     for spec in work(end):
         with pytest.raises(TaskFault, match="not a file that an agent of this host has made"):
-            whereabouts.placed(context, spec)
+            data_dirs.placed(context, spec)
     own = dataclasses.replace(end, dsn=f"{tmp_path}/state/systems/0123456789abcdef/db/store/files/db.sqlite")
     spec = tasks.CheckInvariants(workload=HLR, endpoint=own)
-    assert whereabouts.placed(context, spec) == spec
+    assert data_dirs.placed(context, spec) == spec
     context.policy = Policy(own=True)
-    assert whereabouts.placed(context, tasks.Checkpoint(endpoint=end)) == tasks.Checkpoint(endpoint=end)
+    assert data_dirs.placed(context, tasks.Checkpoint(endpoint=end)) == tasks.Checkpoint(endpoint=end)

@@ -15,13 +15,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from fabric_bench import Bench, lines, task
 
-from proveout.agent.journal import AgentJournal
-from proveout.coordinator.pki import Authority, _cert_pem, _key_pem
-from proveout.proto import codec, orders
-from proveout.proto.agent_pb2_grpc import AgentStub
-from proveout.proto.messages import AgentMessage, Hello, Refused, TaskAccepted, TaskDone, TaskFailed, Welcome
-from proveout.proto.orders import Addressee, Signer, Verifier
-from proveout.proto.tasks import Task
+from proveout.agent.daemon.task_journal import AgentJournal
+from proveout.coordinator.pki.certificates import Authority, _cert_pem, _key_pem
+from proveout.proto.trust import task_signing
+from proveout.proto.trust.task_signing import Addressee, Signer, Verifier
+from proveout.proto.wire import codec
+from proveout.proto.wire.agent_pb2_grpc import AgentStub
+from proveout.proto.wire.messages import AgentMessage, Hello, Refused, TaskAccepted, TaskDone, TaskFailed, Welcome
+from proveout.proto.wire.tasks import Task
 
 TO = Addressee(agent="agent/db1", run="run", epoch=1)
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
@@ -74,13 +75,13 @@ def test_a_task_for_another_one_is_not_taken(other: dict[str, Any]) -> None:
 def test_an_unsigned_and_an_old_task_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verifier().objection(task("k"), TO) == "it is not signed"
     signed = SIGNER.sign(task("k"), TO)
-    later = datetime.datetime.now().timestamp() + orders.VALID_S + 1
-    monkeypatch.setattr(orders.time, "time", lambda: later)
+    later = datetime.datetime.now().timestamp() + task_signing.VALID_S + 1
+    monkeypatch.setattr(task_signing.time, "time", lambda: later)
     assert verifier().objection(signed, TO) == "its signature has expired"
 
 
 def test_numbers_only_grow_even_when_the_clock_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orders.time, "time_ns", lambda: 5)
+    monkeypatch.setattr(task_signing.time, "time_ns", lambda: 5)
     numbers = [SIGNER.sign(task("k"), TO).sequence for _ in range(100)]
     assert numbers == sorted(set(numbers))
 
@@ -92,7 +93,7 @@ def signer_like(role: str, authority: Authority) -> bytes:
 
 def test_who_may_not_sign() -> None:
     serial = CREDENTIALS.signer
-    denied = frozenset({orders.Shown.read(serial).serial})
+    denied = frozenset({task_signing.Shown.read(serial).serial})
     with pytest.raises(ValueError, match="revoked"):
         Verifier(CREDENTIALS.signer, AUTHORITY.pem, denied)
     with pytest.raises(ValueError, match="another authority"):

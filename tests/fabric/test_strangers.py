@@ -15,15 +15,15 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from fabric_bench import Bench, Line, task
 
-from proveout.agent.guard import roles_of
-from proveout.coordinator.pki import Authority, Credentials, PkiError
-from proveout.proto import agent_pb2 as pb
-from proveout.proto import codec
-from proveout.proto.agent_pb2_grpc import AgentStub
-from proveout.proto.messages import Goodbye, Hello, TaskDone
-from proveout.proto.orders import Addressee, Signer
-from proveout.proto.tasks import Task
-from proveout.proto.transport import MAX_MESSAGE_BYTES
+from proveout.agent.security.authz import roles_of
+from proveout.coordinator.pki.certificates import Authority, Credentials, PkiError
+from proveout.proto.trust.task_signing import Addressee, Signer
+from proveout.proto.wire import agent_pb2 as pb
+from proveout.proto.wire import codec
+from proveout.proto.wire.agent_pb2_grpc import AgentStub
+from proveout.proto.wire.messages import Goodbye, Hello, TaskDone
+from proveout.proto.wire.tasks import Task
+from proveout.proto.wire.transport import MAX_MESSAGE_BYTES
 
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 

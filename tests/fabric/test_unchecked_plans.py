@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from test_hostile_tasks import _tasks as tasks_of
 
-from proveout.agent import sane
-from proveout.dsl import entries, exporters, stages, tools, topology, tunings
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.errors import PlanError
+from proveout.agent.security import task_rules
+from proveout.core.errors import PlanError
+from proveout.dsl.compile import prometheus_captures, sections, stages, tool_stages, topology
+from proveout.dsl.compile import tuning as tunings
+from proveout.dsl.compile.compiler import compile_plan
 
 HEAD = "proveout: 1\nname: p\n"
 HOST = "  hosts:\n    db1: {roles: [client], address: local}\n"
@@ -110,9 +111,9 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
             topology,
             ("dsn_problems", "instances_problems", "provision_problems", "setting_problems", "without_dsn_problems"),
         ),
-        (entries, ("captured_problems",)),
-        (exporters, ("exporter_problems", "scrape_problems")),
-        (tools, ("fio_problems",)),
+        (sections, ("captured_problems",)),
+        (prometheus_captures, ("exporter_problems", "scrape_problems")),
+        (tool_stages, ("fio_problems",)),
         (tunings, ("consent_problems",)),
     ):
         for name in names:
@@ -137,5 +138,5 @@ def test_the_compiler_refuses_it(case: Unchecked, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("case", PLANS, ids=lambda case: case.name)
 def test_an_agent_says_the_same_of_its_tasks(case: Unchecked, tmp_path: Path) -> None:
-    found = [sane.objection(spec) for spec in tasks_of(compile_plan(write(case, tmp_path)))]
+    found = [task_rules.objection(spec) for spec in tasks_of(compile_plan(write(case, tmp_path)))]
     assert any(case.says in str(objection) for objection in found), found

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.drivers.oracle import OracleDriver
-from proveout.agent.load.populate import populate
-from proveout.agent.load.populate_oracle import OracleLoader
-from proveout.agent.provision.handlers import inspect_system
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import Workload
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.handlers import inspect_system
+from proveout.agent.engines.oracle.driver import OracleDriver
+from proveout.agent.engines.oracle.populate import OracleLoader
+from proveout.agent.load.population.handler import populate
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.dsl.workloads.table import build
-from proveout.proto.tasks import Endpoint, InspectSystem, PopulateSystem
+from proveout.proto.wire.tasks import Endpoint, InspectSystem, PopulateSystem
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from proveout.cli import execute
-from proveout.proto.audit import AuditFault, AuditLog, Head, verify
+from proveout.proto.trust.audit_log import AuditFault, AuditLog, Head, verify
 
 
 def written(path: Path, count: int = 5) -> AuditLog:
@@ -47,7 +47,7 @@ def changed_at_the_end(all_: list[bytes]) -> list[bytes]:
 
 def rehashed(all_: list[bytes]) -> list[bytes]:
     """The line's own hash made good: the next line tells."""
-    from proveout.proto.audit import _hash
+    from proveout.proto.trust.audit_log import _hash
 
     line = json.loads(all_[3]) | {"key": "kX"}
     line["hash"] = _hash(line)
@@ -97,7 +97,7 @@ def test_a_log_that_was_written_anew_shows_against_the_other_side(tmp_path: Path
     name = json.loads(lines(agent)[0])["log"]
     forged = written(tmp_path / "forged.log")
     forged.note("task", key="more")
-    from proveout.proto.audit import BEGIN, _append
+    from proveout.proto.trust.audit_log import BEGIN, _append
 
     descriptor = os.open(agent, os.O_RDWR | os.O_TRUNC)
     head = Head(log=name, number=0, hash=BEGIN)
@@ -122,7 +122,7 @@ def test_a_line_that_a_crash_left_half_is_told_and_the_log_goes_on(tmp_path: Pat
 
 def test_processes_that_write_at_once_make_one_chain(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    code = f"from pathlib import Path; from proveout.proto.audit import AuditLog; log = AuditLog(Path({str(path)!r}))\n"
+    code = f"from pathlib import Path; from proveout.proto.trust.audit_log import AuditLog; log = AuditLog(Path({str(path)!r}))\n"
     code += "for number in range(50): log.note('task', key=str(number))"
     writers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proveout.dsl.plan import Capture, System, Value, Workload
-from proveout.proto import agent_pb2 as pb
-from proveout.proto import codec, messages
-from proveout.proto.messages import (
+from proveout.dsl.plan.plan import Capture, System, Value, Workload
+from proveout.proto.wire import agent_pb2 as pb
+from proveout.proto.wire import codec, messages
+from proveout.proto.wire.messages import (
     PROTOCOL_VERSION,
     AgentMessage,
     Beat,
@@ -28,8 +28,8 @@ from proveout.proto.messages import (
     TaskAccepted,
     TaskDone,
 )
-from proveout.proto.pairing import VALUE_DEPTH_MAX, WireFault
-from proveout.proto.results import (
+from proveout.proto.wire.protobuf_mapping import VALUE_DEPTH_MAX, WireFault
+from proveout.proto.wire.results import (
     CaptureSample,
     Histogram,
     LoadResult,
@@ -39,8 +39,8 @@ from proveout.proto.results import (
     TransactionCounts,
     TransactionLoad,
 )
-from proveout.proto.tasks import Checkpoint, Endpoint, PopulateSystem, RunCapture, StartSystem, Task
-from proveout.proto.transport import MAX_MESSAGE_BYTES
+from proveout.proto.wire.tasks import Checkpoint, Endpoint, PopulateSystem, RunCapture, StartSystem, Task
+from proveout.proto.wire.transport import MAX_MESSAGE_BYTES
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proveout.proto import agent_pb2 as pb
-from proveout.proto import codec, columns
-from proveout.proto.columns import Loads, Readings
-from proveout.proto.messages import Sample
-from proveout.proto.pairing import WireFault
-from proveout.proto.results import (
+from proveout.proto.wire import agent_pb2 as pb
+from proveout.proto.wire import codec, columns
+from proveout.proto.wire.columns import Loads, Readings
+from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.protobuf_mapping import WireFault
+from proveout.proto.wire.results import (
     CaptureSample,
     Histogram,
     LoadSecond,

@@ -10,8 +10,8 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.proto import histogram as hist
-from proveout.proto.results import Histogram
+from proveout.proto.wire import histogram as hist
+from proveout.proto.wire.results import Histogram
 
 NS = st.integers(min_value=0, max_value=hist.HIGHEST_NS)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proveout.dsl.errors import ProveoutError
+from proveout.core.errors import ProveoutError
 from proveout.proto import generate
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from proveout.cli import messages, options
-from proveout.dsl import compiler
+from proveout.cli.common import messages, options
+from proveout.dsl.compile import compiler
 from proveout.pytest_plugin import execute
 from proveout.pytest_plugin.collect import answer, told
 

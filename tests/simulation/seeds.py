@@ -28,7 +28,7 @@ from sim_faults import Fault
 from sim_history import History
 from sim_tally import Tally
 
-from proveout.dsl.plan import Plan
+from proveout.dsl.plan.plan import Plan
 
 BATCH = 50
 MEMORY = Path("/dev/shm")

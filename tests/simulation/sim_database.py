@@ -1,6 +1,6 @@
 """A simulated PostgreSQL as tuning sees it: settings that are stored, and settings that it runs with until it is started again.
 
-Data flow: the real `postgres_settings` and `sql` -> `SimDatabases` in place of `agent.tuning.databases` -> the `Settings` of its host, which outlive the
+Data flow: the real `postgres_settings` and `sql` -> `SimDatabases` in place of `agent.tuning.database_access` -> the `Settings` of its host, which outlive the
 server as its data does, or `SimOracle`. Nobody can ask while the server is down.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from sim_oracle import SimOracle
 from sim_threads import is_dead
 
-from proveout.agent.tasks import TaskFault
-from proveout.agent.tuning.databases import Databases
-from proveout.dsl.tuning.facts import Rows
-from proveout.dsl.tuning.postgres_settings import RELOAD
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.tuning.database_access import Databases
+from proveout.dsl.operations.database.postgres_settings import RELOAD
+from proveout.dsl.operations.facts import Rows
 
 DEFAULTS = {"work_mem": ("4096", "kB", "user"), "max_connections": ("100", "", "postmaster")}
 """Setting -> (value, unit, when it can be changed)."""

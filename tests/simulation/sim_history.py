@@ -1,7 +1,7 @@
 """One seed: a whole run of the real coordinator and three real agents through the faults that the seed draws.
 
 Data flow: seed -> faults (`sim_faults`) and delays -> `History.run()`: sittings of `coordinator.run` (a killed one is resumed)
-against `daemon.Servicer` per host over `sim_wire` -> what was seen -> `sim_rules.judge`.
+against `servicer.Servicer` per host over `sim_wire` -> what was seen -> `sim_rules.judge`.
 
 Real are: scheduler, loop, sessions, dialling, journals (SQLite files), codec, signatures, the agents' admission, session, lease, outbox,
 work, and all of tuning but the kernel, the units and the programs beneath it. Simulated are: the event loop and its time, processes and
@@ -40,23 +40,28 @@ from sim_undo import os_of, sqlite_of
 from sim_wire import COORDINATOR, Link, Network, SimSigner, forget_signatures, outside
 from sim_world import World
 
-from proveout.agent import daemon
-from proveout.agent import journal as agent_journal
-from proveout.agent import outbox as agent_outbox
-from proveout.agent import session as agent_session
-from proveout.agent.tuning import devices, files, machine, packages, tuner, undo
+from proveout.agent.daemon import outbox as agent_outbox
+from proveout.agent.daemon import servicer
+from proveout.agent.daemon import session as agent_session
+from proveout.agent.daemon import task_journal as agent_journal
+from proveout.agent.tuning import file_changes, machine, package_versions, partition_tables, tuner, undo_journal
 from proveout.agent.tuning import handlers as tuning_handlers
-from proveout.coordinator import auditing, dial, run, samples
-from proveout.coordinator import journal as coordinator_journal
-from proveout.coordinator import session as coordinator_session
-from proveout.coordinator.exchange import Summarise
-from proveout.coordinator.journal import Journal, StorageFailed, read
+from proveout.coordinator import run
+from proveout.coordinator.agents import connect as dial
+from proveout.coordinator.agents import session as coordinator_session
+from proveout.coordinator.measure import samples
 from proveout.coordinator.run import Sitting
+from proveout.coordinator.schedule.messages import Summarise
 from proveout.coordinator.simulator import finished
-from proveout.coordinator.store import RunDirectory
-from proveout.dsl.plan import Plan
-from proveout.proto import events, orders, results
-from proveout.proto.tasks import Endpoint
+from proveout.coordinator.storage import journal as coordinator_journal
+from proveout.coordinator.storage import run_audit
+from proveout.coordinator.storage.journal import Journal, StorageFailed, read
+from proveout.coordinator.storage.run_directory import RunDirectory
+from proveout.dsl.plan.plan import Plan
+from proveout.proto import events
+from proveout.proto.trust import task_signing
+from proveout.proto.wire import results
+from proveout.proto.wire.tasks import Endpoint
 
 END_S = 2400.0
 """By then a sitting has ended, whatever has happened: some sittings of a plan of half a minute, with every loss and retry."""
@@ -191,7 +196,7 @@ class History:
             Process("coordinator", offset_ns=-self.sittings * 10**9),
         )
         self.coordinator.wall_s = wall_s  # its host's clock stays as it was set
-        orders._counter = orders._Counter()
+        task_signing._counter = task_signing._Counter()
         sitting = Sitting(
             plan=self.plan,
             directory=self.directory,
@@ -318,7 +323,7 @@ def _patched(history: History) -> Iterator[None]:
     """Clock, network and numbers in place of the real ones, wherever the code under test would reach for those."""
     facts = SimpleNamespace(machine_id=lambda: "m", cores=lambda: 2, facts=lambda: ())
     changes: list[tuple[Any, str, Any]] = [
-        (daemon, "facts", facts),
+        (servicer, "facts", facts),
         (dial, "grpc", history.network.grpc),
         (dial, "Signer", SimSigner),
         (dial, "_probe", history.network.probe),
@@ -330,21 +335,29 @@ def _patched(history: History) -> Iterator[None]:
         (agent_outbox, "time", history.time),
         (agent_journal, "time", history.time),
         (agent_session, "end_children", lambda: None),  # it would end the children of the test process
-        (auditing, "AuditLog", NoAudit),
+        (run_audit, "AuditLog", NoAudit),
         (run, "collecting", SimpleNamespace(seldom=contextlib.nullcontext, give_back=lambda: None)),  # `seeds` collects
         (agent_journal, "sqlite3", history.store.module),
         (coordinator_journal, "sqlite3", history.store.module),
-        (orders, "time", history.time),
-        (orders, "_counter", orders._counter),
+        (task_signing, "time", history.time),
+        (task_signing, "_counter", task_signing._counter),
         (tuner, "asyncio", Asyncio(history.threads)),
         (tuning_handlers, "time", history.time),
-        (files, "os", SimOs(history.threads, lambda: history.here().disk, lambda path: history.here().wrote(path))),
-        (undo, "sqlite3", sqlite_of(history.here)),
-        (undo, "os", os_of(history.here)),
+        (
+            file_changes,
+            "os",
+            SimOs(history.threads, lambda: history.here().disk, lambda path: history.here().wrote(path)),
+        ),
+        (undo_journal, "sqlite3", sqlite_of(history.here)),
+        (undo_journal, "os", os_of(history.here)),
         (machine, "os", os_of(history.here)),
-        (devices, "kept", lambda _root, _device, _spans: history.here().programs.ends),
-        (devices, "put_back", lambda _root, _device, _spans, content: history.here().put_back(content)),
-        (packages, "shutil", SimpleNamespace(which=lambda program, **_more: DPKG if DPKG.endswith(program) else None)),
+        (partition_tables, "kept", lambda _root, _device, _spans: history.here().programs.ends),
+        (partition_tables, "put_back", lambda _root, _device, _spans, content: history.here().put_back(content)),
+        (
+            package_versions,
+            "shutil",
+            SimpleNamespace(which=lambda program, **_more: DPKG if DPKG.endswith(program) else None),
+        ),
         *history.tally.changes(history.here),
     ]
     logging.disable(logging.CRITICAL)

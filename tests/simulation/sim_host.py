@@ -18,14 +18,14 @@ from sim_undo import Outstanding, outstanding_in
 from sim_wire import AUTHORITY, KnownKey, ServerSide, outside
 from sim_world import table
 
-from proveout.agent import daemon
-from proveout.agent.admission import Admission, Place
-from proveout.agent.journal import AgentJournal
-from proveout.agent.trusting import Orders
+from proveout.agent.daemon import servicer as daemon
+from proveout.agent.daemon.admission import Admission, Place
+from proveout.agent.daemon.task_journal import AgentJournal
+from proveout.agent.security.signatures import Orders
 from proveout.agent.tuning.tuner import FILE, RESOURCE, Tuner
-from proveout.proto import messages
-from proveout.proto.audit import BEGIN, Head
-from proveout.proto.orders import Addressee, Verifier
+from proveout.proto.trust.audit_log import BEGIN, Head
+from proveout.proto.trust.task_signing import Addressee, Verifier
+from proveout.proto.wire import messages
 
 if TYPE_CHECKING:
     from sim_history import History

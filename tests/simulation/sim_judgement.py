@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from proveout.coordinator.exchange import Held
-from proveout.coordinator.facts import Facts
-from proveout.dsl.plan import Plan
+from proveout.coordinator.schedule.messages import Held
+from proveout.coordinator.schedule.progress import Facts
+from proveout.dsl.plan.plan import Plan
 from proveout.proto import events
 
 

@@ -1,6 +1,6 @@
 """The attributes of a simulated kernel below /proc and /sys, and the names that lead to its disks.
 
-Data flow: the real operations -> `SimTexts` in place of `agent.tuning.texts.Texts` -> `Kernel`, which keeps values, shows choices with the current
+Data flow: the real operations -> `SimTexts` in place of `agent.tuning.sysfs.Texts` -> `Kernel`, which keeps values, shows choices with the current
 one in brackets, and does by itself what Linux does: another scheduler gives a queue its usual length, and comes with attributes of its own.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from proveout.agent.tuning.texts import Texts
+from proveout.agent.tuning.sysfs import Texts
 
 QUEUE_USUAL = {"mq-deadline": "256", "none": "1023", "kyber": "256"}
 OWN: Mapping[str, Mapping[str, str]] = {

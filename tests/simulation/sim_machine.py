@@ -23,12 +23,12 @@ from sim_oracle import SimOracle
 from sim_programs import MULTIPATHD, READERS, TOOLS, Programs
 from sim_threads import Killed, Threads, is_dead
 
-from proveout.agent.policy import Policy
-from proveout.agent.tasks import TaskFault
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.security.policy import Policy
 from proveout.agent.tuning.host import Host
-from proveout.agent.tuning.texts import Texts
-from proveout.agent.tuning.tools import TIMEOUT_S
-from proveout.dsl.tuning.facts import Output, UnitFact
+from proveout.agent.tuning.programs import TIMEOUT_S
+from proveout.agent.tuning.sysfs import Texts
+from proveout.dsl.operations.facts import Output, UnitFact
 
 if TYPE_CHECKING:
     from sim_undo import UndoDatabase

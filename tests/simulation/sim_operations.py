@@ -13,9 +13,9 @@ from sim_faults import Aims
 from sim_kernel import ASM_DISKS, PLACE, PLACE_DEVICE, SPARE_ID
 from sim_plan import PLAN, STORED, tuning
 
-from proveout.dsl.plan import Plan, System, Tune, Tuning
-from proveout.dsl.tuning.table import OPERATIONS
-from proveout.dsl.values import to_values
+from proveout.dsl.operations.table import OPERATIONS
+from proveout.dsl.plan.plan import Plan, System, Tune, Tuning
+from proveout.dsl.schema.model_values import to_values
 
 ORACLE_HOST = "client1"
 EXTRAS_MAX = 4

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from sim_kernel import ASM_DISKS
 
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.tuning.facts import Rows
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.dsl.operations.facts import Rows
 
 MODIFIABLE = {"open_cursors": "IMMEDIATE", "optimizer_index_cost_adj": "IMMEDIATE"}
 _SIZES = {"M": 1 << 20, "G": 1 << 30}

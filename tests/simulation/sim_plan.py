@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from sim_faults import HOSTS
 
-from proveout.dsl.plan import (
+from proveout.dsl.operations.table import OPERATIONS
+from proveout.dsl.plan.plan import (
     Capture,
     Check,
     Expression,
@@ -21,8 +22,7 @@ from proveout.dsl.plan import (
     Windows,
     Workload,
 )
-from proveout.dsl.tuning.table import OPERATIONS
-from proveout.dsl.values import to_values
+from proveout.dsl.schema.model_values import to_values
 
 LEASE_S = 10.0
 

@@ -12,8 +12,8 @@ from sim_disk import Data, Disk
 from sim_kernel import PLACE, SPARE, SPARE_ID
 from sim_oracle import SimOracle
 
-from proveout.agent.policy import Tool
-from proveout.dsl.tuning.facts import Output
+from proveout.agent.security.policy import Tool
+from proveout.dsl.operations.facts import Output
 
 UDEVADM, SYSTEMCTL, MULTIPATHD = "/usr/bin/udevadm", "/usr/bin/systemctl", "multipathd.service"
 PARTED, WIPEFS, PARTPROBE, BLKID = "/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/partprobe", "/usr/sbin/blkid"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sim_plan import SLOTS
 
-from proveout.coordinator.facts import of
+from proveout.coordinator.schedule.progress import of
 from proveout.proto import events
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from sim_plan import LEASE_S, RIVALS
 from sim_wire import COORDINATOR, outside
 from sim_world import FORGED
 
-from proveout.coordinator import dial
-from proveout.proto import agent_pb2 as pb
-from proveout.proto import codec, messages, tasks
-from proveout.proto.orders import Addressee, Signer
+from proveout.coordinator.agents import connect as dial
+from proveout.proto.trust.task_signing import Addressee, Signer
+from proveout.proto.wire import agent_pb2 as pb
+from proveout.proto.wire import codec, messages, tasks
 
 if TYPE_CHECKING:
     from sim_history import History, RunJournal

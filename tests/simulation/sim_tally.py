@@ -14,8 +14,9 @@ from typing import Any
 
 from sim_machine import Machine
 
-from proveout.agent.tuning import transaction, undoing
-from proveout.dsl.tuning.table import OPERATIONS
+from proveout.agent.tuning import revert as undoing
+from proveout.agent.tuning import transaction
+from proveout.dsl.operations.table import OPERATIONS
 
 Change = tuple[Any, str, Any]
 

@@ -1,6 +1,6 @@
 """The undo journal of a simulated host: the real SQLite file, on a disk that can be full, of a process that can be killed at any step.
 
-Data flow: `agent.tuning.undo` -> `sqlite_of` and `os_of` in place of its modules `sqlite3` and `os` -> `UndoDatabase`, which tells the `Machine` of each
+Data flow: `agent.tuning.undo_journal` -> `sqlite_of` and `os_of` in place of its modules `sqlite3` and `os` -> `UndoDatabase`, which tells the `Machine` of each
 commit, and whether a durable entry covers a subject.
 """
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from sim_threads import Killed, is_dead
 
 from proveout.agent.tuning.records import change_of
-from proveout.dsl.tuning.change import Change, Command
+from proveout.dsl.operations.change import Change, Command
 
 if TYPE_CHECKING:
     from sim_machine import Machine
@@ -145,12 +145,12 @@ def subjects_of(change: Change) -> tuple[str, ...]:
 
 
 def sqlite_of(machine: Callable[[], Machine]) -> SimpleNamespace:
-    """In place of the module `sqlite3` in `agent.tuning.undo`."""
+    """In place of the module `sqlite3` in `agent.tuning.undo_journal`."""
     return SimpleNamespace(connect=lambda path, **_more: UndoDatabase(machine(), path), Error=sqlite3.Error)
 
 
 def os_of(machine: Callable[[], Machine]) -> SimpleNamespace:
-    """In place of `os` in `agent.tuning.undo` and `machine`: descriptors that end with their process, on a disk that can be full."""
+    """In place of `os` in `agent.tuning.undo_journal` and `machine`: descriptors that end with their process, on a disk that can be full."""
 
     def opened(path: Path, flags: int, mode: int = 0o777) -> int:
         if is_dead():

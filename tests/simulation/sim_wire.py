@@ -24,10 +24,10 @@ import grpc.aio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from sim_clock import CURRENT, Process, SimLoop
 
-from proveout.coordinator.dial import AgentUnreachable
-from proveout.coordinator.pki import Authority
-from proveout.proto import agent_pb2 as pb
-from proveout.proto import orders
+from proveout.coordinator.agents.connect import AgentUnreachable
+from proveout.coordinator.pki.certificates import Authority
+from proveout.proto.trust import task_signing
+from proveout.proto.wire import agent_pb2 as pb
 
 EOF_MARK = grpc.aio.EOF  # type: ignore[attr-defined]
 ROOM = 64
@@ -66,7 +66,7 @@ class KnownKey:
             self._key.verify(signature, data)
 
 
-class SimSigner(orders.Signer):
+class SimSigner(task_signing.Signer):
     """The real one, with a key that remembers."""
 
     def __init__(self, key: bytes) -> None:
@@ -275,7 +275,7 @@ class Call:
 
 
 class Network:
-    """All links, and what stands in for grpc and for the TCP probe in `coordinator.dial`."""
+    """All links, and what stands in for grpc and for the TCP probe in `coordinator.agents.connect`."""
 
     def __init__(self, loop: SimLoop, links: dict[str, Link]) -> None:
         self.loop, self.links = loop, links

@@ -17,9 +17,9 @@ from typing import Any
 from sim_clock import SimLoop, SimTime
 from sim_database import Settings
 
-from proveout.agent.tasks import Handler, Resource, TaskContext
+from proveout.agent.daemon.tasks import Handler, Resource, TaskContext
 from proveout.agent.tuning.handlers import apply_tuning, revert_tuning, verify_tuning
-from proveout.proto import results, tasks
+from proveout.proto.wire import results, tasks
 
 SECOND_NS = 1_000_000_000
 FORGED = "forged"

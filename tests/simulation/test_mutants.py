@@ -12,9 +12,9 @@ import pytest
 from seeds import Outcome, play
 from sim_faults import Fault
 
-from proveout.agent import admission, journal, session
-from proveout.coordinator import samples
-from proveout.coordinator import session as coordinator_session
+from proveout.agent.daemon import admission, session, task_journal
+from proveout.coordinator.agents import session as coordinator_session
+from proveout.coordinator.measure import samples
 
 WITHIN = 300
 
@@ -37,13 +37,13 @@ def test_an_agent_that_forgets_what_it_has_done(monkeypatch: pytest.MonkeyPatch)
     def accept(self: Any, run: str, epoch: int, key: str, digest: str, sequence: int) -> None:
         self._db.execute("INSERT OR REPLACE INTO task VALUES (?, ?, ?, ?, NULL)", (run, epoch, key, digest))
 
-    monkeypatch.setattr(journal.AgentJournal, "known", lambda *_: None)
-    monkeypatch.setattr(journal.AgentJournal, "accept", accept)
+    monkeypatch.setattr(task_journal.AgentJournal, "known", lambda *_: None)
+    monkeypatch.setattr(task_journal.AgentJournal, "accept", accept)
     assert "ran 2 times" in first_bad()[1]
 
 
 def test_an_agent_that_lets_an_old_coordinator_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal.AgentJournal, "highest_epoch", lambda *_: None)
+    monkeypatch.setattr(task_journal.AgentJournal, "highest_epoch", lambda *_: None)
     assert "after epoch" in first_bad("ghost")[1]
 
 

@@ -17,8 +17,8 @@ from sim_faults import ON_A_LINK, ON_AN_AGENT, ON_THE_COORDINATOR, Fault
 from sim_history import History
 from sim_operations import OF_A_HOST, OF_A_SYSTEM, alone, drawn
 
-from proveout.dsl.plan import Tuning
-from proveout.dsl.tuning.table import OPERATIONS
+from proveout.dsl.operations.table import OPERATIONS
+from proveout.dsl.plan.plan import Tuning
 
 SEEDS = 120
 

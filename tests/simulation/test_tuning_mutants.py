@@ -14,11 +14,13 @@ from seeds import Outcome, play
 from sim_faults import Fault
 from sim_operations import having
 
-from proveout.agent import session
-from proveout.agent.journal import AgentJournal
-from proveout.agent.tuning import files, transaction, tuner, undo, undoing
-from proveout.dsl.plan import Plan
-from proveout.dsl.tuning.block_queue import BlockQueue
+from proveout.agent.daemon import session
+from proveout.agent.daemon.task_journal import AgentJournal
+from proveout.agent.tuning import file_changes, transaction, tuner
+from proveout.agent.tuning import revert as undoing
+from proveout.agent.tuning import undo_journal as undo
+from proveout.dsl.operations.kernel.block_queue import BlockQueue
+from proveout.dsl.plan.plan import Plan
 
 WITHIN = 12
 Strike = Callable[[int], tuple[Fault, ...]]
@@ -128,7 +130,7 @@ def test_an_agent_that_does_not_recover_what_another_left(monkeypatch: pytest.Mo
 def test_half_written_files_that_nobody_removes(monkeypatch: pytest.MonkeyPatch) -> None:
     strike = at_a_step("kill")
     assert all(play(seed, faults=strike(seed)).wrongs == () for seed in range(4))
-    monkeypatch.setattr(files.Files, "sweep", lambda *_: None)
+    monkeypatch.setattr(file_changes.Files, "sweep", lambda *_: None)
     assert ".proveout-" in found(strike)
 
 

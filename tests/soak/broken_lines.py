@@ -17,12 +17,12 @@ from pathlib import Path
 from fabric_bench import FAKE_AGENT, Bench, Line, Proxy, eventually, lines, task
 from test_permanent_agents import Permanent
 
-from proveout.coordinator.local import LocalFabric
-from proveout.coordinator.session import Lost
-from proveout.dsl.plan import Capture
-from proveout.proto.messages import Finish, Sample, TaskDone, TaskFailed
-from proveout.proto.results import CaptureResult
-from proveout.proto.tasks import RunCapture, Task
+from proveout.coordinator.agents.local_agents import LocalFabric
+from proveout.coordinator.agents.session import Lost
+from proveout.dsl.plan.plan import Capture
+from proveout.proto.wire.messages import Finish, Sample, TaskDone, TaskFailed
+from proveout.proto.wire.results import CaptureResult
+from proveout.proto.wire.tasks import RunCapture, Task
 
 Figure = tuple[str, list[str]]
 

@@ -20,13 +20,13 @@ import grpc
 from fabric_bench import FAKE_AGENT, Bench, Proxy
 from hostile import Target
 
-from proveout.coordinator.local import LocalFabric
-from proveout.coordinator.samples import Gathering
-from proveout.dsl.plan import Capture
+from proveout.coordinator.agents.local_agents import LocalFabric
+from proveout.coordinator.measure.samples import Gathering
+from proveout.dsl.plan.plan import Capture
 from proveout.proto.events import IterationId
-from proveout.proto.messages import Finish, Sample, TaskDone
-from proveout.proto.results import CaptureResult
-from proveout.proto.tasks import RunCapture, Task
+from proveout.proto.wire.messages import Finish, Sample, TaskDone
+from proveout.proto.wire.results import CaptureResult
+from proveout.proto.wire.tasks import RunCapture, Task
 
 SPARE_FILES = 500
 

@@ -64,12 +64,12 @@ def undoing(arguments: list[str]) -> list[str]:
 
 
 def agent(arguments: list[str]) -> None:
-    from proveout.agent import process
-    from proveout.agent.journal import AgentJournal
-    from proveout.agent.outbox import Outbox
+    from proveout.agent.daemon import process
+    from proveout.agent.daemon.outbox import Outbox
+    from proveout.agent.daemon.task_journal import AgentJournal
+    from proveout.agent.daemon.task_runner import Work
     from proveout.agent.tuning.host import Host
-    from proveout.agent.tuning.undo import UndoJournal
-    from proveout.agent.work import Work
+    from proveout.agent.tuning.undo_journal import UndoJournal
 
     if "--name" in arguments and arguments[arguments.index("--name") + 1] == os.environ.get("DYING_HOST", "box"):
         for name in ("note_epoch", "accept", "finish", "blank", "forget"):
@@ -85,7 +85,7 @@ def agent(arguments: list[str]) -> None:
 
 def plain_agent(arguments: list[str]) -> None:
     """An agent that does not die."""
-    from proveout.agent import process
+    from proveout.agent.daemon import process
 
     process.main(undoing(arguments))
 
@@ -102,7 +102,7 @@ def with_agents(verb: str) -> None:
     import functools
 
     from proveout.coordinator import run
-    from proveout.coordinator.local import LocalFabric
+    from proveout.coordinator.agents.local_agents import LocalFabric
 
     command = (sys.executable, str(Path(__file__).absolute()), verb)
     run.LocalFabric = functools.partial(LocalFabric, command)  # type: ignore[misc, assignment]
@@ -110,8 +110,8 @@ def with_agents(verb: str) -> None:
 
 def coordinator(arguments: list[str]) -> None:
     from proveout.cli import execute
-    from proveout.coordinator import store
-    from proveout.coordinator.journal import Journal
+    from proveout.coordinator.storage import run_directory as store
+    from proveout.coordinator.storage.journal import Journal
 
     with_agents("plain_agent")
     around(Journal, "append")

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from proveout.coordinator.eventcodec import JournalFault
-from proveout.coordinator.facts import Facts, of
-from proveout.coordinator.journal import StorageFailed, read
+from proveout.coordinator.schedule.progress import Facts, of
+from proveout.coordinator.storage.event_codec import JournalFault
+from proveout.coordinator.storage.journal import StorageFailed, read
 
 T = TypeVar("T")
 ITERATIONS = 4

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psutil
 
-from proveout.coordinator.facts import of
-from proveout.coordinator.journal import read
+from proveout.coordinator.schedule.progress import of
+from proveout.coordinator.storage.journal import read
 
 PLAN = """
 proveout: 1

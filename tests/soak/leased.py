@@ -15,7 +15,7 @@ import sys
 def main() -> None:
     from proveout.cli import execute
     from proveout.coordinator import run
-    from proveout.coordinator.local import COMMAND, LocalFabric
+    from proveout.coordinator.agents.local_agents import COMMAND, LocalFabric
 
     lease_s = float(sys.argv[1])
     run.Sitting.__init__.__kwdefaults__.update(lease_s=lease_s, beat_s=lease_s / 5)

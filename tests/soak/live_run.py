@@ -19,9 +19,9 @@ from typing import TypeVar
 
 import psutil
 
-from proveout.coordinator.eventcodec import JournalFault
-from proveout.coordinator.facts import Facts, of
-from proveout.coordinator.journal import read
+from proveout.coordinator.schedule.progress import Facts, of
+from proveout.coordinator.storage.event_codec import JournalFault
+from proveout.coordinator.storage.journal import read
 from proveout.proto.events import Event, IterationStarted
 
 LEASED = str(Path(__file__).with_name("leased.py"))

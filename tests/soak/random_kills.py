@@ -26,8 +26,8 @@ from pathlib import Path
 import psutil
 from kill_points import BEFORE, MODE
 
-from proveout.coordinator.facts import of
-from proveout.coordinator.journal import read
+from proveout.coordinator.schedule.progress import of
+from proveout.coordinator.storage.journal import read
 
 PR_SET_CHILD_SUBREAPER = 36
 RUN_S = 240.0
@@ -64,7 +64,7 @@ VICTIMS: dict[str, Callable[[psutil.Process], bool]] = {
     "agent": lambda process: "proveout.agent" in process.cmdline() or "--local" in process.cmdline(),
     "together": lambda process: False,
     "server": lambda process: process.name() in ("postgres", "mariadbd"),
-    "guard": lambda process: any(word.endswith("provision/guard.py") for word in process.cmdline()),
+    "guard": lambda process: any(word.endswith("engines/supervisor.py") for word in process.cmdline()),
     "worker": lambda process: any("worker" in word for word in process.cmdline()),
     "aide": lambda process: any("aide" in word for word in process.cmdline()),
     "any": lambda process: True,

@@ -23,7 +23,7 @@ from pathlib import Path
 import psycopg
 from live_run import LiveRun
 
-from proveout.agent.provision.installation import find_installation
+from proveout.agent.engines.postgres.installation import find_installation
 from proveout.proto.events import Notice
 
 USER = "nobody"

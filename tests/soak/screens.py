@@ -22,8 +22,8 @@ from pathlib import Path
 
 from live_run import plan
 
-from proveout.coordinator.facts import Facts, of
-from proveout.coordinator.journal import is_driven, read
+from proveout.coordinator.schedule.progress import Facts, of
+from proveout.coordinator.storage.journal import is_driven, read
 
 DRAWN_MIN_BYTES = 3000
 PATIENCE_S = 120.0

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 from live_run import LiveRun, command, plan, psutil_of, signalled
 
-from proveout.coordinator.facts import Facts
+from proveout.coordinator.schedule.progress import Facts
 
 TOLERATED_S, VOIDING_S = 5.0, 15.0
 FINDINGS = {"worker": "pause:load@box", "agent": "pause:agent@box", "database": "pause:db"}

@@ -15,9 +15,9 @@ import pytest
 from full_disks import drawn, played
 from kill_points import PLAN
 
-from proveout.coordinator.eventcodec import JournalFault
-from proveout.coordinator.facts import Facts, of
-from proveout.coordinator.journal import read
+from proveout.coordinator.schedule.progress import Facts, of
+from proveout.coordinator.storage.event_codec import JournalFault
+from proveout.coordinator.storage.journal import read
 
 
 @pytest.fixture

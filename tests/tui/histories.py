@@ -34,7 +34,7 @@ from proveout.proto.events import (
     WaitLine,
     WaitsTick,
 )
-from proveout.proto.results import TuningState
+from proveout.proto.wire.results import TuningState
 
 START_S = 1_767_225_600.0  # 2026-01-01 00:00 UTC
 PLAN = {

@@ -11,15 +11,15 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, Select, Static
 
-from proveout.dsl.errors import ProveoutError
-from proveout.tui import desk as shown
-from proveout.tui.home import HomeApp, Place
-from proveout.tui.home_model import HomeView, found_runs, matches, read_run, spark, sparks
-from proveout.tui.screens.ask import HelpScreen
-from proveout.tui.screens.compared import ComparedScreen
-from proveout.tui.screens.form import Asked, FormScreen
-from proveout.tui.screens.home import HomeScreen
-from proveout.tui.widgets.lists import Listing
+from proveout.core.errors import ProveoutError
+from proveout.tui.home import services as shown
+from proveout.tui.home.app import HomeApp, Place
+from proveout.tui.home.comparison_screen import ComparedScreen
+from proveout.tui.home.form import Asked, FormScreen
+from proveout.tui.home.model import HomeView, found_runs, matches, read_run, spark, sparks
+from proveout.tui.home.screen import HomeScreen
+from proveout.tui.run.dialogs import HelpScreen
+from proveout.tui.widgets.list_view import Listing
 
 SMALL, LARGE = (80, 24), (200, 60)
 HOSTILE = "[red]x[/red]\x1b[31mevil\u202e"

@@ -47,10 +47,10 @@ from proveout.proto.events import (
     VerdictReached,
     WaitsTick,
 )
-from proveout.proto.results import Populated, TuningState
-from proveout.tui.model import NOTICES_MAX, TICKS_MAX, HostView, RunView, reduce
+from proveout.proto.wire.results import Populated, TuningState
+from proveout.tui.run.model import NOTICES_MAX, TICKS_MAX, HostView, RunView, reduce
+from proveout.tui.widgets.header import alert
 from proveout.tui.widgets.tables import lease
-from proveout.tui.widgets.top import alert
 
 PLAN = {
     "stages": [

@@ -16,13 +16,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 import histories
 
 from proveout.proto.events import Event, LoadTick
-from proveout.tui.app import RunApp
-from proveout.tui.screens.ask import AskScreen, HelpScreen
-from proveout.tui.screens.run import PANES
-from proveout.tui.source import Pace, Replay
+from proveout.tui.run.app import RunApp
+from proveout.tui.run.dialogs import AskScreen, HelpScreen
+from proveout.tui.run.event_source import Pace, Replay
+from proveout.tui.run.screen import PANES
 from proveout.tui.widgets.charts import windows
+from proveout.tui.widgets.header import Alert
 from proveout.tui.widgets.plan_tree import PlanTree
-from proveout.tui.widgets.top import Alert
 
 SMALL, LARGE = (80, 24), (200, 60)
 STATES: dict[str, Callable[[], list[Event]]] = {

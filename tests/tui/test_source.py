@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import histories
 
 from proveout.proto.events import IterationStarted, LoadTick, Stamped
-from proveout.tui.source import Pace, Replay
+from proveout.tui.run.event_source import Pace, Replay
 
 
 def moving(begun: Stamped) -> Sequence[Stamped]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from functools import reduce as fold
 
-from proveout.cli.headless import HeadlessPrinter
+from proveout.cli.common.headless import HeadlessPrinter
 from proveout.proto.events import (
     Event,
     IterationFinished,
@@ -16,7 +16,7 @@ from proveout.proto.events import (
     StageStarted,
     Stamped,
 )
-from proveout.tui.model import RunView, reduce
+from proveout.tui.run.model import RunView, reduce
 from proveout.tui.widgets.charts import _units, ladders
 from proveout.tui.widgets.plan_tree import lines
 

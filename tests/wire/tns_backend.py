@@ -26,8 +26,8 @@ from seerdb.common.tns_consts import TNS_TYPE_CHAR, TNS_TYPE_NUMBER, TNS_TYPE_VA
 from seerdb.server import BackendError, BindVar, Capability, Result
 from sqlglot import exp
 
-from proveout.dsl.workloads.tprocc_procedures import POSTGRES_FUNCTIONS
-from proveout.dsl.workloads.tprocc_statements import ROLLED_BACK_STATE
+from proveout.dsl.workloads.tprocc.procedures import POSTGRES_FUNCTIONS
+from proveout.dsl.workloads.tprocc.statements import ROLLED_BACK_STATE
 
 USER = "hlr"
 FIELD_VERSION_19 = 13  # of the wire: python-oracledb thin asks for 12.1 at least

@@ -25,9 +25,9 @@ from seerdb.server import session as tns_session
 sys.path.insert(0, str(Path(__file__).parent))
 from tns_backend import DICTIONARY, USER, PostgresBackend  # a script's neighbour
 
-from proveout.agent.provision.embedded_postgres import Server
-from proveout.agent.provision.postgres_roles import administration
-from proveout.dsl.plan import System
+from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.engines.postgres.roles import administration
+from proveout.dsl.plan.plan import System
 
 SERVICE = "HLR"
 # How long the rest of a message may take. Two seconds, as it comes, are too few where every core is busy with tests.

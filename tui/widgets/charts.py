@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from textual_plotext import PlotextPlot
 
 from proveout.proto.events import LoadTick
-from proveout.tui.model import RunView, StageView
+from proveout.tui.run.model import RunView, StageView
 from proveout.tui.text import mean_and_half, safe
 
 _COLOURS = ("cyan", "magenta", "green", "orange", "blue", "red")

@@ -11,7 +11,7 @@ from rich.text import Text
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
-from proveout.tui.model import IterationView, RunView, StageView
+from proveout.tui.run.model import IterationView, RunView, StageView
 from proveout.tui.text import clock, latency, mean_and_half, number, safe
 
 SIGNS = {"waiting": "·", "running": "▶", "ok": "✓", "failed": "✗", "skipped": "–"}

@@ -13,7 +13,7 @@ from rich.text import Text
 from textual.widgets import DataTable
 
 from proveout.proto.events import IterationId, TransactionLine, WaitLine
-from proveout.tui.model import HostView, RunView, is_silent
+from proveout.tui.run.model import HostView, RunView, is_silent
 from proveout.tui.text import latency, number, percent, safe, sizes
 
 Row: TypeAlias = tuple[str, ...]

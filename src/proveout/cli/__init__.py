@@ -14,7 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from proveout import __version__, private_directory
+from proveout import __version__
+from proveout.core import private_directory
 
 VERBS: tuple[str, ...] = (
     "run",
@@ -59,12 +60,12 @@ def main() -> None:
 
 def execute(arguments: Sequence[str]) -> int:
     """Run one command line; its exit code. Messages go to stderr."""
-    from proveout.dsl.errors import ProveoutError
+    from proveout.core.errors import ProveoutError
 
     try:
         code = _application(arguments)(args=list(arguments), prog_name="proveout", standalone_mode=False)
     except ProveoutError as error:
-        from proveout.cli.messages import show_error
+        from proveout.cli.common.messages import show_error
 
         show_error(error)
         return error.exit_code

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from proveout.agent.daemon import Options
+    from proveout.agent.daemon.servicer import Options
 
 EPILOG = """Examples:
 
@@ -60,8 +60,8 @@ def agent(
         return
     if pki is None:
         raise typer.BadParameter("name the directory with this agent's certificate", param_hint="--pki")
-    from proveout.agent.daemon import Options
-    from proveout.agent.process import default_state_dir, run
+    from proveout.agent.daemon.process import default_state_dir, run
+    from proveout.agent.daemon.servicer import Options
 
     options = Options(listen=listen, pki=pki, state_dir=state_dir or default_state_dir(), name=name, policy=policy)
     if print_unit:
@@ -71,15 +71,15 @@ def agent(
 
 
 def _check_policy(file: Path, own: list[Path]) -> None:
-    from proveout.agent.places import names_of
-    from proveout.agent.policy_file import describe, read
+    from proveout.agent.security.path_trust import names_of
+    from proveout.agent.security.policy_file import describe, read
 
     typer.echo(describe(replace(read(file), own_folders=names_of(*own))))
 
 
 def _print_unit(options: Options, pki: Path) -> None:
-    from proveout.agent.daemon import read_policy
-    from proveout.agent.unit import STATE, unit
+    from proveout.agent.daemon.servicer import read_policy
+    from proveout.agent.daemon.systemd_unit import STATE, unit
 
     state_dir = options.state_dir if os.geteuid() == 0 else Path(STATE)
     found = read_policy(options)

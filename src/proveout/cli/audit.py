@@ -34,7 +34,7 @@ def verify(
     Lines cut off the end show only against the log of another side, which notes how far this one was at each session; so does a log that
     was removed and began anew: the other side has never seen it.
     """
-    from proveout.proto.audit import verify as check
+    from proveout.proto.trust.audit_log import verify as check
 
     found = check(log, against or ())
     typer.echo(f"{log}: {found.head.number} lines, each follows from the one before")

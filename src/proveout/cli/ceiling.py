@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.options import Inventory, Overrides, parse_overrides
+from proveout.cli.common.options import Inventory, Overrides, parse_overrides
 
 if TYPE_CHECKING:
     from proveout.agent.load.ceiling import Step
-    from proveout.dsl.plan import System
-    from proveout.proto.tasks import Endpoint
+    from proveout.dsl.plan.plan import System
+    from proveout.proto.wire.tasks import Endpoint
 
 EPILOG = """Examples:
 
@@ -62,7 +62,7 @@ def ceiling(
     import asyncio
 
     from proveout.agent.load import ceiling as measuring
-    from proveout.agent.load import ceilings
+    from proveout.agent.load import ceiling_store
 
     counts = sorted(set(connections or CONNECTIONS))
     if target in PROVISIONED:
@@ -76,7 +76,7 @@ def ceiling(
     typer.echo(_FORMAT.format("connections", "per second", "client CPU, µs", "p50, µs", "p99, µs"))
     steps = asyncio.run(measuring.measure(found, counts, seconds=seconds, workers=workers, tell=_show))
     best = measuring.ceiling(found.engine, steps, shared=shared, workers=workers or measuring.cores())
-    path = ceilings.keep(best)
+    path = ceiling_store.keep(best)
     typer.echo(
         f"ceiling: {best.per_s:,.0f}/s at {best.connections} connections with the {best.engine} driver; kept in {path}"
     )
@@ -94,14 +94,14 @@ def _show(step: Step) -> None:
 
 
 def _provisioned(engine: str, connections: int) -> System | Endpoint:
-    from proveout.dsl.plan import System
+    from proveout.dsl.plan.plan import System
 
     settings = {"postgres": (("max_connections", str(connections)),)}.get(engine, ())
     return System(name="ceiling", engine=engine, host="here", provision="embedded", settings=settings)
 
 
 def _endpoint(dsn: str, engine: str) -> Endpoint:
-    from proveout.proto.tasks import Endpoint
+    from proveout.proto.wire.tasks import Endpoint
 
     scheme = dsn.partition("://")[0] if "://" in dsn else ""
     named = engine or _SCHEMES.get(scheme, "postgres" if re.search(r"\b(host|dbname|service)=", dsn) else "")
@@ -116,8 +116,8 @@ def _endpoint(dsn: str, engine: str) -> Endpoint:
 def _of_plan(path: Path, name: str, overrides: dict[str, str], inventory: Path | None) -> System | Endpoint:
     import os
 
-    from proveout.coordinator.dsn import external_endpoints
-    from proveout.dsl.compiler import compile_plan
+    from proveout.coordinator.agents.endpoints import external_endpoints
+    from proveout.dsl.compile.compiler import compile_plan
 
     plan = compile_plan(path, overrides=overrides, inventory=inventory)
     names = [system.name for system in plan.systems]

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from proveout.cli import complete
-from proveout.cli.options import Inventory, Overrides, parse_overrides
+from proveout.cli.common import completion
+from proveout.cli.common.options import Inventory, Overrides, parse_overrides
 
 EPILOG = """Examples:
 
@@ -24,7 +24,7 @@ EPILOG = """Examples:
 
 def check(
     plans: Annotated[
-        list[Path], typer.Argument(metavar="PLAN...", help="Plan files.", autocompletion=complete.plan_files)
+        list[Path], typer.Argument(metavar="PLAN...", help="Plan files.", autocompletion=completion.plan_files)
     ],
     *,
     parameters: Overrides = None,
@@ -34,9 +34,9 @@ def check(
 
     Nothing is started and nothing is written. Exit code 0 when all plans are fine, 2 otherwise.
     """
-    from proveout.cli.messages import show_error
-    from proveout.dsl.compiler import compile_plan
-    from proveout.dsl.errors import PlanError
+    from proveout.cli.common.messages import show_error
+    from proveout.core.errors import PlanError
+    from proveout.dsl.compile.compiler import compile_plan
 
     overrides = parse_overrides(parameters or [])
     code = 0

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli import complete
-from proveout.cli.options import Annotations, AnnotationsOption
+from proveout.cli.common import completion
+from proveout.cli.common.options import Annotations, AnnotationsOption
 
 if TYPE_CHECKING:
-    from proveout.coordinator.compare import ComparedRuns
-    from proveout.coordinator.regression import Condition, Judgement
-    from proveout.coordinator.results import RunResults
+    from proveout.coordinator.compare.comparison import ComparedRuns
+    from proveout.coordinator.compare.fail_if import Condition, Judgement
+    from proveout.coordinator.results.results import RunResults
 
 EPILOG = """Examples:
 
@@ -33,7 +33,7 @@ def compare(
         typer.Argument(
             metavar="RUN RUN...",
             help="Runs: names, directories or `latest`; the first is the reference.",
-            autocompletion=complete.runs,
+            autocompletion=completion.runs,
         ),
     ],
     *,
@@ -63,36 +63,37 @@ def compare(
 
     Exit codes: 0 compared, 1 a --fail-if holds, 2 the runs are not comparable or the command line is wrong, 3 a --fail-if is undecidable.
     """
-    from proveout.cli import sitting
-    from proveout.coordinator import compare as comparing
-    from proveout.coordinator import regression, store
+    from proveout.cli.common import run_session
+    from proveout.coordinator.compare import comparison as comparing
+    from proveout.coordinator.compare import fail_if as regression
     from proveout.coordinator.report import annotations as marks
-    from proveout.coordinator.report import compared_terminal
+    from proveout.coordinator.report.compare import terminal as compared_terminal
+    from proveout.coordinator.storage import run_directory
 
     if len(runs) < 2:
         raise typer.BadParameter("name at least two runs", param_hint="RUN RUN...")
-    outputs = sitting.check_outputs({"json": json, "markdown": markdown, "html": html})
-    folder = store.runs_directory(runs_dir, os.environ)
+    outputs = run_session.check_outputs({"json": json, "markdown": markdown, "html": html})
+    folder = run_directory.runs_directory(runs_dir, os.environ)
     results = [_results(folder, name) for name in runs]
     conditions = _conditions(fail_if or [], results[0])
     allowed = [name.strip() for words in allow or () for name in words.split(",") if name.strip()]
     compared = [comparing.compare(results[0], other, allow=allowed, despite=despite) for other in results[1:]]
     judged = [regression.judge(condition, one) for one in compared for condition in conditions]
     compared_terminal.show(compared, judged, sys.stdout)
-    if sitting.wants_github(annotations, os.environ):
-        sys.stdout.write(marks.to_github(marks.of_conditions(judged), sitting.checkout(os.environ)))
+    if run_session.wants_github(annotations, os.environ):
+        sys.stdout.write(marks.to_github(marks.of_conditions(judged), run_session.checkout(os.environ)))
     _write(outputs, results, compared, judged)
     raise typer.Exit(regression.exit_code(judged))
 
 
 def _results(folder: Path, name: str) -> RunResults:
-    from proveout.cli import messages
-    from proveout.coordinator import store
-    from proveout.coordinator.journal import read
-    from proveout.coordinator.results import load_results
-    from proveout.dsl.errors import ProveoutError
+    from proveout.cli.common import messages
+    from proveout.coordinator.results.results import load_results
+    from proveout.coordinator.storage import run_directory
+    from proveout.coordinator.storage.journal import read
+    from proveout.core.errors import ProveoutError
 
-    directory = store.find(folder, name)
+    directory = run_directory.find(folder, name)
     results = load_results(read(directory.path))
     if results.run is None:
         raise ProveoutError(f"{directory.name} has not begun", where=str(directory.path), way_out="Take another run.")
@@ -101,8 +102,8 @@ def _results(folder: Path, name: str) -> RunResults:
 
 
 def _conditions(texts: list[str], reference: RunResults) -> list[Condition]:
-    from proveout.coordinator import regression
-    from proveout.coordinator.eventcodec import recorded_plan
+    from proveout.coordinator.compare import fail_if as regression
+    from proveout.coordinator.storage.event_codec import recorded_plan
 
     assert reference.run is not None  # noqa: S101 - `_results` has looked
     plan = recorded_plan(reference.run.plan) if texts else None
@@ -112,10 +113,10 @@ def _conditions(texts: list[str], reference: RunResults) -> list[Condition]:
 def _write(
     outputs: dict[str, str], runs: list[RunResults], compared: list[ComparedRuns], judged: list[Judgement]
 ) -> None:
-    from proveout.coordinator.report import compared as report
-    from proveout.coordinator.report import compared_page
-    from proveout.coordinator.store import write_whole
-    from proveout.dsl.errors import ProveoutError
+    from proveout.coordinator.report.compare import document as report
+    from proveout.coordinator.report.compare import html as compared_page
+    from proveout.coordinator.storage.run_directory import write_whole
+    from proveout.core.errors import ProveoutError
 
     writers = {
         "json": lambda: report.to_json(compared, judged),

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli import complete
-from proveout.cli.options import Inventory, Overrides, parse_overrides
+from proveout.cli.common import completion
+from proveout.cli.common.options import Inventory, Overrides, parse_overrides
 
 if TYPE_CHECKING:
     from proveout.agent.diagnosis import Finding
-    from proveout.dsl.plan import Plan
+    from proveout.dsl.plan.plan import Plan
 
 EPILOG = """Examples:
 
@@ -40,7 +40,7 @@ def doctor(
     plan: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[PLAN]", help="Also look at what this plan needs here.", autocompletion=complete.plan_files
+            metavar="[PLAN]", help="Also look at what this plan needs here.", autocompletion=completion.plan_files
         ),
     ] = None,
     *,
@@ -60,9 +60,9 @@ def doctor(
     1 something is, 2 the plan or command line is wrong.
     """
     from proveout.agent import diagnosis
-    from proveout.coordinator import store
+    from proveout.coordinator.storage import run_directory
 
-    folder = store.runs_directory(runs_dir, os.environ)
+    folder = run_directory.runs_directory(runs_dir, os.environ)
     of_plan = list(_of_plan(plan, parse_overrides(parameters), inventory, pki)) if plan is not None else []
     found = [
         *diagnosis.program(),
@@ -79,7 +79,7 @@ def doctor(
 
 def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, pki: Path | None) -> Iterator[Finding]:
     from proveout.agent.diagnosis import Finding
-    from proveout.dsl.compiler import compile_plan
+    from proveout.dsl.compile.compiler import compile_plan
 
     plan = compile_plan(path, overrides=overrides, inventory=inventory)
     yield Finding(area="plan", name=str(path), state="ok", said=plan.title or plan.name)
@@ -113,7 +113,7 @@ def _pools(plan: Plan) -> Iterator[Finding]:
     from importlib.util import find_spec
 
     from proveout.agent.diagnosis import Finding
-    from proveout.dsl.plan import Ladder, Search
+    from proveout.dsl.plan.plan import Ladder, Search
 
     if any(isinstance(stage, Ladder | Search) and stage.pool.kind == "ray" for stage in plan.stages):
         if find_spec("ray") is not None:
@@ -128,7 +128,7 @@ def _tools(plan: Plan) -> Iterator[Finding]:
     from shutil import which
 
     from proveout.agent.diagnosis import Finding
-    from proveout.dsl.plan import Tool
+    from proveout.dsl.plan.plan import Tool
 
     local = {host.name for host in plan.hosts if host.is_local}
     if any(isinstance(stage, Tool) and local & set(stage.clients) for stage in plan.stages):
@@ -142,7 +142,7 @@ def _tools(plan: Plan) -> Iterator[Finding]:
 
 def _connections(plan: Plan) -> Iterator[Finding]:
     from proveout.agent import diagnosis
-    from proveout.dsl.plan import Ladder, Search
+    from proveout.dsl.plan.plan import Ladder, Search
 
     clients = {host.name for host in plan.hosts if host.is_local}
     counts = [
@@ -165,8 +165,8 @@ def _connections(plan: Plan) -> Iterator[Finding]:
 
 def _secrets(plan: Plan) -> Iterator[Finding]:
     from proveout.agent.diagnosis import Finding
-    from proveout.coordinator.dsn import read_secret
-    from proveout.dsl.errors import ProveoutError
+    from proveout.coordinator.agents.endpoints import read_secret
+    from proveout.core.errors import ProveoutError
 
     for secret in plan.secrets:
         try:
@@ -181,14 +181,14 @@ def _secrets(plan: Plan) -> Iterator[Finding]:
 def _agents(plan: Plan, pki: Path | None) -> Iterator[Finding]:
     """Hosts with an agent of their own: the certificate that they want, and that they are not looked at from here."""
     from proveout.agent.diagnosis import Finding
-    from proveout.cli import sitting
-    from proveout.dsl.errors import ProveoutError
+    from proveout.cli.common import run_session
+    from proveout.core.errors import ProveoutError
 
     remote = [host for host in plan.hosts if not host.is_local]
     if not remote:
         return
     try:
-        sitting.remote_credentials(plan, str(pki) if pki is not None else os.environ.get(sitting.PKI_VARIABLE))
+        run_session.remote_credentials(plan, str(pki) if pki is not None else os.environ.get(run_session.PKI_VARIABLE))
     except ProveoutError as fault:
         yield Finding(area="plan", name="certificates", state="missing", said=fault.what, way_out=fault.way_out)
     else:
@@ -201,7 +201,7 @@ def _agents(plan: Plan, pki: Path | None) -> Iterator[Finding]:
 
 def _changes(plan: Plan) -> Iterator[Finding]:
     from proveout.agent.diagnosis import Finding
-    from proveout.cli.desk import tunes_here
+    from proveout.cli.common.home_services import tunes_here
 
     if tunes_here(plan):
         way_out = (
@@ -212,7 +212,7 @@ def _changes(plan: Plan) -> Iterator[Finding]:
 
 
 def _lines(found: Sequence[Finding]) -> Iterator[str]:
-    from proveout.cli.messages import readable
+    from proveout.cli.common.messages import readable
 
     width = max(len(one.name) for one in found if len(one.name) <= NAME_MAX)
     area = ""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.options import Inventory, Overrides, PlanFile, PolicyFile, parse_overrides
+from proveout.cli.common.options import Inventory, Overrides, PlanFile, PolicyFile, parse_overrides
 
 if TYPE_CHECKING:
-    from proveout.coordinator.asking import HostAnswer
-    from proveout.dsl.plan import Plan
+    from proveout.coordinator.agents.dry_run import HostAnswer
+    from proveout.dsl.plan.plan import Plan
 
 EPILOG = """Examples:
 
@@ -50,11 +50,11 @@ def explain(
     """
     import json
 
-    from proveout.cli.messages import readable
-    from proveout.dsl.canonical import to_data
-    from proveout.dsl.compiler import compile_plan
-    from proveout.dsl.describe import timetable
-    from proveout.dsl.explain import render
+    from proveout.cli.common.messages import readable
+    from proveout.dsl.compile.compiler import compile_plan
+    from proveout.dsl.explain.text import render
+    from proveout.dsl.explain.timetable import timetable
+    from proveout.dsl.plan.canonical import to_data
 
     compiled = compile_plan(plan, overrides=parse_overrides(parameters or []), inventory=inventory)
     if not facts and (pki is not None or policy is not None):
@@ -74,10 +74,10 @@ def _asked(plan: Plan, pki: Path | None, policy: Path | None) -> tuple[HostAnswe
     import asyncio
     import os
 
-    from proveout import private_directory
-    from proveout.cli.sitting import PKI_VARIABLE, remote_credentials
-    from proveout.coordinator.asking import Reach, ask
-    from proveout.coordinator.dsn import external_endpoints
+    from proveout.cli.common.run_session import PKI_VARIABLE, remote_credentials
+    from proveout.coordinator.agents.dry_run import Reach, ask
+    from proveout.coordinator.agents.endpoints import external_endpoints
+    from proveout.core import private_directory
 
     credentials = remote_credentials(plan, str(pki) if pki is not None else os.environ.get(PKI_VARIABLE))
     external = external_endpoints(plan, os.environ) if any(tuning.system for tuning in plan.tunings) else {}

@@ -13,8 +13,8 @@ from typing import Annotated
 
 import typer
 
-from proveout.cli import complete
-from proveout.dsl.errors import ProveoutError
+from proveout.cli.common import completion
+from proveout.core.errors import ProveoutError
 
 EPILOG = """Examples:
 
@@ -57,7 +57,7 @@ def new(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="[KIND]", help="What to study; without one, the kinds are listed.", autocompletion=complete.kinds
+            metavar="[KIND]", help="What to study; without one, the kinds are listed.", autocompletion=completion.kinds
         ),
     ] = "",
     file: Annotated[

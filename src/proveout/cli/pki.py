@@ -61,7 +61,7 @@ def init(
     days: Annotated[float, typer.Option(help="How long the certificates of members are valid.")] = 7.0,
 ) -> None:
     """Make an authority. Its key stays in DIR: keep that where plans are started, and off the hosts under test."""
-    from proveout.coordinator.ledger import Ledger
+    from proveout.coordinator.pki.ca import Ledger
 
     if not 0 < days * 24 <= HOURS_MAX:
         raise typer.BadParameter(f"a certificate is valid for up to {HOURS_MAX // 24} days", param_hint="--days")
@@ -79,7 +79,7 @@ def issue(
     address: Addresses = None,
 ) -> None:
     """Make a member's keys and certificates here, to be copied to its host by hand: without enrolment, and without renewal."""
-    from proveout.coordinator.ledger import Ledger, Member, write_member
+    from proveout.coordinator.pki.ca import Ledger, Member, write_member
 
     ledger = Ledger.open(directory)
     names = write_member(ledger, Member(role=role, name=name, addresses=tuple(address or ())), out)
@@ -98,7 +98,7 @@ def invite(
     minutes: Annotated[float, typer.Option(help="How long the token is valid; 10 at most.")] = 10.0,
 ) -> None:
     """Print the command that lets one host in, once, within ten minutes. Its key is made there."""
-    from proveout.coordinator.ledger import Ledger, Member
+    from proveout.coordinator.pki.ca import Ledger, Member
 
     ledger = Ledger.open(directory)
     member = Member(role=role, name=name, addresses=tuple(address or ()))
@@ -127,7 +127,7 @@ def enrol(
     ],
 ) -> None:
     """Become a member, with the token of an invitation. Keys are made here and stay here."""
-    from proveout.proto.enrolment import enrol as ask
+    from proveout.proto.trust.enrolment import enrol as ask
 
     role = asyncio.run(ask(authority, ca_hash, token, out))
     typer.echo(f"enrolled as {role}; keys and certificates are in {out}")
@@ -138,8 +138,8 @@ def renew(
     out: Annotated[Path, typer.Argument(metavar="PKI", help="A member's directory.", show_default=False)],
 ) -> None:
     """Have a member's certificates renewed when two thirds of their time are over. Agents that run do it by themselves."""
-    from proveout.proto.enrolment import ROLES, authority_of
-    from proveout.proto.enrolment import renew as ask
+    from proveout.proto.trust.enrolment import ROLES, authority_of
+    from proveout.proto.trust.enrolment import renew as ask
 
     role = next((role for role in ROLES if (out / f"{role}.pem").exists()), None)
     if role is None or authority_of(out) is None:
@@ -156,7 +156,7 @@ def revoke(
 
     Elsewhere copy DIR/denied into each member's directory of certificates; it is read whenever it changes.
     """
-    from proveout.coordinator.ledger import Ledger, rows
+    from proveout.coordinator.pki.ca import Ledger, rows
 
     ledger = Ledger.open(directory)
     for row in rows(ledger.revoke(who)):
@@ -168,7 +168,7 @@ def revoke(
 @pki.command("list")
 def list_(directory: Authority) -> None:
     """List the certificates of an authority: role, name, addresses, serial number, how it came about, time left."""
-    from proveout.coordinator.ledger import Ledger, rows
+    from proveout.coordinator.pki.ca import Ledger, rows
 
     ledger = Ledger.open(directory)
     found = rows(ledger.issued())
@@ -190,7 +190,7 @@ def serve(
     """Let hosts in, renew certificates, and say who is revoked, until SIGTERM or Ctrl-C."""
     import logging
 
-    from proveout.coordinator.authority import serve as run
+    from proveout.coordinator.pki.ca_server import serve as run
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
 

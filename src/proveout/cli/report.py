@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli import complete
-from proveout.dsl.errors import ProveoutError
+from proveout.cli.common import completion
+from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
-    from proveout.coordinator.results import RunResults
-    from proveout.coordinator.store import RunDirectory
+    from proveout.coordinator.results.results import RunResults
+    from proveout.coordinator.storage.run_directory import RunDirectory
 
 EPILOG = """Examples:
 
@@ -42,7 +42,7 @@ class ReportUnwritable(ProveoutError):
 def report(
     run: Annotated[
         str,
-        typer.Argument(metavar="RUN", help="A run's name, its directory, or `latest`.", autocompletion=complete.runs),
+        typer.Argument(metavar="RUN", help="A run's name, its directory, or `latest`.", autocompletion=completion.runs),
     ],
     *,
     runs_dir: Annotated[
@@ -66,12 +66,12 @@ def report(
 
     A result.json that is missing is made as well when the run has ended.
     """
-    from proveout.cli import messages, outputs
-    from proveout.coordinator import store
-    from proveout.coordinator.journal import read
-    from proveout.coordinator.results import load_results
+    from proveout.cli.common import messages, outputs
+    from proveout.coordinator.results.results import load_results
+    from proveout.coordinator.storage import run_directory
+    from proveout.coordinator.storage.journal import read
 
-    directory = store.find(store.runs_directory(runs_dir, os.environ), run)
+    directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
     results = load_results(read(directory.path))
     messages.note_unchecked(directory.path)
     wanted = {"html": html, "markdown": markdown, "csv": csv, "parquet": parquet, "sizes": sizes}
@@ -92,7 +92,9 @@ def report(
 
 
 def _render(kind: str, results: RunResults, directory: RunDirectory) -> bytes:
-    from proveout.coordinator.report import page, rows, summary
+    from proveout.coordinator.report import csv_export
+    from proveout.coordinator.report import html as page
+    from proveout.coordinator.report import markdown as summary
 
     match kind:
         case "html":
@@ -100,17 +102,17 @@ def _render(kind: str, results: RunResults, directory: RunDirectory) -> bytes:
         case "markdown":
             return summary.to_markdown(results).encode()
         case "csv":
-            return rows.to_csv(results).encode()
+            return csv_export.to_csv(results).encode()
         case "sizes":
-            return rows.sizes_to_csv(results).encode()
+            return csv_export.sizes_to_csv(results).encode()
         case _:
-            return rows.to_parquet(results)
+            return csv_export.to_parquet(results)
 
 
 def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Format) -> None:
-    from proveout.coordinator.report import vega
-    from proveout.coordinator.report.figures import figures as draw
-    from proveout.coordinator.report.timeline import read_timeline
+    from proveout.coordinator.report.figures import vega
+    from proveout.coordinator.report.figures.selection import figures as draw
+    from proveout.coordinator.report.figures.timeline import read_timeline
 
     drawn, missing = draw(results, read_timeline(results, directory.samples))
     for figure in drawn:
@@ -122,7 +124,7 @@ def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Fo
 
 
 def _write(path: Path, data: bytes, *, parents: bool = False) -> None:
-    from proveout.coordinator.report.rows import write_bytes
+    from proveout.coordinator.report.csv_export import write_bytes
 
     try:
         if parents:

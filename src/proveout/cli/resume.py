@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from proveout.cli import complete
-from proveout.cli.options import Annotations, AnnotationsOption, CodeQuality, GitlabMetrics, MetricsAddress
-from proveout.cli.screened import TellFd
+from proveout.cli.common import completion
+from proveout.cli.common.options import Annotations, AnnotationsOption, CodeQuality, GitlabMetrics, MetricsAddress
+from proveout.cli.common.with_screen import TellFd
 
 EPILOG = """Examples:
 
@@ -27,7 +27,7 @@ def resume(
     run: Annotated[
         str,
         typer.Argument(
-            help="A run's name or directory, or `latest`.", show_default=False, autocompletion=complete.runs
+            help="A run's name or directory, or `latest`.", show_default=False, autocompletion=completion.runs
         ),
     ],
     *,
@@ -49,35 +49,37 @@ def resume(
     The plan must be the one that the run began with. Of a run that has finished, the result files that are missing are
     made. Exit codes as of `run`.
     """
-    from proveout.cli import messages, screened, sitting
-    from proveout.cli import outputs as files
-    from proveout.coordinator import resume as resuming
-    from proveout.coordinator import store
-    from proveout.coordinator.dsn import external_endpoints
+    from proveout.cli.common import messages, run_session, with_screen
+    from proveout.cli.common import outputs as files
+    from proveout.coordinator.agents.endpoints import external_endpoints
     from proveout.coordinator.exporter import server
-    from proveout.coordinator.journal import Journal
+    from proveout.coordinator.storage import resume as resuming
+    from proveout.coordinator.storage import run_directory
+    from proveout.coordinator.storage.journal import Journal
 
-    if screened.wanted(headless=headless or annotations is Annotations.github):
+    if with_screen.wanted(headless=headless or annotations is Annotations.github):
         named = {"runs_dir": runs_dir, "junit": junit, "json": json, "summary": summary}
         named |= {"codequality": codequality, "gitlab_metrics": gitlab_metrics}
-        raise typer.Exit(screened.run(["resume", run, *screened.words(None, named, metrics=metrics)]))
-    directory = store.find(store.runs_directory(runs_dir, os.environ), run)
+        raise typer.Exit(with_screen.run(["resume", run, *with_screen.words(None, named, metrics=metrics)]))
+    directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
     messages.note_unchecked(directory.path)
     with server.bound(metrics) as listening, Journal(directory.path) as journal:
-        chosen = dict(zip(sitting.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
+        chosen = dict(zip(run_session.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
         try:
             found = resuming.examine(directory)
         except resuming.Finished:
             directory.tidy()  # a coordinator that was killed after the last event leaves the databases' files
-            raise typer.Exit(files.complete(directory, sitting.check_outputs(chosen), annotations)) from None
+            raise typer.Exit(files.complete(directory, run_session.check_outputs(chosen), annotations)) from None
         earlier = {name: Path(path) for name, path in found.command.outputs.items()}
-        outputs = sitting.check_outputs({name: chosen[name] or earlier.get(name) for name in sitting.OUTPUTS})
-        pki_dir = found.command.pki or os.environ.get(sitting.PKI_VARIABLE)
+        outputs = run_session.check_outputs({name: chosen[name] or earlier.get(name) for name in run_session.OUTPUTS})
+        pki_dir = found.command.pki or os.environ.get(run_session.PKI_VARIABLE)
         external = external_endpoints(found.plan, os.environ)
-        credentials = sitting.remote_credentials(found.plan, pki_dir)
-        sitting.make_room(found.plan)
-        arranged = sitting.arrange(found.plan, directory, found.command, external, credentials, crashed=found.crashed)
-        screened.tell(tell_fd, directory.path)
-        show = sitting.printer(headless=headless, earlier=found.events)
-        exit_code = sitting.sit(arranged, journal, show, outputs, annotations, metrics=listening)
+        credentials = run_session.remote_credentials(found.plan, pki_dir)
+        run_session.make_room(found.plan)
+        arranged = run_session.arrange(
+            found.plan, directory, found.command, external, credentials, crashed=found.crashed
+        )
+        with_screen.tell(tell_fd, directory.path)
+        show = run_session.printer(headless=headless, earlier=found.events)
+        exit_code = run_session.sit(arranged, journal, show, outputs, annotations, metrics=listening)
     raise typer.Exit(exit_code)

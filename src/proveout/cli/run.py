@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from proveout.cli.options import (
+from proveout.cli.common.options import (
     Annotations,
     AnnotationsOption,
     CodeQuality,
@@ -21,7 +21,7 @@ from proveout.cli.options import (
     PolicyFile,
     parse_overrides,
 )
-from proveout.cli.screened import TellFd
+from proveout.cli.common.with_screen import TellFd
 
 EPILOG = """Examples:
 
@@ -63,26 +63,26 @@ def run(
     Exit codes: 0 every verdict passed, 1 a verdict failed, 2 the plan or command line is wrong, 3 inconclusive,
     4 the infrastructure failed, 130 interrupted.
     """
-    from proveout.cli import screened, sitting
-    from proveout.coordinator import store
-    from proveout.coordinator.dsn import external_endpoints
+    from proveout.cli.common import run_session, with_screen
+    from proveout.coordinator.agents.endpoints import external_endpoints
     from proveout.coordinator.exporter import server
-    from proveout.coordinator.journal import Journal
-    from proveout.dsl.compiler import compile_plan
+    from proveout.coordinator.storage import run_directory
+    from proveout.coordinator.storage.journal import Journal
+    from proveout.dsl.compile.compiler import compile_plan
 
-    outputs = dict(zip(sitting.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
-    if screened.wanted(headless=headless or annotations is Annotations.github):
+    outputs = dict(zip(run_session.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
+    if with_screen.wanted(headless=headless or annotations is Annotations.github):
         files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy, **outputs}
-        words = screened.words(parameters, files, metrics=metrics)
-        raise typer.Exit(screened.run(["run", str(plan), *words]))
+        words = with_screen.words(parameters, files, metrics=metrics)
+        raise typer.Exit(with_screen.run(["run", str(plan), *words]))
     overrides = parse_overrides(parameters)
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
-    checked = sitting.check_outputs(outputs)
-    pki_dir = str(pki) if pki is not None else os.environ.get(sitting.PKI_VARIABLE)
-    credentials = sitting.remote_credentials(compiled, pki_dir)
-    sitting.make_room(compiled)
+    checked = run_session.check_outputs(outputs)
+    pki_dir = str(pki) if pki is not None else os.environ.get(run_session.PKI_VARIABLE)
+    credentials = run_session.remote_credentials(compiled, pki_dir)
+    run_session.make_room(compiled)
     external = external_endpoints(compiled, os.environ)
-    command = store.Command(
+    command = run_directory.Command(
         plan=str(plan.absolute()),
         overrides=overrides,
         inventory=str(inventory.absolute()) if inventory else None,
@@ -91,11 +91,11 @@ def run(
         outputs=checked,
     )
     with server.bound(metrics) as listening:
-        runs = store.runs_directory(runs_dir, os.environ)
-        directory = store.create(runs, compiled, command, datetime.now().astimezone())
-        arranged = sitting.arrange(compiled, directory, command, external, credentials)
+        runs = run_directory.runs_directory(runs_dir, os.environ)
+        directory = run_directory.create(runs, compiled, command, datetime.now().astimezone())
+        arranged = run_session.arrange(compiled, directory, command, external, credentials)
         with Journal(directory.path) as journal:
-            screened.tell(tell_fd, directory.path)  # a watcher opens the journal
-            show = sitting.printer(headless=headless)
-            exit_code = sitting.sit(arranged, journal, show, checked, annotations, metrics=listening)
+            with_screen.tell(tell_fd, directory.path)  # a watcher opens the journal
+            show = run_session.printer(headless=headless)
+            exit_code = run_session.sit(arranged, journal, show, checked, annotations, metrics=listening)
     raise typer.Exit(exit_code)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli import complete
+from proveout.cli.common import completion
 
 if TYPE_CHECKING:
-    from proveout.coordinator.store import RunDirectory
+    from proveout.coordinator.storage.run_directory import RunDirectory
 
 EPILOG = """Examples:
 
@@ -35,19 +35,19 @@ def runs(
         typer.Option(
             metavar="RUN",
             help="Show instead what a run (a name, a directory or `latest`) was measured in.",
-            autocompletion=complete.runs,
+            autocompletion=completion.runs,
         ),
     ] = None,
 ) -> None:
     """List the runs, newest first: what was run, when, how it ended, what the verdicts were."""
-    from proveout.coordinator import store
+    from proveout.coordinator.storage import run_directory
 
-    folder = store.runs_directory(runs_dir, os.environ)
+    folder = run_directory.runs_directory(runs_dir, os.environ)
     if environment is not None:
-        for line in _environment(store.find(folder, environment)):
+        for line in _environment(run_directory.find(folder, environment)):
             typer.echo(line)
         return
-    rows = [_row(directory) for directory in store.all_runs(folder)]
+    rows = [_row(directory) for directory in run_directory.all_runs(folder)]
     if not rows:
         typer.echo(f"There is no run in {folder}.")
         return
@@ -58,10 +58,10 @@ def runs(
 
 def _environment(directory: RunDirectory) -> Iterator[str]:
     """Every fact of every host and system, with the digest, and what changed while the run went on."""
-    from proveout.coordinator.fingerprint import fingerprints, outline
-    from proveout.coordinator.journal import read
-    from proveout.coordinator.results import load_results
-    from proveout.coordinator.wording import safe
+    from proveout.coordinator.results.fingerprint import fingerprints, outline
+    from proveout.coordinator.results.results import load_results
+    from proveout.coordinator.storage.journal import read
+    from proveout.core.numbers import safe
 
     found = fingerprints(load_results(read(directory.path)))
     if not found:
@@ -78,11 +78,11 @@ def _environment(directory: RunDirectory) -> Iterator[str]:
 
 
 def _row(directory: RunDirectory) -> tuple[str, ...]:
-    from proveout.coordinator.chain import JournalDamaged
-    from proveout.coordinator.eventcodec import JournalFault
-    from proveout.coordinator.facts import of
-    from proveout.coordinator.journal import is_driven, read
-    from proveout.coordinator.wording import safe
+    from proveout.coordinator.schedule.progress import of
+    from proveout.coordinator.storage.event_chain import JournalDamaged
+    from proveout.coordinator.storage.event_codec import JournalFault
+    from proveout.coordinator.storage.journal import is_driven, read
+    from proveout.core.numbers import safe
 
     try:
         events = read(directory.path)

@@ -33,15 +33,15 @@ def schema(
     if result and compare:
         raise typer.BadParameter("one schema at a time: --result or --compare")
     if compare:
-        from proveout.coordinator.report import compare_schema
+        from proveout.coordinator.report.compare import json_schema
 
-        typer.echo(compare_schema.schema_json(), nl=False)
+        typer.echo(json_schema.schema_json(), nl=False)
         return
     if result:
         from proveout.coordinator.report import result_schema
 
         typer.echo(result_schema.schema_json(), nl=False)
         return
-    from proveout.dsl.jsonschema import schema_json
+    from proveout.dsl.schema.json_schema import schema_json
 
     typer.echo(schema_json(), nl=False)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli import complete
-from proveout.dsl.errors import ProveoutError
+from proveout.cli.common import completion
+from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
-    from proveout.tui.desk import Choice, Resume, Start
+    from proveout.tui.home.services import Choice, Resume, Start
 
 EPILOG = """Examples:
 
@@ -38,7 +38,7 @@ def tui(
         typer.Argument(
             metavar="[PLACE]...",
             help="Plan files, or folders with plans [default: here and ./plans].",
-            autocompletion=complete.plan_files,
+            autocompletion=completion.plan_files,
         ),
     ] = None,
     *,
@@ -50,17 +50,17 @@ def tui(
 
     Exit code 0, or 2 when there is no terminal or a place that was named does not exist.
     """
-    from proveout.cli import screened
-    from proveout.cli.desk import LocalDesk
-    from proveout.coordinator import store
-    from proveout.tui.home import HomeApp, Place
-    from proveout.tui.home_model import HomeView
+    from proveout.cli.common import with_screen
+    from proveout.cli.common.home_services import LocalDesk
+    from proveout.coordinator.storage import run_directory
+    from proveout.tui.home.app import HomeApp, Place
+    from proveout.tui.home.model import HomeView
 
-    screened.need_terminal()
+    with_screen.need_terminal()
     for place in places or ():
         if not place.exists():
             raise typer.BadParameter(f"there is no file or folder {place}", param_hint="PLACE")
-    folder = store.runs_directory(runs_dir, os.environ)
+    folder = run_directory.runs_directory(runs_dir, os.environ)
     chosen = places or [Path(), Path("plans")]
     desk = LocalDesk(chosen, folder, ", ".join(map(str, places)) if places else str(Path.cwd()))
     view, left = HomeView(), Place()
@@ -76,14 +76,14 @@ def tui(
 
 def carried_out(choice: Choice, runs: Path) -> str:
     """Do what was chosen, to its end or until its screen is left; what went wrong, "" for nothing."""
-    from proveout.cli import screened
+    from proveout.cli.common import with_screen
     from proveout.cli.watch import source
-    from proveout.coordinator.store import RunDirectory
-    from proveout.tui.desk import Watch
+    from proveout.coordinator.storage.run_directory import RunDirectory
+    from proveout.tui.home.services import Watch
 
     try:
         if isinstance(choice, Watch):
-            screened.show(source(RunDirectory(Path(choice.run)), SPEED))
+            with_screen.show(source(RunDirectory(Path(choice.run)), SPEED))
             return ""
         return _run(words(choice, runs))
     except ProveoutError as fault:
@@ -92,8 +92,8 @@ def carried_out(choice: Choice, runs: Path) -> str:
 
 def words(choice: Start | Resume, runs: Path) -> list[str]:
     """The command line of a choice."""
-    from proveout.cli import screened
-    from proveout.tui.desk import Start
+    from proveout.cli.common import with_screen
+    from proveout.tui.home.services import Start
 
     if not isinstance(choice, Start):
         return ["resume", choice.run, "--runs-dir", str(runs)]
@@ -104,7 +104,7 @@ def words(choice: Start | Resume, runs: Path) -> list[str]:
         "policy": _path(choice.policy),
     }
     given = [f"{name}={text}" for name, text in choice.overrides.items()]
-    return ["run", choice.plan, *screened.words(given, files)]
+    return ["run", choice.plan, *with_screen.words(given, files)]
 
 
 def _path(text: str) -> Path | None:
@@ -113,12 +113,12 @@ def _path(text: str) -> Path | None:
 
 def _run(arguments: list[str]) -> str:
     """Run it with its screen; why it did not begin, when it did not."""
-    from proveout.cli import screened
-    from proveout.cli.messages import readable
+    from proveout.cli.common import with_screen
+    from proveout.cli.common.messages import readable
 
     with tempfile.TemporaryFile() as said:
         sys.stdout.write(f"proveout {readable(' '.join(arguments[:2]))} …\n")
         sys.stdout.flush()
-        code = screened.run(arguments, said)
+        code = with_screen.run(arguments, said)
         said.seek(0)
         return said.read(SAID_MAX).decode(errors="replace").strip() if code else ""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli import complete
+from proveout.cli.common import completion
 
 if TYPE_CHECKING:
-    from proveout.coordinator.store import RunDirectory
-    from proveout.tui.source import Source
+    from proveout.coordinator.storage.run_directory import RunDirectory
+    from proveout.tui.run.event_source import Source
 
 EPILOG = """Examples:
 
@@ -24,7 +24,7 @@ EPILOG = """Examples:
 
 def watch(
     run: Annotated[
-        str, typer.Argument(help="A run's name or directory, or `latest`.", autocompletion=complete.runs)
+        str, typer.Argument(help="A run's name or directory, or `latest`.", autocompletion=completion.runs)
     ] = "latest",
     *,
     speed: Annotated[float, typer.Option(min=0.1, max=1000.0, help="How fast a replay begins.")] = 10.0,
@@ -36,21 +36,21 @@ def watch(
 
     As many as like may watch a run; leaving never disturbs it. Exit code 0, or 2 when there is no such run or no terminal.
     """
-    from proveout.cli import messages, screened
-    from proveout.coordinator import store
+    from proveout.cli.common import messages, with_screen
+    from proveout.coordinator.storage import run_directory
 
-    screened.need_terminal()
-    directory = store.find(store.runs_directory(runs_dir, os.environ), run)
+    with_screen.need_terminal()
+    directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
     messages.note_unchecked(directory.path)
-    screened.show(source(directory, speed))
+    with_screen.show(source(directory, speed))
 
 
 def source(directory: RunDirectory, speed: float) -> Source:
     """The run as it happens while somebody drives it, else as it happened."""
-    from proveout.coordinator.journal import is_driven, read
-    from proveout.coordinator.replay import Moved
-    from proveout.coordinator.tail import Tail
-    from proveout.tui.source import Pace, Replay
+    from proveout.coordinator.live.follow import Tail
+    from proveout.coordinator.live.replay import Moved
+    from proveout.coordinator.storage.journal import is_driven, read
+    from proveout.tui.run.event_source import Pace, Replay
 
     if is_driven(directory.path):
         return Tail(directory.path)

@@ -24,7 +24,7 @@ import pytest
 from proveout.pytest_plugin.names import RUNS
 
 if TYPE_CHECKING:
-    from proveout.dsl.plan import Check, Plan
+    from proveout.dsl.plan.plan import Check, Plan
     from proveout.pytest_plugin.execute import PlanRun
 
 HEAD_BYTES = 1 << 16
@@ -66,10 +66,10 @@ class PlanFile(pytest.File):
             warnings.simplefilter("ignore")  # of what is imported: no business of those tests
             from typer import BadParameter  # noqa: PLC0415
 
-            from proveout.cli.messages import describe  # noqa: PLC0415
-            from proveout.cli.options import parse_overrides  # noqa: PLC0415
-            from proveout.dsl.compiler import compile_plan  # noqa: PLC0415
-            from proveout.dsl.errors import PlanError, ProveoutError  # noqa: PLC0415
+            from proveout.cli.common.messages import describe  # noqa: PLC0415
+            from proveout.cli.common.options import parse_overrides  # noqa: PLC0415
+            from proveout.core.errors import PlanError, ProveoutError  # noqa: PLC0415
+            from proveout.dsl.compile.compiler import compile_plan  # noqa: PLC0415
         try:
             overrides = parse_overrides(self.config.getoption("--proveout-param"))
             return compile_plan(self.path, overrides=overrides, inventory=self._path("--proveout-inventory"))

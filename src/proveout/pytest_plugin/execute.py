@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proveout import child_process
+from proveout.core import child_process
 
 JUDGED = (0, 1, 3)
 """Exit codes of a run that came to its verdicts."""

@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent.aide import asking
-from proveout.agent.load.populate import populate
-from proveout.agent.provision import postgres_roles
-from proveout.dsl.plan import Capture, System, Workload
+from proveout.agent.engines.postgres import roles as postgres_roles
+from proveout.agent.load.population.handler import populate
+from proveout.agent.sandbox import dispatch
+from proveout.dsl.plan.plan import Capture, System, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.results import CaptureResult, Compared, SqlDone
-from proveout.proto.tasks import (
+from proveout.proto.wire.results import CaptureResult, Compared, SqlDone
+from proveout.proto.wire.tasks import (
     CompareSystems,
     Endpoint,
     LinkSystems,
@@ -37,7 +37,7 @@ NO_WAIT = (("fsync", "off"),)
 
 async def started(context: Any, name: str, root: Path) -> Endpoint:
     system = System(name=name, engine="postgres", host="h", provision="embedded", settings=NO_WAIT)
-    endpoint = (await asking.start_system(context, StartSystem(system=system, data_root=str(root)))).endpoint
+    endpoint = (await dispatch.start_system(context, StartSystem(system=system, data_root=str(root)))).endpoint
     await populate(context, PopulateSystem(workload=HLR, endpoint=endpoint, workers=1))
     return endpoint
 
@@ -47,19 +47,19 @@ async def test_a_link_lives_in_the_aide_and_ends_in_its_turn(task_context: Any, 
     back = await started(task_context, "back", tmp_path)
 
     async def sql(at: Endpoint, statement: str) -> tuple[int, ...]:
-        done = await asking.ask(task_context, RunSql(endpoint=at, statements=(statement,)))
+        done = await dispatch.ask(task_context, RunSql(endpoint=at, statements=(statement,)))
         return cast(SqlDone, done).counts
 
     async def compared() -> Compared:
         spec = CompareSystems(source=cache, sink=back, workload=HLR, drain_timeout_s=60.0)
-        return cast(Compared, await asking.ask(task_context, spec))
+        return cast(Compared, await dispatch.ask(task_context, spec))
 
     lab = make_conninfo(postgres_roles.administration(cache), options="")
     foreign = replace(cache, dsn=lab, provisioned=False)  # so that the link is to be taken away
-    await asking.link(task_context, LinkSystems(source=foreign, sink=back, workload=HLR, copy_data=False))
+    await dispatch.link(task_context, LinkSystems(source=foreign, sink=back, workload=HLR, copy_data=False))
     assert await sql(cache, "UPDATE subscriber SET vlr_location = 7") == (100,)
     capture = Capture(name="lag", kind="lag", every_s=0.1, system="cache")
-    looking = asyncio.create_task(asking.capture(task_context, RunCapture(capture=capture, endpoints=(cache, back))))
+    looking = asyncio.create_task(dispatch.capture(task_context, RunCapture(capture=capture, endpoints=(cache, back))))
     found = await compared()
     assert found.drained
     assert all(table.source_checksum == table.sink_checksum for table in found.tables)

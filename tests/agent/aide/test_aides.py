@@ -15,18 +15,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from proveout.agent import unprivileged
-from proveout.agent.aide import asking, serve, wire
-from proveout.agent.aide.blocking import Asker
-from proveout.agent.aide.process import Aide
-from proveout.agent.handlers import PLACES as TABLE
-from proveout.agent.policy import NOTHING, Policy
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import Capture, System
-from proveout.proto.messages import Cancel, LogLine
-from proveout.proto.pairing import WireFault
-from proveout.proto.results import CaptureResult, SqlDone
-from proveout.proto.tasks import Endpoint, InspectSystem, RunCapture, RunSql, StartSystem
+from proveout.agent.daemon.handlers import PLACES as TABLE
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.sandbox import dispatch, helper_main, helper_messages, privileges
+from proveout.agent.sandbox.helper import Aide
+from proveout.agent.sandbox.sync_client import Asker
+from proveout.agent.security.policy import NOTHING, Policy
+from proveout.dsl.plan.plan import Capture, System
+from proveout.proto.wire.messages import Cancel, LogLine
+from proveout.proto.wire.protobuf_mapping import WireFault
+from proveout.proto.wire.results import CaptureResult, SqlDone
+from proveout.proto.wire.tasks import Endpoint, InspectSystem, RunCapture, RunSql, StartSystem
 
 PROVISIONS = Policy(provision=("sqlite",))
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to give up")
@@ -85,14 +84,14 @@ def check(pid: int, uid: int) -> None:
 
 @as_root
 async def test_databases_are_spoken_to_as_nobody_in_particular(task_context: Any, database: str) -> None:
-    account = unprivileged.account()
+    account = privileges.account()
     assert account is not None
-    done = await asking.ask(task_context, sql(database, "CREATE TABLE t (n int)", "INSERT INTO t VALUES (1), (2)"))
+    done = await dispatch.ask(task_context, sql(database, "CREATE TABLE t (n int)", "INSERT INTO t VALUES (1), (2)"))
     assert done == SqlDone(counts=(0, 2))
     assert task_context.progressed[-1][:3] == (1, 2, "statements")
     check(pid_of(task_context), account.uid)
     spec = RunCapture(capture=Capture(name="waits", kind="waits", every_s=0.1, system="db"), endpoints=(at(database),))
-    capture = asyncio.create_task(asking.capture(task_context, spec))
+    capture = asyncio.create_task(dispatch.capture(task_context, spec))
     await until(lambda: len(task_context.samples) >= 2, "no samples came")
     check(pid_of(task_context), account.uid)
     task_context.end()
@@ -100,7 +99,7 @@ async def test_databases_are_spoken_to_as_nobody_in_particular(task_context: Any
     assert isinstance(result, CaptureResult)
     assert result.samples == len(task_context.samples) >= 2
     with pytest.raises(TaskFault, match="syntax error") as caught:
-        await asking.ask(task_context, sql(database, "SELEC"))
+        await dispatch.ask(task_context, sql(database, "SELEC"))
     assert caught.value.code == "refused"
     assert len(aides(task_context)) == 1, "one process does it all"
 
@@ -108,7 +107,7 @@ async def test_databases_are_spoken_to_as_nobody_in_particular(task_context: Any
 @as_root
 async def test_what_the_kernel_says_is_read_by_the_agent_itself(task_context: Any) -> None:
     spec = RunCapture(capture=Capture(name="os", kind="os", every_s=0.1, system=""), endpoints=())
-    capture = asyncio.create_task(asking.capture(task_context, spec))
+    capture = asyncio.create_task(dispatch.capture(task_context, spec))
     await until(lambda: bool(task_context.samples), "no sample came")
     task_context.end()
     await capture
@@ -120,51 +119,51 @@ async def test_a_death_fails_the_tasks_under_way_and_the_next_one_starts_another
     task_context: Any, database: str
 ) -> None:
     sleep = "SELECT pg_sleep(1000)"
-    task = asyncio.create_task(asking.ask(task_context, sql(database, sleep)))
+    task = asyncio.create_task(dispatch.ask(task_context, sql(database, sleep)))
     await until(lambda: backends(database, sleep) == 1, "the statement was not run")
     first = pid_of(task_context)
     os.kill(first, signal.SIGKILL)
     with pytest.raises(TaskFault, match=f"helping process {first}") as caught:
         await task
     assert caught.value.code == "fault"
-    assert await asking.ask(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
+    assert await dispatch.ask(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
     assert pid_of(task_context) != first
 
 
 @as_root
 async def test_a_task_that_is_stopped_lets_go_of_its_statement(task_context: Any, database: str) -> None:
     sleep = "SELECT pg_sleep(1001)"
-    task = asyncio.create_task(asking.ask(task_context, sql(database, sleep)))
+    task = asyncio.create_task(dispatch.ask(task_context, sql(database, sleep)))
     await until(lambda: backends(database, sleep) == 1, "the statement was not run")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     await until(lambda: backends(database, sleep) == 0, "the statement runs on")
-    assert await asking.ask(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
+    assert await dispatch.ask(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
 
 
 @as_root
 async def test_an_sqlite_system_is_a_file_of_nobody_in_particular(task_context: Any, tmp_path: Path) -> None:
-    account = unprivileged.account()
+    account = privileges.account()
     assert account is not None
     task_context.policy = PROVISIONS
     system = System(name="lite", engine="sqlite", host="h", provision="embedded", settings=(("page_size", "8192"),))
-    started = await asking.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+    started = await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
     assert (started.fresh, dict(started.settings)["page_size"]) == (True, "8192")
     file = Path(started.endpoint.dsn)
     assert file.stat().st_uid == file.parent.stat().st_uid == account.uid
     assert stat.S_IMODE(file.parents[1].stat().st_mode) == 0o700
     rows = RunSql(endpoint=started.endpoint, statements=("CREATE TABLE t (n)", "INSERT INTO t VALUES (1), (2)"))
-    assert await asking.ask(task_context, rows) == SqlDone(counts=(0, 2))
+    assert await dispatch.ask(task_context, rows) == SqlDone(counts=(0, 2))
     system_file = task_context.resources["system:lite"]
     await system_file.save_snapshot()
-    await asking.ask(task_context, RunSql(endpoint=started.endpoint, statements=("DELETE FROM t",)))
+    await dispatch.ask(task_context, RunSql(endpoint=started.endpoint, statements=("DELETE FROM t",)))
     await system_file.restore_snapshot()
     count = RunSql(endpoint=started.endpoint, statements=("SELECT * FROM t",))
-    assert await asking.ask(task_context, count) == SqlDone(counts=(2,))
+    assert await dispatch.ask(task_context, count) == SqlDone(counts=(2,))
     await task_context.close(keep_data=True)
     assert file.exists()
-    again = await asking.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+    again = await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
     assert (again.fresh, again.endpoint.dsn) == (False, str(file))
     await task_context.close(keep_data=False)
     assert not file.exists()
@@ -176,7 +175,7 @@ async def test_an_sqlite_system_that_cannot_be_made_leaves_nothing(task_context:
     task_context.policy = PROVISIONS
     system = System(name="lite", engine="sqlite", host="h", provision="embedded", settings=(("page_size", "1000"),))
     with pytest.raises(TaskFault, match="does not take page_size") as caught:
-        await asking.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+        await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
     assert caught.value.code == "invalid"
     assert not list((tmp_path / "lite").iterdir())
 
@@ -187,12 +186,12 @@ async def test_a_file_of_others_is_not_read_by_the_agents_power(task_context: An
     secret = Endpoint(system="lite", engine="sqlite", dsn=str(tmp_path / "secret.sqlite"))
     Path(secret.dsn).write_bytes(b"")
     with pytest.raises(TaskFault, match="unable to open"):
-        await asking.ask(task_context, InspectSystem(endpoint=secret))
+        await dispatch.ask(task_context, InspectSystem(endpoint=secret))
 
 
 @as_root
 async def test_tuning_asks_databases_by_an_aide_too(database: str) -> None:
-    account = unprivileged.account()
+    account = privileges.account()
     assert account is not None
     asker = Asker()
     try:
@@ -213,7 +212,7 @@ async def test_timesten_has_an_aide_of_its_own(task_context: Any) -> None:
     """Its client is not here, which is what this can say of it: the aide itself has looked for it, and starts no Python."""
     elsewhere = Endpoint(system="tt", engine="timesten", dsn="user/word@localhost/none")
     with pytest.raises(TaskFault) as caught:
-        await asking.ask(task_context, InspectSystem(endpoint=elsewhere))
+        await dispatch.ask(task_context, InspectSystem(endpoint=elsewhere))
     assert caught.value.code in {"missing", "invalid"}
     assert [name.rpartition(":")[2] for name in task_context.resources] == ["timesten"]
 
@@ -224,15 +223,15 @@ async def test_timesten_has_an_aide_of_its_own(task_context: Any) -> None:
 async def test_an_agent_without_privileges_does_it_itself(
     task_context: Any, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unprivileged, "account", lambda: None)
-    assert await asking.ask(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
+    monkeypatch.setattr(privileges, "account", lambda: None)
+    assert await dispatch.ask(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
     assert not aides(task_context)
 
 
 async def test_a_server_that_has_died_is_named(
     task_context: Any, monkeypatch: pytest.MonkeyPatch, database: str
 ) -> None:
-    monkeypatch.setattr(unprivileged, "account", lambda: None)
+    monkeypatch.setattr(privileges, "account", lambda: None)
 
     class Dead:
         death = "it was killed by SIGKILL"
@@ -241,7 +240,7 @@ async def test_a_server_that_has_died_is_named(
 
     task_context.resources["system:db"] = Dead()
     with pytest.raises(TaskFault, match="killed by SIGKILL") as caught:
-        await asking.ask(task_context, sql(database + " port=1", "SELECT 1"))
+        await dispatch.ask(task_context, sql(database + " port=1", "SELECT 1"))
     assert caught.value.code == "unreachable"
 
 
@@ -252,12 +251,12 @@ AGENT = {"StartSystem", "StopSystem", "SnapshotSystem", "ReadFacts", "ApplyTunin
 
 def test_whatever_an_agent_is_told_to_do_somebody_was_chosen_for_it() -> None:
     """A new kind of task that speaks to a system must not end up in the agent because nobody has thought of it."""
-    asked = {kind.__name__ for kind, place in TABLE.items() if place.startswith("proveout.agent.aide.asking")}
+    asked = {kind.__name__ for kind, place in TABLE.items() if place.startswith("proveout.agent.sandbox.dispatch")}
     assert asked - {"StartSystem"} == {
         "InspectSystem", "LinkSystems", "CompareSystems", "CheckInvariants", "RunSql", "Checkpoint", "RunCapture",
     }  # fmt: skip
     assert {kind.__name__ for kind in TABLE} == asked | WORKERS | AGENT
-    assert {kind.__name__ for kind in serve.PLACES} >= asked
+    assert {kind.__name__ for kind in helper_main.PLACES} >= asked
 
 
 # ---- the pipe --------------------------------------------------------------------------------------------------------
@@ -273,19 +272,21 @@ def stream(*pieces: bytes) -> asyncio.StreamReader:
 
 async def test_frames_come_out_as_they_went_in() -> None:
     cancel, line = Cancel(key="a/b#1", reason="because"), LogLine(level="info", text="ä\n")
-    assert await wire.heard_by_aide(stream(wire.to_aide(cancel))) == cancel
-    both = stream(wire.to_agent(line), wire.words("done", 3, None))
-    assert await wire.heard_by_agent(both) == line
-    assert await wire.heard_by_agent(both) == ["done", 3, None]
-    assert await wire.heard_by_agent(both) is None
-    assert await wire.heard_by_agent(stream(wire.to_agent(line)[:-1])) is None, "it ended within a frame"
+    assert await helper_messages.heard_by_aide(stream(helper_messages.to_aide(cancel))) == cancel
+    both = stream(helper_messages.to_agent(line), helper_messages.words("done", 3, None))
+    assert await helper_messages.heard_by_agent(both) == line
+    assert await helper_messages.heard_by_agent(both) == ["done", 3, None]
+    assert await helper_messages.heard_by_agent(both) is None
+    assert await helper_messages.heard_by_agent(stream(helper_messages.to_agent(line)[:-1])) is None, (
+        "it ended within a frame"
+    )
 
 
 @pytest.mark.parametrize(
     "frame",
     [
         struct.pack("!BI", 7, 0),
-        struct.pack("!BI", 0, wire.FRAME_BYTES_MAX + 1),
+        struct.pack("!BI", 0, helper_messages.FRAME_BYTES_MAX + 1),
         struct.pack("!BI", 0, 3) + b"\xff\xff\xff",
         struct.pack("!BI", 1, 3) + b"\xff\xff\xff",
         struct.pack("!BI", 1, 2) + b"{}",
@@ -297,4 +298,4 @@ async def test_frames_come_out_as_they_went_in() -> None:
 )
 async def test_what_an_aide_must_not_say_is_a_fault(frame: bytes) -> None:
     with pytest.raises(WireFault):
-        await wire.heard_by_agent(stream(frame))
+        await helper_messages.heard_by_agent(stream(frame))

@@ -13,12 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
-from proveout.agent.capture import kinds, proc
-from proveout.agent.capture.processes import ProcessTree, find_root
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import Capture
-from proveout.proto.results import CaptureResult, CaptureSample, Reading
-from proveout.proto.tasks import RunCapture
+from proveout.agent.capture import kinds, proc_counters
+from proveout.agent.capture.own_processes import ProcessTree, find_root
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.dsl.plan.plan import Capture
+from proveout.proto.wire.results import CaptureResult, CaptureSample, Reading
+from proveout.proto.wire.tasks import RunCapture
 
 STAT = """cpu  1000 50 300 90000 400 7 13 25 0 0
 cpu0 500 25 150 45000 200 3 7 12 0 0
@@ -43,8 +43,8 @@ def table(readings: Any) -> dict[tuple[str, str], float]:
 
 
 def test_cpu_times_are_seconds_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proc, "TICKS_PER_S", 100)
-    assert table(proc.parse_cpu(STAT)) == {
+    monkeypatch.setattr(proc_counters, "TICKS_PER_S", 100)
+    assert table(proc_counters.parse_cpu(STAT)) == {
         ("cpu.cores", ""): 2,
         ("cpu.user_s_total", ""): pytest.approx(10.5),
         ("cpu.system_s_total", ""): pytest.approx(3.2),
@@ -55,7 +55,7 @@ def test_cpu_times_are_seconds_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_memory_is_bytes() -> None:
-    assert table(proc.parse_memory(MEMINFO)) == {
+    assert table(proc_counters.parse_memory(MEMINFO)) == {
         ("memory.total_bytes", ""): 1000 * 1024,
         ("memory.available_bytes", ""): 400 * 1024,
         ("memory.used_bytes", ""): 600 * 1024,
@@ -63,7 +63,7 @@ def test_memory_is_bytes() -> None:
 
 
 def test_disks_are_whole_disks_in_bytes_and_seconds() -> None:
-    assert table(proc.parse_disks(DISKSTATS, frozenset({"vda"}))) == {
+    assert table(proc_counters.parse_disks(DISKSTATS, frozenset({"vda"}))) == {
         ("disk.reads_total", "vda"): 100,
         ("disk.read_bytes_total", "vda"): 2000 * 512,
         ("disk.writes_total", "vda"): 200,
@@ -73,7 +73,7 @@ def test_disks_are_whole_disks_in_bytes_and_seconds() -> None:
 
 
 def test_network_leaves_lo_out() -> None:
-    assert table(proc.parse_network(NET)) == {
+    assert table(proc_counters.parse_network(NET)) == {
         ("network.received_bytes_total", "eth0"): 1234,
         ("network.received_packets_total", "eth0"): 10,
         ("network.sent_bytes_total", "eth0"): 5678,
@@ -82,11 +82,11 @@ def test_network_leaves_lo_out() -> None:
 
 
 def test_pressure_is_the_some_line() -> None:
-    assert list(proc.parse_pressure(PRESSURE, "io")) == [Reading(metric="pressure.io_us_total", value=3906943)]
+    assert list(proc_counters.parse_pressure(PRESSURE, "io")) == [Reading(metric="pressure.io_us_total", value=3906943)]
 
 
 def test_the_open_files_agree_with_psutil() -> None:
-    counters = proc.Counters()
+    counters = proc_counters.Counters()
     before = psutil.cpu_times()
     readings = table(counters.read())
     after = psutil.cpu_times()
@@ -130,7 +130,7 @@ NAMES_OF_CPU = ("cpu_s_total", "load_cpu_s_total", "servers_cpu_s_total")
 def test_load_workers_are_a_group_of_the_agent_that_started_them(agent: str) -> None:
     code = (
         "import os, time\n"
-        "from proveout.agent.load.parent import die_with_parent\n"
+        "from proveout.agent.sandbox.parent_death import die_with_parent\n"
         "die_with_parent(os.getppid())\n"
         "while time.process_time() < 0.5: pass\n"
         "print('burnt', flush=True)\ninput()"

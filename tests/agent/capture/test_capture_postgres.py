@@ -16,15 +16,15 @@ import psycopg
 import pytest
 
 from proveout.agent.capture import kinds
-from proveout.agent.capture.lag import PositionHistory
-from proveout.agent.capture.waits import WaitTimes
-from proveout.agent.provision.embedded_postgres import Server
-from proveout.agent.provision.postgres_roles import administration, with_keys
-from proveout.agent.provision.propagation import link, link_name
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import Capture, System, Workload
-from proveout.proto.results import CaptureResult, CaptureSample
-from proveout.proto.tasks import Endpoint, LinkSystems, RunCapture
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.postgres.lag import PositionHistory
+from proveout.agent.engines.postgres.propagation import link, link_name
+from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.engines.postgres.roles import administration, with_keys
+from proveout.agent.engines.postgres.waits import WaitTimes
+from proveout.dsl.plan.plan import Capture, System, Workload
+from proveout.proto.wire.results import CaptureResult, CaptureSample
+from proveout.proto.wire.tasks import Endpoint, LinkSystems, RunCapture
 
 WAITS = Capture(name="waits", kind="waits", every_s=0.5, system="db")
 LAG = Capture(name="lag", kind="lag", every_s=0.25, system="cache")

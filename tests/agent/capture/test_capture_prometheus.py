@@ -21,17 +21,17 @@ import pytest
 
 from proveout.agent.capture import kinds, prometheus, schedule
 from proveout.agent.capture.prometheus import select
-from proveout.agent.tasks import TaskFault
-from proveout.coordinator import dag
-from proveout.coordinator.dsn import SecretMissing, external_endpoints
-from proveout.coordinator.observed import exported_metrics
-from proveout.coordinator.series import Recording, Window
-from proveout.dsl.canonical import canonical_json
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.plan import Capture, Scrape
-from proveout.proto import codec
-from proveout.proto.results import CaptureResult, CaptureSample, Reading
-from proveout.proto.tasks import Endpoint, RunCapture, Task
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.coordinator.agents.endpoints import SecretMissing, external_endpoints
+from proveout.coordinator.measure.capture_metrics import exported_metrics
+from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.schedule import tasks as dag
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.canonical import canonical_json
+from proveout.dsl.plan.plan import Capture, Scrape
+from proveout.proto.wire import codec
+from proveout.proto.wire.results import CaptureResult, CaptureSample, Reading
+from proveout.proto.wire.tasks import Endpoint, RunCapture, Task
 
 TEXT = r"""# HELP node_load1 1m load average.
 # TYPE node_load1 gauge

@@ -16,14 +16,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from proveout.agent.capture import lag_timesten
 from proveout.agent.capture.kinds import capture
-from proveout.agent.capture.lag_timesten import ProbeObserver, observer
 from proveout.agent.capture.schedule import Tick
-from proveout.agent.drivers.timesten import HOME
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import Capture
-from proveout.proto.tasks import Endpoint, RunCapture
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.timesten import lag as lag_timesten
+from proveout.agent.engines.timesten.driver import HOME
+from proveout.agent.engines.timesten.lag import ProbeObserver, observer
+from proveout.dsl.plan.plan import Capture
+from proveout.proto.wire.tasks import Endpoint, RunCapture
 
 TABLE = "CREATE TABLE proveout_probe (id int PRIMARY KEY, seq bigint NOT NULL)"
 
@@ -93,7 +93,7 @@ def test_a_later_capture_goes_on_counting(ends: tuple[Any, Any, Endpoint, Endpoi
 def test_a_lost_end_counts_as_lost_and_comes_back(
     ends: tuple[Any, Any, Endpoint, Endpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proveout.agent.capture.oracle_session.RETRY_S", 0.0)
+    monkeypatch.setattr("proveout.agent.engines.oracle.capture_connection.RETRY_S", 0.0)
     source, sink, cache, behind = ends
     for end in (source, sink):
         end.execute(TABLE)

@@ -15,13 +15,13 @@ import pytest
 from proveout.agent.capture import kinds
 from proveout.agent.capture.schedule import Tick
 from proveout.agent.capture.sizes import CATALOGUES, ORACLE, OTHERS, TABLES_MAX, SizeObserver, readings
-from proveout.agent.provision import mysql_statements
-from proveout.agent.tasks import TaskFault
-from proveout.coordinator.observed import sizes_metrics
-from proveout.coordinator.series import Recording
-from proveout.dsl.plan import Capture
-from proveout.proto.results import CaptureSample
-from proveout.proto.tasks import Endpoint, RunCapture
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.mysql import sql as mysql_statements
+from proveout.coordinator.measure.capture_metrics import sizes_metrics
+from proveout.coordinator.measure.timeseries import Recording
+from proveout.dsl.plan.plan import Capture
+from proveout.proto.wire.results import CaptureSample
+from proveout.proto.wire.tasks import Endpoint, RunCapture
 
 TICK = Tick(at_ns=1, report=True, last=False)
 PAGE = {"postgres": 8_192, "mysql": 16_384, "sqlite": 4_096}

@@ -13,12 +13,12 @@ import psycopg
 import pytest
 
 from proveout.agent.capture.schedule import Tick
-from proveout.agent.capture.waits_oracle import Counters, OracleObserver, readings
-from proveout.agent.tasks import TaskFault
-from proveout.coordinator.observed import waits_metrics
-from proveout.coordinator.series import Recording, Window
-from proveout.proto.results import CaptureSample, Reading
-from proveout.proto.tasks import Endpoint
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.oracle.waits import Counters, OracleObserver, readings
+from proveout.coordinator.measure.capture_metrics import waits_metrics
+from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.proto.wire.results import CaptureSample, Reading
+from proveout.proto.wire.tasks import Endpoint
 
 STARTED = "2026-01-01 00:00:00"
 # (class, event, seconds) of a baseline and of the same with a cache in front; DB time follows from any line's share

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.drivers.mysql_dsn import Address, MalformedDsn, parse
-from proveout.coordinator.dsn import filled
-from proveout.dsl.plan import System
+from proveout.agent.engines.mysql.dsn import Address, MalformedDsn, parse
+from proveout.coordinator.agents.endpoints import filled
+from proveout.dsl.plan.plan import System
 
 
 @pytest.mark.parametrize(

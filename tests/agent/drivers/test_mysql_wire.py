@@ -20,10 +20,10 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proveout.agent.drivers.base import FailureKind, StatementFailure
-from proveout.agent.drivers.mysql import failure_of, kind_of
-from proveout.agent.drivers.mysql_values import execute, lenenc, length, placeholders
-from proveout.agent.drivers.mysql_wire import TlsFile, WirePrepared, WireSocket, file_of
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.mysql.binary_values import execute, lenenc, length, placeholders
+from proveout.agent.engines.mysql.driver import failure_of, kind_of
+from proveout.agent.engines.mysql.protocol import TlsFile, WirePrepared, WireSocket, file_of
 from proveout.dsl.workloads.base import Statement
 
 FIND = Statement(name="find", text={"mysql": "SELECT"}, arguments=(int,), columns=(str, int))

@@ -17,11 +17,11 @@ import oracledb
 import psycopg
 import pytest
 
-from proveout.agent.drivers.base import FailureKind, Labelled, StatementFailure
-from proveout.agent.drivers.oracle import OracleDriver, OracleSession, binds, parts
-from proveout.agent.drivers.oracle_errors import kind_of, said
-from proveout.agent.drivers.table import driver
-from proveout.agent.load.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
+from proveout.agent.engines.driver_contract import FailureKind, Labelled, StatementFailure
+from proveout.agent.engines.oracle.driver import OracleDriver, OracleSession, binds, parts
+from proveout.agent.engines.oracle.errors import kind_of, said
+from proveout.agent.engines.table import driver
+from proveout.agent.load.loop.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
 from proveout.dsl.workloads.base import Statement
 
 
@@ -201,7 +201,7 @@ def test_ora_03113_loses_the_session_and_a_new_one_works(item: str, tns_database
 def test_a_call_that_times_out_loses_the_session(
     session: OracleSession, item: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proveout.agent.drivers.oracle.CALL_TIMEOUT_MS", 300)
+    monkeypatch.setattr("proveout.agent.engines.oracle.driver.CALL_TIMEOUT_MS", 300)
     waiting = OracleDriver().connect(item)
     prepared = waiting.prepare(UPDATE)
     run(session, BEGIN_WRITE)

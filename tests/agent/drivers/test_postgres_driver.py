@@ -13,8 +13,8 @@ import pytest
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
 
-from proveout.agent.drivers.base import FailureKind, PolledSession, StatementFailure
-from proveout.agent.drivers.postgres import (
+from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure
+from proveout.agent.engines.postgres.driver import (
     PURE_PYTHON,
     PostgresDriver,
     PostgresSession,
@@ -36,7 +36,9 @@ def statement(text: str, *arguments: Any, reads: bool = True, columns: tuple[Any
 @pytest.fixture(params=["libpq", "wire", "compiled"])
 def connect(request: pytest.FixtureRequest, database: str) -> Iterator[Connect]:
     if request.param == "compiled":
-        pytest.importorskip("proveout.agent.drivers.postgres_native", reason="the hot path was not compiled here")
+        pytest.importorskip(
+            "proveout.agent.engines.postgres.wire.protocol_native", reason="the hot path was not compiled here"
+        )
     request.getfixturevalue("monkeypatch").setenv(PURE_PYTHON, "1" if request.param == "wire" else "")
     direct_session.cache_clear()
     opened: list[PolledSession] = []

@@ -20,12 +20,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent.drivers.base import StatementFailure
-from proveout.agent.drivers.postgres import PostgresDriver, PostgresSession
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.driver_contract import StatementFailure
+from proveout.agent.engines.postgres.driver import PostgresDriver, PostgresSession
 from proveout.agent.load import ceiling
-from proveout.agent.tasks import TaskFault
-from proveout.coordinator.pki import Authority
-from proveout.proto.tasks import Endpoint
+from proveout.coordinator.pki.certificates import Authority
+from proveout.proto.wire.tasks import Endpoint
 
 SESSIONS = 2
 PASSWORD = "of-a-test"

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proveout.agent.drivers.base import FailureKind, StatementFailure
-from proveout.agent.drivers.postgres import binary_integer, failure_of
-from proveout.agent.drivers.postgres_wire import (
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.postgres.driver import binary_integer, failure_of
+from proveout.agent.engines.postgres.wire.protocol import (
     Failures,
     WirePrepared,
     WireSocket,
@@ -62,13 +62,13 @@ class Compiled:
 
     @staticmethod
     def session(fd: int) -> Any:
-        from proveout.agent.drivers.postgres_native import Wire
+        from proveout.agent.engines.postgres.wire.protocol_native import Wire
 
         return Wire(fd, Failures(failure_of).of, gone, send_rest)
 
     @staticmethod
     def prepared(statement: Statement, name: bytes, kinds: list[str | None], columns: int = 0) -> Any:
-        from proveout.agent.drivers.postgres_native import Prepared
+        from proveout.agent.engines.postgres.wire.protocol_native import Prepared
 
         head, tail = around(name, kinds, 1)
         return Prepared(statement, head, tuple(kinds), tail, (bytes.decode,) * columns)
@@ -100,7 +100,9 @@ class Peer:
 @pytest.fixture(params=[InPython, Compiled])
 def way(request: pytest.FixtureRequest) -> type[InPython | Compiled]:
     if request.param is Compiled:
-        pytest.importorskip("proveout.agent.drivers.postgres_native", reason="the hot path was not compiled here")
+        pytest.importorskip(
+            "proveout.agent.engines.postgres.wire.protocol_native", reason="the hot path was not compiled here"
+        )
     return cast("type[InPython | Compiled]", request.param)
 
 

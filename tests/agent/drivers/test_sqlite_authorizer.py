@@ -10,14 +10,14 @@ import apsw
 import pytest
 
 from proveout.agent.capture.sizes import _Sqlite
-from proveout.agent.drivers.base import StatementFailure
-from proveout.agent.drivers.sqlite import SqliteDriver
-from proveout.agent.drivers.sqlite_authorizer import DENIED_HINT, open_database
-from proveout.agent.load.populate_sqlite import SqliteLoader
-from proveout.agent.provision import embedded_sqlite
-from proveout.agent.tasks import TaskFault
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.driver_contract import StatementFailure
+from proveout.agent.engines.sqlite import provision as embedded_sqlite
+from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, open_database
+from proveout.agent.engines.sqlite.driver import SqliteDriver
+from proveout.agent.engines.sqlite.populate import SqliteLoader
 from proveout.dsl.workloads.base import Population, Statement
-from proveout.proto.tasks import Endpoint
+from proveout.proto.wire.tasks import Endpoint
 from tests.agent.drivers.sqlite_escapes import ESCAPES, SqliteEscape
 
 CANARY = "CANARY"

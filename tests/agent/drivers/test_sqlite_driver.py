@@ -9,11 +9,11 @@ from typing import Any
 import apsw
 import pytest
 
-from proveout.agent.drivers import sqlite
-from proveout.agent.drivers.base import FailureKind, StatementFailure
-from proveout.agent.drivers.sqlite import SqliteDriver, SqliteSession, placeholders
-from proveout.agent.drivers.table import driver
-from proveout.dsl.errors import ProveoutError
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.sqlite import driver as sqlite
+from proveout.agent.engines.sqlite.driver import SqliteDriver, SqliteSession, placeholders
+from proveout.agent.engines.table import driver
+from proveout.core.errors import ProveoutError
 from proveout.dsl.workloads.base import Statement
 
 

@@ -6,7 +6,7 @@ from threading import Barrier
 
 import apsw
 
-from proveout.agent.drivers.sqlite import SqliteDriver
+from proveout.agent.engines.sqlite.driver import SqliteDriver
 
 CONNECTIONS, FILES = 8, 150
 

@@ -12,15 +12,15 @@ from typing import Any
 import oracledb
 import pytest
 
-from proveout.agent.aide.process import OWN_PROCESS
-from proveout.agent.drivers.base import FailureKind, Labelled, StatementFailure
-from proveout.agent.drivers.table import driver
-from proveout.agent.drivers.timesten import HOME, LIBRARIES, TimesTenDriver, ready
-from proveout.agent.load.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
-from proveout.agent.provision.handlers import checkpoint, inspect_system, run_sql
-from proveout.agent.tasks import TaskFault
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.driver_contract import FailureKind, Labelled, StatementFailure
+from proveout.agent.engines.handlers import checkpoint, inspect_system, run_sql
+from proveout.agent.engines.table import driver
+from proveout.agent.engines.timesten.driver import HOME, LIBRARIES, TimesTenDriver, ready
+from proveout.agent.load.loop.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
+from proveout.agent.sandbox.helper import OWN_PROCESS
 from proveout.dsl.workloads.base import Statement
-from proveout.proto.tasks import Checkpoint, Endpoint, InspectSystem, RunSql
+from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, RunSql
 
 DSN = "hlr/se@cret@cache1/hlrcache:timesten_direct"
 READ = Statement(name="r", text={"oracle": "SELECT a FROM t WHERE b = $1"}, arguments=(int,), rows_max=1)

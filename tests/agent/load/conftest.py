@@ -11,15 +11,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from proveout.agent.drivers.postgres import PURE_PYTHON
-from proveout.agent.load.populate import populate
-from proveout.agent.load.task import run_load
-from proveout.agent.policy import Policy
-from proveout.agent.tasks import Resource
-from proveout.dsl.plan import Windows, Workload
+from proveout.agent.daemon.tasks import Resource
+from proveout.agent.engines.postgres.driver import PURE_PYTHON
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.run_load import run_load
+from proveout.agent.security.policy import Policy
+from proveout.dsl.plan.plan import Windows, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.results import CaptureSample, LoadResult, LoadSecond
-from proveout.proto.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
+from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond
+from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
 
 SUBSCRIBERS = 500
 
@@ -71,7 +71,9 @@ class LoadContext:
 def hot_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The workers' hot path, both ways."""
     if request.param == "compiled":
-        pytest.importorskip("proveout.agent.load.turns_native", reason="the hot path was not compiled here")
+        pytest.importorskip(
+            "proveout.agent.load.loop.transaction_loop_native", reason="the hot path was not compiled here"
+        )
     monkeypatch.setenv(PURE_PYTHON, "1" if request.param == "python" else "")
 
 

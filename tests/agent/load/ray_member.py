@@ -16,13 +16,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from proveout.agent.load.ray_task import form_pool
-from proveout.agent.load.task import run_load
-from proveout.agent.policy import Policy
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import Windows, Workload
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.load.pools.ray.ray_task import form_pool
+from proveout.agent.load.run_load import run_load
+from proveout.agent.security.policy import Policy
+from proveout.dsl.plan.plan import Windows, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.tasks import ClusterSecrets, Endpoint, FormPool, LoadPool, LoadShare, RunLoad
+from proveout.proto.wire.tasks import ClusterSecrets, Endpoint, FormPool, LoadPool, LoadShare, RunLoad
 
 
 def say(**what: Any) -> None:

@@ -18,11 +18,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent.load.task import run_load
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.compiler import compile_plan
-from proveout.dsl.plan import Workload
-from proveout.proto.results import LoadResult
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.load.run_load import run_load
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Workload
+from proveout.proto.wire.results import LoadResult
 
 from .conftest import LoadContext, Spec, ok, run_until
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.load import ceilings
-from proveout.agent.load.ceilings import FILE, Ceiling, Known, keep, known
-from proveout.agent.load.populate import populate
-from proveout.agent.load.task import run_load
-from proveout.dsl.plan import Workload
+from proveout.agent.load import ceiling_store
+from proveout.agent.load.ceiling_store import FILE, Ceiling, Known, keep, known
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.tasks import Endpoint, PopulateSystem
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 MEASURED = Ceiling(
     engine="sqlite", shared=True, per_s=1234.5, connections=4, cpu_us=10.0, workers=2, measured_unix_s=1.0
@@ -34,7 +34,7 @@ def test_a_ceiling_of_another_machine_is_not_known_and_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(ceilings, "fingerprint", lambda: "another machine")
+        elsewhere.setattr(ceiling_store, "fingerprint", lambda: "another machine")
         keep(MEASURED, tmp_path)
         assert known("sqlite", tmp_path).shared_per_s == 1234.5
     assert known("sqlite", tmp_path) == Known()

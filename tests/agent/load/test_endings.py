@@ -15,22 +15,22 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.drivers.base import FailureKind, StatementFailure
-from proveout.agent.load import frames, worker
-from proveout.agent.load.cancelling import give_up
-from proveout.agent.load.engine import PolledLoop
-from proveout.agent.load.outlet import Outlet
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.load import worker, worker_messages
+from proveout.agent.load.loop.cancellation import give_up
+from proveout.agent.load.loop.chunk_writer import Outlet
+from proveout.agent.load.loop.event_loop import PolledLoop
+from proveout.agent.load.loop.reconnect import Reconnector
+from proveout.agent.load.loop.recorder import Recorder
+from proveout.agent.load.loop.terminal import Terminal
+from proveout.agent.load.loop.thread_loop import ThreadedLoop
+from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.agent.load.reconnect import Reconnector
-from proveout.agent.load.recorder import Recorder
-from proveout.agent.load.terminal import Terminal
-from proveout.agent.load.threads import ThreadedLoop
-from proveout.agent.load.transaction import statements
-from proveout.dsl.plan import Windows, Workload
-from proveout.dsl.workloads import hlr
+from proveout.dsl.plan.plan import Windows, Workload
 from proveout.dsl.workloads.base import Statement
+from proveout.dsl.workloads.hlr import workload as hlr
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.tasks import Endpoint, LoadShare, RunLoad
+from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 
 TERMINALS = 3
 CANCELLED = StatementFailure("57014", "canceling statement due to user request", FailureKind.ERROR)
@@ -159,7 +159,7 @@ def pipe() -> Iterator[tuple[int, int]]:
             continue
 
 
-@pytest.mark.parametrize("words", [b"", frames.encode(frames.Stop())], ids=["no word", "Stop"])
+@pytest.mark.parametrize("words", [b"", worker_messages.encode(worker_messages.Stop())], ids=["no word", "Stop"])
 def test_a_worker_that_was_told_to_stop_stays_to_give_up_its_statements(
     pipe: tuple[int, int], words: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,7 +220,7 @@ def arming(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[worker.Load, Locke
         seed=1,
         label="test",
     )
-    load, ended = worker.Load(frames.Arm.of(spec, (0, 1))), Future[Any]()
+    load, ended = worker.Load(worker_messages.Arm.of(spec, (0, 1))), Future[Any]()
     thread = threading.Thread(target=lambda: ended.set_result(load.arm()))
     thread.start()
     yield load, locked, ended
@@ -234,7 +234,7 @@ def test_arming_is_broken_off_however_late_its_statement_comes(arming: tuple[wor
     locked.session.waiting.wait()
     load.break_off(ended)
     assert locked.session.cancelled.is_set()
-    assert isinstance(ended.result(), frames.Fault)
+    assert isinstance(ended.result(), worker_messages.Fault)
 
 
 def test_who_connects_while_arming_is_broken_off_asks_the_server_for_nothing(
@@ -244,6 +244,6 @@ def test_who_connects_while_arming_is_broken_off_asks_the_server_for_nothing(
     locked.connecting.wait()
     load.break_off(ended)
     locked.go.set()
-    assert isinstance(ended.result(), frames.Fault)
+    assert isinstance(ended.result(), worker_messages.Fault)
     assert not locked.session.waiting.is_set()
     assert locked.session.is_closed

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from proveout.agent.load.gather import Gatherer, Total, pack, unpack
-from proveout.proto import histogram
-from proveout.proto.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.agent.load.pools.ray.ray_aggregator import Gatherer, Total, pack, unpack
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 
 NAMES = ("get", "put", "rare")
 T0_NS = 5_000_000_000

@@ -10,12 +10,12 @@ import apsw
 import psycopg
 import pytest
 
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
 from proveout.agent.load import invariants
-from proveout.agent.tasks import TaskContext, TaskFault
-from proveout.dsl.plan import Workload
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Body, Dialect, Invariant, Outcome, Statement, TransactionType
-from proveout.proto.results import InvariantCheck
-from proveout.proto.tasks import CheckInvariants, Endpoint
+from proveout.proto.wire.results import InvariantCheck
+from proveout.proto.wire.tasks import CheckInvariants, Endpoint
 
 SCHEMA = "CREATE TABLE accounts (balance BIGINT NOT NULL)"
 ROWS = "INSERT INTO accounts VALUES (10), (20)"

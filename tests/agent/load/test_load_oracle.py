@@ -18,9 +18,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent.load.populate import populate
+from proveout.agent.load.population.handler import populate
 from proveout.dsl.workloads.parameters import division_problem, of_workload, part_of
-from proveout.proto.tasks import Endpoint, PopulateSystem
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 from .conftest import SUBSCRIBERS, LoadContext, Spec, hlr, run_until
 

@@ -15,14 +15,14 @@ import psutil
 import psycopg
 import pytest
 
-from proveout.agent.load.populate import populate
-from proveout.agent.load.task import run_load
-from proveout.agent.provision.embedded_postgres import Server
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import System
-from proveout.proto import histogram
-from proveout.proto.results import LoadResult
-from proveout.proto.tasks import Endpoint, PopulateSystem, RunLoad
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.plan import System
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import LoadResult
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem, RunLoad
 
 from .conftest import WINDOW_MAX_S, LoadContext, Spec, connections, hlr, run_until
 

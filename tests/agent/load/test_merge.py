@@ -9,31 +9,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proveout.agent.load import frames, outlet
-from proveout.agent.load.merge import Merger
-from proveout.agent.load.outlet import Outlet
+from proveout.agent.load import worker_messages
+from proveout.agent.load.aggregator import Merger
+from proveout.agent.load.loop import chunk_writer
+from proveout.agent.load.loop.chunk_writer import Outlet
+from proveout.agent.load.loop.recorder import Incident, Recorder
 from proveout.agent.load.pacing import Timeline
-from proveout.agent.load.recorder import Incident, Recorder
-from proveout.proto import histogram
-from proveout.proto.results import LoadSecond
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import LoadSecond
 
 S = 1_000_000_000
 NAMES = ("read", "write", "never")
 # ramp-up 1 s, measure 2 s, ramp-down 0.5 s, from T0 = 10 s on
 TIMELINE = Timeline(t0_ns=10 * S, measure_start_ns=11 * S, measure_end_ns=13 * S, end_ns=13 * S + S // 2)
-LAST = frames.Finished(
+LAST = worker_messages.Finished(
     missed=(), committed=(), unknown=(), cpu_s=0.0, cpu_window_s=2.0, start_skew_ns=0, samples_lost=0, first_errors=()
 )
 
 
-def chunk(until_ns: int, *records: tuple[int, int, int, int], incidents: tuple[Incident, ...] = ()) -> frames.Chunk:
+def chunk(
+    until_ns: int, *records: tuple[int, int, int, int], incidents: tuple[Incident, ...] = ()
+) -> worker_messages.Chunk:
     """A chunk of (code, intended, started, ended), as a worker makes it."""
     recorder = Recorder(len(NAMES))
     for code, *times in records:
         recorder.times[code].extend(tuple(times))
     taken = recorder.take()
     assert recorder.take() == {}
-    return frames.Chunk(
+    return worker_messages.Chunk(
         until_ns=until_ns,
         codes=tuple((code, len(times)) for code, times in taken.items()),
         incidents=incidents,
@@ -121,7 +124,7 @@ def test_errors_count_where_their_transaction_does(is_open: bool, expected: dict
 
 
 def test_the_last_words_of_all_workers() -> None:
-    one = frames.Finished(
+    one = worker_messages.Finished(
         missed=((0, 2),),
         committed=((0, 7),),
         unknown=(),
@@ -132,7 +135,7 @@ def test_the_last_words_of_all_workers() -> None:
         first_errors=("a: x", "b: y"),
         pause_longest_ns=70,
     )
-    two = frames.Finished(
+    two = worker_messages.Finished(
         missed=((0, 1), (1, 4)),
         committed=((1, 5), (0, 1)),
         unknown=((1, 2),),
@@ -200,8 +203,8 @@ def test_first_errors_are_few_and_short() -> None:
 
 
 def test_an_agent_that_does_not_read_costs_records_and_not_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlet, "PIPE_BYTES", 4096)
-    monkeypatch.setattr(outlet, "WAITING_MAX", 100_000)
+    monkeypatch.setattr(chunk_writer, "PIPE_BYTES", 4096)
+    monkeypatch.setattr(chunk_writer, "WAITING_MAX", 100_000)
     reading, writing = os.pipe()
     try:
         out = Outlet(writing)
@@ -221,7 +224,7 @@ def test_an_agent_that_does_not_read_costs_records_and_not_time(monkeypatch: pyt
         arrived = 0
         while got:
             head, blob = int.from_bytes(got[:4], "big"), int.from_bytes(got[4:8], "big")
-            frame = frames.decode(bytes(got[8 : 8 + head]), bytes(got[8 + head : 8 + head + blob]))
+            frame = worker_messages.decode(bytes(got[8 : 8 + head]), bytes(got[8 + head : 8 + head + blob]))
             arrived += sum(length for _, length in frame.codes) // 24
             del got[: 8 + head + blob]
         assert arrived + out.lost == sent

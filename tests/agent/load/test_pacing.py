@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proveout.agent.load.loop.terminal import dealt
 from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.agent.load.terminal import dealt
-from proveout.coordinator.dag import shares
-from proveout.dsl.plan import Windows
-from proveout.proto.tasks import LoadShare
+from proveout.coordinator.schedule.tasks import shares
+from proveout.dsl.plan.plan import Windows
+from proveout.proto.wire.tasks import LoadShare
 
 MS = 1_000_000
 

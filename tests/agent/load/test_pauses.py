@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from proveout.agent.load.loop.recorder import Recorder
+from proveout.agent.load.loop.terminal import Terminal
+from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Pacing
-from proveout.agent.load.pauses import Pauses
-from proveout.agent.load.populate import populate
-from proveout.agent.load.recorder import Recorder
-from proveout.agent.load.terminal import Terminal
-from proveout.agent.load.transaction import statements
-from proveout.dsl.plan import Think, Workload
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.think_time import Pauses
+from proveout.dsl.plan.plan import Think, Workload
 from proveout.dsl.workloads.base import WorkloadKind
+from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.dsl.workloads.table import build
-from proveout.proto.results import LoadResult
-from proveout.proto.tasks import Endpoint, PopulateSystem
+from proveout.proto.wire.results import LoadResult
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 from .conftest import run_until
 

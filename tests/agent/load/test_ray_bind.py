@@ -9,8 +9,8 @@ import sys
 import psutil
 import pytest
 
-from proveout.agent.load.ray_task import own_address
-from proveout.agent.tasks import TaskFault
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.load.pools.ray.ray_task import own_address
 
 HELD = "127.0.0.7"
 
@@ -52,7 +52,7 @@ print(json.dumps(found[0]))
 
 GUARD = """
 import subprocess, sys
-from proveout.agent.load.ray_bind import confine
+from proveout.agent.load.pools.ray.address_binding import confine
 confine(sys.argv[1])
 sys.exit(subprocess.run([sys.executable, "-c", sys.argv[2]]).returncode)
 """

@@ -13,17 +13,17 @@ import pytest
 
 pytest.importorskip("ray")
 
-from proveout.agent.load.gather import pack
-from proveout.agent.load.ray_driver import LoadRun, divided
-from proveout.agent.load.ray_pool import Member, Node, placed
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import Windows, Workload
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.load.pools.ray.ray_aggregator import pack
+from proveout.agent.load.pools.ray.ray_driver import LoadRun, divided
+from proveout.agent.load.pools.ray.ray_pool import Member, Node, placed
+from proveout.dsl.plan.plan import Windows, Workload
+from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.dsl.workloads.table import build
-from proveout.proto import agent_pb2, codec
-from proveout.proto.messages import AgentMessage, LogLine, TaskArmed, TaskDone
-from proveout.proto.results import LoadResult, TransactionCounts, TransactionLoad
-from proveout.proto.tasks import Endpoint, LoadPool, LoadShare, RunLoad, Task
+from proveout.proto.wire import agent_pb2, codec
+from proveout.proto.wire.messages import AgentMessage, LogLine, TaskArmed, TaskDone
+from proveout.proto.wire.results import LoadResult, TransactionCounts, TransactionLoad
+from proveout.proto.wire.tasks import Endpoint, LoadPool, LoadShare, RunLoad, Task
 
 A = Node(id="a", address="10.0.0.1", cpus=3)
 B = Node(id="b", address="10.0.0.2", cpus=1)

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from proveout.agent import unprivileged
-from proveout.agent.load.ray_task import DRIVER, NODE
-from proveout.agent.load.task import run_load
-from proveout.agent.tasks import TaskFault
-from proveout.proto.tasks import LoadPool
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.load.pools.ray.ray_task import DRIVER, NODE
+from proveout.agent.load.run_load import run_load
+from proveout.agent.sandbox import privileges
+from proveout.proto.wire.tasks import LoadPool
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.slow
 @asynccontextmanager
 async def cluster(user: str | None = None) -> AsyncIterator[tuple[Process, str]]:
     """A cluster of another program, with this process's environment; where that is root's, of another user."""
-    user = unprivileged.argument("") if user is None else user
+    user = privileges.argument("") if user is None else user
     argv = (sys.executable, str(Path(__file__).parent / "ray_cluster.py"), user)
-    environment = unprivileged.environment(user, os.environ)
+    environment = privileges.environment(user, os.environ)
     process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment)
     assert process.stdin is not None and process.stdout is not None
     try:
@@ -56,7 +56,7 @@ def _own_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     with tempfile.TemporaryDirectory(prefix="pvt-", dir="/tmp", ignore_cleanup_errors=True) as home:
         monkeypatch.setenv("RAY_TMPDIR", home)
-        unprivileged.owned(unprivileged.argument(""), Path(home))
+        privileges.owned(privileges.argument(""), Path(home))
         yield
 
 

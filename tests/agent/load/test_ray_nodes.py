@@ -24,14 +24,14 @@ from typing import Any
 import psutil
 import pytest
 
-from proveout.agent import unprivileged
-from proveout.agent.load.populate import populate
-from proveout.agent.provision.handlers import start_system
-from proveout.coordinator.pki import cluster_secrets
-from proveout.dsl.plan import System, Workload
+from proveout.agent.engines.handlers import start_system
+from proveout.agent.load.population.handler import populate
+from proveout.agent.sandbox import privileges
+from proveout.coordinator.pki.certificates import cluster_secrets
+from proveout.dsl.plan.plan import System, Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.results import SystemStarted
-from proveout.proto.tasks import PopulateSystem, StartSystem
+from proveout.proto.wire.results import SystemStarted
+from proveout.proto.wire.tasks import PopulateSystem, StartSystem
 
 pytest.importorskip("ray")
 pytestmark = [
@@ -131,7 +131,7 @@ async def dsn(context: Any) -> AsyncIterator[str]:
     """A database that both nodes can use: one file, where Ray's user gets at it."""
     with tempfile.TemporaryDirectory(prefix="pvt-", dir="/tmp") as folder:
         found = await _populated(context, Path(folder))
-        account = unprivileged.account()
+        account = privileges.account()
         assert account is not None
         for path in (Path(folder), *Path(folder).rglob("*")):
             os.chown(path, account.uid, account.uid)
@@ -230,7 +230,7 @@ async def test_two_nodes_share_a_load_and_a_cut_link_voids_it_within_the_lease(
     head.tell(dsn=dsn, population=POPULATION, rate=100.0, measure_s=2.0)
     assert (await head.until("due"))["due"] == 200
     assert (len(loaders(head)), len(loaders(member))) == (2, 2)
-    account = unprivileged.account()
+    account = privileges.account()
     assert account is not None
     for number, one in enumerate(cluster):
         is_listening(number)

@@ -21,14 +21,14 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from proveout.agent.load import ray_node
-from proveout.agent.load.ray_node import RayNode
-from proveout.agent.load.ray_security import is_open
-from proveout.agent.load.ray_task import DRIVER, NODE
-from proveout.agent.load.task import run_load
-from proveout.agent.tasks import Resource, TaskFault
-from proveout.proto.results import LoadResult
-from proveout.proto.tasks import LoadPool, RunLoad
+from proveout.agent.daemon.tasks import Resource, TaskFault
+from proveout.agent.load.pools.ray import ray_node
+from proveout.agent.load.pools.ray.ray_node import RayNode
+from proveout.agent.load.pools.ray.ray_security import is_open
+from proveout.agent.load.pools.ray.ray_task import DRIVER, NODE
+from proveout.agent.load.run_load import run_load
+from proveout.proto.wire.results import LoadResult
+from proveout.proto.wire.tasks import LoadPool, RunLoad
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]

@@ -16,22 +16,25 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from proveout.agent.drivers.base import FailureKind, StatementFailure
-from proveout.agent.load import turns_python
-from proveout.agent.load.engine import PolledLoop
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.load.loop import transaction_loop_python
+from proveout.agent.load.loop.event_loop import PolledLoop
+from proveout.agent.load.loop.reconnect import Reconnector
+from proveout.agent.load.loop.recorder import Incident, Recorder
+from proveout.agent.load.loop.terminal import Terminal
+from proveout.agent.load.loop.thread_loop import ThreadedLoop
+from proveout.agent.load.loop.transaction import CONTROLS, in_transaction, statements
 from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.agent.load.reconnect import Reconnector
-from proveout.agent.load.recorder import Incident, Recorder
-from proveout.agent.load.terminal import Terminal
-from proveout.agent.load.threads import ThreadedLoop
-from proveout.agent.load.transaction import CONTROLS, in_transaction, statements
-from proveout.dsl.plan import Windows
-from proveout.dsl.workloads import hlr, prepaid, tprocc, tptbm
+from proveout.dsl.plan.plan import Windows
 from proveout.dsl.workloads.base import Statement, TransactionType, WorkloadKind
+from proveout.dsl.workloads.hlr import workload as hlr
 from proveout.dsl.workloads.parameters import Hlr
-from proveout.dsl.workloads.parameters_prepaid import Prepaid
-from proveout.dsl.workloads.parameters_tptbm import Tptbm
-from proveout.dsl.workloads.tprocc_parameters import Tprocc
+from proveout.dsl.workloads.prepaid import workload as prepaid
+from proveout.dsl.workloads.prepaid.parameters import Prepaid
+from proveout.dsl.workloads.tprocc import workload as tprocc
+from proveout.dsl.workloads.tprocc.parameters import Tprocc
+from proveout.dsl.workloads.tptbm import workload as tptbm
+from proveout.dsl.workloads.tptbm.parameters import Tptbm
 
 KINDS: dict[str, WorkloadKind] = {
     "hlr": hlr.build(Hlr(population=100)),
@@ -203,10 +206,12 @@ def test_the_response_of_a_retried_one_begins_when_it_was_intended(loop_of: Call
 
 
 def native() -> ModuleType:
-    return pytest.importorskip("proveout.agent.load.turns_native", reason="the hot path was not compiled here")
+    return pytest.importorskip(
+        "proveout.agent.load.loop.transaction_loop_native", reason="the hot path was not compiled here"
+    )
 
 
-@pytest.mark.parametrize("module", [lambda: turns_python, native], ids=["python", "compiled"])
+@pytest.mark.parametrize("module", [lambda: transaction_loop_python, native], ids=["python", "compiled"])
 @pytest.mark.parametrize("bare", [True, False])
 def test_both_hot_loops_keep_the_inputs_of_what_is_under_way(module: Callable[[], Any], bare: bool) -> None:
     """They begin transactions themselves; one that fails then must be found with what it was begun on."""

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.load import turns_python
-from proveout.agent.load.transaction import CONTROLS, begin_of, in_transaction
+from proveout.agent.load.loop import transaction_loop_python
+from proveout.agent.load.loop.transaction import CONTROLS, begin_of, in_transaction
 from proveout.dsl.workloads.base import Row, Statement, TransactionType
-from proveout.dsl.workloads.hlr import build
+from proveout.dsl.workloads.hlr.workload import build
 from proveout.dsl.workloads.parameters import Hlr
-from proveout.dsl.workloads.steps import Step, walk
+from proveout.dsl.workloads.statement_steps import Step, walk
 
 HLR = build(Hlr(population=1_000))
 _, _, COMMIT, ROLLBACK = CONTROLS
@@ -23,9 +23,9 @@ _, _, COMMIT, ROLLBACK = CONTROLS
 @pytest.fixture(params=["python", "compiled"])
 def turns(request: pytest.FixtureRequest) -> ModuleType:
     if request.param == "python":
-        return turns_python
+        return transaction_loop_python
     native: ModuleType = pytest.importorskip(
-        "proveout.agent.load.turns_native", reason="the hot path was not compiled here"
+        "proveout.agent.load.loop.transaction_loop_native", reason="the hot path was not compiled here"
     )
     return native
 
@@ -58,7 +58,7 @@ def by_script(turns: ModuleType, kind: TransactionType, inputs: Any, session: Se
     state.script = turns.Script(begin_of(kind), COMMIT, ROLLBACK, steps)
     terminal.kind, terminal.session, terminal.inputs = state, session, inputs
     session.exchange(terminal.restart(state.script), ())
-    assert turns.turns(terminal, 2**62) == turns_python.NEXT
+    assert turns.turns(terminal, 2**62) == transaction_loop_python.NEXT
     (outcome,) = [number for number, records in enumerate(times) if len(records)]
     return outcome
 

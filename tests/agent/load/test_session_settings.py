@@ -11,10 +11,10 @@ from typing import Any
 import apsw
 import pytest
 
-from proveout.agent.drivers.base import Driver, FailureKind, StatementFailure
-from proveout.agent.drivers.table import driver
-from proveout.agent.load.session import configure
-from proveout.agent.sane import objection
+from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
+from proveout.agent.engines.table import driver
+from proveout.agent.load.session_settings import configure
+from proveout.agent.security.task_rules import objection
 from proveout.dsl.workloads.base import Statement
 
 

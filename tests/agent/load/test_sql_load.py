@@ -14,16 +14,16 @@ import pytest
 import yaml
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent.drivers import mysql_dsn
-from proveout.agent.load.populate import populate
-from proveout.agent.load.task import run_load
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import Workload
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.mysql import dsn as mysql_dsn
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import to_values
-from proveout.dsl.workloads.sql_parameters import Custom
-from proveout.proto.results import LoadResult
-from proveout.proto.tasks import Endpoint, PopulateSystem
+from proveout.dsl.workloads.sql.parameters import Custom
+from proveout.proto.wire.results import LoadResult
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 from .conftest import LoadContext, Spec, run_until
 

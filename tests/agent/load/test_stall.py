@@ -21,13 +21,13 @@ import numpy.typing as npt
 import psycopg
 
 from proveout.agent.load.pacing import Pacing
-from proveout.agent.load.populate import populate
-from proveout.agent.load.task import run_load
-from proveout.dsl.plan import Workload
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto import histogram
-from proveout.proto.results import LoadResult
-from proveout.proto.tasks import Endpoint, PopulateSystem, RunLoad
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import LoadResult
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem, RunLoad
 
 STALL_S = 1.0
 RATE = 60.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from proveout.agent.load.recorder import Incident
-from proveout.coordinator.plausible import objection
-from proveout.proto import codec
-from proveout.proto.messages import TaskDone
-from proveout.proto.results import LoadResult, Stall
-from proveout.proto.stalls import STALLS_MAX, common
+from proveout.agent.load.loop.recorder import Incident
+from proveout.coordinator.agents.sanity import objection
+from proveout.proto.wire import codec
+from proveout.proto.wire.messages import TaskDone
+from proveout.proto.wire.results import LoadResult, Stall
+from proveout.proto.wire.stalls import STALLS_MAX, common
 
 from .test_merge import LAST, NAMES, S, chunk, merger
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from proveout.agent.load.loop.recorder import Recorder
+from proveout.agent.load.loop.terminal import Terminal, dealt, stream_of
+from proveout.agent.load.loop.transaction import ERROR, in_transaction, kinds, mix, rolled_back, statements
 from proveout.agent.load.pacing import Pacing
-from proveout.agent.load.recorder import Recorder
-from proveout.agent.load.terminal import Terminal, dealt, stream_of
-from proveout.agent.load.transaction import ERROR, in_transaction, kinds, mix, rolled_back, statements
 from proveout.dsl.workloads.base import Body, Outcome, Population, Statement, TransactionType
 
 READ = Statement(name="read", text={"postgres": "r", "sqlite": "r"}, arguments=())

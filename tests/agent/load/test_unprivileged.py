@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from proveout.agent import unprivileged
-from proveout.agent.load.pool import Pool, WorkerProcess
-from proveout.agent.load.populate_crew import Worker
-from proveout.agent.policy import NOTHING, Policy
-from proveout.proto.tasks import Endpoint
+from proveout.agent.load.pools.local import Pool, WorkerProcess
+from proveout.agent.load.population.worker_pool import Worker
+from proveout.agent.sandbox import privileges
+from proveout.agent.security.policy import NOTHING, Policy
+from proveout.proto.wire.tasks import Endpoint
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to give up")
 
@@ -28,7 +28,7 @@ def status(pid: int) -> dict[str, list[str]]:
 
 
 def check(pid: int) -> None:
-    found, account = status(pid), unprivileged.account()
+    found, account = status(pid), privileges.account()
     assert account is not None
     assert found["Uid"] == found["Gid"] == [str(account.uid)] * 4
     assert found["Groups"] == [str(account.group)]
@@ -62,20 +62,20 @@ def files() -> Iterator[Path]:
 @as_root
 def test_a_file_is_used_as_its_owner_where_the_policy_lets_us(files: Path) -> None:
     """What the policy does not list, and what the agent has made, is used as nobody in particular."""
-    file, nobody = files / "data.sqlite", unprivileged.argument("postgres")
+    file, nobody = files / "data.sqlite", privileges.argument("postgres")
     listed, local = Policy(source="/etc/lab/policy.yaml", paths=(str(files),)), Policy(own=True)
-    assert unprivileged.argument("sqlite") == unprivileged.argument("sqlite", str(file), NOTHING) == nobody
+    assert privileges.argument("sqlite") == privileges.argument("sqlite", str(file), NOTHING) == nobody
     file.touch()
     os.chown(file, 61234, 61235)
     for policy in (listed, local):
-        assert unprivileged.argument("sqlite", str(file), policy).split(",")[:3] == ["61234", "61235", "61235"]
+        assert privileges.argument("sqlite", str(file), policy).split(",")[:3] == ["61234", "61235", "61235"]
     elsewhere = Policy(source="/etc/lab/policy.yaml", paths=("/etc/udev/rules.d",))
-    assert unprivileged.argument("sqlite", str(file), elsewhere) == nobody
+    assert privileges.argument("sqlite", str(file), elsewhere) == nobody
     (files / "link").symlink_to(file)
-    assert unprivileged.argument("sqlite", str(files / "link"), listed).startswith("61234,")
+    assert privileges.argument("sqlite", str(files / "link"), listed).startswith("61234,")
     made = Endpoint(system="s", engine="sqlite", dsn=str(file), provisioned=True)
-    assert unprivileged.argument_for(made, local) == nobody
-    assert unprivileged.argument("postgres", "host=db", local) == nobody
+    assert privileges.argument_for(made, local) == nobody
+    assert privileges.argument("postgres", "host=db", local) == nobody
 
 
 @as_root
@@ -97,7 +97,7 @@ async def test_a_worker_with_other_privileges_is_not_lent() -> None:
 async def test_one_worker_cannot_look_into_another() -> None:
     """They are the same user; what the kernel shows of a process that is not dumpable is root's. That it may signal it is documented."""
     worker = await WorkerProcess.start("postgres")
-    told = unprivileged.argument("postgres")
+    told = privileges.argument("postgres")
     code = f"""
 import ctypes, errno, os, sys
 from proveout.agent import unprivileged
@@ -142,7 +142,7 @@ def test_what_is_dropped_stays_dropped(tmp_path: Path) -> None:
     code = f"""
 import os, subprocess, sys
 from proveout.agent import unprivileged
-unprivileged.drop({unprivileged.argument("postgres")!r})
+unprivileged.drop({privileges.argument("postgres")!r})
 for attempt in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.kill({os.getpid()}, 0),
                 lambda: open({str(tmp_path / "file")!r}, "w"), lambda: os.chmod({str(tmp_path / "file")!r}, 0o777)):
     try:
@@ -154,26 +154,26 @@ print(subprocess.run(["/bin/cat", "/proc/self/status"], capture_output=True, tex
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
-    account = unprivileged.account()
+    account = privileges.account()
     assert account is not None
     assert f"Uid:\t{account.uid}\t{account.uid}" in done.stdout
     assert "NoNewPrivs:\t1" in done.stdout
 
 
 def test_who_is_not_root_gives_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unprivileged, "account", lambda: None)
-    assert unprivileged.argument("postgres") == "-"
-    assert unprivileged.environment("-", {"HOME": "/home/me"}) == {"HOME": "/home/me"}
+    monkeypatch.setattr(privileges, "account", lambda: None)
+    assert privileges.argument("postgres") == "-"
+    assert privileges.environment("-", {"HOME": "/home/me"}) == {"HOME": "/home/me"}
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    unprivileged.drop("-")
+    privileges.drop("-")
 
 
 def test_everybody_reads_what_is_not_hidden(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir(mode=0o700)
     (hidden / "file").write_text("")
-    assert unprivileged._everybody_reads(Path("/bin/sh"))
-    assert not unprivileged._everybody_reads(hidden / "file")
+    assert privileges._everybody_reads(Path("/bin/sh"))
+    assert not privileges._everybody_reads(hidden / "file")
 
 
 @as_root

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.drivers.table import driver
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.mysql import provision as embedded_mysql
+from proveout.agent.engines.table import driver
 from proveout.agent.load.invariants import check_invariants
-from proveout.agent.load.populate import populate
-from proveout.agent.load.task import run_load
-from proveout.agent.provision import embedded_mysql
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import System, Workload
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.plan import System, Workload
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import KINDS, to_values
-from proveout.dsl.workloads.tptbm_statements import everywhere
-from proveout.proto.results import InvariantCheck, LoadResult
-from proveout.proto.tasks import CheckInvariants, Endpoint, PopulateSystem, RunLoad
+from proveout.dsl.workloads.tptbm.statements import everywhere
+from proveout.proto.wire.results import InvariantCheck, LoadResult
+from proveout.proto.wire.tasks import CheckInvariants, Endpoint, PopulateSystem, RunLoad
 
 from .conftest import WINDOW_MAX_S, LoadContext, Spec, ok, run_until
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from proveout.agent.load.invariants import check_invariants
-from proveout.agent.load.populate import populate
-from proveout.dsl.plan import Workload
+from proveout.agent.load.population.handler import populate
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import KINDS, to_values
-from proveout.proto.tasks import CheckInvariants, Endpoint, PopulateSystem
+from proveout.proto.wire.tasks import CheckInvariants, Endpoint, PopulateSystem
 
 from .conftest import ok, run_until
 

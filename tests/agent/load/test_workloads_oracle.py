@@ -17,15 +17,15 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from proveout.agent.drivers.oracle import OracleDriver
-from proveout.agent.load.populate import populate
-from proveout.agent.load.populate_oracle import OracleLoader
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import Workload
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.oracle.driver import OracleDriver
+from proveout.agent.engines.oracle.populate import OracleLoader
+from proveout.agent.load.population.handler import populate
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.parameters import KINDS, to_values
-from proveout.dsl.workloads.table import build
-from proveout.dsl.workloads.tprocc_parameters import Tprocc
-from proveout.proto.tasks import Endpoint, PopulateSystem
+from proveout.dsl.workloads.tprocc.parameters import Tprocc
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 from .conftest import LoadContext, Spec, ok, run_until
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.policy import Policy
-from proveout.agent.tasks import Resource
-from proveout.dsl.plan import Workload
+from proveout.agent.daemon.tasks import Resource
+from proveout.agent.security.policy import Policy
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.results import CaptureSample, LoadSecond
-from proveout.proto.tasks import Endpoint, PopulateSystem
+from proveout.proto.wire.results import CaptureSample, LoadSecond
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 
 class Context:

@@ -14,14 +14,14 @@ import psycopg
 import pymysql
 import pytest
 
-from proveout.agent.drivers import mysql_dsn
-from proveout.agent.drivers.mysql_values import placeholders
-from proveout.agent.load.populate import populate
+from proveout.agent.engines.mysql import dsn as mysql_dsn
+from proveout.agent.engines.mysql.binary_values import placeholders
+from proveout.agent.load.population.handler import populate
 from proveout.dsl.workloads.base import Outcome, Statement, TransactionType
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.hlr import HlrWorkload
-from proveout.dsl.workloads.hlr_shares import shares
-from proveout.dsl.workloads.table import build
+from proveout.dsl.workloads.hlr.shares import shares
+from proveout.dsl.workloads.hlr.workload import HlrWorkload
+from proveout.dsl.workloads.kinds import build
 
 ROUNDS = 1_000
 

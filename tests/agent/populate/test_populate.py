@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.agent.load.populate import judge, populate, slices
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.workloads.hlr_tables import NAMES, PRIMARY_KEYS
-from proveout.dsl.workloads.table import build
-from proveout.proto.results import Populated, TableCount
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.load.population.handler import judge, populate, slices
+from proveout.dsl.workloads.hlr.tables import NAMES, PRIMARY_KEYS
+from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire.results import Populated, TableCount
 
 SUBSCRIBERS = 5_000
 

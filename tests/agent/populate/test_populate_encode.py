@@ -8,8 +8,8 @@ import numpy as np
 import psycopg
 import pytest
 
-from proveout.agent.load.populate_encode import HEADER, TEXT, TRAILER, encode
-from proveout.agent.load.populate_plain import plain
+from proveout.agent.engines.postgres.copy_format import HEADER, TEXT, TRAILER, encode
+from proveout.agent.load.population.row_values import plain
 
 COLUMNS = (("a", "int2"), ("b", "int4"), ("c", "int8"), ("d", "char(3)"), ("e", "varchar(15)"))
 ROWS = [

@@ -19,16 +19,16 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent import unprivileged
-from proveout.agent.load.parent import ORPHANED
-from proveout.agent.load.populate import populate
-from proveout.agent.load.populate_protocol import Finished, Load, Opening, Prepare, Progress, from_line, to_line
-from proveout.agent.provision.embedded_postgres import Server
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import System
-from proveout.dsl.workloads.hlr_tables import NAMES
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.population.job_messages import Finished, Load, Opening, Prepare, Progress, from_line, to_line
+from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.parent_death import ORPHANED
+from proveout.dsl.plan.plan import System
+from proveout.dsl.workloads.hlr.tables import NAMES
 
-MODULE = "proveout.agent.load.populate_worker"
+MODULE = "proveout.agent.load.population.populate_worker"
 
 LARGE = 3_000_000  # a load that would take tens of seconds
 DEADLINE_S = 60.0
@@ -125,9 +125,9 @@ import asyncio, sys
 sys.path.insert(0, {folder!r})
 from conftest import Context, spec
 from pathlib import Path
-from proveout.agent.load.parent import ORPHANED
-from proveout.agent.load.populate import populate
-from proveout.agent.load.populate_protocol import Finished, Load, Opening, Prepare, Progress, from_line, to_line
+from proveout.agent.sandbox.parent_death import ORPHANED
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.population.job_messages import Finished, Load, Opening, Prepare, Progress, from_line, to_line
 asyncio.run(populate(Context(Path(".")), spec(sys.stdin.readline().strip(), population={large}, workers=2)))
 """
 
@@ -259,7 +259,7 @@ async def test_a_stopped_agent_s_clock_is_not_needed(database: str, context: Any
 
 
 def worker(parent: int) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-m", MODULE, str(parent), unprivileged.argument("postgres"), "postgres"]
+    argv = [sys.executable, "-m", MODULE, str(parent), privileges.argument("postgres"), "postgres"]
     return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
 
@@ -281,7 +281,7 @@ def test_a_worker_whose_pipe_ends_in_the_middle_of_a_job_ends(database_folder: P
 def test_a_worker_with_nothing_to_do_ends_in_peace(database_folder: Path, spec: Any) -> None:
     task = spec(str(database_folder / "x.db"), engine="sqlite", population=100)
     opening = Opening(engine="sqlite", dsn=task.endpoint.dsn, kind="hlr", parameters=task.workload.parameters)
-    argv = [sys.executable, "-m", MODULE, str(os.getpid()), unprivileged.argument("postgres"), "postgres"]
+    argv = [sys.executable, "-m", MODULE, str(os.getpid()), privileges.argument("postgres"), "postgres"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -15,16 +15,16 @@ import psycopg
 import pymysql
 import pytest
 
-from proveout.agent.load.populate_intention import intention_of
-from proveout.agent.load.populate_mysql import MysqlLoader
-from proveout.agent.load.populate_oracle import OracleLoader
-from proveout.agent.load.populate_postgres import PostgresLoader
-from proveout.agent.load.populate_sqlite import SqliteLoader
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import Workload
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.mysql.populate import MysqlLoader
+from proveout.agent.engines.oracle.populate import OracleLoader
+from proveout.agent.engines.postgres.populate import PostgresLoader
+from proveout.agent.engines.sqlite.populate import SqliteLoader
+from proveout.agent.load.population.table_marker import intention_of
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Population
+from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.dsl.workloads.table import build
 
 STATEMENTS_MAX = 100
 SURVIVED = 0

@@ -10,12 +10,12 @@ import numpy as np
 import pymysql
 import pytest
 
-from proveout.agent.drivers import mysql_dsn
-from proveout.agent.load.populate import populate
-from proveout.agent.load.populate_mysql import LoadConnection, MysqlLoader
-from proveout.agent.tasks import TaskFault
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.mysql import dsn as mysql_dsn
+from proveout.agent.engines.mysql.populate import LoadConnection, MysqlLoader
+from proveout.agent.load.population.handler import populate
 from proveout.dsl.workloads.base import Population, Table
-from proveout.dsl.workloads.hlr import build
+from proveout.dsl.workloads.hlr.workload import build
 from proveout.dsl.workloads.parameters import Hlr
 
 TABLES = ("subscriber", "access_info", "special_facility", "call_forwarding")
@@ -113,7 +113,7 @@ def test_a_slice_that_met_a_lock_is_sent_again(mysql_database: str, monkeypatch:
             pauses.append(seconds)
             other.rollback()
 
-        monkeypatch.setattr("proveout.agent.load.populate_mysql.time.sleep", free_it)
+        monkeypatch.setattr("proveout.agent.engines.mysql.populate.time.sleep", free_it)
         assert loader.load(one_table().tables[0], 1, len(WORDS), told.append) == len(WORDS) == sum(told)
         assert len(pauses) == 1
     assert loader.count("odd") == len(WORDS)

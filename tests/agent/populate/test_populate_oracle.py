@@ -8,14 +8,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from proveout.agent.load.populate import populate
-from proveout.agent.load.populate_oracle import OracleLoader
-from proveout.agent.provision.handlers import checkpoint, inspect_system, run_sql
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import Workload
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.handlers import checkpoint, inspect_system, run_sql
+from proveout.agent.engines.oracle.populate import OracleLoader
+from proveout.agent.load.population.handler import populate
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.dsl.workloads.table import build
-from proveout.proto.tasks import Checkpoint, Endpoint, InspectSystem, PopulateSystem, RunSql
+from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, PopulateSystem, RunSql
 
 SUBSCRIBERS = 300
 TABLES = ("call_forwarding", "special_facility", "access_info", "subscriber")

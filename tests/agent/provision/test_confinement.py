@@ -19,14 +19,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from proveout.agent.policy import Policy
-from proveout.agent.provision import access, handlers
-from proveout.agent.provision.confinement import landlock_version
-from proveout.agent.provision.embedded_mysql import find_programs
-from proveout.agent.provision.guarded import Guarded
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import System
-from proveout.proto.tasks import StartSystem
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines import file_access, handlers
+from proveout.agent.engines.confinement import landlock_version
+from proveout.agent.engines.mysql.provision import find_programs
+from proveout.agent.engines.supervisor_client import Guarded
+from proveout.agent.security.policy import Policy
+from proveout.dsl.plan.plan import System
+from proveout.proto.wire.tasks import StartSystem
 
 sys.path.insert(0, str(Path(__file__).parent))
 from server_escapes import ESCAPED, ESCAPES, REFUSED, Escape, Target, program
@@ -50,7 +50,7 @@ def target() -> Iterator[Target]:
         yield Target(key=str(key), home=str(home), data=str(data), agent=os.getpid(), socket_name=name)
 
 
-def attempt(case: Escape, target: Target, reach: access.Access | None) -> int:
+def attempt(case: Escape, target: Target, reach: file_access.Access | None) -> int:
     """The exit status of an attempt as the agent's own user, the worst case."""
     for path, text in ((target.key, "secret"), (f"{target.home}/.ssh/authorized_keys", "")):
         Path(path).write_text(text)
@@ -75,7 +75,7 @@ def test_an_escape_is_refused(case: Escape, target: Target) -> None:
         pytest.skip(f"Landlock refuses this from version {case.since} on")
     if case.needs_root and os.geteuid() != 0:
         pytest.skip("an agent that is not root has no right to change its bounding set")
-    reach = access.of_server(PYTHON, read=[], write=[Path(target.data)])
+    reach = file_access.of_server(PYTHON, read=[], write=[Path(target.data)])
     assert attempt(case, target, reach) == REFUSED
     assert Path(target.key).read_text() == "secret"
     assert Path(target.home, ".ssh", "authorized_keys").read_text() == ""
@@ -95,9 +95,9 @@ def test_a_server_may_use_its_own_files_and_a_helper_may_run_programs(target: Ta
         code="os.mkdir(data + '/a'); open(data + '/a/f', 'w').write('x'); os.rename(data + '/a/f', data + '/g');"
         " os.truncate(data + '/g', 0); socket.socket(socket.AF_UNIX).bind(data + '/s'); open('/dev/null', 'w').write('x')",
     )
-    assert attempt(own, target, access.of_server(PYTHON, read=[], write=[Path(target.data)])) == ESCAPED
+    assert attempt(own, target, file_access.of_server(PYTHON, read=[], write=[Path(target.data)])) == ESCAPED
     shell = next(case for case in ESCAPES if case.name == "run-shell")
-    assert attempt(shell, target, access.of_helper(PYTHON, write=[])) == ESCAPED
+    assert attempt(shell, target, file_access.of_helper(PYTHON, write=[])) == ESCAPED
 
 
 def status(pid: int) -> dict[str, str]:
@@ -174,10 +174,10 @@ import asyncio, ctypes, json, struct, sys
 from pathlib import Path
 from typing import Any
 from proveout.agent import policy
-from proveout.agent.provision import confinement, handlers
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import System
-from proveout.proto.tasks import StartSystem
+from proveout.agent.engines import confinement, handlers
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.dsl.plan.plan import System
+from proveout.proto.wire.tasks import StartSystem
 
 # A kernel without Landlock: landlock_create_ruleset gives ENOSYS. struct sock_filter: code, jt, jf, k.
 steps = [(0x20, 0, 0, 0), (0x15, 0, 1, confinement.CREATE_RULESET), (0x06, 0, 0, 0x00050000 | 38), (0x06, 0, 0, 0x7FFF0000)]
@@ -249,10 +249,10 @@ async def test_the_policy_decides_about_the_agents_own_user(
 
 
 def test_the_loader_of_a_program_is_found(tmp_path: Path) -> None:
-    loader = access.interpreter(PYTHON)
+    loader = file_access.interpreter(PYTHON)
     assert os.access(loader, os.X_OK)
     said = subprocess.run([loader, "--version"], capture_output=True, text=True, check=False)
     assert said.returncode == 0
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\n")
-    assert access.interpreter(script) == access.interpreter(tmp_path / "none") == ""
+    assert file_access.interpreter(script) == file_access.interpreter(tmp_path / "none") == ""

@@ -12,13 +12,23 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.drivers.base import StatementFailure
-from proveout.agent.drivers.mysql import MysqlDriver
-from proveout.agent.provision import embedded_mysql, handlers, mysql_statements
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.mysql_settings import CODE, OWN, objection
-from proveout.dsl.plan import System
-from proveout.proto.tasks import Checkpoint, Endpoint, InspectSystem, RunSql, SnapshotSystem, StartSystem, StopSystem
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines import handlers
+from proveout.agent.engines.driver_contract import StatementFailure
+from proveout.agent.engines.mysql import provision as embedded_mysql
+from proveout.agent.engines.mysql import sql as mysql_statements
+from proveout.agent.engines.mysql.driver import MysqlDriver
+from proveout.dsl.plan.plan import System
+from proveout.dsl.rules.mysql_settings import CODE, OWN, objection
+from proveout.proto.wire.tasks import (
+    Checkpoint,
+    Endpoint,
+    InspectSystem,
+    RunSql,
+    SnapshotSystem,
+    StartSystem,
+    StopSystem,
+)
 
 PATIENCE_S = 60.0
 
@@ -183,8 +193,8 @@ def runs(pid: str) -> bool:
 STARTER = """
 import sys, time
 from pathlib import Path
-from proveout.agent.provision.embedded_mysql import Server
-from proveout.dsl.plan import System
+from proveout.agent.engines.mysql.provision import Server
+from proveout.dsl.plan.plan import System
 server = Server(System(name="my", engine="mysql", host="h", provision="embedded"), Path(sys.argv[1]))
 endpoint = server.start()
 print(server.pid, server.guard_pid, endpoint.dsn.partition("unix_socket=")[2], flush=True)

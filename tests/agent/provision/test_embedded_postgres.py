@@ -12,11 +12,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from proveout.agent.provision import installation as programs
-from proveout.agent.provision import settings, store
-from proveout.agent.provision.embedded_postgres import Server
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import System
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines import data_store
+from proveout.agent.engines.postgres import installation as programs
+from proveout.agent.engines.postgres import settings
+from proveout.agent.engines.postgres.provision import Server
+from proveout.dsl.plan.plan import System
 
 Start = Callable[..., Server]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user's reach is only in question for root")
@@ -96,7 +97,7 @@ def test_data_stays_under_a_reachable_root_and_outlives_the_session(open_root: P
 def test_data_goes_elsewhere_when_the_database_user_cannot_reach_the_root(closed_root: Path, begin: Start) -> None:
     first = begin(closed_root)
     where = first.data.parent
-    assert where.parent == store.ELSEWHERE
+    assert where.parent == data_store.ELSEWHERE
     assert stat.S_IMODE(first.data.stat().st_mode) == 0o700
     assert stat.S_IMODE((closed_root / "db" / "system.json").stat().st_mode) == 0o600
     run(first, "CREATE TABLE kept AS SELECT 8 AS n")
@@ -246,7 +247,7 @@ def test_two_sessions_cannot_have_the_same_data(
     closed_root: Path, begin: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(closed_root)
-    monkeypatch.setattr("proveout.agent.provision.grounds.PREDECESSOR_S", 0.2)
+    monkeypatch.setattr("proveout.agent.engines.workspace.PREDECESSOR_S", 0.2)
     with pytest.raises(TaskFault, match="still in use by another session"):
         Server(system(), closed_root).start()
 
@@ -260,17 +261,17 @@ def test_a_missing_installation_names_the_extra(closed_root: Path, monkeypatch: 
 
 
 def test_abandoned_stores_are_swept_and_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "ELSEWHERE", tmp_path)
-    monkeypatch.setattr(store, "SWEEP_AGE_S", -1.0)
-    folder = store.home(tmp_path / "runs", "db")
-    kept = store.make_store(folder, None, lambda _: False)
-    orphan = tmp_path / f"{store.STORE_PREFIX}orphan"
+    monkeypatch.setattr(data_store, "ELSEWHERE", tmp_path)
+    monkeypatch.setattr(data_store, "SWEEP_AGE_S", -1.0)
+    folder = data_store.home(tmp_path / "runs", "db")
+    kept = data_store.make_store(folder, None, lambda _: False)
+    orphan = tmp_path / f"{data_store.STORE_PREFIX}orphan"
     orphan.mkdir()
     (orphan / "owner").write_text(str(tmp_path / "gone" / "system.json"))
-    session, held = (tmp_path / f"{store.SESSION_PREFIX}{name}" for name in ("dead", "held"))
+    session, held = (tmp_path / f"{data_store.SESSION_PREFIX}{name}" for name in ("dead", "held"))
     session.mkdir()
     held.mkdir()
-    store.sweep((tmp_path,), locked=lambda path: path == held)
+    data_store.sweep((tmp_path,), locked=lambda path: path == held)
     assert Path(kept.store).is_dir()
     assert held.is_dir()
     assert not orphan.exists()
@@ -298,9 +299,9 @@ def test_a_link_left_in_the_data_directory_leads_no_privileged_write_astray(clos
     ("field", "value"), [("store", "/etc"), ("store", "/var/tmp/proveout-store-../x"), ("uid", 0), ("uid", 1000)]
 )
 def test_a_state_that_names_what_is_not_ours_is_refused(tmp_path: Path, field: str, value: object) -> None:
-    folder = store.home(tmp_path, "db")
-    state = store.make_store(folder, None, lambda _: True)
-    store.write_state(folder, dataclasses.replace(state, **{field: value}))  # type: ignore[arg-type]
-    for touch in (store.read_state, store.remove):
+    folder = data_store.home(tmp_path, "db")
+    state = data_store.make_store(folder, None, lambda _: True)
+    data_store.write_state(folder, dataclasses.replace(state, **{field: value}))  # type: ignore[arg-type]
+    for touch in (data_store.read_state, data_store.remove):
         with pytest.raises(TaskFault, match="not its data"):
             touch(folder)

@@ -8,17 +8,25 @@ from typing import Any
 import apsw
 import pytest
 
-from proveout.agent import unprivileged
-from proveout.agent.provision import handlers
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import System
-from proveout.proto.tasks import Checkpoint, Endpoint, InspectSystem, RunSql, SnapshotSystem, StartSystem, StopSystem
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines import handlers
+from proveout.agent.sandbox import privileges
+from proveout.dsl.plan.plan import System
+from proveout.proto.wire.tasks import (
+    Checkpoint,
+    Endpoint,
+    InspectSystem,
+    RunSql,
+    SnapshotSystem,
+    StartSystem,
+    StopSystem,
+)
 
 
 @pytest.fixture(autouse=True)
 def _made_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in an agent without privileges, and in the aide of one that has some: the file is made by this very process."""
-    monkeypatch.setattr(unprivileged, "account", lambda: None)
+    monkeypatch.setattr(privileges, "account", lambda: None)
 
 
 def system(*settings: tuple[str, str]) -> System:
@@ -79,7 +87,7 @@ async def test_a_snapshot_brings_back_what_was(task_context: Any, tmp_path: Path
 
 
 async def test_a_file_in_use_is_not_swapped(task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proveout.agent.provision.embedded_sqlite.BUSY_MS", 50)
+    monkeypatch.setattr("proveout.agent.engines.sqlite.provision.BUSY_MS", 50)
     endpoint = (await start(task_context, tmp_path)).endpoint
     await run(task_context, endpoint, "CREATE TABLE t (n)", "INSERT INTO t VALUES (1)")
     reader = apsw.Connection(endpoint.dsn)

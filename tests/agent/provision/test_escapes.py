@@ -16,24 +16,25 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from proveout.agent.aide import asking
-from proveout.agent.drivers import mysql_dsn
-from proveout.agent.load.populate import populate
-from proveout.agent.load.task import run_load
-from proveout.agent.policy import Policy
-from proveout.agent.provision import postgres_roles, store
-from proveout.agent.tasks import Resource, TaskFault
-from proveout.agent.tuning.databases import Databases
+from proveout.agent.daemon.tasks import Resource, TaskFault
+from proveout.agent.engines import data_store
+from proveout.agent.engines.mysql import dsn as mysql_dsn
+from proveout.agent.engines.postgres import roles as postgres_roles
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.run_load import run_load
+from proveout.agent.sandbox import dispatch
+from proveout.agent.security.policy import Policy
+from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.dsl.plan import System, Tuning, Windows, Workload
-from proveout.dsl.postgres_parameters import objection
-from proveout.dsl.tuning.sql import Sql
-from proveout.dsl.values import to_values
-from proveout.dsl.workloads.sql_parameters import Custom
-from proveout.proto.results import SystemStarted
-from proveout.proto.tasks import (
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.database.sql import Sql
+from proveout.dsl.plan.plan import System, Tuning, Windows, Workload
+from proveout.dsl.rules.postgres_parameters import objection
+from proveout.dsl.schema.model_values import to_values
+from proveout.dsl.workloads.sql.parameters import Custom
+from proveout.proto.wire.results import SystemStarted
+from proveout.proto.wire.tasks import (
     Checkpoint,
     Endpoint,
     LinkSystems,
@@ -103,9 +104,9 @@ async def world(
     if request.param == "mysql":
         request.getfixturevalue("mysql_server")  # skips where there is none
     system = System(name="db", engine=request.param, host="h", provision="embedded")
-    started = await asking.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path / "data")))
+    started = await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path / "data")))
     endpoint = cast(SystemStarted, started).endpoint
-    await asking.ask(task_context, RunSql(endpoint=endpoint, statements=TABLES))
+    await dispatch.ask(task_context, RunSql(endpoint=endpoint, statements=TABLES))
     yield World(endpoint, outside)
 
 
@@ -124,7 +125,7 @@ async def test_by_sql_stages(task_context: Any, world: World, record_property: C
     record_property("escapes", len(cases_of(world)))
     for case in cases_of(world):
         with suppress(TaskFault):
-            await asking.ask(task_context, RunSql(endpoint=world.endpoint, statements=case.filled(world.words)))
+            await dispatch.ask(task_context, RunSql(endpoint=world.endpoint, statements=case.filled(world.words)))
         assert world.escaped((case,)) == [], case.name
 
 
@@ -250,15 +251,15 @@ async def test_what_the_role_may_do(task_context: Any, world: World) -> None:
             "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET NEW.b = 'z'", "SET SESSION sql_log_bin = 0", "INSERT INTO reached VALUES ('all')",
         ),
     }  # fmt: skip
-    await asking.ask(task_context, RunSql(endpoint=world.endpoint, statements=own[world.endpoint.engine]))
+    await dispatch.ask(task_context, RunSql(endpoint=world.endpoint, statements=own[world.endpoint.engine]))
     assert world.ask("SELECT name FROM reached") == ["all"]
-    await asking.ask(task_context, Checkpoint(endpoint=world.endpoint))
+    await dispatch.ask(task_context, Checkpoint(endpoint=world.endpoint))
 
 
 @pytest.mark.parametrize("world", ["postgres"], indirect=True)
 async def test_a_refusal_says_which_way_is_open(task_context: Any, world: World) -> None:
     with pytest.raises(TaskFault) as caught:
-        await asking.ask(task_context, RunSql(endpoint=world.endpoint, statements=("COPY loot FROM PROGRAM 'id'",)))
+        await dispatch.ask(task_context, RunSql(endpoint=world.endpoint, statements=("COPY loot FROM PROGRAM 'id'",)))
     assert "postgres_settings" in caught.value.way_out
     assert "dsn" in caught.value.way_out
 
@@ -309,13 +310,13 @@ def test_passwords_are_found_only_where_the_agent_has_put_them(world: World, tmp
     """An endpoint may name any folder: what others have put there is not read, and nobody is connected to."""
     assert postgres_roles.administration(world.endpoint)
     session = Path(world.words["socket"]).parent
-    copy = tmp_path / f"{store.SESSION_PREFIX}copy"
+    copy = tmp_path / f"{data_store.SESSION_PREFIX}copy"
     copy.mkdir()
     (copy / postgres_roles.POINTER).write_text((session / postgres_roles.POINTER).read_text())
     moved = replace(world.endpoint, dsn=world.endpoint.dsn.replace(str(session), str(copy)))
     assert postgres_roles.administration(moved)
     other = replace(world.endpoint, dsn=world.endpoint.dsn.replace(str(session), str(tmp_path / "elsewhere")))
-    link = tmp_path / f"{store.SESSION_PREFIX}link"
+    link = tmp_path / f"{data_store.SESSION_PREFIX}link"
     link.symlink_to(copy)
     led = replace(world.endpoint, dsn=world.endpoint.dsn.replace(str(session), str(link)))
     for wrong in (other, led):
@@ -338,11 +339,11 @@ def test_what_a_coordinator_sends_as_a_key_is_not_used() -> None:
 
 async def test_data_of_an_older_release_is_told(task_context: Any, tmp_path: Path) -> None:
     """It has no such role; the run that made it can only go on with the release that made it."""
-    folder = store.home(tmp_path, "db")
-    (folder / store.FILE).write_text(
+    folder = data_store.home(tmp_path, "db")
+    (folder / data_store.FILE).write_text(
         json.dumps({"store": str(folder / "store"), "password": "x", "uid": None, "generation": 0, "format": 1})
     )
     system = System(name="db", engine="postgres", host="h", provision="embedded")
     with pytest.raises(TaskFault, match="made by another version") as caught:
-        await asking.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+        await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
     assert "remove that folder" in caught.value.way_out

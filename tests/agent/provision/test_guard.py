@@ -18,11 +18,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from proveout.agent.provision.embedded_postgres import Server
-from proveout.agent.provision.grounds import is_locked
-from proveout.agent.provision.guarded import Guarded
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import System
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.engines.supervisor_client import Guarded
+from proveout.agent.engines.workspace import is_locked
+from proveout.dsl.plan.plan import System
 
 PATIENCE_S = 60.0
 SYSTEM = System(name="db", engine="postgres", host="h", provision="embedded")
@@ -30,8 +30,8 @@ SYSTEM = System(name="db", engine="postgres", host="h", provision="embedded")
 AGENT = """
 import json, os, sys
 from pathlib import Path
-from proveout.agent.provision.embedded_postgres import Server
-from proveout.dsl.plan import System
+from proveout.agent.engines.postgres.provision import Server
+from proveout.dsl.plan.plan import System
 server = Server(System(name="db", engine="postgres", host="h", provision="embedded"), Path(sys.argv[1]))
 print("begun", flush=True)
 server.start()

@@ -15,15 +15,15 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from proveout.agent.provision import handlers
-from proveout.agent.provision.embedded_postgres import Server
-from proveout.agent.provision.postgres_roles import administration, replication, with_keys
-from proveout.agent.provision.propagation import link_name, unlink
-from proveout.agent.tasks import TaskFault
-from proveout.dsl.plan import System, Workload
-from proveout.dsl.workloads.table import build
-from proveout.proto.results import Compared
-from proveout.proto.tasks import (
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines import handlers
+from proveout.agent.engines.postgres.propagation import link_name, unlink
+from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.engines.postgres.roles import administration, replication, with_keys
+from proveout.dsl.plan.plan import System, Workload
+from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire.results import Compared
+from proveout.proto.wire.tasks import (
     Checkpoint,
     CompareSystems,
     Endpoint,

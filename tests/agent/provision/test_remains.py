@@ -20,11 +20,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from proveout.agent.provision import remains, store
-from proveout.agent.provision.embedded_postgres import Server
-from proveout.agent.provision.grounds import is_locked
-from proveout.agent.provision.installation import choose_account
-from proveout.dsl.plan import System
+from proveout.agent.engines import data_store, server_cleanup
+from proveout.agent.engines.postgres.installation import choose_account
+from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.engines.workspace import is_locked
+from proveout.dsl.plan.plan import System
 
 PATIENCE_S = 60.0
 SYSTEM = System(name="db", engine="postgres", host="h", provision="embedded")
@@ -37,8 +37,8 @@ MS_REC, MS_PRIVATE = 1 << 14, 1 << 18
 AGENT = """
 import json, sys
 from pathlib import Path
-from proveout.agent.provision.embedded_postgres import Server
-from proveout.dsl.plan import System
+from proveout.agent.engines.postgres.provision import Server
+from proveout.dsl.plan.plan import System
 server = Server(System(name="db", engine="postgres", host="h", provision="embedded"), Path(sys.argv[1]))
 print("begun", flush=True)
 server.start()
@@ -149,9 +149,9 @@ def alone(work: Callable[[], None]) -> None:
         status = 1
         try:
             if os.geteuid() == 0:
-                assert remains.LIBC.unshare(CLONE_NEWIPC | CLONE_NEWNS) == 0
-                assert remains.LIBC.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) == 0
-                assert remains.LIBC.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"mode=1777") == 0
+                assert server_cleanup.LIBC.unshare(CLONE_NEWIPC | CLONE_NEWNS) == 0
+                assert server_cleanup.LIBC.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) == 0
+                assert server_cleanup.LIBC.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"mode=1777") == 0
             work()
             status = 0
         except BaseException:
@@ -224,16 +224,16 @@ if {hold}:
 def test_only_a_dead_servers_own_segment_is_removed(
     tmp_path: Path, offset: int, hold: bool, uid: int, removed: bool
 ) -> None:
-    entry: dict[str, Any] = remains.entry_of(str(tmp_path), "/usr/bin/postgres", os.geteuid() + uid)
+    entry: dict[str, Any] = server_cleanup.entry_of(str(tmp_path), "/usr/bin/postgres", os.geteuid() + uid)
     key = ctypes.c_int32(entry["inode"] + offset).value
     process, identifier = attached(key, hold=hold)
     try:
         assert identifier in segments()
-        remains.clear(entry)
+        server_cleanup.clear(entry)
         assert (identifier not in segments()) == removed
     finally:
         process.communicate()
-        remains.LIBC.shmctl(identifier, remains.IPC_RMID, None)
+        server_cleanup.LIBC.shmctl(identifier, server_cleanup.IPC_RMID, None)
 
 
 def test_only_the_servers_program_of_the_servers_user_in_its_data_is_killed(tmp_path: Path) -> None:
@@ -244,12 +244,12 @@ def test_only_the_servers_program_of_the_servers_user_in_its_data_is_killed(tmp_
     program = str(Path(f"/proc/{here.pid}/exe").readlink())
     try:
         for wrong in (
-            remains.entry_of(str(data), "/usr/bin/postgres", None),
-            remains.entry_of(str(data), program, os.geteuid() + 1) | {"uid": os.geteuid() + 1},
+            server_cleanup.entry_of(str(data), "/usr/bin/postgres", None),
+            server_cleanup.entry_of(str(data), program, os.geteuid() + 1) | {"uid": os.geteuid() + 1},
         ):
-            remains.clear(wrong)
+            server_cleanup.clear(wrong)
             assert here.poll() is None
-        remains.clear(remains.entry_of(str(data), program, None))
+        server_cleanup.clear(server_cleanup.entry_of(str(data), program, None))
         assert here.wait(PATIENCE_S) == -signal.SIGKILL
         assert elsewhere.poll() is None
     finally:
@@ -259,18 +259,18 @@ def test_only_the_servers_program_of_the_servers_user_in_its_data_is_killed(tmp_
 
 
 def test_a_session_without_a_guard_is_swept_at_once_and_one_that_is_being_made_is_not(tmp_path: Path) -> None:
-    killed, new = tmp_path / f"{store.SESSION_PREFIX}killed", tmp_path / f"{store.SESSION_PREFIX}new"
+    killed, new = tmp_path / f"{data_store.SESSION_PREFIX}killed", tmp_path / f"{data_store.SESSION_PREFIX}new"
     for folder in (killed, new):
         folder.mkdir()
-    remains.note(str(killed), remains.entry_of(str(tmp_path), "postgres", None))
-    with (killed / remains.FILE).open("a") as file:
+    server_cleanup.note(str(killed), server_cleanup.entry_of(str(tmp_path), "postgres", None))
+    with (killed / server_cleanup.FILE).open("a") as file:
         file.write('{"device": ')  # the guard was killed in the middle of a line
-    assert len(remains.read(str(killed))) == 1
-    store.sweep((tmp_path,), locked=lambda _: False)
+    assert len(server_cleanup.read(str(killed))) == 1
+    data_store.sweep((tmp_path,), locked=lambda _: False)
     assert (killed.exists(), new.exists()) == (False, True)
 
 
 def test_a_later_process_with_the_number_of_the_maker_is_not_the_maker() -> None:
     now_s = int(time.time())
-    assert remains._lives(os.getpid(), now_s)
-    assert not remains._lives(os.getpid(), now_s - 86_400), "this process began after that"
+    assert server_cleanup._lives(os.getpid(), now_s)
+    assert not server_cleanup._lives(os.getpid(), now_s - 86_400), "this process began after that"

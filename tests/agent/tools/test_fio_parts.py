@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proveout.agent.policy import Policy
-from proveout.agent.tasks import TaskFault
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.security.policy import Policy
 from proveout.agent.tools.fio_argv import lay_out_argv, run_argv
 from proveout.agent.tools.fio_devices import check_devices
 from proveout.agent.tools.fio_output import Course, Documents, snapshot
-from proveout.agent.tools.grounds import PREFIX, Grounds
-from proveout.dsl.fio_job import FioJob
-from proveout.dsl.plan import Windows
-from proveout.proto import histogram
-from proveout.proto.tasks import RunFio
+from proveout.agent.tools.tool_folder import PREFIX, Grounds
+from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.plan import Windows
+from proveout.proto.wire import histogram
+from proveout.proto.wire.tasks import RunFio
 
 MIB = 1024 * 1024
 READS = FioJob(random=True, block_bytes=4096, read_fraction=1.0, jobs=3, size_bytes=MIB)

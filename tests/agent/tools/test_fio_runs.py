@@ -20,17 +20,17 @@ from typing import Any
 import psutil
 import pytest
 
-from proveout.agent import unprivileged
-from proveout.agent.policy import Policy
-from proveout.agent.tasks import TaskFault
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.sandbox import privileges
+from proveout.agent.security.policy import Policy
 from proveout.agent.tools import fio
 from proveout.agent.tools.fio_devices import check_devices
-from proveout.agent.tools.grounds import Grounds
-from proveout.dsl.fio_job import FioJob
-from proveout.dsl.plan import Windows
-from proveout.proto import histogram
-from proveout.proto.results import LoadResult, LoadSecond
-from proveout.proto.tasks import PrepareFio, RunFio
+from proveout.agent.tools.tool_folder import Grounds
+from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.plan import Windows
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import LoadResult, LoadSecond
+from proveout.proto.wire.tasks import PrepareFio, RunFio
 
 MIB = 1024 * 1024
 JOB = FioJob(random=True, block_bytes=4096, read_fraction=1.0, jobs=2, size_bytes=4 * MIB, direct=False)
@@ -58,7 +58,7 @@ def armed_context(task_context: Any) -> Any:
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Put a shell script in fio's place; it makes no files, and runs as whoever runs the tests."""
-    monkeypatch.setattr(unprivileged, "account", lambda: None)
+    monkeypatch.setattr(privileges, "account", lambda: None)
     folder = tmp_path / "bin"
     folder.mkdir()
 
@@ -113,7 +113,7 @@ async def test_a_mix_on_files_from_arming_to_result(armed_context: Any) -> None:
     assert isinstance(grounds, Grounds)
     files = sorted(grounds.path.iterdir())
     assert [(path.name, path.stat().st_size) for path in files] == [("job0.dat", 4 * MIB), ("job1.dat", 4 * MIB)]
-    account = unprivileged.account()
+    account = privileges.account()
     owner = os.geteuid() if account is None else account.uid
     assert {path.stat().st_uid for path in files} == {owner}, "fio gives its privileges up"
     before = [path.stat().st_mtime_ns for path in files]

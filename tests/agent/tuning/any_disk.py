@@ -14,7 +14,7 @@ from any_host import Case, World, asked, words, world
 from hypothesis import strategies as st
 from tuning_bench import put
 
-from proveout.dsl.tuning.facts import Output
+from proveout.dsl.operations.facts import Output
 
 DEVICE, NODE, FOLDER = "/dev/disk/by-id/disk", "/dev/sdq", "/sys/block/sdq"
 MIB = 1024 * 1024

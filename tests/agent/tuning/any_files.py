@@ -11,7 +11,7 @@ from any_host import Case, World, asked, words, world
 from hypothesis import strategies as st
 from tuning_bench import StubUnits
 
-from proveout.dsl.tuning.facts import UnitFact
+from proveout.dsl.operations.facts import UnitFact
 
 NAA = "008300140103001060021ad00000000100000000{:08x}"
 """A page 0x83 with one worldwide name."""

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from tuning_bench import StubTools, StubUnits, picture, tuning
 
-from proveout.agent.policy import Policy, Tool
-from proveout.agent.tasks import TaskFault
-from proveout.agent.tuning.databases import Databases
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.security.policy import Policy, Tool
+from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.host import Host
-from proveout.agent.tuning.texts import Texts
-from proveout.agent.tuning.tools import Tools
-from proveout.agent.tuning.units import Units
-from proveout.dsl.plan import Tuning
+from proveout.agent.tuning.programs import Tools
+from proveout.agent.tuning.sysfs import Texts
+from proveout.agent.tuning.systemd_units import Units
+from proveout.dsl.plan.plan import Tuning
 
 GOOD = frozenset({"applied", "unchanged", "refused"})
 OPEN = Policy(

@@ -16,12 +16,12 @@ from any_host import Case, World, asked, words, world
 from hypothesis import strategies as st
 from tuning_bench import StubTools, put
 
-from proveout.agent.tasks import TaskFault
-from proveout.agent.tuning.databases import Databases
-from proveout.dsl.tuning.asm_disk_group import REDUNDANCY
-from proveout.dsl.tuning.database_words import bytes_of
-from proveout.dsl.tuning.disk import NOTHING_FOUND
-from proveout.dsl.tuning.facts import Output, Rows
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.tuning.database_access import Databases
+from proveout.dsl.operations.database.sql_literals import bytes_of
+from proveout.dsl.operations.facts import Output, Rows
+from proveout.dsl.operations.storage.asm_disk_group import REDUNDANCY
+from proveout.dsl.operations.storage.disk import NOTHING_FOUND
 
 _SET = re.compile(r"ALTER SYSTEM SET (\w+) = (.*) SCOPE=(SPFILE|MEMORY) SID='\*'", re.S)
 _RESET = re.compile(r"ALTER SYSTEM RESET (\w+) SCOPE=SPFILE SID='\*'")

@@ -16,10 +16,10 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from proveout.agent.tasks import TaskFault
-from proveout.agent.tuning.databases import Databases
-from proveout.dsl.tuning.postgres_settings import RELOAD, SettingName
-from proveout.proto.tasks import Endpoint
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.tuning.database_access import Databases
+from proveout.dsl.operations.database.postgres_settings import RELOAD, SettingName
+from proveout.proto.wire.tasks import Endpoint
 
 NOT_TRIED = (
     "statement_timeout", "transaction_timeout", "lock_timeout", "idle_session_timeout", "idle_in_transaction_session_timeout",

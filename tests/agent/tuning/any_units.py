@@ -10,11 +10,11 @@ from any_host import Case, World, asked, some, words, world
 from hypothesis import strategies as st
 from tuning_bench import StubUnits, put
 
-from proveout.agent.tasks import TaskFault
-from proveout.agent.tuning import packages
-from proveout.agent.tuning.tools import Tools
-from proveout.dsl.tuning.facts import Output, UnitFact
-from proveout.dsl.tuning.mount import unit_of
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.tuning import package_versions
+from proveout.agent.tuning.programs import Tools
+from proveout.dsl.operations.facts import Output, UnitFact
+from proveout.dsl.operations.storage.mount import unit_of
 
 STATES = ["enabled", "enabled", "disabled", "enabled-runtime", "static", "masked", "indirect", "generated"]
 ENABLED = {"enabled": True, "enabled-runtime": True, "disabled": False}
@@ -85,7 +85,7 @@ def package_present(draw: st.DrawFn) -> Case:
     )
 
 
-assert packages.version  # what asks them
+assert package_versions.version  # what asks them
 
 # ---- mount ---------------------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from proveout.agent.provision.embedded_postgres import Server
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.dsl.plan import System
+from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.plan.plan import System
 
 sys.path.insert(0, str(Path(__file__).parent))
 

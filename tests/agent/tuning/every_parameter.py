@@ -14,11 +14,11 @@ from pathlib import Path
 from pydantic import ValidationError
 from tuning_bench import POLICY, tuning
 
-from proveout.agent.tuning import undoing
+from proveout.agent.tuning import revert
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.dsl.tuning.sysctl import name_of
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.kernel.sysctl import name_of
 
 NET = Path("/proc/sys/net")
 READ_AND_WRITE = 0o600
@@ -57,7 +57,7 @@ def given_back(host: Host, journal: UndoJournal) -> Iterator[str]:
             yield "refused"
             continue
         made, *undone = Transaction(host=host, journal=journal, run="r").apply([one])
-        undone += undoing.revert(host, journal)
+        undone += revert.revert(host, journal)
         after = numbers()
         silent = not any(state.lines for state in undone)
         changed = [f"{name_of(str(one))}: {before[one]} -> {after[one]}" for one in before if before[one] != after[one]]

@@ -27,11 +27,11 @@ from any_host import Case, World
 from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
 
-from proveout.agent.tuning import undoing
+from proveout.agent.tuning import revert
 from proveout.agent.tuning.transaction import Stopped, Transaction
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.dsl.tuning.table import OPERATIONS
-from proveout.proto.results import TuningState
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.table import OPERATIONS
+from proveout.proto.wire.results import TuningState
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root")
 EXAMPLES = int(os.environ.get("PROVEOUT_EXAMPLES", "0"))
@@ -151,14 +151,14 @@ def _twice_and_back(case: Case, folder: Path) -> str:
 
 def _again_and_back(case: Case, world: World, journal: UndoJournal, outcome: str) -> None:
     once, mark = world.picture(), journal.mark()
-    assert outcomes(undoing.look(world.host, journal)) <= {"in_place"}
+    assert outcomes(revert.look(world.host, journal)) <= {"in_place"}
     (again,) = run(world, journal).apply([case.tuning])
     assert again.outcome == ("unchanged" if outcome == "applied" else outcome), again.lines
     assert world.picture() == once, "applied again, something has changed"
     assert journal.mark() == mark, "applied again, there is more to undo"
-    undone = undoing.revert(world.host, journal)
+    undone = revert.revert(world.host, journal)
     assert outcomes(undone) <= {"reverted"}, undone
-    assert undoing.revert(world.host, journal) == ()
+    assert revert.revert(world.host, journal) == ()
 
 
 # ---- a fault before every step -----------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Killed(BaseException):
 def nobody_left_to_undo() -> Iterator[None]:
     """What the transaction undoes when it is left, a killed agent does not."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(undoing, "revert", lambda *_args, **_named: ())
+        patch.setattr(revert, "revert", lambda *_args, **_named: ())
         yield
 
 
@@ -198,7 +198,7 @@ def stopped_at(k: int, case: Case, folder: Path) -> bool:
         assert journal.outstanding() == ()
         return True
     finally:
-        undoing.revert(world.host, journal)
+        revert.revert(world.host, journal)
         journal.close()
     return False
 
@@ -213,13 +213,13 @@ def killed_at(k: int, case: Case, folder: Path) -> bool:
     except Killed:
         journal.close()
         found = UndoJournal(folder / "undo")
-        undone = undoing.revert(world.host, found)
+        undone = revert.revert(world.host, found)
         found.close()
         assert outcomes(undone) <= {"reverted"}, undone
         assert world.picture() == before
         assert not (folder / "undo").exists()
         return True
-    undoing.revert(world.host, journal)
+    revert.revert(world.host, journal)
     journal.close()
     return False
 

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from tuning_bench import host_in, put, tuning
 
-from proveout.agent.tasks import TaskFault
+from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.tuning import machine as machines
+from proveout.agent.tuning import revert, undo_journal
 from proveout.agent.tuning import tuner as tuners
-from proveout.agent.tuning import undo, undoing
 from proveout.agent.tuning.machine import MACHINE, FileLock, Held, Holder, Machine, TurnTaken, claims_of, holder_of
 from proveout.agent.tuning.public_dsn import public
 from proveout.agent.tuning.tuner import Tuner
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.dsl.plan import Tuning
-from proveout.dsl.tuning.change import SetText
-from proveout.proto.tasks import Endpoint
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.change import SetText
+from proveout.dsl.plan.plan import Tuning
+from proveout.proto.wire.tasks import Endpoint
 
 SWAP, DIRTY = "proc/sys/vm/swappiness", "proc/sys/vm/dirty_ratio"
 PORTS = "proc/sys/net/core/somaxconn"
@@ -184,12 +184,12 @@ async def test_network_namespaces_of_one_machine_are_tuned_side_by_side(
 ) -> None:
     monkeypatch.setattr(tuners, "HELD_S", 0.1)
     first, second = agent("a"), agent("b")
-    for module in (machines, undo):
+    for module in (machines, undo_journal):
         monkeypatch.setattr(module, "network", lambda: "here")
     await apply(first, "run-1", ports("8192"))
     with pytest.raises(Held):
         await apply(second, "run-2", ports("16384"))
-    for module in (machines, undo):
+    for module in (machines, undo_journal):
         monkeypatch.setattr(module, "network", lambda: "there")
     assert await apply(second, "run-2", ports("16384")) == [("ports", "applied")]
     with pytest.raises(Held):
@@ -210,7 +210,7 @@ async def test_a_parameter_of_a_network_namespace_is_undone_in_that_one(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(undoing, "network", lambda: "here")
+    monkeypatch.setattr(revert, "network", lambda: "here")
     monkeypatch.setattr(machines, "_boot", lambda: "boot")
     killed(tmp_path / "machine", root, PORTS, "4096", "8192", net=of)
     (state,) = await agent("a").recover()
@@ -297,7 +297,7 @@ def test_a_journal_of_an_earlier_release_is_read_and_its_passwords_go(tmp_path: 
         "CREATE TABLE endpoint (system TEXT PRIMARY KEY, engine TEXT, dsn TEXT, provisioned INTEGER);"
         "INSERT INTO endpoint VALUES ('db', 'postgres', 'password=hunter2', 0);"
     )
-    change = undo.change_text(SetText(path="/x", before="1", after="2"))
+    change = undo_journal.change_text(SetText(path="/x", before="1", after="2"))
     db.execute(
         "INSERT INTO change (run, tuning, operation, keep, system, change, original) VALUES ('r', 't', 'sysctl', 0, '', ?, 'null')",
         (change,),

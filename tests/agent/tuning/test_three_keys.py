@@ -10,15 +10,15 @@ from types import SimpleNamespace
 import pytest
 from tuning_bench import POLICY, StubTools, host_in
 
-from proveout.agent.policy import Policy
+from proveout.agent.security.policy import Policy
 from proveout.agent.tuning import transaction
-from proveout.agent.tuning.databases import Databases
+from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.dsl.plan import Tuning
-from proveout.dsl.tuning.change import Change, Command, Statement
-from proveout.dsl.tuning.operation import Step
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.change import Change, Command, Statement
+from proveout.dsl.operations.operation import Step
+from proveout.dsl.plan.plan import Tuning
 
 DEVICE = "/dev/disk/by-id/wwn-0x600a"
 OTHER_NAME = "/dev/disk/by-id/scsi-3600a"

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from tuning_bench import POLICY, StubUnits, host_in, picture, put, tuning
 
-from proveout.agent.policy import NOTHING
-from proveout.agent.tuning import undoing
+from proveout.agent.security.policy import NOTHING
+from proveout.agent.tuning import revert
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Stopped, Transaction
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.dsl.plan import Tuning
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.plan.plan import Tuning
 
 SYSCTLS = tuning(
     "sysctl", "kernel", settings={"vm.swappiness": "10", "kernel.shmmni": "8192"}, file="/etc/sysctl.d/97-x.conf"
@@ -50,8 +50,8 @@ def test_applied_verified_and_reverted_to_the_byte(root: Path, journal: UndoJour
     assert states[0].lines[:2] == ("/proc/sys/vm/swappiness: 60 -> 10", "/proc/sys/kernel/shmmni: 4096 -> 8192")
     assert (root / "proc/sys/vm/swappiness").read_text() == "10\n"
     assert (root / "etc/sysctl.d/10-y.conf").read_text() == "vm.dirty_ratio = 5\n"
-    assert [state.outcome for state in undoing.look(host, journal)] == ["in_place", "in_place"]
-    reverted = undoing.revert(host, journal)
+    assert [state.outcome for state in revert.look(host, journal)] == ["in_place", "in_place"]
+    reverted = revert.revert(host, journal)
     assert [(state.name, state.outcome) for state in reverted] == [("more", "reverted"), ("kernel", "reverted")]
     assert picture(root) == before
     assert journal.outstanding() == ()
@@ -182,7 +182,7 @@ def test_killed_before_any_step_the_next_agent_undoes_it(k: int, root: Path, tmp
     _, status = os.waitpid(child, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
     journal = UndoJournal(tmp_path / "undo")
-    states = undoing.revert(host_in(root), journal)
+    states = revert.revert(host_in(root), journal)
     journal.close()
     assert {state.outcome for state in states} <= {"reverted"}
     assert picture(root) == before
@@ -212,13 +212,13 @@ def test_what_cannot_be_undone_is_named_and_tried_again(
             for name in ("put", "write"):
                 if hasattr(kind, name):
                     patch.setattr(kind, name, _failing(getattr(kind, name), broken))
-        states = undoing.revert(host, journal)
+        states = revert.revert(host, journal)
     residue = [line for state in states if state.outcome == "residue" for line in state.lines]
     assert len(residue) == 1
     assert broken in residue[0]
     assert "no space left" in residue[0]
     assert len(journal.outstanding()) == 1
-    assert [state.outcome for state in undoing.revert(host, journal)] == ["reverted"]
+    assert [state.outcome for state in revert.revert(host, journal)] == ["reverted"]
     assert picture(root) == before
 
 
@@ -236,11 +236,11 @@ def test_another_hand_is_told_and_left_alone(root: Path, journal: UndoJournal) -
     run(host, journal).apply(BOTH)
     put(root, "/proc/sys/vm/swappiness", "33\n")
     put(root, "/etc/sysctl.d/10-y.conf", "vm.dirty_ratio = 7\n")
-    looked = undoing.look(host, journal)
+    looked = revert.look(host, journal)
     assert [(state.name, state.outcome) for state in looked] == [("kernel", "drifted"), ("more", "drifted")]
     drift = "/proc/sys/vm/swappiness is 33, neither 10 as the plan set it nor 60 as it was before"
     assert looked[0].lines == (drift,)
-    states = undoing.revert(host, journal)
+    states = revert.revert(host, journal)
     assert {(state.name, state.outcome) for state in states} == {
         ("kernel", "drifted"),
         ("kernel", "reverted"),
@@ -281,11 +281,11 @@ def test_what_the_run_itself_has_changed_again_is_no_drift(root: Path, journal: 
     run(host, journal).apply(BOTH)
     later = tuning("sysctl", "later", settings={"vm.swappiness": "1"})
     run(host, journal).apply((later,))
-    assert {state.outcome for state in undoing.look(host, journal)} == {"in_place"}
+    assert {state.outcome for state in revert.look(host, journal)} == {"in_place"}
     put(root, "/proc/sys/vm/swappiness", "10\n")
-    assert {state.name: state.outcome for state in undoing.look(host, journal)}["later"] == "drifted"
+    assert {state.name: state.outcome for state in revert.look(host, journal)}["later"] == "drifted"
     put(root, "/proc/sys/vm/swappiness", "1\n")
-    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
     assert picture(root) == before
 
 
@@ -293,8 +293,8 @@ def test_what_says_keep_stays_and_says_so(root: Path, journal: UndoJournal) -> N
     host = host_in(root)
     keep = tuning("sysctl", "kept", keep=True, settings={"vm.swappiness": "10"})
     run(host, journal).apply((keep, MORE))
-    assert [(state.name, state.outcome, state.keep) for state in undoing.kept(journal)] == [("kept", "kept", True)]
-    undoing.revert(host, journal)
+    assert [(state.name, state.outcome, state.keep) for state in revert.kept(journal)] == [("kept", "kept", True)]
+    revert.revert(host, journal)
     assert (root / "proc/sys/vm/swappiness").read_text() == "10\n"
     assert (root / "proc/sys/vm/dirty_ratio").read_text() == "20\n"
 
@@ -311,7 +311,7 @@ def test_what_says_keep_is_undone_with_a_transaction_that_failed(root: Path, jou
 def test_a_unit_that_takes_the_change_up_is_restarted_after_it_and_after_its_undoing(
     root: Path, journal: UndoJournal
 ) -> None:
-    from proveout.dsl.tuning.facts import UnitFact
+    from proveout.dsl.operations.facts import UnitFact
 
     seen: list[str] = []
     units = StubUnits(tuned=UnitFact(active=True, enabled=True))
@@ -325,7 +325,7 @@ def test_a_unit_that_takes_the_change_up_is_restarted_after_it_and_after_its_und
     host = host_in(root, units=units)
     change = tuning("sysctl", restart="tuned.service", settings={"vm.swappiness": "10"})
     assert [state.outcome for state in run(host, journal).apply((change,))] == ["applied"]
-    undoing.revert(host, journal)
+    revert.revert(host, journal)
     assert units.done == ["restart tuned.service", "restart tuned.service"]
     assert seen == ["10", "60"]
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from tuning_bench import tuning
 
-from proveout.coordinator.local import COMMAND, LocalFabric
-from proveout.coordinator.session import AgentSession, Received, SessionEvent, connect
-from proveout.dsl.plan import Tuning
-from proveout.proto.messages import Cancel, Hello, TaskDone, TaskFailed
-from proveout.proto.results import TuningDone
-from proveout.proto.tasks import ApplyTuning, RevertTuning, Task, TaskSpec, VerifyTuning
+from proveout.coordinator.agents.local_agents import COMMAND, LocalFabric
+from proveout.coordinator.agents.session import AgentSession, Received, SessionEvent, connect
+from proveout.dsl.plan.plan import Tuning
+from proveout.proto.wire.messages import Cancel, Hello, TaskDone, TaskFailed
+from proveout.proto.wire.results import TuningDone
+from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, Task, TaskSpec, VerifyTuning
 
 PATIENCE_S = 60.0
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root")

@@ -31,11 +31,8 @@ from typing import Any
 import pytest
 import yaml
 
-from proveout.dsl.loader import load
-from proveout.dsl.nodes import Map, Problems
-from proveout.dsl.plan import Tuning
-from proveout.dsl.tuning.change import Change, RemoveFile, SetText, UnitAction, WriteFile, diff
-from proveout.dsl.tuning.facts import (
+from proveout.dsl.operations.change import Change, RemoveFile, SetText, UnitAction, WriteFile, diff
+from proveout.dsl.operations.facts import (
     ABSENT,
     BytesQuery,
     Fact,
@@ -53,11 +50,14 @@ from proveout.dsl.tuning.facts import (
     UnitFact,
     UnitQuery,
 )
-from proveout.dsl.tuning.file import rendered
-from proveout.dsl.tuning.operation import Operation
-from proveout.dsl.tuning.table import OPERATIONS, operation_of
-from proveout.dsl.validation import validate
-from proveout.dsl.values import to_values
+from proveout.dsl.operations.host.file import rendered
+from proveout.dsl.operations.operation import Operation
+from proveout.dsl.operations.table import OPERATIONS, operation_of
+from proveout.dsl.plan.plan import Tuning
+from proveout.dsl.schema.model_values import to_values
+from proveout.dsl.schema.validation import validate
+from proveout.dsl.source.loader import load
+from proveout.dsl.source.nodes import Map, Problems
 
 CASES = Path(__file__).parent / "cases"
 KEYS = {"block", "facts", "changes", "refusals", "restarts", "after", "error"}

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tuning_bench import host_in, picture, put, tuning
 
-from proveout.agent.tuning import undoing
+from proveout.agent.tuning import revert
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.tuner import Tuner
-from proveout.agent.tuning.undo import UndoJournal
+from proveout.agent.tuning.undo_journal import UndoJournal
 
 FILE = tuning("file", path="/etc/app/a.conf", content="new\n")
 KEPT = tuning("file", "kept", keep=True, path="/etc/app/a.conf", content="new\n")
@@ -34,7 +34,7 @@ def test_the_new_file_of_an_agent_that_was_killed_is_removed(root: Path, journal
     host = host_in(root)
     Transaction(host=host, journal=journal, run="r").apply([FILE])
     put(root, "/etc/app/.a.conf.proveout-0123456789ab", "ne", mode=0o600)
-    assert [state.outcome for state in undoing.revert(host, journal)] == ["reverted"]
+    assert [state.outcome for state in revert.revert(host, journal)] == ["reverted"]
     assert picture(root) == before
 
 
@@ -51,7 +51,7 @@ def test_what_is_kept_stays_when_the_journal_cannot_say_so(root: Path, journal: 
     host = host_in(root)
     Transaction(host=host, journal=journal, run="r").apply([KEPT])
     forbid(journal, action=sqlite3.SQLITE_DELETE)
-    assert [state.outcome for state in undoing.end(host, journal)] == ["kept"]
+    assert [state.outcome for state in revert.end(host, journal)] == ["kept"]
     assert (root / "etc/app/a.conf").read_text() == "new\n"
     assert journal.outstanding() == ()
     assert not journal.is_written
@@ -65,10 +65,10 @@ def test_what_was_undone_on_a_full_disk_is_not_undone_again_over_what_a_later_ru
     host = host_in(root)
     Transaction(host=host, journal=journal, run="r1").apply([FILE])
     forbid(journal, action=sqlite3.SQLITE_DELETE)
-    assert [state.outcome for state in undoing.end(host, journal)] == ["reverted"]
+    assert [state.outcome for state in revert.end(host, journal)] == ["reverted"]
     forbid(journal, action=None)
     Transaction(host=host, journal=journal, run="r2").apply([KEPT])
-    assert [state.outcome for state in undoing.end(host, journal)] == ["kept"]
+    assert [state.outcome for state in revert.end(host, journal)] == ["kept"]
     assert (root / "etc/app/a.conf").read_text() == "new\n"
 
 
@@ -127,9 +127,9 @@ def test_a_path_that_was_changed_twice_goes_back_both_steps_or_none(
     with monkeypatch.context() as patch:
         patch.setattr(type(host.files), "put", full)
         patch.setattr(type(host.texts), "write", full)
-        assert {state.outcome for state in undoing.revert(host, journal)} == {"residue"}
+        assert {state.outcome for state in revert.revert(host, journal)} == {"residue"}
     assert len(journal.outstanding()) == 2
-    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
     assert picture(root) == before
 
 

@@ -15,16 +15,16 @@ import pytest
 from any_oracle import Group, Redo, ora
 from tuning_bench import StubTools, StubUnits, host_in, picture, put, tuning
 
-from proveout.agent.policy import Policy, Tool
-from proveout.agent.tasks import TaskFault
-from proveout.agent.tuning import undoing
-from proveout.agent.tuning.files import Files, Original
-from proveout.agent.tuning.texts import Texts
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.security.policy import Policy, Tool
+from proveout.agent.tuning import revert
+from proveout.agent.tuning.file_changes import Files, Original
+from proveout.agent.tuning.sysfs import Texts
 from proveout.agent.tuning.transaction import Stopped, Transaction
 from proveout.agent.tuning.tuner import Tuner
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.dsl.tuning.change import KeepSpans
-from proveout.dsl.tuning.facts import Output, UnitFact
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.change import KeepSpans
+from proveout.dsl.operations.facts import Output, UnitFact
 
 RULES = "/etc/udev/rules.d/66-asm.rules"
 UDEV = tuning("udev_rules", file=RULES, rules=[{"match": {"KERNEL": "sd*"}, "assign": {"OWNER": "grid"}}])
@@ -63,10 +63,10 @@ def test_what_comes_after_a_program_that_failed_waits_for_it(root: Path, journal
     Transaction(host=host, journal=journal, run="r").apply((UDEV,))
     tools.done.clear()
     tools.broken = frozenset({"--reload"})
-    assert "residue" in {state.outcome for state in undoing.revert(host, journal)}
+    assert "residue" in {state.outcome for state in revert.revert(host, journal)}
     assert [argv[1] for argv in tools.done] == ["control"]
     tools.broken = frozenset()
-    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
     assert [argv[1] for argv in tools.done] == ["control", "control", "trigger", "settle"]
 
 
@@ -83,9 +83,9 @@ def test_nothing_is_read_again_before_the_file_is_as_it_was(
 
     with monkeypatch.context() as patch:
         patch.setattr(Files, "put", full)
-        undoing.revert(host, journal)
+        revert.revert(host, journal)
     assert tools.done == []
-    undoing.revert(host, journal)
+    revert.revert(host, journal)
     assert [argv[1] for argv in tools.done] == ["control", "trigger", "settle"]
     assert picture(root) == before
 
@@ -118,11 +118,11 @@ def test_a_mount_whose_line_was_never_read_is_not_stopped(root: Path, tmp_path: 
     killed = UndoJournal(tmp_path / "undo")
     transaction = Transaction(host=host, journal=killed, run="r", watch=kill)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(undoing, "revert", lambda *_, **__: ())
+        patch.setattr(revert, "revert", lambda *_, **__: ())
         with pytest.raises(Gone):
             transaction.apply((mount,))
     assert killed.outstanding()
-    states = undoing.revert(host, killed)
+    states = revert.revert(host, killed)
     killed.close()
     assert {state.outcome for state in states} == {"reverted"}, states
     assert picture(root) == before
@@ -140,7 +140,7 @@ def test_a_unit_that_runs_is_stopped(root: Path, journal: UndoJournal) -> None:
     Transaction(host=host, journal=journal, run="r", watch=lambda _: mounts.write_text("d /ttdb xfs rw 0 0\n")).apply(
         (mount,)
     )
-    undoing.revert(host, journal)
+    revert.revert(host, journal)
     assert units.done == ["start ttdb.mount", "stop ttdb.mount"]
 
 
@@ -163,8 +163,8 @@ def test_the_length_of_a_queue_is_set_back_after_its_scheduler(
     one = tuning("block_queue", devices=["sda"], scheduler=["none"], **more)
     (state,) = Transaction(host=host, journal=journal, run="r").apply((one,))
     assert state.outcome == "applied"
-    assert {state.outcome for state in undoing.look(host, journal)} == {"in_place"}
-    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in revert.look(host, journal)} == {"in_place"}
+    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
     assert picture(root) == before
 
 
@@ -193,12 +193,12 @@ def test_new_redo_groups_stay_until_the_old_ones_are_there_again(root: Path, jou
     states = Transaction(host=host, journal=journal, run="r").apply((other, redo))
     assert [state.outcome for state in states] == ["applied", "applied"]
     database.full = True
-    undone = {state.operation: state for state in undoing.revert(host, journal)}
+    undone = {state.operation: state for state in revert.revert(host, journal)}
     assert {kind: state.outcome for kind, state in undone.items()} == {"oracle_redo": "residue", "sysctl": "reverted"}
     assert sum("DROP LOGFILE" in line for line in undone["oracle_redo"].lines) == 2
     assert sorted(database.groups) == [4, 5]
     database.full = False
-    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
     assert (database.seen(), picture(root)) == before
 
 
@@ -237,7 +237,7 @@ def test_a_look_at_a_disk_that_failed_tells_nothing_of_another_hand(root: Path, 
     tools = StubTools(blkid=Output(code=1, text=""))
     host = host_in(root, policy=POLICY, tools=tools)
     journal.intend("r", UDEV, [(change, Original(exists=True, content=b"mine"))])
-    assert [state.outcome for state in undoing.revert(host, journal)] == ["residue"]
+    assert [state.outcome for state in revert.revert(host, journal)] == ["residue"]
     tools.answers = {"blkid": Output(code=2, text="")}
-    assert [state.outcome for state in undoing.revert(host, journal)] == ["reverted"]
+    assert [state.outcome for state in revert.revert(host, journal)] == ["reverted"]
     assert disk.read_text() == "mine"

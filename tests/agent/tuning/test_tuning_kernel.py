@@ -24,7 +24,7 @@ from tuning_bench import POLICY, tuning
 from proveout.agent.tuning import undoing
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
-from proveout.agent.tuning.undo import UndoJournal
+from proveout.agent.tuning.undo_journal import UndoJournal
 
 def value(name):
     return " ".join(Path("/proc/sys/net/ipv4", name).read_text().split())

@@ -14,13 +14,13 @@ import psycopg
 import pytest
 from tuning_bench import host_in, tuning
 
-from proveout.agent.drivers.oracle import role_of
-from proveout.agent.tuning import undoing
-from proveout.agent.tuning.databases import Databases
+from proveout.agent.engines.oracle.driver import role_of
+from proveout.agent.tuning import revert
+from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.proto.tasks import Endpoint
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.proto.wire.tasks import Endpoint
 
 VIEWS = """
 CREATE TABLE "gv$system_parameter" (name varchar(80), inst_id int, value varchar(4000), issys_modifiable varchar(9));
@@ -78,7 +78,7 @@ def test_statements_of_the_plan_are_run_verified_and_undone(
             assert [state.outcome for state in transaction.apply((one,))] == ["applied"]
             assert [state.outcome for state in transaction.apply((one,))] == ["unchanged"]
             assert behind.execute("SELECT count(*) FROM tuned_once").fetchone() == (1,)
-            assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+            assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
             assert behind.execute("SELECT count(*) FROM tuned_once").fetchone() == (0,)
         finally:
             behind.execute("DROP TABLE tuned_once")

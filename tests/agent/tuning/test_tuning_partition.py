@@ -9,14 +9,14 @@ from pathlib import Path
 
 from tuning_bench import tuning
 
-from proveout.agent.policy import Policy, Tool
-from proveout.agent.tuning import undoing
-from proveout.agent.tuning.databases import Databases
+from proveout.agent.security.policy import Policy, Tool
+from proveout.agent.tuning import revert
+from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.dsl.plan import Tuning
-from proveout.dsl.tuning.facts import Rows
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.facts import Rows
+from proveout.dsl.plan.plan import Tuning
 
 PROGRAMS = ("/usr/sbin/parted", "/usr/sbin/partprobe", "/usr/sbin/wipefs", "/usr/sbin/blkid")
 
@@ -46,7 +46,7 @@ def test_made_at_whole_mib_found_as_they_are_and_taken_away(disk: str, journal: 
     assert state.outcome == "applied", state.lines
     assert table(disk) == ["1:1.00MiB:17.0MiB:16.0MiB::redo:;", "2:17.0MiB:63.0MiB:46.0MiB::data:;"]
     assert [state.outcome for state in transaction.apply((one,))] == ["unchanged"]
-    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
     assert subprocess.run(["/usr/sbin/blkid", "--probe", disk], timeout=180, check=False).returncode == 2  # empty again
     assert table(disk) == []
 

@@ -14,19 +14,19 @@ from pathlib import Path
 import pytest
 from tuning_bench import POLICY, StubTools, StubUnits, host_in, put, tuning
 
-from proveout.agent.tasks import TaskFault
-from proveout.agent.tuning import packages, undoing
-from proveout.agent.tuning.databases import Databases
-from proveout.agent.tuning.files import NONE, Files
-from proveout.agent.tuning.texts import Texts, holds
-from proveout.agent.tuning.tools import Processes, must
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.tuning import package_versions, revert
+from proveout.agent.tuning.database_access import Databases
+from proveout.agent.tuning.file_changes import NONE, Files
+from proveout.agent.tuning.programs import Processes, must
+from proveout.agent.tuning.sysfs import Texts, holds
+from proveout.agent.tuning.systemd_units import Systemd
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.tuner import Tuner
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.agent.tuning.units import Systemd
-from proveout.dsl.tuning.change import Command, Statement
-from proveout.dsl.tuning.facts import ABSENT, Output, UnitFact
-from proveout.proto.tasks import Endpoint
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.change import Command, Statement
+from proveout.dsl.operations.facts import ABSENT, Output, UnitFact
+from proveout.proto.wire.tasks import Endpoint
 
 
 def test_a_file_is_replaced_and_never_written_into(tmp_path: Path) -> None:
@@ -111,10 +111,10 @@ def test_one_agent_at_a_time_tunes_with_a_journal(tmp_path: Path) -> None:
     first, second = UndoJournal(tmp_path / "undo"), UndoJournal(tmp_path / "undo")
     Transaction(host=host_in(root), journal=first, run="r").apply((change,))
     with pytest.raises(TaskFault, match="another agent is tuning this machine"):
-        undoing.revert(host_in(root), second)
-    undoing.revert(host_in(root), first)
+        revert.revert(host_in(root), second)
+    revert.revert(host_in(root), first)
     first.close()
-    assert undoing.revert(host_in(root), second) == ()
+    assert revert.revert(host_in(root), second) == ()
     assert (root / "proc/sys/vm/swappiness").read_text() == "60\n"
 
 
@@ -129,7 +129,7 @@ def test_a_system_that_is_down_is_residue_unless_it_was_the_runs_own(
     journal.intend("r", change, [(Statement(system="db", text="ALTER SYSTEM …", undo="ALTER SYSTEM RESET x"), None)])
     host = host_in(tmp_path)
     host.databases = Databases(journal.reached().values())
-    assert [state.outcome for state in undoing.revert(host, journal)] == [outcome]
+    assert [state.outcome for state in revert.revert(host, journal)] == [outcome]
     assert bool(journal.outstanding()) is not provisioned
     journal.close()
 
@@ -184,14 +184,14 @@ def test_a_host_without_systemd_says_so() -> None:
 def test_what_the_package_manager_says(
     code: int, text: str, version: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packages.shutil, "which", lambda program, path: f"/usr/bin/{program}")
-    assert packages.version(StubTools(rpm=Output(code=code, text=text)), "x") == version
+    monkeypatch.setattr(package_versions.shutil, "which", lambda program, path: f"/usr/bin/{program}")
+    assert package_versions.version(StubTools(rpm=Output(code=code, text=text)), "x") == version
 
 
 def test_a_host_without_a_package_manager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages.shutil, "which", lambda program, path: None)
+    monkeypatch.setattr(package_versions.shutil, "which", lambda program, path: None)
     with pytest.raises(TaskFault, match="neither rpm nor dpkg"):
-        packages.version(StubTools(), "x")
+        package_versions.version(StubTools(), "x")
 
 
 def test_what_is_destroyed_takes_the_owners_word_twice(tmp_path: Path) -> None:

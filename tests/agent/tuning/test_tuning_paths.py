@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from proveout.agent.tasks import TaskFault
-from proveout.agent.tuning.files import NONE, Files, Original
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.tuning.file_changes import NONE, Files, Original
 
 OPENAT2, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 437, 0x04, 0x08
 CONTENT = Original(exists=True, content=b"new", mode=0o644, uid=os.geteuid(), gid=os.getegid())

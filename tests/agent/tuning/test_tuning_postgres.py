@@ -8,14 +8,14 @@ import psycopg
 import pytest
 from tuning_bench import host_in, tuning
 
-from proveout.agent.tuning import undoing
-from proveout.agent.tuning.databases import Databases
+from proveout.agent.tuning import revert
+from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.dsl.plan import Tuning
-from proveout.proto.results import TuningState
-from proveout.proto.tasks import Endpoint
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.plan.plan import Tuning
+from proveout.proto.wire.results import TuningState
+from proveout.proto.wire.tasks import Endpoint
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_settings_take_effect_and_are_undone(dsn: str, host: Host, journal: Undo
     assert apply(host, journal, one).outcome == "applied"
     assert (asked(dsn, "SHOW work_mem"), asked(dsn, "SHOW checkpoint_timeout")) == ("67MB", "17min")
     assert apply(host, journal, one).outcome == "unchanged"
-    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
     assert stored(dsn) == before
     assert asked(dsn, "SHOW work_mem") != "67MB"
 
@@ -64,7 +64,7 @@ def test_what_was_stored_before_comes_back(dsn: str, host: Host, journal: UndoJo
         apply(host, journal, tuning("postgres_settings", system="db", settings={"work_mem": "6MB"})).outcome
         == "applied"
     )
-    undoing.revert(host, journal)
+    revert.revert(host, journal)
     assert stored(dsn) == before
     assert asked(dsn, "SHOW work_mem") == "5MB"
     host.databases.run("db", "ALTER SYSTEM RESET work_mem")
@@ -82,7 +82,7 @@ def test_what_waits_for_a_restart_is_no_success(dsn: str, host: Host, journal: U
     assert asked(dsn, "SELECT pending_restart FROM pg_settings WHERE name = 'max_locks_per_transaction'") == "True"
     assert asked(dsn, "SELECT setting FROM pg_settings WHERE name = 'max_locks_per_transaction'") == running
     assert apply(host, journal, one).outcome == "needs_restart"
-    undoing.revert(host, journal)
+    revert.revert(host, journal)
     assert "max_locks_per_transaction=100" not in stored(dsn)
     assert asked(dsn, "SELECT pending_restart FROM pg_settings WHERE name = 'max_locks_per_transaction'") == "False"
 
@@ -111,9 +111,9 @@ def test_statements_of_the_plan(dsn: str, host: Host, journal: UndoJournal) -> N
     assert apply(host, journal, one).outcome == "applied"
     assert asked(dsn, "SELECT x FROM tuned") == "1"
     assert apply(host, journal, one).outcome == "unchanged"
-    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
     assert asked(dsn, question) == "0"
-    assert {state.outcome for state in undoing.revert(host, journal)} == set()
+    assert {state.outcome for state in revert.revert(host, journal)} == set()
 
 
 def test_statements_that_do_not_do_what_they_promise_fail_and_are_undone(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proveout.agent.tuning.files import NONE, Original
+from proveout.agent.tuning.file_changes import NONE, Original
 from proveout.agent.tuning.records import change_of, change_text, original_of, original_text
-from proveout.dsl.tuning.change import Change, Command, KeepSpans, SetText, Statement, UnitAction, WriteFile
+from proveout.dsl.operations.change import Change, Command, KeepSpans, SetText, Statement, UnitAction, WriteFile
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=200)
 MODES = st.sampled_from([0o600, 0o640, 0o644, 0o664, 0o444])

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tuning_bench import tuning
 
-from proveout.agent.policy import Policy
-from proveout.agent.tuning import undoing
+from proveout.agent.security.policy import Policy
+from proveout.agent.tuning import revert
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
-from proveout.agent.tuning.undo import UndoJournal
+from proveout.agent.tuning.undo_journal import UndoJournal
 
 ATTRIBUTES = ("scheduler", "nr_requests", "rq_affinity", "nomerges", "read_ahead_kb")
 OWN = {"iosched/read_expire": "120", "iosched/async_depth": "700"}
@@ -44,9 +44,9 @@ def test_another_scheduler_and_back(length: dict[str, int], queue: Path, journal
     transaction = Transaction(host=host, journal=journal, run="r")
     assert [state.outcome for state in transaction.apply((one,))] == ["applied"]
     assert "[none]" in as_it_is(queue)["scheduler"]
-    assert {state.outcome for state in undoing.look(host, journal)} == {"in_place"}
+    assert {state.outcome for state in revert.look(host, journal)} == {"in_place"}
     assert [state.outcome for state in transaction.apply((one,))] == ["unchanged"]
-    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
     assert as_it_is(queue) == before
 
 
@@ -57,7 +57,7 @@ def test_another_length_and_back(queue: Path, journal: UndoJournal) -> None:
     host = Host(policy=Policy(source="/etc/proveout/policy.yaml", paths=("/sys/block",)))
     assert [state.outcome for state in Transaction(host=host, journal=journal, run="r").apply((one,))] == ["applied"]
     assert as_it_is(queue)["iosched/async_depth"] == "64\n"
-    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
     assert as_it_is(queue) == before
 
 

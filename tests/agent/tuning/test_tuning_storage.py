@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tuning_bench import StubTools, StubUnits, host_in, picture, put, tuning
 
-from proveout.agent.policy import Policy, Tool
-from proveout.agent.tuning import undoing
+from proveout.agent.security.policy import Policy, Tool
+from proveout.agent.tuning import revert
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.dsl.plan import Tuning
-from proveout.dsl.tuning.facts import UnitFact
-from proveout.dsl.tuning.ini_section import edit
-from proveout.dsl.tuning.vpd import wwid
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.facts import UnitFact
+from proveout.dsl.operations.host.ini_section import edit
+from proveout.dsl.operations.storage.vpd import wwid
+from proveout.dsl.plan.plan import Tuning
 
 UDEVADM = Tool(path="/usr/bin/udevadm", arguments=("control", "trigger", "settle", "--*"))
 POLICY = Policy(
@@ -69,7 +69,7 @@ def test_applied_once_twice_and_reverted_to_the_byte(one: Tuning, root: Path, jo
     assert once != before
     assert applied(host, journal, one) == ["unchanged"]
     assert picture(root) == once
-    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
     assert picture(root) == before
 
 
@@ -79,7 +79,7 @@ def test_udev_reads_the_rules_after_they_were_written_and_after_they_were_set_ba
     tools = StubTools()
     host = host_in(root, policy=POLICY, tools=tools)
     applied(host, journal, TUNINGS[0])
-    undoing.revert(host, journal)
+    revert.revert(host, journal)
     assert [argv[1] for argv in tools.done] == ["control", "trigger", "settle"] * 2
 
 
@@ -95,7 +95,7 @@ def test_a_program_that_a_rule_makes_udev_run_needs_the_policy(root: Path, journ
     policy = replace(POLICY, tools=(UDEVADM, drv_cfg))
     assert applied(host_in(root, policy=policy), journal, one) == ["applied"]
     assert 'PROGRAM=="/opt/drv_cfg --query /dev/%k", RESULT=="id1"' in (root / RULES[1:]).read_text()
-    undoing.revert(host_in(root, policy=policy), journal)
+    revert.revert(host_in(root, policy=policy), journal)
 
 
 LINES = st.sampled_from(
@@ -192,7 +192,7 @@ def test_mounts_and_maps_applied_once_twice_and_reverted_to_the_byte(
     assert once != before
     assert applied(host, journal, one) == ["unchanged"]
     assert picture(root) == once
-    assert {state.outcome for state in undoing.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
     assert picture(root) == before
     assert (
         units.done

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from tuning_bench import tuning
 
-from proveout.agent import daemon
-from proveout.agent.policy import NOTHING
-from proveout.agent.tasks import TaskFault
-from proveout.agent.tuning.files import Original
+from proveout.agent.daemon import servicer
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.security.policy import NOTHING
+from proveout.agent.tuning.file_changes import Original
 from proveout.agent.tuning.tuner import Tuner
-from proveout.agent.tuning.undo import UndoJournal
-from proveout.dsl.tuning.change import WriteFile
-from proveout.dsl.tuning.facts import ABSENT
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.change import WriteFile
+from proveout.dsl.operations.facts import ABSENT
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 THEIRS = 12345
@@ -45,8 +45,8 @@ async def test_a_journal_of_another_user_is_left_alone_and_the_next_is_undone(
     left_by_one_that_was_killed(killed, tmp_path / "two")
     for path in (theirs, *theirs.iterdir()):
         os.chown(path, THEIRS, THEIRS)
-    options = daemon.Options(listen="", pki=tmp_path, state_dir=tmp_path, local=True, undo_dir=tmp_path / "undo")
-    await daemon._recover(Tuner(options.undo, NOTHING), options)
+    options = servicer.Options(listen="", pki=tmp_path, state_dir=tmp_path, local=True, undo_dir=tmp_path / "undo")
+    await servicer._recover(Tuner(options.undo, NOTHING), options)
     assert (tmp_path / "one").read_text() == "now\n"
     assert (tmp_path / "two").read_text() == "before\n"
     said = f"left {theirs} alone: {theirs}: the folder of the undo journal belongs to another user (Move it away: "

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from proveout.agent.policy import Policy, Tool
-from proveout.agent.tasks import TaskFault
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning.host import Host
-from proveout.dsl.plan import Tuning
-from proveout.dsl.tuning.facts import Output, UnitFact
-from proveout.dsl.tuning.operation import Operation
-from proveout.dsl.tuning.table import OPERATIONS
-from proveout.dsl.values import to_values
+from proveout.dsl.operations.facts import Output, UnitFact
+from proveout.dsl.operations.operation import Operation
+from proveout.dsl.operations.table import OPERATIONS
+from proveout.dsl.plan.plan import Tuning
+from proveout.dsl.schema.model_values import to_values
 
 POLICY = Policy(
     source="/etc/proveout/policy.yaml",

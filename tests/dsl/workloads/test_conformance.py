@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import chdtrc
 
-from proveout.dsl.plan import Workload
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.conformance import Finding, Seen, band, chi2_survival, conform, effective_subscribers
-from proveout.dsl.workloads.hlr_shares import shares
+from proveout.dsl.workloads.hlr.shares import shares
 from proveout.dsl.workloads.parameters import HLR_TRANSACTIONS, HLR_WEIGHTS, Hlr, to_values
 
 

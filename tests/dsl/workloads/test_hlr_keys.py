@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from proveout.dsl.workloads.conformance import chi2_survival, effective_subscribers
-from proveout.dsl.workloads.hlr import build
-from proveout.dsl.workloads.hlr_keys import Keys, draw_nurand, nurand_mask
+from proveout.dsl.workloads.hlr.keys import Keys, draw_nurand, nurand_mask
+from proveout.dsl.workloads.hlr.workload import build
 from proveout.dsl.workloads.parameters import Hlr
 
 PARAMETERS = Hlr.model_validate({"population": 1_000, "seed": 3})

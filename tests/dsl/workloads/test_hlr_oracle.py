@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proveout.dsl.workloads import hlr
+from proveout.dsl.workloads.hlr import workload as hlr
 from proveout.dsl.workloads.parameters import Hlr
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sql"

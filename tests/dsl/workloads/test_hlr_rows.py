@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proveout.dsl.workloads import hlr_rows, hlr_tables
 from proveout.dsl.workloads.base import Table
 from proveout.dsl.workloads.conformance import chi2_survival
-from proveout.dsl.workloads.hlr import build
+from proveout.dsl.workloads.hlr import rows as hlr_rows
+from proveout.dsl.workloads.hlr import tables as hlr_tables
+from proveout.dsl.workloads.hlr.workload import build
 from proveout.dsl.workloads.parameters import Hlr
 
 TATP = Hlr.model_validate({"population": 1_000_000, "seed": 7})

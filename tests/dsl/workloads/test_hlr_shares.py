@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from proveout.dsl.workloads.hlr_shares import HOURS, START_TIMES, Share, shares
+from proveout.dsl.workloads.hlr.shares import HOURS, START_TIMES, Share, shares
 from proveout.dsl.workloads.parameters import HLR_WEIGHTS, Hlr
 
 SPECIFICATION = {

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from proveout.dsl.workloads.hlr_keys import nurand_mask
-from proveout.dsl.workloads.hlr_rows import words
-from proveout.dsl.workloads.sql_draws import HEAD_MAX, choice, draw, zipf_ranks
-from proveout.dsl.workloads.sql_parameters import Generator
+from proveout.dsl.workloads.hlr.keys import nurand_mask
+from proveout.dsl.workloads.hlr.rows import words
+from proveout.dsl.workloads.sql.generators import HEAD_MAX, choice, draw, zipf_ranks
+from proveout.dsl.workloads.sql.parameters import Generator
 
 N = 200_000
 P_MIN = 1e-6

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import yaml
 
-from proveout.agent.load.terminal import stream_of
-from proveout.dsl.canonical import to_data
-from proveout.dsl.plan import Workload
+from proveout.agent.load.loop.terminal import stream_of
+from proveout.dsl.plan.canonical import to_data
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Outcome, Row, TransactionType
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import engine_problem, has_tables, load_problem, of_workload, to_values, writes
-from proveout.dsl.workloads.sql import SqlWorkload, build
-from proveout.dsl.workloads.sql_parameters import Custom
-from proveout.dsl.workloads.sql_population import rows_of_units
+from proveout.dsl.workloads.sql.parameters import Custom
+from proveout.dsl.workloads.sql.tables import rows_of_units
+from proveout.dsl.workloads.sql.workload import SqlWorkload, build
 
 SHOP = """
 seed: 7

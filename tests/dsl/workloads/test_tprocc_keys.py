@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from proveout.dsl.workloads.tprocc_keys import (
+from proveout.dsl.workloads.tprocc.keys import (
     C_CUSTOMER,
     C_ITEM,
     NO_ITEM,
@@ -14,8 +14,8 @@ from proveout.dsl.workloads.tprocc_keys import (
     item_numbers,
     name_numbers,
 )
-from proveout.dsl.workloads.tprocc_parameters import Tprocc
-from proveout.dsl.workloads.tprocc_rows import C_LAST_LOAD, C_LAST_RUN, nurand
+from proveout.dsl.workloads.tprocc.parameters import Tprocc
+from proveout.dsl.workloads.tprocc.rows import C_LAST_LOAD, C_LAST_RUN, nurand
 
 FIVE = Tprocc(warehouses=5, seed=3)
 DRAWS = 20_000

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proveout.dsl.workloads import tprocc_rows, tprocc_tables
-from proveout.dsl.workloads.tprocc import build
-from proveout.dsl.workloads.tprocc_parameters import UNITS_PER_WAREHOUSE, Tprocc
+from proveout.dsl.workloads.tprocc import rows as tprocc_rows
+from proveout.dsl.workloads.tprocc import tables as tprocc_tables
+from proveout.dsl.workloads.tprocc.parameters import UNITS_PER_WAREHOUSE, Tprocc
+from proveout.dsl.workloads.tprocc.workload import build
 
 THREE = Tprocc(warehouses=3, seed=7)
 UNITS = 3 * UNITS_PER_WAREHOUSE

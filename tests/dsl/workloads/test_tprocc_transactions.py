@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from proveout.dsl.plan import Workload
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Outcome, Statement
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import division_problem, engine_problem, to_values, writes
-from proveout.dsl.workloads.tprocc import build
-from proveout.dsl.workloads.tprocc_invariants import INVARIANTS
-from proveout.dsl.workloads.tprocc_parameters import TPROCC_TRANSACTIONS, Tprocc
+from proveout.dsl.workloads.tprocc.invariants import INVARIANTS
+from proveout.dsl.workloads.tprocc.parameters import TPROCC_TRANSACTIONS, Tprocc
+from proveout.dsl.workloads.tprocc.workload import build
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sql"
 TWO = Tprocc(warehouses=2)

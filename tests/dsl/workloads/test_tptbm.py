@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proveout.dsl.plan import Workload
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Outcome, TransactionType
 from proveout.dsl.workloads.conformance import Finding, Seen, chi2_survival, conform
 from proveout.dsl.workloads.parameters import to_values
-from proveout.dsl.workloads.parameters_tptbm import Tptbm
-from proveout.dsl.workloads.tptbm import build
-from proveout.dsl.workloads.tptbm_keys import Keys, delete_start, stripe
-from proveout.dsl.workloads.tptbm_rows import descr, directory_nb
-from proveout.dsl.workloads.tptbm_shares import interval
+from proveout.dsl.workloads.tptbm.keys import Keys, delete_start, stripe
+from proveout.dsl.workloads.tptbm.parameters import Tptbm
+from proveout.dsl.workloads.tptbm.rows import descr, directory_nb
+from proveout.dsl.workloads.tptbm.shares import interval
+from proveout.dsl.workloads.tptbm.workload import build
 
 SMALL = Tptbm(key=30, seed=3)
 

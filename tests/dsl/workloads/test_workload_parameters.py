@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from proveout.dsl.canonical import to_data
-from proveout.dsl.errors import ProveoutError
-from proveout.dsl.plan import Workload
+from proveout.core.errors import ProveoutError
+from proveout.dsl.plan.canonical import to_data
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.parameters import (
     HLR_TRANSACTIONS,
     KINDS,
@@ -24,7 +25,6 @@ from proveout.dsl.workloads.parameters import (
     to_values,
     writes,
 )
-from proveout.dsl.workloads.table import build
 
 
 def workload(model: Hlr) -> Workload:
@@ -134,6 +134,6 @@ def test_an_unknown_kind_is_an_error_for_people() -> None:
 
 
 def test_parameters_import_nothing_heavy() -> None:
-    code = "import sys, proveout.dsl.workloads.parameters, proveout.dsl.workloads.table; print(*sys.modules)"
+    code = "import sys, proveout.dsl.workloads.parameters, proveout.dsl.workloads.kinds; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "psycopg", "apsw", "scipy", "grpc"} & set(loaded)

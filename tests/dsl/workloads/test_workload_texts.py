@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from proveout.dsl.plan import Workload
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Dialect, Statement, WorkloadKind
+from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.parameters import KINDS, to_values
-from proveout.dsl.workloads.table import build
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sql"
 UPDATE = bool(os.environ.get("PROVEOUT_UPDATE_GOLDEN"))

@@ -24,14 +24,22 @@ import pytest
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from proveout.agent.drivers import mysql_dsn
-from proveout.agent.drivers.base import Driver, PolledSession
-from proveout.agent.drivers.mysql import MysqlDriver
-from proveout.agent.drivers.oracle import OracleDriver
-from proveout.agent.drivers.postgres import PURE_PYTHON, PostgresDriver, PostgresSession, WireSession, direct_session
-from proveout.agent.drivers.sqlite import SqliteDriver
-from proveout.agent.provision import embedded_mysql, embedded_postgres, postgres_roles
-from proveout.dsl.plan import System
+from proveout.agent.engines.driver_contract import Driver, PolledSession
+from proveout.agent.engines.mysql import dsn as mysql_dsn
+from proveout.agent.engines.mysql import provision as embedded_mysql
+from proveout.agent.engines.mysql.driver import MysqlDriver
+from proveout.agent.engines.oracle.driver import OracleDriver
+from proveout.agent.engines.postgres import provision as embedded_postgres
+from proveout.agent.engines.postgres import roles as postgres_roles
+from proveout.agent.engines.postgres.driver import (
+    PURE_PYTHON,
+    PostgresDriver,
+    PostgresSession,
+    WireSession,
+    direct_session,
+)
+from proveout.agent.engines.sqlite.driver import SqliteDriver
+from proveout.dsl.plan.plan import System
 from proveout.dsl.workloads.base import Statement
 
 PATIENCE_S = 60.0
@@ -135,7 +143,9 @@ def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_
 
 def _postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "compiled"]) -> Iterator[Subject]:
     if way == "compiled":
-        pytest.importorskip("proveout.agent.drivers.postgres_native", reason="the hot path was not compiled here")
+        pytest.importorskip(
+            "proveout.agent.engines.postgres.wire.protocol_native", reason="the hot path was not compiled here"
+        )
     request.getfixturevalue("monkeypatch").setenv(PURE_PYTHON, "1" if way == "wire" else "")
     direct_session.cache_clear()
     server: embedded_postgres.Server = request.getfixturevalue("own_postgres")

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.drivers.base import FailureKind, StatementFailure
-from proveout.agent.drivers.table import driver
-from proveout.agent.load.populate import populate
-from proveout.agent.load.task import run_load
-from proveout.agent.load.transaction import COMMIT, ROLLBACK
-from proveout.agent.policy import Policy
-from proveout.agent.tasks import Resource
-from proveout.dsl.plan import Windows, Workload
+from proveout.agent.daemon.tasks import Resource
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.table import driver
+from proveout.agent.load.loop.transaction import COMMIT, ROLLBACK
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.run_load import run_load
+from proveout.agent.security.policy import Policy
+from proveout.dsl.plan.plan import Windows, Workload
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import Hlr, to_values
-from proveout.proto.results import LoadSecond
-from proveout.proto.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
+from proveout.proto.wire.results import LoadSecond
+from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
 
 Subject = Any  # conftest's
 PATIENCE_S = 30.0

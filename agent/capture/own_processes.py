@@ -1,0 +1,155 @@
+"""What proveout itself uses on a host: CPU and memory of its own process tree, and CPU of the groups in it.
+
+The tree's root is the agent, or the coordinator when that started the agent as its child: then all local agents, their load
+workers and their embedded servers are one tree, on what is one machine. A process that has ended is not forgotten: its CPU
+time is its parent's `cutime`. So the sum over the living of own and children's time only grows, but when a whole branch leaves
+(a server that ended, for the servers' part): growth is added up from sample to sample, and a fall counts as none. Only the
+tree is walked, not all of /proc. Source: proc(5).
+
+The groups, database servers and load workers, are those below this agent only: on one machine with several local agents each
+reports its own host's server or load, and their sums stay within the tree's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from proveout.agent.capture.proc_counters import TICKS_PER_S
+from proveout.agent.sandbox.parent_death import WORKER_NAME
+from proveout.proto.wire.results import Reading
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+SERVER_COMMANDS = frozenset({b"postgres", b"mariadbd", b"mysqld"})
+LOAD_COMMAND = WORKER_NAME.encode()
+TREE_MAX = 20_000
+
+
+@dataclass(slots=True)
+class _Use:
+    cpu_ticks: int = 0
+    server_ticks: int = 0
+    load_ticks: int = 0
+    private_pages: int = 0
+    shared_pages: int = 0
+
+
+class ProcessTree:
+    """The processes below `root` (default: found as the module says) and their use so far."""
+
+    def __init__(self, root: int | None = None) -> None:
+        self._root = find_root() if root is None else root
+        self._agent = os.getpid()
+        self._has_children_files = Path("/proc/self/task", str(os.getpid()), "children").exists()
+        self._before = _Use()
+        self._cpu_ticks = 0
+        self._server_ticks = 0
+        self._load_ticks = 0
+
+    def read(self) -> tuple[Reading, ...]:
+        """CPU (s, cumulative) and memory (bytes) of the tree now."""
+        use = _Use()
+        for pid, below_agent in self._members():
+            _add(use, pid, below_agent=below_agent)
+        self._cpu_ticks += max(0, use.cpu_ticks - self._before.cpu_ticks)
+        self._server_ticks += max(0, use.server_ticks - self._before.server_ticks)
+        self._load_ticks += max(0, use.load_ticks - self._before.load_ticks)
+        self._before = use
+        rss = (use.private_pages + use.shared_pages) * PAGE_BYTES
+        return (
+            Reading(metric="ours.cpu_s_total", value=self._cpu_ticks / TICKS_PER_S),
+            Reading(metric="ours.servers_cpu_s_total", value=self._server_ticks / TICKS_PER_S),
+            Reading(metric="ours.load_cpu_s_total", value=self._load_ticks / TICKS_PER_S),
+            Reading(metric="ours.rss_bytes", value=rss),
+        )
+
+    def _members(self) -> list[tuple[int, bool]]:
+        """The tree's processes, each with whether it is this agent or below it."""
+        below = _children_of if self._has_children_files else _children_by_scan()
+        members: list[tuple[int, bool]] = []
+        waiting = [(self._root, False)]
+        while waiting and len(members) < TREE_MAX:
+            pid, below_agent = waiting.pop()
+            below_agent = below_agent or pid == self._agent
+            members.append((pid, below_agent))
+            waiting.extend((child, below_agent) for child in below(pid))
+        return members
+
+
+def find_root(pid: int | None = None) -> int:
+    """The topmost ancestor that is proveout itself, from this process (or `pid`) up."""
+    root = os.getpid() if pid is None else pid
+    while (parent := _parent(root)) > 1 and _is_proveout(parent):
+        root = parent
+    return root
+
+
+def _is_proveout(pid: int) -> bool:
+    arguments = _read(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")[:6]
+    as_module = any(
+        flag == "-m" and (name == "proveout" or name.startswith("proveout."))
+        for flag, name in itertools.pairwise(arguments)
+    )
+    return as_module or any(Path(argument).name == "proveout" for argument in arguments[:2])
+
+
+def _parent(pid: int) -> int:
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return int(fields[1]) if fields else 0
+
+
+def _children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - a hot path
+    except OSError:
+        return found
+    for thread in threads:
+        found.extend(map(int, _read(f"/proc/{pid}/task/{thread}/children").split()))
+    return found
+
+
+def _children_by_scan() -> Callable[[int], list[int]]:
+    """For kernels without the `children` files: one pass over /proc."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - a hot path
+        if entry.isdigit():
+            children.setdefault(_parent(int(entry)), []).append(int(entry))
+    return lambda pid: children.get(pid, [])
+
+
+def _add(use: _Use, pid: int, *, below_agent: bool) -> None:
+    stat = _read(f"/proc/{pid}/stat")
+    if not stat:
+        return
+    head, _, rest = stat.rpartition(b")")
+    fields = rest.split()
+    ticks = sum(map(int, fields[11:15]))
+    use.cpu_ticks += ticks
+    command = head.partition(b"(")[2]
+    if below_agent and command in SERVER_COMMANDS:
+        use.server_ticks += ticks
+    elif below_agent and command == LOAD_COMMAND:
+        use.load_ticks += ticks
+    memory = _read(f"/proc/{pid}/statm").split()
+    if memory:
+        resident, shared = int(memory[1]), int(memory[2])
+        use.private_pages += resident - shared
+        use.shared_pages = max(use.shared_pages, shared)
+
+
+def _read(path: str) -> bytes:
+    """A small /proc file, empty when its process is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 65_536)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)

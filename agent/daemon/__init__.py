@@ -1,0 +1,1 @@
+"""The agent's gRPC service: sessions, leases, tasks, the task journal, the outbox."""

@@ -1,0 +1,141 @@
+"""Drivers: how a load reaches an engine. Driver -> Session, and how a statement may fail.
+
+Two kinds of session, one per way to wait. A *polled* session sends and is read when its file descriptor is readable, so
+one process runs many of them on an event loop; a *blocking* one executes, for engines that live in this process. Either
+is itself the `Result` of its last statement: no object is made per statement. A session belongs to one thread.
+
+Every failure of a statement is a `StatementFailure`; what to do about it is in its `kind`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from proveout.core.errors import ProveoutError
+from proveout.dsl.workloads.base import Dialect, Row, Statement
+
+
+class FailureKind(enum.Enum):
+    """What a failure means: as specified, to be run again, an error, or the connection is gone."""
+
+    LOGICAL = "logical"
+    RETRYABLE = "retryable"
+    ERROR = "error"
+    LOST = "lost"
+
+
+class StatementFailure(ProveoutError):
+    """A statement (or a connection) that failed. `code` is the SQLSTATE or the engine's own name; `kind` what it means."""
+
+    def __init__(self, code: str, text: str, kind: FailureKind) -> None:
+        self.code, self.kind = code, kind
+        super().__init__(text)
+
+
+class Prepared(Protocol):
+    """A statement made ready on one session; what is in it is the driver's."""
+
+    @property
+    def statement(self) -> Statement:
+        """What was prepared."""
+        ...
+
+
+class PolledSession(Protocol):
+    """A connection driven by an event loop; the `Result` of its last statement."""
+
+    count: int
+
+    def rows(self) -> list[Row]:
+        """The rows of the last statement, decoded."""
+        ...
+
+    def fileno(self) -> int:
+        """What to wait on, for reading."""
+        ...
+
+    def prepare(self, statement: Statement) -> Any:
+        """Make a statement ready; waits for the server. Raises StatementFailure."""
+        ...
+
+    def send(self, prepared: Any, arguments: Sequence[Any]) -> None:
+        """Send one statement; nothing else may be under way. Raises StatementFailure (lost)."""
+        ...
+
+    def receive(self) -> bool:
+        """Read what is there, without waiting; whether the answer is complete. Raises StatementFailure."""
+        ...
+
+    def exchange(self, prepared: Any, arguments: Sequence[Any]) -> bool:
+        """`send`, then `receive` at once: on the same machine the answer is often there already. Raises StatementFailure."""
+        ...
+
+    def cancel(self) -> None:
+        """Ask the server to give up the statement under way; may wait for it, callable from another thread."""
+        ...
+
+    def close(self) -> None:
+        """End the connection; idempotent."""
+        ...
+
+
+class BlockingSession(Protocol):
+    """A connection that executes in the calling thread; the `Result` of its last statement."""
+
+    count: int
+
+    def rows(self) -> list[Row]:
+        """The rows of the last statement, decoded."""
+        ...
+
+    def prepare(self, statement: Statement) -> Any:
+        """Make a statement ready. Raises StatementFailure."""
+        ...
+
+    def execute(self, prepared: Any, arguments: Sequence[Any]) -> None:
+        """Execute one statement. Raises StatementFailure."""
+        ...
+
+    def cancel(self) -> None:
+        """Break off the statement under way, from another thread."""
+        ...
+
+    def close(self) -> None:
+        """End the connection; idempotent."""
+        ...
+
+
+@runtime_checkable
+class Labelled(Protocol):
+    """A session that its server can tell from others: what a load labels when it connects."""
+
+    def label(self, run: str, work: str) -> None:
+        """Name the session for the server's own statistics: the run's id, and `stage/rung/repeat/…`."""
+        ...
+
+
+class PolledDriver(Protocol):
+    """Makes polled sessions. `connect` waits, at most some seconds, with the GIL released."""
+
+    dialect: Dialect
+    waits: Literal["polled"]
+
+    def connect(self, dsn: str) -> PolledSession:
+        """A new connection. Raises StatementFailure (lost) when the server cannot be reached."""
+        ...
+
+
+class BlockingDriver(Protocol):
+    """Makes blocking sessions."""
+
+    dialect: Dialect
+    waits: Literal["blocking"]
+
+    def connect(self, dsn: str) -> BlockingSession:
+        """A new connection. Raises StatementFailure (lost) when the database cannot be opened."""
+        ...
+
+
+Driver: TypeAlias = PolledDriver | BlockingDriver

@@ -1,0 +1,136 @@
+"""MySQL and MariaDB: PyMySQL connects, statements are prepared on the server and executed by the wire (`mysql_wire`).
+
+`connect` takes the socket over from PyMySQL; from then on nothing of it runs but `close`. A statement with arguments or rows
+is prepared on the server; a control statement (BEGIN, COMMIT), which MySQL does not let one prepare, goes as text. Errors keep
+the server's number, by which a DBA knows them: 1062 duplicate key, 1213 deadlock, 1205 lock wait timeout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+from typing import Any, Literal
+
+import pymysql
+
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.mysql.binary_values import COM_QUERY, COM_STMT_PREPARE, execute, packet, placeholders
+from proveout.agent.engines.mysql.dsn import Address, MalformedDsn, connect, one_line, parse
+from proveout.agent.engines.mysql.protocol import (
+    READ_BYTES,
+    SERVER_GONE,
+    WirePrepared,
+    WireSocket,
+    error_text,
+    file_of,
+    lost,
+)
+from proveout.dsl.workloads.base import Dialect, Statement
+
+CANCEL_S = 2.0
+CANNOT_CONNECT = "2003"
+# 1213 deadlock, 1205 lock wait timeout, 1020 the record has changed since the snapshot (MariaDB), 1412 the table has
+RETRYABLE = frozenset({"1213", "1205", "1020", "1412"})
+# 1053 shutdown in progress, 1927 connection killed, 4031 and 1152..1161 the server has given the connection up,
+# 1043 and 1047 what the two say to each other is not the protocol any more; 2xxx are the client's own
+LOST = frozenset({"1043", "1047", "1053", "1152", "1158", "1159", "1160", "1161", "1927", "2006", "2013", "4031"})
+
+
+class MysqlSession(WireSocket):
+    """A connection of PyMySQL's whose statements bypass it (a `PolledSession`)."""
+
+    __slots__ = ("_address", "_connection", "_thread")
+
+    def __init__(self, connection: Any, address: Address) -> None:
+        super().__init__(file_of(connection._sock), failure_of)
+        self._connection = connection
+        self._address = address
+        self._thread = int(connection.thread_id())
+
+    def prepare(self, statement: Statement) -> WirePrepared:
+        """Prepare on the server, and wait for it. Raises StatementFailure."""
+        text, order = placeholders(statement.text["mysql"])
+        if not order and not statement.reads:
+            whole = packet(bytes([COM_QUERY]) + text.encode())
+            return WirePrepared(statement, lambda _: whole)
+        self._put(packet(bytes([COM_STMT_PREPARE]) + text.encode()))
+        head = self._get()
+        if head[0] == 0xFF:
+            failure = failure_of(str(int.from_bytes(head[1:3], "little")), error_text(head[3:]), statement)
+            raise StatementFailure(failure.code, f"statement {statement.name}: {failure.what}", failure.kind)
+        number = int.from_bytes(head[1:5], "little")
+        for definitions in (int.from_bytes(head[7:9], "little"), int.from_bytes(head[5:7], "little")):
+            for _ in range(definitions + 1 if definitions else 0):  # parameters, then columns, each with an EOF behind
+                self._get()
+        return WirePrepared(statement, execute(number, statement.arguments, order))
+
+    def cancel(self) -> None:
+        """Kill the statement under way, over a connection of its own; gives up after CANCEL_S."""
+        with contextlib.suppress(pymysql.err.MySQLError, OSError):
+            killer = connect(self._address, timeout_s=CANCEL_S, read_timeout_s=CANCEL_S)
+            with contextlib.closing(killer), killer.cursor() as cursor:
+                cursor.execute(f"KILL QUERY {self._thread}")
+
+    def close(self) -> None:
+        """Say goodbye and close the socket; idempotent."""
+        if self._connection.open:
+            self._connection.close()
+
+    def _put(self, message: bytes) -> None:
+        try:
+            self._send_rest(message)
+        except OSError as error:
+            raise lost(error.strerror or str(error), SERVER_GONE) from None
+
+    def _get(self) -> bytes:
+        """The next packet's payload; waits for it."""
+        while True:
+            data = self._partial
+            if len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:3], "little")):
+                self._partial = data[end:]
+                return data[4:end]
+            try:
+                piece = self._read(READ_BYTES)
+            except OSError as error:
+                raise lost(error.strerror or str(error)) from None
+            if piece == b"":
+                raise lost("the server closed the connection")
+            if piece is None:
+                ready = select.poll()
+                ready.register(self.fileno(), select.POLLIN)
+                ready.poll()
+            else:
+                self._partial += piece
+
+
+class MysqlDriver:
+    """Connects with a `mysql://` dsn."""
+
+    dialect: Dialect = "mysql"
+    waits: Literal["polled"] = "polled"
+
+    def connect(self, dsn: str) -> MysqlSession:
+        """A new connection, within 5 s. The password is in no message."""
+        try:
+            address = parse(dsn)
+            return MysqlSession(connect(address, read_timeout_s=5.0), address)
+        except MalformedDsn as error:
+            raise StatementFailure(CANNOT_CONNECT, error.what, FailureKind.LOST) from None
+        except pymysql.err.MySQLError as error:
+            code, text = one_line(error)
+            raise StatementFailure(code, text, FailureKind.LOST) from None
+
+
+def failure_of(code: str, text: str, statement: Statement | None) -> StatementFailure:
+    """The failure of a statement (None: of the connection) with MySQL's error number and the server's words."""
+    logical = statement.logical_errors if statement is not None else frozenset()
+    return StatementFailure(code, " ".join(text.split()), kind_of(code, logical))
+
+
+def kind_of(code: str, logical: frozenset[str]) -> FailureKind:
+    """What an error number means, given those that the statement's specification counts as logical failures."""
+    if code in logical:
+        return FailureKind.LOGICAL
+    if code in RETRYABLE:
+        return FailureKind.RETRYABLE
+    return FailureKind.LOST if code in LOST else FailureKind.ERROR

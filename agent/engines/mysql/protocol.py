@@ -1,0 +1,324 @@
+"""MySQL's binary protocol of prepared statements spoken directly, on a connection that PyMySQL has opened.
+
+PyMySQL connects, authenticates and closes. Between those, the session reads and writes the socket by itself: COM_STMT_EXECUTE
+(COM_QUERY for a control statement) out, and in come an OK, or column definitions, EOF, binary rows, EOF. The server sends the
+definitions with every execution; they are the same bytes each time, so the session knows them again as one prefix and does
+not look into them. Rows are only decoded when a transaction reads them.
+
+FileIO rather than a socket object: reading when nothing is there gives None, without the cost of an exception. An encrypted
+connection is read through `TlsFile`, which behaves alike.
+Source of the formats: MySQL Server documentation, "Client/Server Protocol"; MariaDB knowledge base, "Clientserver protocol".
+"""
+
+from __future__ import annotations
+
+import io
+import select
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, Protocol
+
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.mysql.binary_values import Decoder, Message, column, lenenc, row
+from proveout.dsl.workloads.base import Row, Statement
+
+READ_BYTES = 8192
+SHORT_BYTES = 96
+KNOWN_MAX = 1000
+PACKET_MAX = (1 << 24) - 1
+SEND_TIMEOUT_MS = 5_000
+SERVER_GONE, SERVER_LOST = "2006", "2013"  # as the client library and the mysql program call them
+MORE_RESULTS = 0x08
+
+_OK, _LOCAL_FILE, _EOF, _ERROR = 0x00, 0xFB, 0xFE, 0xFF
+_EOF_BYTES, _EOF_LENGTH_MAX = 9, 9
+_U16, _U32 = Struct("<H"), Struct("<I")
+_header_at, _status_at = _U32.unpack_from, _U16.unpack_from
+
+
+class File(Protocol):
+    """A byte stream that never waits: None when nothing can be read or written now."""
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        ...
+
+    def read(self, size: int, /) -> bytes | None:
+        """At most so many bytes; b"" at the end."""
+        ...
+
+    def write(self, data: bytes, /) -> int | None:
+        """How many bytes went out."""
+        ...
+
+
+class TlsFile:
+    """An encrypted socket as a `File`. What is decrypted already, no poll would tell: so it reads all of it."""
+
+    def __init__(self, socket: ssl.SSLSocket) -> None:
+        self._socket = socket
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._socket.fileno()
+
+    def read(self, size: int, /) -> bytes | None:
+        """See `File`; may give more than `size`."""
+        try:
+            data = self._socket.recv(size)
+            while data and (rest := self._socket.pending()):
+                data += self._socket.recv(rest)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        return data
+
+    def write(self, data: bytes, /) -> int | None:
+        """See `File`."""
+        try:
+            return self._socket.send(data)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+
+
+def file_of(socket: Any) -> File:
+    """The connected socket of a client library, from now on without waiting. The descriptor stays the library's."""
+    socket.setblocking(False)
+    if isinstance(socket, ssl.SSLSocket):
+        return TlsFile(socket)
+    return io.FileIO(socket.fileno(), "r+", closefd=False)
+
+
+@dataclass(slots=True)
+class WirePrepared:
+    """A statement of one session: how to write its messages; `prefix` is how its answers have begun so far, up to the rows."""
+
+    statement: Statement
+    message: Message
+    prefix: bytes = b""
+    decoders: tuple[Decoder, ...] = field(default=())
+
+
+Fail = Callable[[str, str, Statement | None], StatementFailure]
+
+
+class WireSocket:
+    """The socket of an idle connection: statements out, answers in."""
+
+    __slots__ = (
+        "_affected",
+        "_at",
+        "_begun_at",
+        "_columns",
+        "_data",
+        "_defined_at",
+        "_definitions",
+        "_expected",
+        "_fail",
+        "_file",
+        "_known",
+        "_partial",
+        "_read",
+        "_rows",
+        "_rows_at",
+        "_sent",
+        "_write",
+        "count",
+    )
+
+    def __init__(self, file: File, fail: Fail) -> None:
+        self._file = file
+        self._read, self._write = file.read, file.write
+        self._fail = fail
+        self._sent: WirePrepared | None = None
+        self._data = self._partial = b""
+        self._known: dict[bytes, int] = {}
+        self._expected: dict[tuple[str, str], StatementFailure] = {}
+        self._definitions = 0
+        self._rows_at = -1
+        self.count = 0
+        self._afresh()
+
+    def _afresh(self) -> None:
+        """The next packet begins an answer. `_columns` are definitions yet to come; -1 before the head, -2 among the rows."""
+        self._at = self._affected = self._rows = self._defined_at = 0
+        self._begun_at = self._columns = -1
+
+    def fileno(self) -> int:
+        """The socket."""
+        return self._file.fileno()
+
+    def send(self, prepared: WirePrepared, arguments: Sequence[Any]) -> None:
+        """See `PolledSession`."""
+        self._sent = prepared
+        message = prepared.message(arguments)
+        try:
+            written = self._write(message)
+            if written != len(message):
+                self._send_rest(message[written or 0 :])
+        except OSError as error:
+            raise lost(error.strerror or str(error), SERVER_GONE) from None
+
+    # The hot path. An answer without rows is known by its bytes: they are few, and come again and again. One with rows
+    # begins as the statement's answers have begun before; none or one row behind that is told by its length alone.
+
+    def receive(self) -> bool:
+        """See `PolledSession`."""
+        try:
+            data = self._read(READ_BYTES)
+        except OSError as error:
+            raise lost(error.strerror or str(error)) from None
+        if data is None:
+            return False
+        prepared = self._sent
+        if self._partial or prepared is None:
+            return self._walk(data)
+        if (known := self._known.get(data)) is not None:
+            self.count, self._data, self._rows_at = known, data, -1
+            return True
+        prefix = prepared.prefix
+        if prefix and data.startswith(prefix):
+            at, left = len(prefix), len(data) - len(prefix) - _EOF_BYTES
+            if left >= 0 and data[-5] == _EOF and data[-9] == 5 and not data[-2] & MORE_RESULTS:
+                count = 0 if left == 0 else 1
+                if left == 0 or (_header_at(data, at)[0] & PACKET_MAX == left - 4 and data[at + 4] == _OK):
+                    self.count, self._data, self._rows_at = count, data, at
+                    return True
+        return self._walk(data)
+
+    def exchange(self, prepared: WirePrepared, arguments: Sequence[Any]) -> bool:
+        """See `PolledSession`."""
+        self.send(prepared, arguments)
+        return self.receive()
+
+    def rows(self) -> list[Row]:
+        """Decode the rows of the last answer; of its last result, when a procedure gave several."""
+        prepared, data, at = self._sent, self._data, self._rows_at
+        if prepared is None or at < 0:
+            return []
+        decoders, rows = self._decoders(prepared), []
+        while data[at + 4] == _OK:
+            size = _header_at(data, at)[0] & PACKET_MAX
+            rows.append(row(data, at + 4, decoders))
+            at += 4 + size
+        return rows
+
+    def _decoders(self, prepared: WirePrepared) -> tuple[Decoder, ...]:
+        """Of the answer at hand: those kept with the prefix that it begins with, or made from its definitions."""
+        prefix = prepared.prefix
+        if prefix and self._rows_at == len(prefix) and self._data.startswith(prefix):
+            return prepared.decoders
+        return self._defined(prepared.statement, self._data, self._definitions, self._rows_at)
+
+    def _defined(self, statement: Statement, data: bytes, at: int, end: int) -> tuple[Decoder, ...]:
+        decoders: list[Decoder] = []
+        while at < end - _EOF_BYTES:
+            wanted = statement.columns[len(decoders)] if len(decoders) < len(statement.columns) else None
+            size = _header_at(data, at)[0] & PACKET_MAX
+            decoders.append(column(data, at + 4, wanted))
+            at += 4 + size
+        return tuple(decoders)
+
+    def _walk(self, piece: bytes) -> bool:
+        """Take in a piece of the stream, packet by packet; True when an answer is complete."""
+        if not piece:
+            raise lost("the server closed the connection")
+        data, at = self._partial + piece, self._at
+        while (body := at + 4) < len(data):
+            size = _header_at(data, at)[0] & PACKET_MAX
+            if size == PACKET_MAX or not size:
+                raise lost("the server sent a row of more than 16 MB, or what is not its protocol")
+            if (end := body + size) > len(data):
+                break
+            if self._packet(data, body, end):
+                return self._ready(data, end)
+            at = end
+        self._partial, self._at = data, at
+        return False
+
+    def _packet(self, data: bytes, body: int, end: int) -> bool:
+        """One packet; True when it ends the answer. Raises StatementFailure for an error, which ends it too."""
+        first, size = data[body], end - body
+        if first == _ERROR:
+            failure = self._error(data[body + 1 : end])
+            self._partial = data[end:]
+            self._afresh()
+            raise failure.with_traceback(None)  # it may be raised again, and would collect tracebacks
+        if self._columns == -1:
+            return self._head(data, body, end)
+        if first == _EOF and size < _EOF_LENGTH_MAX:
+            if self._columns == 0:
+                self._columns, self._begun_at = -2, end
+                return False
+            return self._over(_status_at(data, body + 3)[0])
+        if self._columns > 0:
+            self._columns -= 1
+        else:
+            self._rows += 1
+        return False
+
+    def _head(self, data: bytes, body: int, end: int) -> bool:
+        """The first packet of a result: rows affected, or how many columns there are."""
+        if data[body] == _OK:
+            self._affected, at = lenenc(data, body + 1)
+            _, at = lenenc(data, at)
+            return self._over(_status_at(data, at)[0])
+        if data[body] == _LOCAL_FILE:
+            raise lost("the server asked for a file of this host, which nobody offered")
+        self._columns, _ = lenenc(data, body)
+        self._defined_at, self._rows = end, 0
+        return False
+
+    def _over(self, status: int) -> bool:
+        """A result has ended; another one follows when the server says so."""
+        self._columns = -1
+        return not status & MORE_RESULTS
+
+    def _ready(self, data: bytes, end: int) -> bool:
+        """The answer ends at `end`; what comes after it waits for the next."""
+        self._data, self._partial = data[:end], data[end:]
+        prepared, rows_at, definitions = self._sent, self._begun_at, self._defined_at
+        self._rows_at, self._definitions = rows_at, definitions
+        self.count = self._affected if rows_at < 0 else self._rows
+        self._afresh()
+        if rows_at < 0:
+            if end <= SHORT_BYTES and len(self._known) < KNOWN_MAX:
+                self._known[self._data] = self.count
+        elif prepared is not None and definitions == 4 + (_header_at(data, 0)[0] & PACKET_MAX):  # the first result's
+            prepared.prefix = self._data[:rows_at]
+            prepared.decoders = self._defined(prepared.statement, self._data, definitions, rows_at)
+        return True
+
+    def _error(self, body: bytes) -> StatementFailure:
+        """An error packet. One that the statement's specification expects is made once, with the words of the first."""
+        code = str(_U16.unpack_from(body)[0])
+        statement = self._sent.statement if self._sent else None
+        expected = self._expected.get((code, statement.name)) if statement else None
+        if expected is not None:
+            return expected
+        failure = self._fail(code, error_text(body[2:]), statement)
+        if failure.kind is FailureKind.LOGICAL and statement is not None:
+            self._expected[code, statement.name] = failure
+        return failure
+
+    def _send_rest(self, rest: bytes) -> None:
+        """The kernel's buffer is full, which a statement at a time hardly does: wait for room."""
+        room = select.poll()
+        room.register(self._file.fileno(), select.POLLOUT)
+        while rest:
+            if not room.poll(SEND_TIMEOUT_MS):
+                raise lost("the server does not read")
+            rest = rest[self._write(rest) or 0 :]
+
+
+def error_text(body: bytes) -> str:
+    """The words of an error packet after its number, with the SQLSTATE that stands before them behind them."""
+    if body[:1] == b"#":
+        return f"{body[6:].decode(errors='replace')} (SQLSTATE {body[1:6].decode(errors='replace')})"
+    return body.decode(errors="replace")
+
+
+def lost(text: str, code: str = SERVER_LOST) -> StatementFailure:
+    """The connection is gone."""
+    return StatementFailure(code, f"the connection was lost: {text}", FailureKind.LOST)

@@ -1,0 +1,115 @@
+"""The agent's own questions to a MySQL server: its settings, statements of a plan, writing dirty pages out. Blocking.
+
+Flow: `connected(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachable` when nobody answered, else `refused`, with the
+server's own words and number. The password is in neither.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pymysql
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
+from proveout.agent.engines.mysql.provision import ADMINISTRATION
+from proveout.agent.engines.postgres.settings import OF_EMBEDDED
+from proveout.proto.wire.tasks import Endpoint
+
+CONNECT_S = 10.0
+WRITE_OUT_S = 300.0
+POLL_S = 0.05
+DIRTY_PAGES_LEFT = 50  # the server itself touches some pages all the time
+CLIENT_ERRORS = frozenset({"2002", "2003", "2006", "2013", "1053", "1927"})
+NO_RIGHT = frozenset({"1044", "1045", "1142", "1227", "1290", "1370"})
+
+FINGERPRINT = (
+    "binlog_format", "character_set_server", "collation_server", "default_storage_engine", "innodb_adaptive_hash_index",
+    "innodb_autoinc_lock_mode", "innodb_buffer_pool_instances", "innodb_buffer_pool_size", "innodb_doublewrite",
+    "innodb_file_per_table", "innodb_flush_log_at_trx_commit", "innodb_flush_method", "innodb_io_capacity",
+    "innodb_io_capacity_max", "innodb_lock_wait_timeout", "innodb_log_buffer_size", "innodb_log_file_size",
+    "innodb_page_size", "innodb_purge_threads", "innodb_read_io_threads", "innodb_redo_log_capacity",
+    "innodb_snapshot_isolation", "innodb_write_io_threads", "local_infile", "log_bin", "max_connections",
+    "performance_schema", "query_cache_type", "sql_mode", "sync_binlog", "table_open_cache", "thread_cache_size",
+    "thread_handling", "transaction_isolation", "tx_isolation", "version", "version_comment",
+)  # fmt: skip
+"""The variables that a comparison of two runs needs; those that a server does not have are left out."""
+
+
+def server_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
+    """The fingerprint of a server, and `version`; sorted by name."""
+    with connected(endpoint) as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW GLOBAL VARIABLES")
+        found = {str(name): str(value) for name, value in cursor.fetchall()}
+    return tuple((name, found[name]) for name in FINGERPRINT if name in found)
+
+
+def run_all(endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
+    """Run each statement by itself; rows returned or affected (0 for DDL), per statement."""
+    with connected(endpoint) as connection, connection.cursor() as cursor:
+        return tuple(max(0, cursor.execute(statement)) for statement in statements)
+
+
+def write_out(endpoint: Endpoint) -> None:
+    """Have InnoDB write its dirty pages: it has no CHECKPOINT, but flushes when none are allowed. TaskFault."""
+    with connected(endpoint) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT @@global.innodb_max_dirty_pages_pct, @@global.innodb_max_dirty_pages_pct_lwm")
+        allowed, low_water = cursor.fetchone()
+        try:
+            _allow_dirty(endpoint, cursor, 0.0, 0.0)
+            _await_clean(endpoint, cursor)
+        finally:
+            _allow_dirty(endpoint, cursor, float(allowed), float(low_water))
+
+
+def _allow_dirty(endpoint: Endpoint, cursor: Any, percent: float, low_water: float) -> None:
+    """How many pages may be dirty. In an embedded server the account may not set that, but has a procedure for it (`embedded_mysql`)."""
+    if endpoint.provisioned:
+        cursor.execute(f"CALL {ADMINISTRATION}.dirty_pages({percent}, {low_water})")
+    else:
+        cursor.execute(f"SET GLOBAL innodb_max_dirty_pages_pct = {percent}")
+        cursor.execute(f"SET GLOBAL innodb_max_dirty_pages_pct_lwm = {low_water}")
+
+
+def _await_clean(endpoint: Endpoint, cursor: Any) -> None:
+    deadline = time.monotonic() + WRITE_OUT_S
+    while True:
+        cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_dirty'")
+        dirty = int(cursor.fetchone()[1])
+        if dirty <= DIRTY_PAGES_LEFT:
+            return
+        if time.monotonic() > deadline:
+            what = f"system {endpoint.system!r} still has {dirty:,} dirty pages after {WRITE_OUT_S:.0f} s"
+            raise TaskFault("timeout", what, way_out="give it more innodb_io_capacity, or reset without a checkpoint")
+        time.sleep(POLL_S)
+
+
+@contextmanager
+def connected(endpoint: Endpoint) -> Iterator[Any]:
+    """A connection for a `with` block; a database error inside it becomes a TaskFault."""
+    try:
+        with closing(connect(parse(endpoint.dsn), timeout_s=CONNECT_S)) as connection:
+            yield connection
+    except MalformedDsn as error:
+        raise TaskFault("invalid", f"system {endpoint.system!r}: {error.what}", way_out=error.way_out) from None
+    except pymysql.err.MySQLError as error:
+        raise _fault(endpoint, error) from None
+
+
+def _fault(endpoint: Endpoint, error: pymysql.err.MySQLError) -> TaskFault:
+    code, text = one_line(error)
+    what = f"system {endpoint.system!r}: {text} (MySQL error {code})"
+    if code in CLIENT_ERRORS:
+        way_out = "is the server running, and does this host get to it (address, port, firewall)?"
+        return TaskFault("unreachable", what, way_out=way_out)
+    if code == "1045":
+        return TaskFault(
+            "refused", what, way_out="check user and password of its dsn, and the hosts its user may come from"
+        )
+    way_out = ""
+    if code in NO_RIGHT:
+        way_out = OF_EMBEDDED if endpoint.provisioned else "grant the user what it needs"
+    return TaskFault("refused", what, way_out=way_out)

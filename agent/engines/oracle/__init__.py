@@ -1,0 +1,1 @@
+"""Oracle Database: driver, SQL, population, wait events."""

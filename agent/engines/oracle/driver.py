@@ -1,0 +1,223 @@
+"""Oracle Database through python-oracledb in thin mode: blocking sessions, one connection per terminal, cursors kept open.
+
+Flow: `dsn` (`user/password@connect-string`) -> `connect` -> per statement a cursor of its own: `$1` becomes the named
+bind `:p1`, the server parses it once, before T0 -> `execute` runs the cursor again with new values -> rows or a count.
+How many rows can come is known of many statements (`Statement.rows_max`); then the cursor asks for one more, so that the
+rows and the end of them come in one round trip.
+
+A transaction begins by itself. A single statement carries its COMMIT along (autocommit); BEGIN turns that off, COMMIT and
+ROLLBACK are calls of their own and turn it on again. `label` names the session for AWR and ASH.
+
+Thin mode holds the GIL but for socket I/O, so a load wants a process per core and threads within it, which is what a load
+does by itself. A call that times out leaves a connection that must not be touched again (python-oracledb 26.1 may crash
+when a timeout is set on a dead one): such a session is lost, and the timeout is set once, when it is new.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import oracledb
+
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.oracle.errors import END_OF_FILE, kind_of, said
+from proveout.dsl.workloads.base import Dialect, Row, Statement
+
+CONNECT_S = 5.0
+CALL_TIMEOUT_MS = 60_000
+STATEMENT_CACHE = 60
+ROWS_UNKNOWN = 100
+ATTRIBUTE_MAX = 64  # V$SESSION.MODULE, ACTION and CLIENT_IDENTIFIER from 12.2
+PROGRAM = "proveout"
+_AS = re.compile(r"(\S+) as (sysdba|sysasm|sysoper)", re.I)
+_PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\$(\d+)")
+_CONTROLS = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
+_PARSED_AHEAD = re.compile(r"\s*(?:SELECT|WITH|INSERT|UPDATE|DELETE|MERGE)\b", re.I)
+
+
+@dataclass(slots=True)
+class OraclePrepared:
+    """A statement on its own open cursor: names of its binds in order; `control` for BEGIN, COMMIT and ROLLBACK."""
+
+    statement: Statement
+    names: tuple[str, ...] = ()
+    cursor: Any = None
+    control: str = ""
+
+
+class CursorSession:
+    """One connection of python-oracledb (a `BlockingSession`): what Oracle and TimesTen have in common.
+
+    `parses_ahead`: the server is asked to parse a statement when it is prepared, so that a mistake shows before T0.
+    """
+
+    __slots__ = ("_broken", "_connection", "_parses_ahead", "_rows", "count")
+
+    def __init__(self, connection: Any, *, parses_ahead: bool) -> None:
+        self._connection = connection
+        self._connection.autocommit = True
+        self._parses_ahead = parses_ahead
+        self._rows: list[Row] = []
+        self._broken = False
+        self.count = 0
+
+    def prepare(self, statement: Statement) -> OraclePrepared:
+        """Open its cursor; where the server parses it now, no hard parse is measured later."""
+        text = statement.text["oracle"]
+        if text in _CONTROLS:
+            return OraclePrepared(statement, control=text)
+        cursor = self._connection.cursor()
+        if statement.reads:
+            expected = statement.rows_max or ROWS_UNKNOWN
+            cursor.arraysize, cursor.prefetchrows = expected, expected + 1
+        named = binds(text)
+        try:
+            cursor.prepare(named)
+            if self._parses_ahead and _PARSED_AHEAD.match(named):
+                cursor.parse(named)
+        except oracledb.Error as error:
+            raise self._failure(error, statement) from None
+        return OraclePrepared(statement, names=names_of(statement), cursor=cursor)
+
+    def execute(self, prepared: OraclePrepared, arguments: Sequence[Any]) -> None:
+        """Execute, fetch all, and count; or begin, commit, roll back."""
+        if self._broken:
+            raise StatementFailure(END_OF_FILE, "the connection has been given up", FailureKind.LOST)
+        try:
+            if prepared.control:
+                self._control(prepared.control)
+                return
+            cursor = prepared.cursor
+            cursor.execute(None, dict(zip(prepared.names, arguments, strict=True)))
+            if prepared.statement.reads:
+                rows = self._rows = cursor.fetchall()
+                self.count = len(rows)
+            else:
+                self.count = cursor.rowcount
+        except oracledb.Error as error:
+            raise self._failure(error, prepared.statement) from None
+
+    def rows(self) -> list[Row]:
+        """The rows of the last reading statement."""
+        return self._rows
+
+    def cancel(self) -> None:
+        """Send a break, from another thread."""
+        with contextlib.suppress(oracledb.Error, OSError):
+            self._connection.cancel()
+
+    def close(self) -> None:
+        """Close; what was not committed is rolled back. A connection that is given up is only let go of."""
+        if not self._broken:
+            self._broken = True
+            with contextlib.suppress(oracledb.Error, OSError):
+                self._connection.close()
+
+    def _control(self, control: str) -> None:
+        connection = self._connection
+        self.count = 0
+        if control == "BEGIN":
+            connection.autocommit = False
+            return
+        try:
+            connection.commit() if control == "COMMIT" else connection.rollback()
+        finally:
+            connection.autocommit = True
+
+    def _failure(self, error: oracledb.Error, statement: Statement) -> StatementFailure:
+        what = said(error)
+        kind = kind_of(what.code, statement.logical_errors)
+        if kind is FailureKind.LOST:
+            self._give_up()
+        return StatementFailure(what.code, f"statement {statement.name}: {what.text}", kind)
+
+    def _give_up(self) -> None:
+        """Close what is left of a dead connection, from a thread: closing may itself wait for the network."""
+        if self._broken:
+            return
+        self._broken = True
+        threading.Thread(target=_close, args=(self._connection,), daemon=True, name="oracle-close").start()
+
+
+class OracleSession(CursorSession):
+    """One connection to an Oracle Database."""
+
+    __slots__ = ()
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection, parses_ahead=True)
+
+    def label(self, run: str, work: str) -> None:
+        """Module, action and client identifier, for V$SESSION, AWR and ASH; they travel with the next call."""
+        self._connection.module = PROGRAM
+        self._connection.action = work[:ATTRIBUTE_MAX]
+        self._connection.client_identifier = f"{run}/{work}"[:ATTRIBUTE_MAX]
+
+
+class OracleDriver:
+    """Connects with `user/password@connect-string`; the connect string is EZConnect, a TNS alias or a full descriptor."""
+
+    dialect: Dialect = "oracle"
+    waits: Literal["blocking"] = "blocking"
+
+    def connect(self, dsn: str) -> OracleSession:
+        """A new connection, within 5 s unless the connect string says otherwise. The password is in no message."""
+        try:
+            connection = open_connection(dsn)
+            connection.call_timeout = CALL_TIMEOUT_MS
+        except oracledb.Error as error:
+            what = said(error)
+            raise StatementFailure(what.code, what.text, FailureKind.LOST) from None
+        return OracleSession(connection)
+
+
+def open_connection(dsn: str) -> Any:
+    """A thin connection. Raises oracledb.Error."""
+    user, password, target = parts(dsn)
+    user, mode = role_of(user)
+    return oracledb.connect(
+        user=user,
+        mode=mode,
+        password=password,
+        dsn=target,
+        program=PROGRAM,
+        stmtcachesize=STATEMENT_CACHE,
+        tcp_connect_timeout=CONNECT_S,
+    )
+
+
+def role_of(user: str) -> tuple[str, Any]:
+    """(user, mode) of `sys as sysasm`: an ASM instance, or one that is not open, takes administrators only."""
+    found = _AS.fullmatch(user)
+    if found is None:
+        return user, oracledb.AUTH_MODE_DEFAULT
+    return found[1], getattr(oracledb, f"AUTH_MODE_{found[2].upper()}")
+
+
+def parts(dsn: str) -> tuple[str, str, str]:
+    """User, password and connect string of a dsn: the last `@` and the first `/` divide them, so a password may hold both."""
+    credentials, at, target = dsn.strip().rpartition("@")
+    user, slash, password = credentials.partition("/")
+    if not (at and slash and user and target):
+        raise StatementFailure("ORA-12154", "the dsn is not of the form user/password@connect-string", FailureKind.LOST)
+    return user, password, target
+
+
+def binds(text: str) -> str:
+    """`$1` written as `:p1`; literals and quoted names stay."""
+    return _PLACEHOLDER.sub(lambda match: f":p{match[1]}" if match[1] else match[0], text)
+
+
+def names_of(statement: Statement) -> tuple[str, ...]:
+    """The names that `binds` gives a statement's arguments, in order."""
+    return tuple(f"p{number}" for number in range(1, len(statement.arguments) + 1))
+
+
+def _close(connection: Any) -> None:
+    with contextlib.suppress(oracledb.Error, OSError):
+        connection.close()

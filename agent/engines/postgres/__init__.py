@@ -1,0 +1,1 @@
+"""PostgreSQL: driver, provisioning, population, propagation, captures."""

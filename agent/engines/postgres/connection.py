@@ -1,0 +1,112 @@
+"""Connections for the agent's own questions to a PostgreSQL: autocommit, named, bounded, and failing in clear words.
+
+Flow: `connect(endpoint, purpose)` -> `psycopg.AsyncConnection`; an `OperationalError` becomes a `TaskFault`: `refused` when the
+server answered and said no, `unreachable` when no server answered, or one that is starting or stopping. The database's own words are kept; the password never is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.postgres.settings import OF_EMBEDDED
+from proveout.proto.wire.tasks import Endpoint
+
+Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
+
+CONNECT_S = 10
+APPLICATION = "proveout"
+PASSING = ("the database system is", "terminating connection", "server closed the connection", "recovery mode")
+"""Words of a server that is starting, stopping or recovering: it is not there now, and says nothing about the dsn."""
+ANSWERS = ("FATAL", "authentication", "no pg_hba.conf entry", "does not exist", "too many")
+
+
+async def connect(endpoint: Endpoint, purpose: str) -> Connection:
+    """An autocommit connection, `application_name` = `proveout <purpose>`; TaskFault `invalid`, `refused` or `unreachable`."""
+    parts = _parts(endpoint, purpose, None)
+    try:
+        return await psycopg.AsyncConnection.connect(**parts, autocommit=True)
+    except psycopg.OperationalError as error:
+        raise connection_fault(endpoint, error) from None
+
+
+def connect_blocking(
+    endpoint: Endpoint, purpose: str, timeout_s: int | None = None
+) -> psycopg.Connection[tuple[Any, ...]]:
+    """The same for a thread; `timeout_s` bounds the attempt (default `CONNECT_S`)."""
+    parts = _parts(endpoint, purpose, timeout_s)
+    try:
+        return psycopg.connect(**parts, autocommit=True)
+    except psycopg.OperationalError as error:
+        raise connection_fault(endpoint, error) from None
+
+
+def _parts(endpoint: Endpoint, purpose: str, timeout_s: int | None) -> dict[str, Any]:
+    """The conninfo taken apart, with our name and a bound on the attempt; a malformed one is not quoted: it may hold secrets."""
+    try:
+        parts = conninfo_to_dict(endpoint.dsn)
+    except psycopg.ProgrammingError:
+        raise TaskFault(
+            "invalid",
+            f"the dsn of system {endpoint.system!r} is not a libpq connection string",
+            way_out="write it as postgresql://user@host/database or host=… dbname=… user=…",
+        ) from None
+    parts["application_name"] = f"{APPLICATION} {purpose}"
+    parts["connect_timeout"] = timeout_s or parts.get("connect_timeout", CONNECT_S)
+    return parts
+
+
+@asynccontextmanager
+async def connected(endpoint: Endpoint, purpose: str) -> AsyncIterator[Connection]:
+    """`connect` for a `with` block; a database error inside it becomes a TaskFault as well."""
+    connection = await connect(endpoint, purpose)
+    try:
+        yield connection
+    except psycopg.Error as error:
+        raise statement_fault(endpoint, error) from None
+    finally:
+        await connection.close()
+
+
+def connection_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
+    """A failed connection attempt as a TaskFault."""
+    text = words(endpoint, error)
+    if any(answer in text for answer in ANSWERS) and not any(words in text for words in PASSING):
+        return TaskFault(
+            "refused",
+            f"system {endpoint.system!r} refused the connection: {text}",
+            way_out="check user, password and database of its dsn, and the server's pg_hba.conf",
+        )
+    return TaskFault(
+        "unreachable",
+        f"system {endpoint.system!r} cannot be reached: {text}",
+        way_out="is the server running, and does this host get to it (address, port, firewall)?",
+    )
+
+
+def statement_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
+    """A failed statement, or a connection lost in mid-statement, as a TaskFault."""
+    text = words(endpoint, error)
+    if error.sqlstate is None or error.sqlstate.startswith(("08", "57P0")):
+        return TaskFault("unreachable", f"the connection to system {endpoint.system!r} was lost: {text}")
+    if error.sqlstate == "53100":
+        return TaskFault("disk_full", f"system {endpoint.system!r}: {text}", way_out="free disk space on its host")
+    way_out = ""
+    if error.sqlstate == "42501":
+        way_out = OF_EMBEDDED if endpoint.provisioned else "grant the user what it needs"
+    return TaskFault("refused", f"system {endpoint.system!r}: {text} (SQLSTATE {error.sqlstate})", way_out=way_out)
+
+
+def words(endpoint: Endpoint, error: BaseException) -> str:
+    """What the database said, on one line, without the password of the endpoint."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    try:
+        password = conninfo_to_dict(endpoint.dsn).get("password")
+    except psycopg.ProgrammingError:
+        return text
+    return text.replace(str(password), "****") if password else text

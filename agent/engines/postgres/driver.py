@@ -1,0 +1,317 @@
+"""PostgreSQL on libpq through `psycopg.pq`: prepared statements, binary parameters and results, one round trip each.
+
+`send` -> `PQsendQueryPrepared`; the loop waits on `fileno`; `receive` -> `PQconsumeInput`, `PQisBusy`, `PQgetResult`.
+Over an unencrypted socket, statements bypass libpq (`postgres_wire`), which then only connects, prepares and cancels.
+Parameters and columns travel in binary where their type is an integer or text, which the server tells when a statement
+is prepared, else as text. libpq keeps the socket non-blocking by itself; statements are far smaller than its buffer, so
+`send` hands them to the kernel at once (a rest goes out with the next `receive`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import os
+import select
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from struct import Struct
+from typing import Any, Literal
+
+from psycopg import Error, OperationalError, ProgrammingError, pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure
+from proveout.agent.engines.postgres.wire.parameter_types import described as described_columns
+from proveout.agent.engines.postgres.wire.parameter_types import travels
+from proveout.agent.engines.postgres.wire.protocol import CONNECTION_LOST, WirePrepared, WireSocket, message
+from proveout.dsl.workloads.base import Dialect, Row, Statement
+
+_DEFAULTS: dict[str, Any] = {"connect_timeout": "5", "application_name": "proveout", "gssencmode": "disable"}
+CANCEL_S = 2.0
+PURE_PYTHON = "PROVEOUT_PURE_PYTHON"  # set in the environment: leave the compiled hot path aside
+TEXT, BINARY = 0, 1
+RETRYABLE = frozenset({"40001", "40P01"})
+CANNOT_CONNECT = "08001"
+
+# oid of int2, int4, int8, oid -> network byte order
+_INTEGERS = {21: Struct("!h"), 23: Struct("!i"), 20: Struct("!q"), 26: Struct("!I")}
+# oid of text, varchar, bpchar, name: their binary form is their text
+_TEXTS = frozenset({25, 1043, 1042, 19})
+# the server is going down, or has cut us off: 57P01 admin_shutdown, 57P02 crash_shutdown, 57P03 cannot_connect_now
+_LOST_CODES = frozenset({"57P01", "57P02", "57P03", "57P05"})
+_GOOD_STATUS_MAX = int(pq.ExecStatus.TUPLES_OK)
+_CANCEL_ENDS = (pq.PollingStatus.OK, pq.PollingStatus.FAILED)
+
+Encode = Callable[[Sequence[Any]], Sequence[bytes | None]]
+
+
+@dataclass(slots=True)
+class PostgresPrepared:
+    """A statement that is prepared on one connection: its server-side name, its parameters' oids, how values travel."""
+
+    statement: Statement
+    name: bytes
+    parameters: list[int]
+    encode: Encode
+    formats: list[int] | None
+    result_format: int
+    decoders: tuple[Callable[[bytes], Any], ...]
+
+
+class PostgresSession:
+    """One libpq connection (a `PolledSession`); see the module."""
+
+    __slots__ = ("_busy", "_conn", "_consume", "_get", "_names", "_result", "_send", "_sent", "count")
+
+    def __init__(self, conn: pq.abc.PGconn) -> None:
+        self._conn = conn
+        self._send = conn.send_query_prepared
+        self._consume, self._busy, self._get = conn.consume_input, conn.is_busy, conn.get_result
+        self._sent: PostgresPrepared | None = None
+        self._result: pq.abc.PGresult | None = None
+        self._names = 0
+        self.count = 0
+
+    def fileno(self) -> int:
+        """The socket."""
+        return self._conn.socket
+
+    def prepare(self, statement: Statement) -> PostgresPrepared:
+        """Prepare, and ask for the types of parameters and columns."""
+        name = b"s%d" % self._names
+        self._names += 1
+        self._check(self._conn.prepare(name, statement.text["postgres"].encode()), statement)
+        described = self._conn.describe_prepared(name)
+        self._check(described, statement)
+        parameters = travels(statement, [described.param_type(i) for i in range(described.nparams)])
+        columns = [described.ftype(i) for i in range(described.nfields)]
+        binary = all(oid in _INTEGERS or oid in _TEXTS for oid in columns)
+        return PostgresPrepared(
+            statement=statement,
+            name=name,
+            parameters=parameters,
+            encode=encoder(parameters),
+            formats=[TEXT if oid not in _INTEGERS else BINARY for oid in parameters] or None,
+            result_format=BINARY if binary else TEXT,
+            decoders=decoders(columns, statement, binary=binary),
+        )
+
+    def send(self, prepared: PostgresPrepared, arguments: Sequence[Any]) -> None:
+        """Send one prepared statement."""
+        self._sent = prepared
+        try:
+            self._send(prepared.name, prepared.encode(arguments), prepared.formats, prepared.result_format)
+        except OperationalError as error:
+            raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+
+    def receive(self) -> bool:
+        """Read; True when the statement has ended and `count` stands."""
+        try:
+            self._consume()
+        except OperationalError as error:
+            raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+        if self._busy():
+            return False
+        result = self._result = self._get()
+        if result is None:
+            return False
+        if result.status > _GOOD_STATUS_MAX:
+            self._fail(result)
+        if self._get() is not None:
+            raise StatementFailure(CONNECTION_LOST, "the server sent a second answer", FailureKind.LOST)
+        prepared = self._sent
+        if prepared is not None:
+            self.count = result.ntuples if prepared.statement.reads else (result.command_tuples or 0)
+        return True
+
+    def exchange(self, prepared: PostgresPrepared, arguments: Sequence[Any]) -> bool:
+        """Send, and read at once."""
+        self.send(prepared, arguments)
+        return self.receive()
+
+    def rows(self) -> list[Row]:
+        """Decode the rows of the last statement."""
+        if self._result is None or self._sent is None:
+            return []
+        get, of = self._result.get_value, self._sent.decoders
+        return [
+            tuple(None if (value := get(row, column)) is None else decode(value) for column, decode in enumerate(of))
+            for row in range(self._result.ntuples)
+        ]
+
+    def cancel(self) -> None:
+        """Send a cancel request over a connection of its own; gives up after CANCEL_S when the server does not take it."""
+        try:
+            request = self._conn.cancel_conn()
+            request.start()
+            deadline = time.monotonic() + CANCEL_S
+            while (status := request.poll()) not in _CANCEL_ENDS and (left := deadline - time.monotonic()) > 0:
+                reads = status == pq.PollingStatus.READING
+                wait = select.poll()
+                wait.register(request.socket, select.POLLIN if reads else select.POLLOUT)
+                wait.poll(left * 1000)
+            request.finish()
+        except Error:
+            return  # the connection is gone, and with it the statement
+
+    def close(self) -> None:
+        """Close the socket; the server ends the session when it notices."""
+        self._conn.finish()
+
+    def _fail(self, result: pq.abc.PGresult) -> None:
+        """Raise what went wrong, with the connection drained, so that it can be used again."""
+        failure = self._failure(result)
+        if failure.kind is not FailureKind.LOST:
+            try:
+                while self._get() is not None:
+                    pass
+            except OperationalError as error:
+                raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+        raise failure
+
+    def _failure(self, result: pq.abc.PGresult) -> StatementFailure:
+        state = result.error_field(pq.DiagnosticField.SQLSTATE)
+        text = _one_line(result.get_error_message())
+        if self._conn.status != pq.ConnStatus.OK:
+            return StatementFailure(state.decode() if state else CONNECTION_LOST, text, FailureKind.LOST)
+        return failure_of(state.decode() if state else "XX000", text, self._sent.statement if self._sent else None)
+
+    def _check(self, result: pq.abc.PGresult, statement: Statement) -> None:
+        if result.status > _GOOD_STATUS_MAX:
+            failure = self._failure(result)
+            raise StatementFailure(failure.code, f"statement {statement.name}: {failure.what}", failure.kind)
+
+
+class OnLibpq:
+    """What a session that bypasses libpq leaves to it."""
+
+    __slots__ = ()
+    _libpq: PostgresSession
+
+    def fileno(self) -> int:
+        """The socket."""
+        return self._libpq.fileno()
+
+    def cancel(self) -> None:
+        """Send a cancel request over a connection of its own."""
+        self._libpq.cancel()
+
+    def close(self) -> None:
+        """Close the socket; the server ends the session when it notices."""
+        self._libpq.close()
+
+
+class WireSession(OnLibpq, WireSocket):
+    """A connection of libpq's whose statements bypass it (a `PolledSession`); see `postgres_wire`."""
+
+    __slots__ = ("_libpq",)
+
+    def __init__(self, libpq: PostgresSession) -> None:
+        super().__init__(libpq.fileno(), failure_of)
+        self._libpq = libpq
+
+    def prepare(self, statement: Statement) -> WirePrepared:
+        """Prepare with libpq; the messages from then on are ours."""
+        prepared = self._libpq.prepare(statement)
+        return WirePrepared(
+            statement, message(prepared.name, kinds_of(prepared), prepared.result_format), prepared.decoders
+        )
+
+
+class PostgresDriver:
+    """Connects with a libpq conninfo."""
+
+    dialect: Dialect = "postgres"
+    waits: Literal["polled"] = "polled"
+
+    def connect(self, dsn: str) -> PolledSession:
+        """A new connection, within 5 s unless the conninfo says otherwise. The password is in no message of libpq's."""
+        try:
+            given = conninfo_to_dict(dsn)
+        except ProgrammingError as error:
+            raise StatementFailure(CANNOT_CONNECT, _one_line(str(error)), FailureKind.LOST) from None
+        parameters = {**_DEFAULTS, **given}
+        conn = pq.PGconn.connect(make_conninfo("", **parameters).encode())
+        if conn.status != pq.ConnStatus.OK:
+            text = _one_line(conn.get_error_message())
+            conn.finish()
+            raise StatementFailure(CANNOT_CONNECT, text, FailureKind.LOST)
+        conn.nonblocking = 1
+        encrypted = conn.ssl_in_use or parameters["gssencmode"] != "disable"
+        session = PostgresSession(conn)
+        return session if encrypted else direct_session()(session)
+
+
+@cache
+def direct_session() -> Callable[[PostgresSession], PolledSession]:
+    """The fastest session over an unencrypted socket that there is here: compiled where it was built, or in Python."""
+    if not os.environ.get(PURE_PYTHON):
+        with contextlib.suppress(ImportError):
+            session: type[PolledSession] = import_module(
+                "proveout.agent.engines.postgres.wire.native_session"
+            ).NativeSession
+            return session
+    return WireSession
+
+
+def kinds_of(prepared: PostgresPrepared) -> list[str | None]:
+    """How each parameter travels: struct's letter of a binary integer, or None for text."""
+    return [_INTEGERS[oid].format[-1:] if oid in _INTEGERS else None for oid in prepared.parameters]
+
+
+def failure_of(code: str, text: str, statement: Statement | None) -> StatementFailure:
+    """The failure of a statement (None: of the connection) with an SQLSTATE and the server's words."""
+    logical = statement.logical_errors if statement is not None else frozenset()
+    return StatementFailure(code, _one_line(text), kind_of(code, logical))
+
+
+def kind_of(code: str, logical: frozenset[str]) -> FailureKind:
+    """What an SQLSTATE means, given those that the statement's specification counts as logical failures."""
+    if code in logical:
+        return FailureKind.LOGICAL
+    if code in RETRYABLE:
+        return FailureKind.RETRYABLE
+    return FailureKind.LOST if code in _LOST_CODES or code.startswith("08") else FailureKind.ERROR
+
+
+def encoder(oids: Sequence[int]) -> Encode:
+    """A function from argument values to what goes into the Bind message, for parameters of these types."""
+    each = [_INTEGERS[oid].pack if oid in _INTEGERS else _text for oid in oids]
+    if len(each) == 1:
+        (only,) = each
+        return lambda arguments: (only(arguments[0]),)
+    if len(each) == 2:
+        first, second = each
+        return lambda arguments: (first(arguments[0]), second(arguments[1]))
+    return lambda arguments: [*map(operator.call, each, arguments)]
+
+
+def decoders(oids: Sequence[int], statement: Statement, *, binary: bool) -> tuple[Callable[[bytes], Any], ...]:
+    """A function per column from the bytes of a value to it."""
+    if binary:
+        return tuple(binary_integer if oid in _INTEGERS else _decode for oid in oids)
+    if not statement.columns:
+        return described_columns(oids)
+    return tuple(int if kind is int else _decode for kind in statement.columns)
+
+
+def _text(value: Any) -> bytes | None:
+    return None if value is None else str(value).encode()
+
+
+def binary_integer(value: bytes) -> int:
+    """An integer as the server sends it in binary, of any size."""
+    return int.from_bytes(value, "big", signed=True)
+
+
+def _decode(value: bytes) -> str:
+    return value.decode()
+
+
+def _one_line(text: str) -> str:
+    """libpq's message without its line breaks and without the word ERROR before it."""
+    return " ".join(text.replace("\n", " ").split()).removeprefix("ERROR: ").removeprefix("FATAL: ")

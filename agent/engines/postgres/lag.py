@@ -1,0 +1,155 @@
+"""Capture `lag`: how far a sink is behind its source in asynchronous propagation, in bytes of log and in seconds.
+
+`endpoints[0]` is the source (the capture's `system`, the cache), `endpoints[1]` the sink. Ten times a second the source's
+WAL insert position is noted with its time. At each `every_s` the applied position is read: the furthest of what the sink's
+replication origin says (every commit applied moves it) and what the source's slot has confirmed (log that holds no
+changes moves it, so idle WAL does not look like lag). The lag in seconds is now minus the time when the source stood at the
+applied position, interpolated between notes; it is 0 when all is applied. A change that waits grows it by 1 s each second.
+
+Readings of each sample (label ""):
+
+| metric | unit |
+|---|---|
+| `lag.seconds` | s (gauge); at least: when the applied position is older than the capture, now minus the capture's begin |
+| `lag.bytes` | bytes of WAL inserted on the source and not yet applied (gauge) |
+| `lag.generated_bytes_total` | the source's WAL insert position, bytes |
+| `lag.applied_bytes_total` | the applied position in the source's WAL, bytes |
+
+A sample that cannot be taken (connection lost, server restarting) is left out and counted in `lost`, the connection is made
+again; while the subscription's worker is down, the lag simply grows, as it does.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import LiteralString
+
+from proveout.agent.capture.schedule import POLL_S, Tick, observe
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.engines.postgres.capture_connection import Session
+from proveout.agent.engines.postgres.propagation import link_name
+from proveout.proto.wire.results import CaptureResult, Reading
+from proveout.proto.wire.tasks import Endpoint, RunCapture
+
+GENERATED = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
+
+CONFIRMED = """
+SELECT (greatest(slot.confirmed_flush_lsn, sender.replay_lsn) - '0/0')::bigint
+FROM pg_replication_slots slot LEFT JOIN pg_stat_replication sender ON sender.pid = slot.active_pid
+WHERE slot.slot_name = %s
+"""
+
+ORIGIN = """
+SELECT (origin.remote_lsn - '0/0')::bigint
+FROM pg_subscription sub JOIN pg_replication_origin_status origin ON origin.external_id = 'pg_' || sub.oid
+WHERE sub.subname = %s AND sub.subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+NOTES_MAX = 36_000
+
+
+class PositionHistory:
+    """When the source stood where: times (s) and positions (bytes), both ascending; what is applied is forgotten."""
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+        self._positions: list[int] = []
+
+    def note(self, time_s: float, position: int) -> None:
+        """Add a note; beyond `NOTES_MAX` (an hour of lag at 10 Hz) every second one goes."""
+        self._times.append(time_s)
+        self._positions.append(position)
+        if len(self._times) > NOTES_MAX:
+            del self._times[1:-1:2], self._positions[1:-1:2]
+
+    def time_at(self, position: int) -> float | None:
+        """When the source left `position` (s), interpolated; None when it has not yet, the first note when it was before that."""
+        after = bisect_right(self._positions, position)
+        if after == len(self._positions):
+            return None
+        if after == 0:
+            return self._times[0]
+        t0, t1 = self._times[after - 1 : after + 1]
+        p0, p1 = self._positions[after - 1 : after + 1]
+        return t0 + (t1 - t0) * (position - p0) / (p1 - p0)
+
+    def forget_before(self, position: int) -> None:
+        """Drop the notes that no later position can need."""
+        keep = bisect_right(self._positions, position) - 1
+        if keep > 0:
+            del self._times[:keep], self._positions[:keep]
+
+
+class LagObserver:
+    """Looks at both ends of one link; see `schedule.Observer`."""
+
+    def __init__(self, source: Endpoint, sink: Endpoint) -> None:
+        self._name = link_name(source.system, sink.system)
+        self._history = PositionHistory()
+        self._source = Session(source, "lag")
+        try:
+            self._sink = Session(sink, "lag")
+        except BaseException:
+            self._source.close()
+            raise
+
+    def look(self, tick: Tick) -> Sequence[Reading] | None:
+        """Note the source's position; with `tick.report`, the lag against what is applied."""
+        generated = self._number(self._source, GENERATED)
+        if generated is None:
+            return None
+        self._history.note(time.monotonic(), generated)
+        if not tick.report:
+            return []
+        known = [
+            position
+            for position in (
+                self._number(self._sink, ORIGIN, self._name),
+                self._number(self._source, CONFIRMED, self._name),
+            )
+            if position is not None
+        ]
+        return self._readings(generated, min(max(known), generated)) if known else None
+
+    def _readings(self, generated: int, applied: int) -> Sequence[Reading]:
+        now_s = time.monotonic()
+        since_s = self._history.time_at(applied)
+        self._history.forget_before(applied)
+        return (
+            Reading(metric="lag.seconds", value=0.0 if since_s is None else now_s - since_s),
+            Reading(metric="lag.bytes", value=generated - applied),
+            Reading(metric="lag.generated_bytes_total", value=generated),
+            Reading(metric="lag.applied_bytes_total", value=applied),
+        )
+
+    @staticmethod
+    def _number(session: Session, query: LiteralString, *arguments: str) -> int | None:
+        rows = session.ask(query, *arguments)
+        return rows[0][0] if rows else None
+
+    def abort(self) -> None:
+        """Break both connections."""
+        self._source.abort()
+        self._sink.abort()
+
+    def close(self) -> None:
+        """Close both connections."""
+        self._source.close()
+        self._sink.close()
+
+
+async def run(context: TaskContext, spec: RunCapture) -> CaptureResult:
+    """Look until finished. TaskFault when an end cannot be reached at the start; later losses are counted only."""
+    if [endpoint.engine for endpoint in spec.endpoints] == ["timesten", "oracle"]:
+        from proveout.agent.engines.timesten.lag import observer  # noqa: PLC0415 - only where its client is needed
+
+        return await observe(context, spec, lambda: observer(*spec.endpoints), poll_s=POLL_S)
+    if len(spec.endpoints) != 2 or any(endpoint.engine != "postgres" for endpoint in spec.endpoints):
+        raise TaskFault(
+            "invalid",
+            f"capture {spec.capture.name!r}: lag is captured between two postgres systems, a source and its sink",
+        )
+    source, sink = spec.endpoints
+    return await observe(context, spec, lambda: LagObserver(source, sink), poll_s=POLL_S)

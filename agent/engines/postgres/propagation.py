@@ -1,0 +1,375 @@
+"""Asynchronous propagation between two PostgreSQLs: logical replication, set up, renewed, compared and taken away.
+
+Flow: `link` -> publication on the source, subscription (and its slot) on the sink -> every table ready, the slot active.
+`compare` (see `comparison`) -> all applied, both sides the same. `unlink` -> as if nothing had been.
+
+Roles: what a plan's role may do (questions, the publication of its own tables) is done as such. Of an embedded server slots are the
+replication role's, and subscriptions the administrator's (`postgres_roles`); its statements hold no word of the plan but quoted names.
+
+The link's publication, subscription and slot share one name made of the two systems' names: a later session finds and
+renews them. A link whose tables were made anew (populated again), or whose slot is gone, is set up from the start.
+
+How the sink applies: `synchronous_commit = off` in the apply worker (what propagates asynchronously gains nothing from
+waiting for each flush on the far side; the slot keeps what is not flushed there yet, so a crash loses nothing),
+`streaming = parallel` and `binary` where both servers can, and `origin = any`. Not `disable_on_error`: a restart of the
+source is such an error. So a conflict is retried by the sink again and again, and `Watch` sees that: errors are counted up
+while nothing is applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, LiteralString
+
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.engines.postgres.connection import Connection, connected
+from proveout.agent.engines.postgres.provision import EmbeddedPostgres
+from proveout.agent.engines.postgres.roles import REPLICATION
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire.tasks import Endpoint, LinkSystems
+
+READY_S = 60.0
+COPY_S = 3600.0
+SLOT_FREE_S = 10.0
+POLL_S = 0.05
+NAME_MAX = 63
+ERRORS_MAX = 2
+
+ERRORS = """
+SELECT sum(value::bigint) FILTER (WHERE key LIKE '%%error_count')::bigint, string_agg(key || ' ' || value, ', ')
+FROM pg_stat_subscription_stats stats, jsonb_each_text(to_jsonb(stats))
+WHERE subname = %s AND (key LIKE 'confl%%' OR key LIKE '%%error_count') AND value <> '0'
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """A link being worked on: both endpoints with a connection to each."""
+
+    source: Endpoint
+    sink: Endpoint
+    at_source: Connection
+    at_sink: Connection
+
+    @property
+    def name(self) -> str:
+        """The link's name."""
+        return link_name(self.source.system, self.sink.system)
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        """The link's name, quoted."""
+        return sql.Identifier(self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkEnds(Ends):
+    """The same while the link is made or taken away: with connections for slots at the source and for subscriptions at the sink.
+
+    `conninfo` is what the subscription connects with; `reader` the role of an embedded source that must be let read the tables.
+    """
+
+    conninfo: str
+    reader: str
+    at_slots: Connection
+    at_subscriptions: Connection
+
+
+@asynccontextmanager
+async def _opened(spec: LinkSystems, purpose: str) -> AsyncIterator[LinkEnds]:
+    """The ends with their connections; where a key is missing, a system is the owner's, and its dsn does all. TaskFault."""
+    slots = replace(spec.source, dsn=spec.source_key or spec.source.dsn)
+    subscriptions = replace(spec.sink, dsn=spec.sink_key or spec.sink.dsn)
+    async with (
+        connected(spec.source, purpose) as at_source,
+        connected(spec.sink, purpose) as at_sink,
+        connected(slots, purpose) as at_slots,
+        connected(subscriptions, purpose) as at_subscriptions,
+    ):
+        # A failing statement would be written to the server's log with the connection string, password and all.
+        if await _value(at_subscriptions, "SHOW is_superuser") == "on":
+            await at_subscriptions.execute("SET log_min_error_statement = panic")
+        yield LinkEnds(
+            source=spec.source,
+            sink=spec.sink,
+            conninfo=slots.dsn,
+            reader=REPLICATION if spec.source_key else "",
+            at_source=at_source,
+            at_sink=at_sink,
+            at_slots=at_slots,
+            at_subscriptions=at_subscriptions,
+        )
+
+
+def link_name(source: str, sink: str) -> str:
+    """The name of publication, subscription and slot: of letters, digits and underscores, at most 63."""
+    return re.sub(r"[^a-z0-9_]", "_", f"proveout_{source}_{sink}".lower())[:NAME_MAX]
+
+
+def tables_of(workload: Workload) -> tuple[str, ...]:
+    """The names of the workload's tables."""
+    return tuple(table.name for table in build(workload).population.tables)
+
+
+# ---- link ----------------------------------------------------------------------------------------------------------
+
+
+async def link(context: TaskContext, spec: LinkSystems, tables: tuple[str, ...]) -> None:
+    """Set up or renew the link and wait until it runs. TaskFault with what stands in the way."""
+    async with _opened(spec, "link") as ends:
+        await _check_source(ends, tables)
+        conninfo = await _conninfo(ends)
+        if await _can_be_renewed(ends, tables):
+            await _renew(ends, conninfo)
+        else:
+            await _remove(ends)
+            await _create(ends, tables, conninfo, copy_data=spec.copy_data)
+        await _await_ready(context, ends, len(tables), COPY_S if spec.copy_data else READY_S)
+
+
+async def _check_source(ends: Ends, tables: tuple[str, ...]) -> None:
+    level = await _value(ends.at_source, "SHOW wal_level")
+    if level != "logical":
+        raise TaskFault(
+            "invalid",
+            f"system {ends.source.system!r} has wal_level = {level}, and propagation needs logical",
+            way_out="set wal_level = logical there and restart it",
+        )
+    for table in tables:
+        found = await _row(
+            ends.at_source,
+            "SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(%s) AND indisprimary), to_regclass(%s) IS NOT NULL",
+            sql.Identifier(table).as_string(),
+            sql.Identifier(table).as_string(),
+        )
+        if not found[1]:
+            raise TaskFault(
+                "missing", f"system {ends.source.system!r} has no table {table}", way_out="populate it first"
+            )
+        if not found[0]:
+            raise TaskFault(
+                "invalid", f"table {table} has no primary key: its updates and deletes cannot be propagated"
+            )
+
+
+async def _conninfo(ends: LinkEnds) -> str:
+    """How the sink reaches the source. An embedded source has a socket of its own for that, see `embedded_postgres`."""
+    parts = {key: value for key, value in conninfo_to_dict(ends.conninfo).items() if value is not None}
+    if ends.source.provisioned:
+        sockets = str(await _value(ends.at_source, "SHOW unix_socket_directories")).split(", ")
+        parts["host"] = sockets[-1]
+    parts["application_name"] = ends.name
+    return make_conninfo("", **parts)
+
+
+async def _can_be_renewed(ends: Ends, tables: tuple[str, ...]) -> bool:
+    """Whether subscription, publication and slot are there, and stand for the tables as they are now."""
+    published = await _value(
+        ends.at_source,
+        "SELECT count(*) FROM pg_publication_rel rel JOIN pg_publication pub ON pub.oid = rel.prpubid"
+        " WHERE pub.pubname = %s AND rel.prrelid = ANY (SELECT to_regclass(name) FROM unnest(%s::text[]) name)",
+        ends.name,
+        [sql.Identifier(table).as_string() for table in tables],
+    )
+    subscribed = await _value(
+        ends.at_sink,
+        "SELECT count(*) FROM pg_subscription_rel rel JOIN pg_subscription sub ON sub.oid = rel.srsubid"
+        " WHERE sub.subname = %s AND rel.srrelid = ANY (SELECT to_regclass(name) FROM unnest(%s::text[]) name)",
+        ends.name,
+        [sql.Identifier(table).as_string() for table in tables],
+    )
+    slots = await _value(
+        ends.at_source,
+        "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s AND wal_status <> 'lost'",
+        ends.name,
+    )
+    return bool(published == subscribed == len(tables) and slots == 1)
+
+
+async def _create(ends: LinkEnds, tables: tuple[str, ...], conninfo: str, *, copy_data: bool) -> None:
+    """Publication, then subscription with its slot; the sink's server makes the slot on the source."""
+    names = sql.SQL(", ").join(map(sql.Identifier, tables))
+    await ends.at_source.execute(sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(ends.identifier, names))
+    if ends.reader:
+        await ends.at_source.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(names, sql.Identifier(ends.reader)))
+    version = min(ends.at_source.info.server_version, ends.at_sink.info.server_version)
+    options = [
+        *_option("slot_name", ends.name),
+        *_option("copy_data", str(copy_data).lower()),
+        *_option("synchronous_commit", "off"),
+        *(_option("binary", "true") if version >= 160_000 or (version >= 140_000 and not copy_data) else ()),
+        *(_option("streaming", "parallel" if version >= 160_000 else "on") if version >= 140_000 else ()),
+        *(_option("origin", "any") if version >= 160_000 else ()),
+        *(_option("run_as_owner", "false") if version >= 160_000 else ()),  # triggers of a table run as its owner
+    ]
+    await ends.at_subscriptions.execute(f"SET statement_timeout = {round(READY_S * 1000)}".encode())
+    await ends.at_subscriptions.execute(
+        sql.SQL("CREATE SUBSCRIPTION {} CONNECTION {} PUBLICATION {} WITH ({})").format(
+            ends.identifier, sql.Literal(conninfo), ends.identifier, sql.SQL(", ").join(options)
+        )
+    )
+
+
+def _option(name: str, value: str) -> tuple[sql.Composed]:
+    return (sql.SQL("{} = {}").format(sql.Identifier(name), sql.Literal(value)),)
+
+
+async def _renew(ends: LinkEnds, conninfo: str) -> None:
+    """Point the subscription to where the source is now, and let it run."""
+    alter = sql.SQL("ALTER SUBSCRIPTION {} ").format(ends.identifier)
+    await ends.at_subscriptions.execute(alter + sql.SQL("CONNECTION {}").format(sql.Literal(conninfo)))
+    await ends.at_subscriptions.execute(alter + sql.SQL("ENABLE"))
+
+
+async def _await_ready(context: TaskContext, ends: Ends, tables: int, limit_s: float) -> None:
+    """Poll until each table's initial sync is done and the slot is in use; TaskFault with what the sink complains about."""
+    deadline = time.monotonic() + limit_s
+    watch = Watch(context, ends)
+    while True:
+        ready = await _value(
+            ends.at_sink,
+            "SELECT count(*) FROM pg_subscription_rel rel JOIN pg_subscription sub ON sub.oid = rel.srsubid"
+            " WHERE sub.subname = %s AND rel.srsubstate = 'r'",
+            ends.name,
+        )
+        active = await _value(ends.at_source, "SELECT active FROM pg_replication_slots WHERE slot_name = %s", ends.name)
+        if ready == tables and active:
+            return
+        context.progress(ready, tables, "tables", "initial sync")
+        trouble = await watch.trouble((ready, active))
+        if trouble:
+            raise TaskFault("fault", trouble, way_out="empty or populate the sink's tables so that both sides agree")
+        if time.monotonic() > deadline:
+            raise TaskFault(
+                "timeout",
+                f"propagation {ends.source.system} -> {ends.sink.system} was not running after {limit_s:.0f} s"
+                f" ({ready} of {tables} tables ready, slot {'active' if active else 'not active'})"
+                + await complaint(context, ends.sink.system),
+                way_out="can the sink's host reach the source? its server log says more",
+            )
+        await asyncio.sleep(POLL_S)
+
+
+# ---- what goes wrong -----------------------------------------------------------------------------------------------
+
+
+class Watch:
+    """Watches a link that is waited for: is it there, enabled, and free of errors that repeat?"""
+
+    def __init__(self, context: TaskContext, ends: Ends) -> None:
+        self._context, self._ends = context, ends
+        self._progress: object = None
+        self._errors = 0
+
+    async def trouble(self, progress: object) -> str:
+        """What stands in the way, for people, while `progress` stays the same; empty while there is hope."""
+        ends = self._ends
+        text = f"propagation {ends.source.system} -> {ends.sink.system}"
+        enabled = await _value(ends.at_sink, "SELECT subenabled FROM pg_subscription WHERE subname = %s", ends.name)
+        if enabled is None:
+            return f"{text} is gone: system {ends.sink.system!r} has no subscription {ends.name}"
+        if not enabled:
+            return f"{text} is switched off: subscription {ends.name} of system {ends.sink.system!r} is disabled"
+        errors, counts = await self._counted()
+        if progress != self._progress:
+            self._progress, self._errors = progress, errors
+        if errors < self._errors + ERRORS_MAX:
+            return ""
+        return f"{text} fails again and again ({counts})" + await complaint(self._context, ends.sink.system)
+
+    async def _counted(self) -> tuple[int, str]:
+        """Errors so far, and what the sink counts in words. Servers before 15 do not count: there it is always 0."""
+        if self._ends.at_sink.info.server_version < 150_000:
+            return 0, ""
+        row = await _row(self._ends.at_sink, ERRORS, self._ends.name)
+        return (int(row[0]), str(row[1])) if row and row[0] is not None else (0, "")
+
+
+async def complaint(context: TaskContext, system: str) -> str:
+    """What the log of an embedded server on this host says last about replication, as `: …`; else empty."""
+    resource: Any = context.resources.get(f"system:{system}")
+    if isinstance(resource, EmbeddedPostgres):
+        text = resource.replication_complaint()
+    else:  # one that this process's agent has (`aide.serve.Elsewhere`), or none
+        text = await resource.replication_said() if hasattr(resource, "replication_said") else ""
+    return f": {text}" if text else ""
+
+
+# ---- unlink --------------------------------------------------------------------------------------------------------
+
+
+async def unlink(spec: LinkSystems) -> None:
+    """Take subscription, slot and publication away; what is not there is fine. TaskFault when an end cannot be reached."""
+    async with _opened(spec, "unlink") as ends:
+        await _remove(ends)
+
+
+async def _remove(ends: LinkEnds) -> None:
+    """Each side by itself: DROP SUBSCRIPTION would go to the source by a conninfo that may not hold any more."""
+    subscription = await _value(ends.at_sink, "SELECT oid::text FROM pg_subscription WHERE subname = %s", ends.name)
+    if subscription is not None:
+        alter = sql.SQL("ALTER SUBSCRIPTION {} ").format(ends.identifier)
+        await ends.at_subscriptions.execute(alter + sql.SQL("DISABLE"))
+        await ends.at_subscriptions.execute(alter + sql.SQL("SET (slot_name = NONE)"))
+        await ends.at_subscriptions.execute(sql.SQL("DROP SUBSCRIPTION {}").format(ends.identifier))
+    await _drop_slots(ends, f"pg_{subscription}_sync_" if subscription else "")
+    await ends.at_source.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(ends.identifier))
+
+
+async def _drop_slots(ends: LinkEnds, sync_prefix: str) -> None:
+    """Drop the link's slot, and those that an unfinished initial sync has left; a sender that clings to one is ended."""
+    deadline = time.monotonic() + SLOT_FREE_S
+    while True:
+        rows = await (
+            await ends.at_slots.execute(
+                "SELECT slot_name, active_pid FROM pg_replication_slots"
+                " WHERE slot_name = %(name)s OR (%(prefix)s <> '' AND starts_with(slot_name, %(prefix)s))",
+                {"name": ends.name, "prefix": sync_prefix},
+            )
+        ).fetchall()
+        for name, pid in rows:
+            if pid is None:
+                await ends.at_slots.execute("SELECT pg_drop_replication_slot(%s)", (name,))
+            elif time.monotonic() > deadline:
+                await ends.at_slots.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        if not rows:
+            return
+        if time.monotonic() > deadline + SLOT_FREE_S:
+            raise TaskFault("timeout", f"replication slot {ends.name} of system {ends.source.system!r} stays in use")
+        await asyncio.sleep(POLL_S)
+
+
+class Link:
+    """A link that is taken away at the session's end, when one of its ends will still be there: nothing stays on a host."""
+
+    def __init__(self, spec: LinkSystems) -> None:
+        self._spec = spec
+
+    async def close(self, *, keep_data: bool) -> None:
+        """Unlink, unless the session goes on later; best effort, bounded, never raises."""
+        if keep_data:
+            return
+        with contextlib.suppress(TaskFault, TimeoutError):
+            await asyncio.wait_for(unlink(self._spec), 3 * SLOT_FREE_S)
+
+
+# ---- queries -------------------------------------------------------------------------------------------------------
+
+
+async def _row(connection: Connection, query: LiteralString, *arguments: Any) -> Any:
+    return await (await connection.execute(query, arguments)).fetchone()
+
+
+async def _value(connection: Connection, query: LiteralString, *arguments: Any) -> Any:
+    row = await _row(connection, query, *arguments)
+    return row[0] if row else None

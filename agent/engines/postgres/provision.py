@@ -1,0 +1,131 @@
+"""An embedded PostgreSQL server: real PostgreSQL 18 from a wheel, on a private unix socket, that never outlives its session.
+
+Flow: as in `embedded`, on `premises` that have the programs too, by the configuration of `settings` and `postgres`. `EmbeddedPostgres` is the
+asynchronous face; `Server` does the work and blocks.
+
+Who may connect: the socket's folder is 0700 and belongs to the server's own numeric user (root passes, as root does), and
+every connection authenticates by SCRAM with a random 256-bit password; there is no TCP listener at all. The endpoint has the
+password of the plan's role, which is not a superuser (`postgres_roles`). The passwords are
+kept in `system.json` (0600) for a resume, and are worth nothing elsewhere, which is why one SCRAM iteration is enough: the
+iterations slow the guessing of weak passwords, and would slow every connection of a load by milliseconds.
+
+A server has two sockets: one for clients, whose path stays the same for the session, and one for replication, whose path
+changes with every restore. So a subscriber cannot reach a source that went back in time before it is linked anew; else it
+would acknowledge positions that the restored source has not written yet, and those changes would never arrive.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines import data_store, server_log
+from proveout.agent.engines.embedded_server import POLL_S, READY_S, Embedded, EmbeddedServer
+from proveout.agent.engines.postgres import roles as postgres_roles
+from proveout.agent.engines.postgres import settings
+from proveout.agent.engines.postgres.server_files import ENVIRONMENT, PREDECESSOR_S, Premises
+from proveout.dsl.plan.plan import System
+
+
+class Server(EmbeddedServer[Premises]):
+    """One embedded PostgreSQL; see `EmbeddedServer`."""
+
+    ENGINE, NAME, STOPS = "postgres", "PostgreSQL", signal.SIGINT
+    WRONG_SETTING = ("configuration file", "parameter")
+
+    @property
+    def dsn(self) -> str:
+        """The libpq conninfo of the plan's role; holds its password."""
+        return postgres_roles.plan_conninfo(self.session, self._state)
+
+    def _take_grounds(self) -> Premises:
+        return Premises(self._folder, self._exited)
+
+    def _make_data(self) -> None:
+        def make_roles(data: Path, identity: tuple[int, int] | None) -> None:
+            postgres_roles.make_roles(self._at.installation.programs / "postgres", data, self._state, identity)
+
+        self._at.initialise(self.data, self._state.administrator, make_roles)
+
+    def _await_ended(self) -> None:
+        """Wait for a postmaster whose guard was killed. TaskFault."""
+        deadline = time.monotonic() + PREDECESSOR_S
+        while (lines := _lines(self.data / "postmaster.pid")) and _works_in(lines[0], self.data):
+            if time.monotonic() > deadline:
+                raise TaskFault("refused", f"another PostgreSQL (process {lines[0]}) runs on {self.data}")
+            time.sleep(POLL_S)
+
+    def _configure(self) -> list[str]:
+        """Write the configuration into the session's folder: the data directory belongs to the server's user, who may have
+        put a symbolic link wherever a privileged agent would write."""
+        sockets = [self.session / "socket", self.session / f"socket-{self._state.generation}"]
+        for folder in sockets:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            self._at.hand_over_socket(folder)
+        files = {
+            "postgresql.conf": settings.configuration(self._system.settings, [str(folder) for folder in sockets]),
+            "pg_hba.conf": "local all all scram-sha-256\nlocal replication all reject\n",
+            "pg_ident.conf": "",
+        }
+        for name, text in files.items():
+            path = self.session / name
+            path.write_text(text)
+            path.chmod(0o644)
+        postgres_roles.point(self.session, self._folder)
+        return [str(self._at.installation.programs / "postgres"), "-D", str(self.data), *self._configuration_files()]
+
+    def _configuration_files(self) -> list[str]:
+        files = {"config_file": "postgresql.conf", "hba_file": "pg_hba.conf", "ident_file": "pg_ident.conf"}
+        return [word for name, file in files.items() for word in ("-c", f"{name}={self.session / file}")]
+
+    def _is_ready(self, pid: int) -> bool:
+        """Whether postmaster.pid says so: its first line is the id, its eighth the state."""
+        lines = _lines(self.data / "postmaster.pid")
+        return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
+
+    def _complaints(self, offset: int) -> str:
+        return server_log.complaints(self.log, offset)
+
+    def _version(self) -> str:
+        """What the program calls itself, `postgres (PostgreSQL) 18.4`: the server is listened to without privileges (`agent.sandbox`)."""
+        argv = [str(self._at.installation.programs / "postgres"), "--version"]
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT, cwd="/"
+        )
+        return done.stdout.partition(")")[2].strip()
+
+    def _before_restored(self) -> None:
+        """A new replication socket; see the module's head."""
+        self._kept = dataclasses.replace(self._state, generation=self._state.generation + 1)
+        data_store.write_state(self._folder, self._kept)
+
+
+class EmbeddedPostgres(Embedded[Server]):
+    """An embedded PostgreSQL for asyncio."""
+
+    def __init__(self, system: System, data_root: Path, *, on_death: Callable[[str], None] | None = None) -> None:
+        super().__init__(Server(system, data_root, on_death))
+
+    def replication_complaint(self) -> str:
+        """The last error of a replication worker in the server's log, with its detail and context; empty if there is none."""
+        return server_log.last_error(self._server.log, "logical replication")
+
+
+def _works_in(pid: str, folder: Path) -> bool:
+    """Whether the process lives and has the folder as its working directory, as a postmaster has its data."""
+    try:
+        return Path("/proc", pid, "cwd").samefile(folder)
+    except OSError:
+        return False
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,178 @@
+"""The roles of an embedded PostgreSQL: what each may do, how they are made, and how agents find the passwords that no plan gets.
+
+| role | may | who logs in with it |
+|---|---|---|
+| `proveout` | own the database and its schema; watch (pg_monitor), checkpoint; set the parameters that a plan may set | all that runs SQL of a plan: workloads, populations, `sql`, tuning; captures; comparison |
+| `proveout_replication` | replicate, and read the tables that the plan's role shows it | the subscription of a sink, and the link's work on its slots |
+| `proveout_administrator` | everything (superuser) | fixed statements about the link's subscription |
+
+Flow: `initdb` makes the administrator -> `make_roles` makes the others, before the server has ever served anybody -> an endpoint's dsn is
+the plan's role -> `with_keys` gives a `LinkSystems` what its statements need beside. The passwords are in `system.json` (0600); the
+session's folder says where that is, so that each agent of the run's user finds them, whichever of them has started the server.
+
+A plan's role is not a superuser and is a member of none of pg_execute_server_program, pg_read_server_files, pg_write_server_files, pg_create_subscription,
+and it cannot replicate (a replication slot loads the library that its plugin names): it starts no program, reads and writes no file of the
+host, loads no library, and connects nowhere.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines import data_store
+from proveout.agent.engines.postgres import settings
+from proveout.agent.engines.workspace import ENVIRONMENT, USER
+from proveout.dsl.rules.postgres_parameters import ALLOWED, REFUSED
+from proveout.proto.wire.tasks import Endpoint, LinkSystems
+
+DATABASE = "postgres"
+ADMINISTRATOR = f"{USER}_administrator"
+REPLICATION = f"{USER}_replication"
+POINTER = "system"
+"""The file of the session's folder that says where `system.json` is."""
+MAKE_S = 60.0
+
+QUIET = (
+    "search_path=pg_catalog,pg_temp", "track_activities=off", "log_statement=none", "log_duration=off", "log_min_duration_statement=-1",
+    "log_min_duration_sample=-1", "log_min_error_statement=panic", "debug_print_parse=off", "debug_print_rewritten=off", "debug_print_plan=off",
+)  # fmt: skip
+"""What an administrator's session sets: no name means an object of the plan's, and no view or log shows the text of a statement, which
+may hold a password."""
+
+SEEN = {
+    "pg_file_settings": "pg_show_all_file_settings()",
+    "pg_replication_origin_status": "pg_show_replication_origin_status()",
+}
+"""Views that only superusers see unless they are granted, and their functions: what ALTER SYSTEM has stored, and what a sink has applied."""
+FUNCTIONS = ("pg_reload_conf()", "pg_stat_reset()", "pg_stat_reset_shared(text)")
+
+GRANT_PARAMETERS = (
+    "DO $$ DECLARE parameter text; BEGIN FOR parameter IN SELECT name FROM pg_settings WHERE context <> 'internal'"  # noqa: S608 - patterns of ours
+    f" AND lower(name) ~ '^(?:{ALLOWED})$' AND lower(name) !~ '^(?:{REFUSED})$'"
+    f" LOOP EXECUTE format('GRANT SET, ALTER SYSTEM ON PARAMETER %I TO {USER}', parameter); END LOOP; END $$"
+)
+
+
+def statements(state: data_store.State) -> tuple[str, ...]:
+    """What makes the roles in a database cluster that has the administrator alone."""
+    limits = "NOSUPERUSER NOCREATEDB NOCREATEROLE NOBYPASSRLS"
+    return (
+        f"CREATE ROLE {USER} LOGIN {limits} NOREPLICATION PASSWORD '{state.password}'",
+        f"CREATE ROLE {REPLICATION} LOGIN {limits} REPLICATION PASSWORD '{state.replication}'",
+        # Whatever the owner of the database sets for it: no name means an object of the plan's, and no policy of its tables is run.
+        f"ALTER ROLE {REPLICATION} SET search_path = pg_catalog, pg_temp",
+        f"ALTER ROLE {REPLICATION} SET row_security = off",
+        f"GRANT pg_monitor, pg_checkpoint TO {USER}",
+        f"ALTER DATABASE {DATABASE} OWNER TO {USER}",
+        f"ALTER SCHEMA public OWNER TO {USER}",
+        *(f"GRANT SELECT ON pg_catalog.{view} TO {USER}" for view in SEEN),
+        *(f"GRANT EXECUTE ON FUNCTION pg_catalog.{name} TO {USER}" for name in (*SEEN.values(), *FUNCTIONS)),
+        GRANT_PARAMETERS,
+    )
+
+
+def make_roles(server: Path, data: Path, state: data_store.State, identity: tuple[int, int] | None) -> None:
+    """Run `statements` on data that no server runs on, by PostgreSQL's single-user mode: nothing listens meanwhile. TaskFault.
+
+    `identity`: the user, who must have a name, and the group that own the data; None for the agent's. The passwords go in by the standard
+    input; what the program says is quoted without them.
+    """
+    uid, gid = identity or ("-", "-")
+    argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name("single_user.py")), str(uid), str(gid)]
+    argv += [str(server), "--single", "-F", "-c", "exit_on_error=on", "-c", "log_min_error_statement=panic"]
+    text = "".join(f"{statement}\n" for statement in statements(state))
+    try:
+        done = subprocess.run(
+            [*argv, "-D", str(data), DATABASE],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=MAKE_S,
+            check=False,
+            env=ENVIRONMENT,
+        )
+    except subprocess.TimeoutExpired:
+        raise TaskFault("timeout", f"the roles of {data.parent} were not made within {MAKE_S:.0f} s") from None
+    if done.returncode != 0:
+        lines = done.stderr.splitlines()
+        said = "; ".join([line for line in lines if "ERROR" in line or "FATAL" in line] or lines)
+        for secret in (state.password, state.replication, state.administrator):
+            said = said.replace(secret, "****")
+        raise TaskFault("fault", f"the roles of {data.parent} could not be made (exit code {done.returncode}): {said}")
+
+
+# ---- passwords -------------------------------------------------------------------------------------------------------
+
+
+def plan_conninfo(session: Path, state: data_store.State) -> str:
+    """How SQL of a plan connects; holds the password of its role."""
+    return _conninfo(session, USER, state.password)
+
+
+def administration(endpoint: Endpoint) -> str:
+    """How the administrator of an embedded server of this agent's user connects. TaskFault when it is none."""
+    session, state = _found(endpoint)
+    options = " ".join(f"-c{setting}" for setting in QUIET)
+    return f"{_conninfo(session, ADMINISTRATOR, state.administrator)} options='{options}'"
+
+
+def replication(endpoint: Endpoint) -> str:
+    """The same of the role that replicates."""
+    session, state = _found(endpoint)
+    return _conninfo(session, REPLICATION, state.replication)
+
+
+def with_keys(spec: LinkSystems) -> LinkSystems:
+    """The task with what its embedded ends need; whatever a coordinator has put there is replaced."""
+    return replace(
+        spec,
+        source_key=replication(spec.source) if spec.source.provisioned else "",
+        sink_key=administration(spec.sink) if spec.sink.provisioned else "",
+    )
+
+
+def point(session: Path, folder: Path) -> None:
+    """Have the session's folder say where the system's own folder is."""
+    path = session / POINTER
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(str(folder.resolve()))
+
+
+def _conninfo(session: Path, role: str, password: str) -> str:
+    return f"host={session}/socket port={settings.PORT} user={role} dbname={DATABASE} password={password}"
+
+
+def _found(endpoint: Endpoint) -> tuple[Path, data_store.State]:
+    """The session and the state of a server that this agent's user has started; what others have put there is not read."""
+    words: Mapping[str, str] = dict(word.partition("=")[::2] for word in endpoint.dsn.split())
+    session = Path(words.get("host", "")).parent
+    try:
+        if not session.name.startswith(data_store.SESSION_PREFIX) or not _is_own(session, stat.S_ISDIR):
+            raise FileNotFoundError
+        if not _is_own(session / POINTER, stat.S_ISREG):
+            raise FileNotFoundError
+        folder = Path((session / POINTER).read_text())
+        state = data_store.read_state(folder) if _is_own(folder / data_store.FILE, stat.S_ISREG) else None
+    except OSError:
+        state = None
+    if state is None:
+        raise TaskFault(
+            "missing",
+            f"system {endpoint.system!r} is not an embedded PostgreSQL that the user of this agent has started and that runs",
+            way_out="start it in this run, or give the system a dsn",
+        )
+    return session, state
+
+
+def _is_own(path: Path, kind: Callable[[int], bool]) -> bool:
+    """Whether the path itself, not a link's target, is of this kind, belongs to the agent's user, and is not writable for other users."""
+    status = path.lstat()
+    return kind(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022

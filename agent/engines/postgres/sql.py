@@ -1,0 +1,84 @@
+"""Questions and statements to one PostgreSQL, provisioned or not: its settings for the fingerprint, plan SQL, a checkpoint."""
+
+from __future__ import annotations
+
+import psycopg
+
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.engines.postgres.connection import connected, statement_fault
+from proveout.proto.wire.tasks import Endpoint
+
+# Always told, changed or not: what durability and memory a number was reached with.
+ALWAYS = ["fsync", "full_page_writes", "max_connections", "shared_buffers", "synchronous_commit", "wal_level"]
+# Paths differ from run to run, and the others may hold passwords.
+NEVER = [
+    "archive_cleanup_command",
+    "archive_command",
+    "config_file",
+    "data_directory",
+    "external_pid_file",
+    "hba_file",
+    "ident_file",
+    "primary_conninfo",
+    "recovery_end_command",
+    "restore_command",
+    "ssl_passphrase_command",
+    "unix_socket_directories",
+]
+OWN = ["default", "override", "client", "session"]
+
+SETTINGS = """
+SELECT name, current_setting(name) FROM pg_settings
+WHERE name <> ALL (%(never)s)
+  AND (name = ANY (%(always)s) OR (source <> ALL (%(own)s) AND setting IS DISTINCT FROM boot_val))
+"""
+
+
+async def server_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
+    """Settings that are not the built-in ones, the essential ones in any case, and `version`; sorted by name."""
+    async with connected(endpoint, "inspect") as connection:
+        cursor = await connection.execute(SETTINGS, {"never": NEVER, "always": ALWAYS, "own": OWN})
+        rows = [(str(name), str(value)) for name, value in await cursor.fetchall()]
+        version = connection.info.parameter_status("server_version") or str(connection.info.server_version)
+    return tuple(sorted([*rows, ("version", version)]))
+
+
+async def run_all(context: TaskContext, endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
+    """Run each statement by itself; rows returned or affected (0 for DDL), per statement."""
+    counts = []
+    async with connected(endpoint, "sql") as connection:
+        for done, statement in enumerate(statements):
+            context.progress(done, len(statements), "statements")
+            try:
+                cursor = await connection.execute(statement.encode())
+            except psycopg.Error as error:
+                raise _sql_fault(endpoint, error, done, len(statements)) from None
+            counts.append(max(0, cursor.rowcount))
+    return tuple(counts)
+
+
+def _sql_fault(endpoint: Endpoint, error: psycopg.Error, done: int, count: int) -> TaskFault:
+    """A failed statement of the plan. `unreachable`, after which all may be run again, only when nothing has taken effect."""
+    fault = statement_fault(endpoint, error)
+    rolled_back = error.sqlstate == "57P01"  # the server says itself that it has ended the session and its transaction
+    if fault.code != "unreachable" or (rolled_back and not done):
+        return fault
+    effect = "was rolled back" if rolled_back else "may or may not have taken effect"
+    return TaskFault(
+        "lost",
+        f"{fault.what}; statement {done + 1} of {count} {effect}" + (f", {done} before it did" if done else ""),
+        way_out="see what is in the system, and run the plan again: statements are not repeated by themselves",
+    )
+
+
+async def write_out(endpoint: Endpoint) -> None:
+    """CHECKPOINT; TaskFault `refused` naming the role when the user may not."""
+    try:
+        async with connected(endpoint, "checkpoint") as connection:
+            await connection.execute("CHECKPOINT")
+    except TaskFault as fault:
+        if "42501" in fault.what:
+            raise TaskFault(
+                "refused", fault.what, way_out="GRANT pg_checkpoint to that user, or use a superuser"
+            ) from None
+        raise

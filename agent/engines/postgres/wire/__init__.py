@@ -1,0 +1,1 @@
+"""PostgreSQL's extended query protocol, in Python and compiled."""

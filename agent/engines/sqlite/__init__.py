@@ -1,0 +1,1 @@
+"""SQLite: driver, provisioning, population, authorizer."""

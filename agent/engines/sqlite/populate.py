@@ -1,0 +1,103 @@
+"""Loading a population into a SQLite file through apsw: one writer, one transaction per slice.
+
+The load runs without waiting for the disk (`synchronous = OFF`); `settle` writes the log back into the file and syncs it,
+and puts the connection's setting back. A file that is half loaded when the host dies is loaded anew anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.sqlite.authorizer import open_database
+from proveout.agent.load.population.row_values import plain_rows
+from proveout.core.disk_space import describe
+from proveout.dsl.workloads.base import Population, Table
+
+CHUNK_UNITS = 2_000
+BUSY_MS = 10_000
+
+
+class SqliteLoader:
+    """One connection. Methods block; an SQLite error comes out as a TaskFault with SQLite's own words."""
+
+    def __init__(self, dsn: str, population: Population) -> None:
+        self._population = population
+        self._file = Path(dsn)
+        try:
+            self._connection = open_database(dsn, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+            self._connection.set_busy_timeout(BUSY_MS)
+            self._connection.pragma("synchronous", "OFF")
+        except apsw.Error as error:
+            raise fault(f"open the SQLite file {dsn}", error, self._file) from None
+
+    def prepare(self) -> None:
+        """Drop earlier tables, create new ones, empty; in one transaction."""
+        try:
+            with self._connection:
+                for statement in (*self._population.drop["sqlite"], *self._population.before["sqlite"]):
+                    self.execute(statement)
+        except apsw.Error as error:
+            raise fault("commit the new tables", error, self._file) from None
+
+    def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
+        """Insert one slice in one transaction."""
+        marks, names = ", ".join("?" for _ in table.columns), ", ".join(name for name, _ in table.columns)
+        loaded = 0
+        try:
+            with self._connection:
+                for start in range(first, first + count, CHUNK_UNITS):
+                    rows = list(plain_rows(table, start, min(CHUNK_UNITS, first + count - start)))
+                    self._connection.executemany(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows)  # noqa: S608
+                    loaded += len(rows)
+                    progress(len(rows))
+        except apsw.Error as error:
+            raise fault(f"load table {table.name}", error, self._file) from None
+        return loaded
+
+    def execute(self, statement: str) -> None:
+        """Run one statement by itself."""
+        try:
+            self._connection.execute(statement)
+        except apsw.Error as error:
+            raise fault(f"run {statement[:100]!r}", error, self._file) from None
+
+    def count(self, table: str) -> int:
+        """All rows of a table."""
+        try:
+            return int(self._connection.execute(f"SELECT count(*) FROM {table}").get)  # noqa: S608
+        except apsw.Error as error:
+            raise fault(f"count the rows of {table}", error, self._file) from None
+
+    def settle(self) -> None:
+        """Everything into the file itself, and onto the disk."""
+        try:
+            self._connection.pragma("synchronous", "FULL")
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error as error:
+            raise fault("write the load back into the file", error, self._file) from None
+
+    def undo(self) -> None:
+        """Remove the tables."""
+        for statement in self._population.drop["sqlite"]:
+            self.execute(statement)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+
+def fault(doing: str, error: apsw.Error, file: Path) -> TaskFault:
+    """An SQLite error as a TaskFault; `file` is the database's."""
+    what = f"cannot {doing}: {type(error).__name__}: {error}"
+    if isinstance(error, apsw.FullError):
+        what = f"{what} ({describe(file.parent)})"
+        return TaskFault(
+            "disk_full", what, way_out="give the file's filesystem more room, or load a smaller population"
+        )
+    if isinstance(error, apsw.CantOpenError):
+        return TaskFault("unreachable", what, way_out="see that the folder is there and may be written")
+    return TaskFault("fault", what)

@@ -1,0 +1,186 @@
+"""An embedded SQLite system: one database file in WAL mode under the data root, and a copy of it as its snapshot.
+
+There is no server: the engine lives in the load's processes. So only settings that the *file* keeps can be set here
+(`FILE_SETTINGS`); one that belongs to a connection is refused, rather than set on a connection that nobody uses. Blocking;
+all methods of `EmbeddedSqlite` go through a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import apsw
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines import data_store
+from proveout.agent.engines.data_store import no_room
+from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, open_database
+from proveout.core.disk_space import is_used_up
+from proveout.dsl.plan.plan import System
+from proveout.proto.wire.tasks import Endpoint
+
+FILE_SETTINGS = ("page_size", "auto_vacuum", "encoding")
+FINGERPRINT = ("page_size", "auto_vacuum", "encoding", "journal_mode", "synchronous")
+BUSY_MS = 10_000
+SIDE_FILES = ("-wal", "-shm")
+
+
+class EmbeddedSqlite:
+    """The file of one system; `fresh` says whether `start` has made it."""
+
+    def __init__(self, system: System, data_root: Path) -> None:
+        self._system = system
+        self._folder = data_store.home(data_root, system.name)
+        self._file = self._folder / "data.sqlite"
+        self._saved = self._folder / "snapshot.sqlite"
+        self.fresh = True
+        self.death: str | None = None
+
+    async def start(self) -> Endpoint:
+        """Make the file when it is not there; TaskFault `invalid` for a setting that cannot be, quoting SQLite."""
+        return await asyncio.to_thread(self._start)
+
+    async def save_snapshot(self) -> None:
+        """Keep the file as it is now."""
+        await asyncio.to_thread(self._save)
+
+    async def restore_snapshot(self) -> None:
+        """Bring the kept file back; TaskFault `missing` when there is none."""
+        await asyncio.to_thread(self._restore)
+
+    async def close(self, *, keep_data: bool) -> None:
+        """Without `keep_data`, delete the file and its snapshot."""
+        if not keep_data:
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    def _start(self) -> Endpoint:
+        for name, _ in self._system.settings:
+            if name not in FILE_SETTINGS:
+                raise TaskFault(
+                    "invalid",
+                    f"setting {name!r} of system {self._system.name!r} is not one that an SQLite file keeps",
+                    way_out=f"these can be set: {', '.join(FILE_SETTINGS)}",
+                )
+        self._file.with_suffix(".partial").unlink(missing_ok=True)
+        self.fresh = not self._file.exists()
+        if self.fresh:
+            self._create()
+        elif is_used_up(self._folder):
+            raise no_room(f"the file of system {self._system.name!r} cannot grow", self._folder)
+        return Endpoint(
+            system=self._system.name,
+            engine="sqlite",
+            dsn=str(self._file),
+            version=apsw.sqlite_lib_version(),
+            provisioned=True,
+        )
+
+    def _create(self) -> None:
+        connection = _open(str(self._file))
+        try:
+            for name, value in self._system.settings:
+                connection.pragma(name, value)
+            connection.execute("VACUUM")
+            for name, value in self._system.settings:
+                _check_taken(connection, name, value)
+            connection.pragma("journal_mode", "wal")
+        except (apsw.Error, TaskFault) as error:
+            connection.close()
+            self._file.unlink(missing_ok=True)
+            raise error if isinstance(error, TaskFault) else _fault(self._file, error) from None
+        connection.close()
+
+    def _save(self) -> None:
+        self._fold()
+        partial = self._saved.with_suffix(".partial")
+        shutil.copyfile(self._file, partial)
+        partial.rename(self._saved)
+
+    def _restore(self) -> None:
+        if not self._saved.exists():
+            raise TaskFault(
+                "missing",
+                f"system {self._system.name!r} has no saved state to restore",
+                way_out="populate it first",
+            )
+        self._fold()
+        partial = self._file.with_suffix(".partial")
+        shutil.copyfile(self._saved, partial)
+        for ending in SIDE_FILES:
+            Path(f"{self._file}{ending}").unlink(missing_ok=True)
+        partial.rename(self._file)
+
+    def _fold(self) -> None:
+        """Write the whole log back into the file: alone, it is the database then. TaskFault when somebody still uses it."""
+        connection = _open(str(self._file))
+        try:
+            blocked, _, _ = next(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
+        except apsw.Error as error:
+            raise _fault(self._file, error) from None
+        finally:
+            connection.close()
+        if blocked:
+            raise TaskFault("refused", f"the SQLite file {self._file} is still in use", way_out="end what has it open")
+
+
+def file_settings(path: str) -> tuple[tuple[str, str], ...]:
+    """The fingerprint of an SQLite file: its settings and the library's version, sorted."""
+    connection = _open(path)
+    try:
+        found = [(name, str(connection.pragma(name))) for name in FINGERPRINT]
+    except apsw.Error as error:
+        raise _fault(Path(path), error) from None
+    finally:
+        connection.close()
+    return tuple(sorted([*found, ("version", apsw.sqlite_lib_version())]))
+
+
+def run_statements(path: str, statements: tuple[str, ...]) -> tuple[int, ...]:
+    """Run each statement in its own transaction; rows returned, else affected, per statement."""
+    connection = _open(path)
+    try:
+        return tuple(_run(connection, statement) for statement in statements)
+    except apsw.Error as error:
+        raise _fault(Path(path), error) from None
+    finally:
+        connection.close()
+
+
+def checkpoint_file(path: str) -> None:
+    """Write the log back into the file and sync it."""
+    run_statements(path, ("PRAGMA wal_checkpoint(TRUNCATE)",))
+
+
+def _run(connection: apsw.Connection, statement: str) -> int:
+    before = connection.total_changes()
+    rows = sum(1 for _ in connection.execute(statement))
+    return rows or connection.total_changes() - before
+
+
+def _check_taken(connection: apsw.Connection, name: str, value: str) -> None:
+    """SQLite ignores a value that it does not know; then the file says otherwise afterwards."""
+    names = {"auto_vacuum": ("none", "full", "incremental")}.get(name, ())
+    wanted = str(names.index(value.lower())) if value.lower() in names else value
+    taken = str(connection.pragma(name))
+    if taken.lower() != wanted.lower():
+        raise TaskFault("invalid", f"SQLite does not take {name} = {value!r}: it stays {taken}")
+
+
+def _open(path: str) -> apsw.Connection:
+    try:
+        connection = open_database(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        connection.set_busy_timeout(BUSY_MS)
+    except apsw.Error as error:
+        raise _fault(Path(path), error) from None
+    return connection
+
+
+def _fault(path: Path, error: Exception) -> TaskFault:
+    if isinstance(error, apsw.AuthError):
+        return TaskFault("refused", f"SQLite file {path}: {error}", way_out=DENIED_HINT)
+    if isinstance(error, apsw.FullError) or is_used_up(path.parent):
+        return no_room(f"SQLite file {path}: {error}", path.parent)
+    code = "refused"
+    return TaskFault(code, f"SQLite file {path}: {error}", way_out="is the path right, and may this user write there?")

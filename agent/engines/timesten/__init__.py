@@ -1,0 +1,1 @@
+"""Oracle TimesTen: driver, SQL, replication lag."""

@@ -1,0 +1,99 @@
+"""Questions and statements to a TimesTen, each in a process of its own: an agent that speaks to Oracle in thin mode cannot.
+
+An aide that is for TimesTen alone speaks to it itself (`speak_here`).
+
+Flow: handler -> `settings` or `run_statements` -> `python -m proveout.agent.engines.timesten.sql`, the task as JSON on its
+stdin (the dsn holds a password, so it goes through the pipe) -> the answer as JSON on its stdout: a result, or a fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import threading
+from asyncio.subprocess import PIPE
+from collections.abc import Sequence
+from typing import Any
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.sandbox.parent_death import die_with_parent
+from proveout.core import child_process
+from proveout.proto.wire.tasks import Endpoint
+
+_here = threading.Event()
+MODULE = "proveout.agent.engines.timesten.sql"
+WORDS_MAX = 400
+
+
+def speak_here() -> None:
+    """This process is for TimesTen alone (an aide's): it needs no other."""
+    _here.set()
+
+
+async def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
+    """(name, value) of the database, `version` among them; TaskFault."""
+    return tuple((name, value) for name, value in await _ask({"do": "settings"}, endpoint))
+
+
+async def run_statements(endpoint: Endpoint, statements: Sequence[str]) -> tuple[int, ...]:
+    """Each by itself; rows returned or affected, per statement; TaskFault."""
+    return tuple(await _ask({"do": "statements", "statements": list(statements)}, endpoint))
+
+
+async def _ask(task: dict[str, Any], endpoint: Endpoint) -> Any:
+    if _here.is_set():
+        return await asyncio.to_thread(_done, task | {"endpoint": dataclasses.asdict(endpoint)})
+    process = await asyncio.create_subprocess_exec(
+        *child_process.python(MODULE, str(os.getpid())),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        cwd=child_process.DIRECTORY,
+        env=child_process.environment(*child_process.of_engine("timesten")),
+    )
+    try:
+        told = json.dumps(task | {"endpoint": dataclasses.asdict(endpoint)}).encode()
+        out, errors = await process.communicate(told)
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        raise
+    if process.returncode:
+        words = " ".join(errors.decode(errors="replace").split())[-WORDS_MAX:]
+        raise TaskFault("fault", f"the process that speaks to TimesTen ended with {process.returncode}: {words}")
+    answer = json.loads(out)
+    if "fault" in answer:
+        code, what, way_out = answer["fault"]
+        raise TaskFault(code, what, way_out=way_out)
+    return answer["result"]
+
+
+def _done(task: dict[str, Any]) -> Any:
+    try:
+        from proveout.agent.engines.oracle import sql as oracle  # noqa: PLC0415 - only this process loads the client
+    except ImportError:
+        way_out = "install it with: pip install 'proveout[oracle]'"
+        raise TaskFault("missing", "python-oracledb is not installed on this host", way_out=way_out) from None
+    endpoint = Endpoint(**task["endpoint"])
+    if task["do"] == "settings":
+        return oracle.settings(endpoint)
+    return oracle.run_statements(endpoint, task["statements"])
+
+
+def main() -> None:
+    """The process: one task."""
+    die_with_parent(int(sys.argv[1]))
+    try:
+        answer = {"result": _done(json.load(sys.stdin))}
+    except TaskFault as fault:
+        answer = {"fault": (fault.code, fault.what, fault.way_out)}
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

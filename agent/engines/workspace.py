@@ -1,0 +1,161 @@
+"""The grounds of an embedded server, whatever its engine: guard, account, the session's private folder, copies of its data.
+
+Flow: `enter` -> the guard, the lock on the system's folder, the identity, the session's folder; `copy` makes copies of data
+directories; `leave` ends the guard, and with it the server, and removes the folder.
+
+What a privileged agent does to files of the server's user is done as that user, or by file descriptor: a data directory may
+hold symbolic links that lead elsewhere, put there by SQL that a plan has run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines import data_store, file_access
+from proveout.agent.engines.confinement import Access
+from proveout.agent.engines.postgres import installation as programs
+from proveout.agent.engines.supervisor_client import Guarded
+
+USER = "proveout"
+PREDECESSOR_S = 20.0
+COPY_S = 600.0
+POLL_S = 0.1
+ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "PATH": "/usr/bin:/bin"}
+
+T = TypeVar("T")
+
+
+class Grounds:
+    """The grounds of one server. Blocking; `on_exit(text)` is told in another thread when the server ends by itself."""
+
+    def __init__(self, folder: Path, on_exit: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._account = programs.choose_account()
+        self.guard = Guarded(on_exit)
+        self._session: Path | None = None
+
+    @property
+    def session(self) -> Path:
+        """The session's private folder: 0711, with a folder for each socket in it."""
+        assert self._session is not None  # noqa: S101 - made by enter
+        return self._session
+
+    @property
+    def uid(self) -> int | None:
+        """The server's numeric user; None for the agent's own."""
+        return self._account.uid if self._account else None
+
+    def enter(self) -> data_store.State | None:
+        """Take possession; the state that an earlier session has left. TaskFault when that session still has it."""
+        self._await_predecessor()
+        previous = data_store.read_state(self._folder)
+        if self._account is not None and previous is not None and previous.uid is not None:
+            self._account = dataclasses.replace(self._account, uid=previous.uid, gid=previous.uid)
+        self.guard.ask("identity", uid=self.uid, gid=self.uid)
+        self._open_session()
+        return previous
+
+    def leave(self) -> None:
+        """End the guard and all it holds. Never raises."""
+        self.guard.end()
+        if self._session is not None:
+            shutil.rmtree(self._session, ignore_errors=True)
+
+    def reachable(self, path: Path) -> bool:
+        """Whether the server's user can enter that folder, or run that program."""
+        return bool(self.guard.ask("reach", path=str(path))["reachable"])
+
+    def server_access(self, program: Path, data: Path) -> Access:
+        """What the server may reach: its program, the session's folder to read, its data and its sockets to write."""
+        return file_access.of_server(
+            program, read=[self.session, *self._libraries()], write=[data, *self.session.glob("socket*")]
+        )
+
+    def _libraries(self) -> list[Path]:
+        """Folders that the server's program needs beside those next to it."""
+        return []
+
+    def hand_over(self, folder: Path) -> None:
+        """Give a folder in a folder of ours to the server's user."""
+        if self._account is not None:
+            os.chown(folder, self._account.uid, self._account.gid)
+
+    def hand_over_socket(self, folder: Path) -> None:
+        """Give a folder of sockets to the server's user; load of a privileged agent reaches it by the server's group."""
+        self.hand_over(folder)
+        if self._account is not None:
+            folder.chmod(0o750)
+
+    def _await_predecessor(self) -> None:
+        """Wait until the session before (whose agent was killed, say) has let go of the data."""
+        deadline = time.monotonic() + PREDECESSOR_S
+        while not self.guard.ask("lock", path=str(self._folder))["locked"]:
+            if time.monotonic() > deadline:
+                raise TaskFault(
+                    "refused",
+                    f"system {self._folder.name!r} is still in use by another session ({self._folder} is locked)",
+                    way_out="end the other run, or wait until its agent has noticed that its coordinator is gone",
+                )
+            time.sleep(POLL_S)
+
+    def _open_session(self) -> None:
+        base = programs.reachable_base(self.reachable)
+        data_store.sweep((base,), locked=is_locked)
+        self._session = Path(tempfile.mkdtemp(prefix=data_store.SESSION_PREFIX, dir=base))
+        self.guard.ask("own", path=str(self._session))
+        self._session.chmod(0o711)
+
+    def copy(self, source: Path, target: Path) -> None:
+        """Copy a data directory, as the server's user, and have it written out: not during the next iteration."""
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(mode=0o700)
+        self.hand_over(target)
+        copier, syncer = shutil.which("cp"), shutil.which("sync")
+        if copier is None or syncer is None:
+            raise TaskFault("missing", "the programs cp and sync are not on this host", way_out="install coreutils")
+        for argv in ([copier, "-a", "--reflink=auto", f"{source}/.", str(target)], [syncer, "-f", str(target)]):
+            reach = file_access.of_helper(Path(argv[0]), read=[source], write=[target])
+            self.guard.run(argv, ENVIRONMENT, limit_s=COPY_S, identity="server", access=reach)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a living guard holds the directory."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def give(root: Path, uid: int) -> None:
+    """Change the owner of a whole tree, by file descriptors: its present owner cannot lead us elsewhere."""
+    for _, folders, files, descriptor in os.fwalk(root):
+        for name in (*folders, *files):
+            os.chown(name, uid, uid, dir_fd=descriptor, follow_symlinks=False)
+    os.chown(root, uid, uid)
+
+
+async def to_its_end(step: Callable[[], T]) -> T:
+    """Run a blocking step in a thread; when cancelled, wait for its end first: it cannot be left half done."""
+    task = asyncio.ensure_future(asyncio.to_thread(step))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

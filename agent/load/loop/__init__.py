@@ -1,0 +1,1 @@
+"""The hot loop of a load worker: connections, transactions, timers, records."""

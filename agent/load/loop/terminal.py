@@ -1,0 +1,109 @@
+"""A terminal: one simulated user with its connection, its own streams of arrivals, transactions and keys, and its state.
+
+Terminals are numbered over all agents, and everything random about one is set by (seed, its number): how a load is cut
+into agents and workers changes nothing about what it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from proveout.agent.load.loop.recorder import Recorder
+from proveout.agent.load.loop.transaction import Kind, kinds, mix
+from proveout.agent.load.loop.transaction_loop import TerminalState
+from proveout.agent.load.pacing import Pacing
+from proveout.agent.load.think_time import Pauses
+from proveout.dsl.workloads.base import WorkloadKind
+
+RETRIES_MAX = 10
+
+
+class Terminal(TerminalState):
+    """State of one terminal; the hot loop reads and writes what is in `TerminalState`.
+
+    `body` is the generator of the transaction under way (None: its one statement was sent bare); `pending_ns` is
+    the intended time of the next one while the terminal waits for it; `busy` is whether a transaction is under way.
+    `attempts` were made at the transaction that started at `failing_ns`, all with its `inputs`. A `restless` terminal begins
+    the next transaction as soon as one has ended; others follow a schedule (`fires`) or have `pauses`.
+    """
+
+    __slots__ = (
+        "_kinds",
+        "_weights",
+        "attempts",
+        "busy",
+        "connects",
+        "failing_ns",
+        "fd",
+        "fires",
+        "next_kind",
+        "number",
+        "pauses",
+        "pending_ns",
+        "rolling_back",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        workload: WorkloadKind,
+        pacing: Pacing,
+        recorder: Recorder,
+        seed: int,
+        session: Any,
+        prepared: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        stream = stream_of(seed, number)
+        self.number = number
+        self._weights = [kind.weight for kind in workload.transactions]
+        self._kinds = kinds(workload, workload.keys(stream), recorder.times)
+        self.draw = mix(self._kinds, workload, stream)
+        self.next_kind: Callable[[], Kind] = self.draw.__next__
+        self.kind = self._kinds[0]
+        self.fires: Callable[[], int] | None = pacing.fire_times(number).__next__ if pacing.is_open else None
+        self.pauses: Pauses | None = None
+        if self.fires is None and Pauses.are_wanted(workload.transactions, pacing.think):
+            self.pauses = Pauses(workload.transactions, pacing.think, stream, self.next_kind)
+            self.next_kind = self.pauses.next_kind
+        self.restless = self.fires is None and self.pauses is None
+        self.pending_ns = self.failing_ns = 0
+        self.attempts = self.connects = 0
+        self.busy = self.rolling_back = False
+        self.fd = -1
+        self.bind(session, prepared)
+
+    def begins_ns(self, pacing: Pacing) -> int:
+        """When its first transaction is due, ns after T0."""
+        if self.fires is not None:
+            return self.fires()
+        return pacing.start_ns(self.number) + (self.pauses.first_ns() if self.pauses else 0)
+
+    def never_drawn(self, count: int) -> dict[int, int]:
+        """So many transactions that were due and never begun, per number: dealt by the weights, for none was drawn."""
+        weights = np.array([self._weights[kind.number] for kind in self._kinds])
+        random = np.random.Generator(np.random.Philox(self.number))
+        dealt = random.multinomial(count, weights / weights.sum())
+        return {kind.number: int(share) for kind, share in zip(self._kinds, dealt, strict=True) if share}
+
+    def bind(self, session: Any, prepared: dict[str, Any]) -> None:
+        """Give the terminal a session with its prepared statements, by name."""
+        self.session = session
+        self.prepared = prepared
+        for kind in self._kinds:
+            kind.bind(prepared)
+
+
+def stream_of(seed: int, number: int) -> int:
+    """The random stream of a terminal in a load of that seed: 0 <= stream < 2^128, unlike any other's."""
+    return ((seed & (2**64 - 1)) << 32) | number
+
+
+def dealt(first: int, count: int, workers: int) -> list[Sequence[int]]:
+    """Terminals `first` … `first + count - 1` dealt to at most `workers` workers in turn, so that open arrivals alternate."""
+    hands = [range(first + worker, first + count, workers) for worker in range(workers)]
+    return [hand for hand in hands if hand]

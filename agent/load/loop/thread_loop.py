@@ -1,0 +1,197 @@
+"""The load loop for engines that block: one thread per terminal, for databases that live in this process.
+
+Flow per thread: due -> draw a kind -> execute its statements -> one record -> the next; the main thread packs the records
+ten times a second and watches for the agent. The engine's C code runs with the GIL released; the records of all threads
+go into the same lists, because extending a list is atomic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.load.loop.cancellation import give_up
+from proveout.agent.load.loop.event_loop import PAUSE_MAX_S, PAUSE_MIN_S, Ticker, under_way, unfinished
+from proveout.agent.load.loop.recorder import Recorder
+from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
+from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLBACK, Kind
+from proveout.agent.load.pacing import Pacing, Timeline
+from proveout.dsl.workloads.base import Outcome
+
+JOIN_S = 1.0
+
+
+class ThreadedLoop:
+    """The load of one worker on blocking sessions. One use; `close` after it."""
+
+    def __init__(
+        self,
+        *,
+        terminals: Sequence[Terminal],
+        recorder: Recorder,
+        pacing: Pacing,
+        timeline: Timeline,
+        ticker: Ticker,
+        connect: Callable[[int], tuple[Any, dict[str, Any]]],
+    ) -> None:
+        self._all = terminals
+        self._recorder, self._pacing, self._timeline, self._ticker = recorder, pacing, timeline, ticker
+        self._connect = connect
+        self._over = threading.Event()
+        self._bugs: list[BaseException] = []
+        self._threads = [
+            threading.Thread(target=self._work, args=(terminal,), name=f"terminal-{terminal.number}", daemon=True)
+            for terminal in terminals
+        ]
+        self.start_skew_ns = 0
+        self.committed_late: list[int] = []
+        self.unknown: list[int] = []
+        """Both as in `engine.PolledLoop`."""
+
+    def run(self) -> None:
+        """Run the windows; returns when the ticker says that the load is over."""
+        for terminal in self._all:
+            terminal.pending_ns = self._timeline.t0_ns + terminal.begins_ns(self._pacing)
+        for thread in self._threads:
+            thread.start()
+        control = select.poll()
+        control.register(self._ticker.control(), select.POLLIN)
+        limit_ns = 1
+        while limit_ns and not self._bugs:
+            limit_ns = self._ticker.tick(time.monotonic_ns())
+            control.poll(max(0.0, limit_ns - time.monotonic_ns()) / 1e6)
+        self._over.set()
+        if self._bugs:
+            raise self._bugs[0]
+
+    def missed(self) -> dict[int, int]:
+        """Per transaction number: intended in the measure window and not finished. Call it once, after `close`."""
+        return dict(unfinished(self._all, self._pacing, self._timeline))
+
+    @property
+    def waiting(self) -> list[tuple[int, int]]:
+        """As in `engine.PolledLoop`. Read it when `run` has ended."""
+        return under_way(self._all)
+
+    def close(self) -> None:
+        """Let statements under way end for a moment, interrupt those that do not, and close."""
+        self._over.set()
+        self._join(JOIN_S)
+        give_up(lambda: [terminal.session for terminal in self._alive() if terminal.session is not None], self._join)
+        self.unknown += [terminal.kind.number for terminal in self._alive() if terminal.busy]
+        for terminal, thread in zip(self._all, self._threads, strict=True):
+            if terminal.session is not None and not thread.is_alive():
+                terminal.session.close()
+
+    def _alive(self) -> list[Terminal]:
+        """Those whose thread has not ended."""
+        return [terminal for terminal, thread in zip(self._all, self._threads, strict=True) if thread.is_alive()]
+
+    def _join(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    # ---- one thread -------------------------------------------------------------------------------------------------
+
+    def _work(self, terminal: Terminal) -> None:
+        try:
+            while self._await(terminal.pending_ns):
+                now = time.monotonic_ns()
+                if not self.start_skew_ns:
+                    self.start_skew_ns = max(now - terminal.pending_ns, 1)
+                self._transact(terminal, terminal.pending_ns if terminal.fires else now, now)
+                if terminal.busy:  # given up at the end
+                    return
+                terminal.pending_ns = self._next_ns(terminal)
+        except BaseException as bug:  # noqa: BLE001 - it ends the load, in the main thread
+            self._bugs.append(bug)
+
+    def _next_ns(self, terminal: Terminal) -> int:
+        """When the terminal's next transaction is due; 0 = at once."""
+        if terminal.fires is not None:
+            return self._timeline.t0_ns + terminal.fires()
+        return 0 if terminal.pauses is None else time.monotonic_ns() + terminal.pauses.next_ns(terminal.kind)
+
+    def _await(self, due_ns: int) -> bool:
+        """Wait until then; False when the load is over."""
+        wait_ns = due_ns - time.monotonic_ns()
+        if wait_ns > 0:
+            self._over.wait(wait_ns / 1e9)
+        return not self._over.is_set() and time.monotonic_ns() < self._timeline.end_ns
+
+    def _transact(self, terminal: Terminal, intended_ns: int, started_ns: int) -> None:
+        """One transaction to its end, with retries; `busy` stays set when the load was over before it ended."""
+        kind = terminal.kind = terminal.next_kind()
+        terminal.intended_ns, terminal.started_ns, terminal.busy = intended_ns, started_ns, True
+        terminal.inputs = kind.inputs()
+        for attempt in range(RETRIES_MAX + 1):
+            try:
+                outcome = self._drive(terminal, kind)
+            except StatementFailure as failure:
+                outcome = self._failed(terminal, failure, last=attempt == RETRIES_MAX)
+            if outcome != RETRY:
+                break
+            if self._over.is_set():
+                return
+        now = time.monotonic_ns()
+        if now >= self._timeline.end_ns:
+            if outcome == Outcome.COMMIT:
+                self.committed_late.append(kind.number)
+            return
+        if outcome != ERROR:
+            kind.times[outcome].extend((intended_ns, started_ns, now))
+        terminal.busy = False
+
+    def _drive(self, terminal: Terminal, kind: Kind) -> int:
+        """Execute the transaction's statements; its outcome."""
+        session, prepared = terminal.session, terminal.prepared
+        if session is None:
+            return self._reopened(terminal)
+        execute = session.execute
+        if kind.bare:
+            execute(kind.prepared, terminal.inputs[1])
+            return 0 if session.count else 1
+        step: Callable[[Any], Any] = kind.start(terminal.inputs).send
+        statement, arguments = step(None)
+        while True:
+            execute(prepared[statement.name], arguments)
+            try:
+                statement, arguments = step(session)
+            except StopIteration as stop:
+                return int(stop.value)
+
+    def _failed(self, terminal: Terminal, failure: StatementFailure, *, last: bool) -> int:
+        """Roll back where there is something to; what the transaction comes to."""
+        now, number = time.monotonic_ns(), terminal.kind.number
+        if terminal.session is not None and terminal.kind.bracketed:
+            with contextlib.suppress(StatementFailure):  # BEGIN itself failed, or the engine has rolled back already
+                terminal.session.execute(terminal.prepared[ROLLBACK.name], ())
+        if failure.kind is FailureKind.LOGICAL:
+            return int(Outcome.LOGICAL_FAILURE)
+        if failure.kind is FailureKind.RETRYABLE and not last:
+            self._recorder.retry(number, failure.code, terminal.intended_ns, now)
+            return RETRY
+        if not self._over.is_set():
+            self._recorder.error(number, failure.code, failure.what, terminal.intended_ns, now)
+        if failure.kind is FailureKind.LOST and terminal.session is not None:
+            self.unknown.append(number)
+            session, terminal.session = terminal.session, None
+            session.close()
+        return ERROR
+
+    def _reopened(self, terminal: Terminal) -> int:
+        """Open the database again after a pause; the transaction that found it closed is run then."""
+        pause_s = min(PAUSE_MIN_S * 2**terminal.connects, PAUSE_MAX_S)
+        terminal.connects += 1
+        if self._over.wait(pause_s):
+            return RETRY
+        terminal.bind(*self._connect(terminal.number))
+        terminal.connects = 0
+        return self._drive(terminal, terminal.kind)

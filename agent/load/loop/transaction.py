@@ -1,0 +1,138 @@
+"""Transactions made ready to be driven: what one terminal draws from, and BEGIN … COMMIT around bodies.
+
+Flow: workload -> per terminal one `Kind` per transaction type, bound to that terminal's keys -> `mix(…)`, the endless
+draw by weight -> engine. The engine knows three shapes only: a bare request (`Kind.bare`), steps (`Kind.script`), and a
+generator that yields requests and returns an `Outcome`, or from `rolled_back` one of `RETRY`, `ERROR` and `ROLLED_BACK`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, cycle
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from proveout.agent.load.loop.transaction_loop import KindState, Script, Times
+from proveout.dsl.workloads.base import (
+    Body,
+    Dialect,
+    Ordered,
+    Outcome,
+    Request,
+    Statement,
+    TransactionType,
+    WorkloadKind,
+)
+
+RETRY, ERROR, ROLLED_BACK = 2, 3, 4
+TERMINAL_MASK = 2**32 - 1  # of a stream, see `terminal.stream_of`
+MIX_BATCH = 512
+MIX_PURPOSE = 3_000  # keeps this stream apart from those of keys and arrivals
+
+
+def _control(name: str, text: str, sqlite: str) -> Statement:
+    texts: dict[Dialect, str] = {"postgres": text, "sqlite": sqlite, "oracle": text, "mysql": text}
+    return Statement(name=name, text=texts, arguments=(), reads=False)
+
+
+# A deferred SQLite transaction that reads and then writes fails when another has written in between; so writers say so.
+BEGIN_WRITE = _control("begin_write", "BEGIN", "BEGIN IMMEDIATE")
+BEGIN_READ = _control("begin_read", "BEGIN", "BEGIN")
+COMMIT = _control("commit", "COMMIT", "COMMIT")
+ROLLBACK = _control("rollback", "ROLLBACK", "ROLLBACK")
+CONTROLS = (BEGIN_WRITE, BEGIN_READ, COMMIT, ROLLBACK)
+
+
+class Kind(KindState):
+    """A transaction type of one terminal. `number` is its place in the workload.
+
+    `inputs()` draws what a transaction is about: of a `bare` one the request to its one statement, `prepared` on the
+    terminal's session; of one in steps their drawn values, for its `script`. `start(inputs)` gives the generator of any. `bracketed` transactions run inside BEGIN … COMMIT.
+    `times` are the recorder's for its two outcomes.
+    """
+
+    __slots__ = ("_begin", "_statement", "_steps", "bracketed", "number")
+
+    def __init__(self, number: int, kind: TransactionType, keys: Any, times: Sequence[Times]) -> None:
+        super().__init__(times)
+        self.number = number
+        self.bracketed = not kind.single
+        self._statement = kind.statements[0].name
+        self.bare = kind.single and kind.bare
+        self._steps = () if kind.single else kind.steps
+        self._begin = begin_of(kind)
+        self.inputs = kind.inputs(keys)
+        self.start = kind.body if kind.single else in_transaction(kind)
+
+    def bind(self, prepared: dict[str, Any]) -> None:
+        """The terminal has a session (another one): its prepared statements by name."""
+        self.prepared = prepared[self._statement]
+        if self._steps:
+            steps = [(prepared[s.statement.name], s.places, s.keeps, s.least, s.most) for s in self._steps]
+            begin, commit, rollback = (prepared[statement.name] for statement in (self._begin, COMMIT, ROLLBACK))
+            self.script = Script(begin, commit, rollback, steps)
+
+
+def begin_of(kind: TransactionType) -> Statement:
+    """The statement that begins it."""
+    return BEGIN_WRITE if any(s.changes for s in kind.statements) else BEGIN_READ
+
+
+def in_transaction(kind: TransactionType) -> Callable[[Any], Body]:
+    """The kind's body between BEGIN and COMMIT; ROLLBACK after a logical failure."""
+    begin: Request = (begin_of(kind), ())
+    commit: Request = (COMMIT, ())
+    rollback: Request = (ROLLBACK, ())
+    body = kind.body
+
+    def bracketed(inputs: Any) -> Body:
+        yield begin
+        outcome = yield from body(inputs)
+        yield commit if outcome is Outcome.COMMIT else rollback
+        return outcome
+
+    return bracketed
+
+
+def rolled_back(outcome: int) -> Body:
+    """ROLLBACK, then `outcome`: RETRY, ERROR, or ROLLED_BACK for a logical failure."""
+    yield ROLLBACK, ()
+    return outcome  # type: ignore[return-value]  # these never leave the engine
+
+
+def statements(workload: WorkloadKind) -> tuple[Statement, ...]:
+    """All that a session has to prepare: the statements of the transactions in the mix, and the brackets' own."""
+    needed = {s.name: s for kind in workload.transactions if kind.weight > 0 for s in kind.statements}
+    bracketed = any(kind.weight > 0 and not kind.single for kind in workload.transactions)
+    return (*needed.values(), *(CONTROLS if bracketed else ()))
+
+
+def kinds(workload: WorkloadKind, keys: Any, times: Sequence[Times]) -> list[Kind]:
+    """A `Kind` per transaction type in the mix, bound to a terminal; `times` are the recorder's, two per type."""
+    return [
+        Kind(number, kind, keys, times[2 * number : 2 * number + 2])
+        for number, kind in enumerate(workload.transactions)
+        if kind.weight > 0
+    ]
+
+
+def mix(kinds: Sequence[Kind], workload: WorkloadKind, stream: int) -> Iterator[Kind]:
+    """Kinds drawn by their weights, independently, without end; the same stream draws the same again.
+
+    Of a set in order, all of them round and round: terminal n (the lower bits of its stream) begins with the n-th, so that terminals that
+    start together do not all run the same one.
+    """
+    if isinstance(workload, Ordered) and workload.in_order:
+        first = (stream & TERMINAL_MASK) % len(kinds)
+        return cycle([*kinds[first:], *kinds[:first]])
+    cumulated = np.cumsum([workload.transactions[kind.number].weight for kind in kinds])
+    return chain.from_iterable(_drawn(kinds, cumulated[:-1] / cumulated[-1], stream))
+
+
+def _drawn(kinds: Sequence[Kind], edges: npt.NDArray[np.float64], stream: int) -> Iterator[list[Kind]]:
+    counter = np.array((0, 0, stream & (2**64 - 1), (stream >> 64) & (2**64 - 1)), dtype=np.uint64)
+    random = np.random.Generator(np.random.Philox(key=np.array((0, MIX_PURPOSE), dtype=np.uint64), counter=counter))
+    while True:
+        yield [kinds[i] for i in np.searchsorted(edges, random.random(MIX_BATCH), side="right").tolist()]

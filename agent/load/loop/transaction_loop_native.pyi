@@ -1,0 +1,6 @@
+from proveout.agent.load.loop.transaction_loop_python import KindState as KindState
+from proveout.agent.load.loop.transaction_loop_python import Script as Script
+from proveout.agent.load.loop.transaction_loop_python import TerminalState as TerminalState
+from proveout.agent.load.loop.transaction_loop_python import Times as Times
+from proveout.agent.load.loop.transaction_loop_python import serve as serve
+from proveout.agent.load.loop.transaction_loop_python import turns as turns

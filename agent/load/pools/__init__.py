@@ -1,0 +1,1 @@
+"""Pools of load workers: local processes, or actors on a Ray cluster."""

@@ -1,0 +1,1 @@
+"""Load workers as actors on a Ray cluster."""

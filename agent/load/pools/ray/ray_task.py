@@ -1,0 +1,340 @@
+"""A load on Ray, as its agent sees it: a cluster, a driver process connected to it, and the task that it runs.
+
+Flow: `run_ray_load` -> a cluster (the plan's, or a `RayNode` formed here for the session) -> `RayDriver.start` -> its `Welcome`
+-> the `Task` goes in, `TaskArmed` comes out -> `Start` -> `Sample`s -> `TaskDone`. A driver stays for the next iteration; after a
+failure driver and own cluster are ended, and the next load begins with fresh ones. Nothing here imports Ray.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import ipaddress
+import os
+import socket
+from asyncio.subprocess import PIPE, Process
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.load.pools.ray.ray_node import RayNode
+from proveout.agent.load.pools.ray.ray_security import Secrets, answers, is_open
+from proveout.agent.sandbox import privileges
+from proveout.core import child_process
+from proveout.core.framing import frame, read_frame
+from proveout.proto.wire import agent_pb2, codec
+from proveout.proto.wire.messages import Cancel, LogLine, Sample, Start, TaskArmed, TaskDone, TaskFailed, Welcome
+from proveout.proto.wire.results import LoadResult, PoolFormed
+from proveout.proto.wire.tasks import FormPool, RunLoad, Task
+
+MODULE = "proveout.agent.load.pools.ray.ray_driver"
+DRIVER = "pool:ray:driver"
+NODE = "pool:ray:node"
+CONNECT_S = 60.0
+END_S = 4.0
+LOAD_DEADLINE_S = 86_400.0
+LINES_MAX = 200
+LINE_MAX = 500
+LAST_WORDS_MAX = 12
+RAYS_OWN = "/tmp/ray"  # noqa: S108 -- where Ray itself looks for `auto`
+
+
+class RayDriver:
+    """The driver process, connected to a cluster (a `tasks.Resource`)."""
+
+    def __init__(self, process: Process, address: str) -> None:
+        assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
+        self._process, self.address = process, address
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self._last_words: deque[str] = deque(maxlen=LAST_WORDS_MAX)
+        self._lines = 0
+        self._context: TaskContext | None = None
+        self._listener = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def start(
+        cls, address: str, *, user: str, bound: str, environment: Mapping[str, str], context: TaskContext
+    ) -> RayDriver:
+        """Connect to the cluster at `address`, as the user that `privileges` tells, listening at `bound` (`-`: as Ray will).
+
+        TaskFault `unreachable` when that fails.
+        """
+        own = privileges.environment(user, child_process.environment())
+        process = await asyncio.create_subprocess_exec(
+            *child_process.interpreter(),
+            *("-u", "-m", MODULE, str(os.getpid()), user, bound, address),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=child_process.DIRECTORY,  # which Ray puts on the search path of its workers
+            env={**own, "RAY_USAGE_STATS_ENABLED": "0", **environment},
+        )
+        driver = cls(process, address)
+        driver._context = context
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                first = await driver._read()
+        except BaseException as error:
+            await asyncio.shield(driver.close(keep_data=False))
+            if isinstance(error, TimeoutError):
+                text = f"no connection to the Ray cluster at {address} within {CONNECT_S:.0f} s"
+                raise TaskFault("unreachable", text) from None
+            raise
+        assert isinstance(first, Welcome)  # noqa: S101 - what a driver says first
+        return driver
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs still, as far as is known."""
+        return self._process.returncode is None and not self._stdout.at_eof()
+
+    async def run(self, context: TaskContext, spec: RunLoad) -> LoadResult:
+        """Run a load. TaskFault when it fails, or the driver ends."""
+        self._context, self._lines = context, 0
+        self._send(Task(key=context.key, spec=spec, deadline_s=LOAD_DEADLINE_S))
+        starting: asyncio.Task[None] | None = None
+        try:
+            while True:
+                match await self._read():
+                    case TaskArmed():
+                        context.armed()
+                        starting = asyncio.create_task(self._start(context))
+                    case Sample(sample=sample):
+                        context.sample(sample)
+                    case LogLine(level=level, text=text):
+                        context.log(level, text)
+                    case TaskDone(result=LoadResult() as result):
+                        return result
+                    case other:
+                        raise TaskFault("fault", f"the Ray driver said {type(other).__name__} in mid-load")
+        finally:
+            if starting is not None:
+                starting.cancel()
+                await asyncio.gather(starting, return_exceptions=True)
+
+    async def close(self, *, keep_data: bool) -> None:
+        """Have it end its actors and leave the cluster; kill it when it takes longer than some seconds."""
+        self._send(Cancel(key="", reason="closed"))
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            self._stdin.close()
+        try:
+            async with asyncio.timeout(END_S):
+                while await self._stdout.read(1 << 16):
+                    pass
+                await self._process.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        await self._process.wait()
+        await self._listener
+
+    async def _start(self, context: TaskContext) -> None:
+        self._send(Start(key=context.key, t0_ns=await context.started()))
+
+    def _send(self, message: Task | Start | Cancel) -> None:
+        with contextlib.suppress(ConnectionError, RuntimeError):  # one that is gone shows when it is read
+            self._stdin.write(frame(codec.coordinator_envelope(message)))
+
+    async def _read(self) -> Any:
+        data = await read_frame(self._stdout)
+        if data is None:
+            await self._process.wait()
+            await self._listener
+            words = "\n".join(self._last_words)
+            raise TaskFault(
+                "fault", f"the Ray driver ended (exit {self._process.returncode}); its last words:\n{words}"
+            )
+        message = codec.agent_message(agent_pb2.AgentEnvelope.FromString(data))
+        if isinstance(message, TaskFailed):
+            raise TaskFault(message.error.code, message.error.message, way_out=message.error.way_out)
+        return message
+
+    async def _listen(self) -> None:
+        """What the driver and, through it, the workers on all nodes print: into the run's journal, up to a limit."""
+        assert self._process.stderr is not None  # noqa: S101 - PIPE
+        while True:
+            try:
+                line = await self._process.stderr.readline()
+            except ValueError:  # longer than the limit
+                continue
+            if not line:
+                return
+            text = line.decode(errors="replace").rstrip()[:LINE_MAX]
+            self._last_words.append(text)
+            self._lines += 1
+            if text and self._context is not None and self._lines <= LINES_MAX:
+                self._context.log("warning", f"Ray: {text}")
+
+
+async def run_ray_load(context: TaskContext, spec: RunLoad) -> LoadResult:
+    """Run this agent's share of a load on Ray.
+
+    Raises TaskFault: `missing` (Ray is not installed), `unreachable` (no cluster), `refused` (a cluster that lets anybody in,
+    too few CPUs, another version there), `fault` (an actor, a node or the driver is lost), and those of `task.run_load`.
+    """
+    _need_ray()
+    try:
+        driver = await _driver(context, spec)
+        return await driver.run(context, spec)
+    except BaseException:
+        await asyncio.shield(_give_up(context))
+        raise
+
+
+async def _driver(context: TaskContext, spec: RunLoad) -> RayDriver:
+    """A driver on the cluster that the task asks for: the one of the last load, or a new one."""
+    driver = context.resources.get(DRIVER)
+    node = context.resources.get(NODE)
+    address = spec.pool.address or (node.address if isinstance(node, RayNode) and node.alive else "")
+    if isinstance(driver, RayDriver) and driver.alive and driver.address == address:
+        return driver
+    if driver is not None:
+        await context.resources.pop(DRIVER).close(keep_data=False)
+    environment: Mapping[str, str]
+    if not spec.pool.address:
+        formed = await _formed(context, spec)
+        address, user, bound, environment = formed.address, formed.user, formed.held, formed.environment
+    else:
+        address = spec.pool.address
+        found = await _look_at(address)
+        user, bound = await asyncio.to_thread(_user_of, found), "-"
+        environment = _let_in(user)
+    driver = await RayDriver.start(address, user=user, bound=bound, environment=environment, context=context)
+    context.resources[DRIVER] = driver
+    return driver
+
+
+async def _look_at(address: str) -> str:
+    """A cluster that was not formed here: whether there is one, and whether it asks who comes; its address at last."""
+    if address == "auto":
+        address = await asyncio.to_thread(_clusters_here)
+    if not await answers(address):
+        way_out = "name:port is that of the cluster's GCS, 6379 if nobody has said otherwise"
+        raise TaskFault("unreachable", f"there is no Ray cluster at {address}", way_out=way_out)
+    if await is_open(address):
+        raise TaskFault(
+            "refused",
+            f"the Ray cluster at {address} lets anybody in",
+            way_out="start it with RAY_AUTH_MODE=token, and give the agent its RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH",
+        )
+    return address
+
+
+def _user_of(address: str) -> str:
+    """Whom the driver on somebody else's cluster works for: whose the node of it on this host is, whose sockets it has to reach.
+
+    What comes back from a cluster can run code in its driver, so a cluster of root's is refused where the agent is root.
+    """
+    port = address.rpartition(":")[2]
+    for process in psutil.process_iter(["name", "cmdline", "uids"]):
+        words = process.info["cmdline"] or ()
+        if process.info["name"] == "raylet" and any(
+            word.startswith("--gcs-address=") and word.endswith(f":{port}") for word in words
+        ):
+            return privileges.argument_of(process.info["uids"].effective)
+    return privileges.argument("")
+
+
+def _let_in(user: str) -> dict[str, str]:
+    """What the agent has for a cluster that others have started; its token, where the driver could not read the agent's file itself."""
+    own = {name: os.environ[name] for name in child_process.RAY if name in os.environ}
+    path = own.get("RAY_AUTH_TOKEN_PATH")
+    if user == "-" or not path or "RAY_AUTH_TOKEN" in own:
+        return own
+    try:
+        return own | {"RAY_AUTH_TOKEN": Path(path).read_text().strip()}
+    except OSError as error:
+        raise TaskFault("missing", f"RAY_AUTH_TOKEN_PATH is {path}: {error.strerror}") from None
+
+
+def _clusters_here() -> str:
+    """The address that `auto` means: RAY_ADDRESS, or that of the cluster that was started on this host last."""
+    if address := os.environ.get("RAY_ADDRESS"):
+        return address
+    current = Path(os.environ.get("RAY_TMPDIR", RAYS_OWN)) / "ray_current_cluster"
+    try:
+        return current.read_text().strip()
+    except OSError:
+        way_out = "start a node of it here, or give the pool its address"
+        raise TaskFault("unreachable", "no Ray cluster was started on this host", way_out=way_out) from None
+
+
+async def _formed(context: TaskContext, spec: RunLoad) -> RayNode:
+    node = context.resources.get(NODE)
+    user = privileges.argument_for(spec.endpoint, context.policy)
+    if isinstance(node, RayNode) and node.alive and _suits(node, spec.workers, user):
+        return node
+    await _give_up(context)
+    cpus = max(spec.workers, len(os.sched_getaffinity(0)))
+    node = await RayNode.start(cpus=cpus, secrets=Secrets.new(), user=user)
+    context.resources[NODE] = node
+    if await is_open(node.address):
+        raise TaskFault("refused", f"the Ray cluster formed at {node.address} lets anybody in")
+    return node
+
+
+def _suits(node: RayNode, workers: int, user: str) -> bool:
+    return node.shared or (node.cpus >= workers and node.user == user)
+
+
+async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
+    """The handler of `FormPool`: a node of a cluster over several hosts, in place of any that this session had before."""
+    _need_ray()
+    await _give_up(context)
+    cpus = spec.cpus or len(os.sched_getaffinity(0))
+    address = await asyncio.to_thread(own_address, spec.address, spec.head or spec.towards)
+    user = privileges.argument("")
+    node = await RayNode.start(cpus=cpus, secrets=Secrets(spec.secrets), user=user, head=spec.head, bound=address)
+    node.shared = True
+    context.resources[NODE] = node
+    if not spec.head and await is_open(node.address):
+        await _give_up(context)
+        raise TaskFault("refused", f"the Ray cluster formed at {node.address} lets anybody in")
+    return PoolFormed(address=node.address)
+
+
+def own_address(name: str, towards: str) -> str:
+    """The IP address of this host that others know by `name`, or else the one from which this host sends to `towards` (`name:port`).
+
+    TaskFault `refused` when neither tells, because a node of a cluster over several hosts is bound to one address.
+    """
+    own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(name, None)} & own if name else set()
+        address = min(found, default="") or (_source(towards) if towards else "")
+    except OSError:
+        address = ""
+    if not address or (not name and ipaddress.ip_address(address).is_loopback):
+        raise TaskFault(
+            "refused",
+            f"no address of this host is known that other nodes of the Ray cluster reach it at{f', {name} is none' if name else ''}",
+            way_out="give the host an `address` in the plan's topology that is one of its own, not behind a translation",
+        )
+    return address
+
+
+def _source(towards: str) -> str:
+    """The address that packets to `name:port` leave with; none is sent."""
+    name, _, port = towards.rpartition(":")
+    family, kind, _, _, to = socket.getaddrinfo(name.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(to)
+        return str(probe.getsockname()[0])
+
+
+def _need_ray() -> None:
+    if importlib.util.find_spec("ray") is None:
+        raise TaskFault("missing", "Ray is not installed on this host", way_out="pip install 'proveout[ray]'")
+
+
+async def _give_up(context: TaskContext) -> None:
+    """End driver and own cluster: what of them has failed is not always the part that said so."""
+    for name in (DRIVER, NODE):
+        resource = context.resources.pop(name, None)
+        if resource is not None:
+            await resource.close(keep_data=False)

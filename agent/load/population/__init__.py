@@ -1,0 +1,1 @@
+"""Loading a workload's tables: jobs, worker processes, table markers."""

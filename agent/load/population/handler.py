@@ -1,0 +1,160 @@
+"""The handler of `PopulateSystem`: create a workload's tables in a system, load them in parallel, make them ready, count them.
+
+Flow: workers start and connect -> one prepares empty tables -> all load slices (units a … b of each table) -> the
+statements after the load, phase by phase -> settle -> count every table and hold it against what the specification gives.
+Work is handed out one job at a time, so a slow worker does not keep the others. Nothing of the population is made in
+this process. When the task fails or is cancelled, workers are killed at once and the tables removed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.engines.table import driver, is_built_in
+from proveout.agent.load.population.job_messages import Count, Execute, Load, Opening, Prepare, Settle, Undo
+from proveout.agent.load.population.worker_pool import Crew, crew
+from proveout.agent.sandbox import privileges
+from proveout.core.errors import ProveoutError
+from proveout.dsl.workloads.base import Dialect, Population
+from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire.results import Populated, TableCount
+from proveout.proto.wire.tasks import PopulateSystem
+
+SLICES_PER_WORKER = 4  # enough that workers end together
+SLICE_UNITS_MIN = 2_000
+SLICE_UNITS_MAX = 250_000
+PROGRESS_S = 0.2
+UNDO_S = 20.0
+DIALECTS: dict[str, Dialect] = {"postgres": "postgres", "sqlite": "sqlite", "oracle": "oracle", "mysql": "mysql"}
+
+
+async def populate(context: TaskContext, spec: PopulateSystem) -> Populated:
+    """Load `spec.workload` into `spec.endpoint`; TaskFault when it cannot be done or a table has not the rows it should."""
+    started = time.monotonic()
+    population = build(spec.workload).population
+    dialect = _dialect(spec, population)
+    progress = _Progress(context, population)
+    workers = 1 if dialect == "sqlite" else max(1, spec.workers)
+    async with crew(
+        _opening(spec), workers, progress.add, privileges.argument_for(spec.endpoint, context.policy)
+    ) as loaders:
+        await loaders.run([Prepare()])
+        try:
+            loaded = await _load(loaders, population, dialect, progress)
+            tables = await _count(loaders, population, loaded)
+            judge(tables, spec.endpoint.system)
+        except BaseException:
+            await asyncio.shield(loaders.kill())
+            await _undo(context, spec)
+            raise
+    return Populated(tables=tables, seconds=time.monotonic() - started)
+
+
+def slices(units: int, workers: int) -> list[tuple[int, int]]:
+    """(first, count) of slices that cover units 1 … `units` without gap or overlap, in order."""
+    size = min(SLICE_UNITS_MAX, max(SLICE_UNITS_MIN, -(-units // (workers * SLICES_PER_WORKER))))
+    return [(first, min(size, units - first + 1)) for first in range(1, units + 1, size)]
+
+
+def judge(tables: tuple[TableCount, ...], system: str) -> None:
+    """TaskFault naming every table whose row count is not what the specification gives."""
+    wrong = [t for t in tables if not t.expected_low <= t.rows <= t.expected_high]
+    if wrong:
+        named = "; ".join(f"{t.table} has {t.rows} rows, not {t.expected_low} to {t.expected_high}" for t in wrong)
+        raise TaskFault("fault", f"the population of {system} is not what the workload specifies: {named}")
+
+
+class _Progress:
+    """Rows loaded so far by all workers, told to people a few times a second."""
+
+    def __init__(self, context: TaskContext, population: Population) -> None:
+        self._context, self._rows, self._told = context, 0, 0.0
+        self._expected = sum((low + high) // 2 for low, high in population.expected.values())
+
+    def add(self, rows: int) -> None:
+        """So many more rows went in."""
+        self._rows += rows
+        now = time.monotonic()
+        if now - self._told >= PROGRESS_S:
+            self._told = now
+            self._context.progress(self._rows, max(self._expected, self._rows), "rows")
+
+    def note(self, text: str) -> None:
+        """All rows are in; what goes on now."""
+        self._context.progress(self._rows, self._rows, "rows", text)
+
+
+def _dialect(spec: PopulateSystem, population: Population) -> Dialect:
+    dialect = _spoken(spec.endpoint.engine)
+    if dialect is not None and dialect in population.before:
+        return dialect
+    what = f"workload {spec.workload.name} cannot be loaded into {spec.endpoint.system}: engine {spec.endpoint.engine}"
+    why = "has no partitioned tables" if dialect else "is not one that this release can load"
+    raise TaskFault("invalid", f"{what} {why}", way_out=f"engines that can be loaded: {', '.join(population.before)}")
+
+
+def _spoken(engine: str) -> Dialect | None:
+    """The dialect of an engine; of one that is not built in, its driver knows it."""
+    if engine in DIALECTS or is_built_in(engine):
+        return DIALECTS.get(engine)
+    try:
+        return driver(engine).dialect
+    except ProveoutError as error:
+        raise TaskFault("missing", error.what, way_out=error.way_out) from None
+
+
+def _opening(spec: PopulateSystem) -> Opening:
+    return Opening(
+        engine=spec.endpoint.engine,
+        dsn=spec.endpoint.dsn,
+        kind=spec.workload.kind,
+        parameters=spec.workload.parameters,
+    )
+
+
+async def _load(loaders: Crew, population: Population, dialect: Dialect, progress: _Progress) -> dict[str, int]:
+    """Rows into all tables, then the statements after the load; rows sent per table."""
+    jobs = [
+        Load(table=table.name, first=first, count=count)
+        for first, count in slices(population.units, len(loaders))
+        for table in population.tables  # neighbouring jobs go to different tables, so workers do not contend for one
+    ]
+    loaded = dict.fromkeys((table.name for table in population.tables), 0)
+    for job, rows in zip(jobs, await loaders.run(jobs), strict=True):
+        loaded[job.table] += rows
+    await loaders.run([Settle()])
+    for number, phase in enumerate(population.after[dialect], start=1):
+        progress.note(f"keys, indexes and statistics, step {number} of {len(population.after[dialect])}")
+        await loaders.run([Execute(statement=statement) for statement in phase])
+    await loaders.run([Settle()])
+    progress.note("counting rows")
+    return loaded
+
+
+async def _count(loaders: Crew, population: Population, loaded: dict[str, int]) -> tuple[TableCount, ...]:
+    """Every table's rows, counted by the database; TaskFault when they are not those that were sent."""
+    counted = await loaders.run([Count(table=table.name) for table in population.tables])
+    tables = []
+    for table, rows in zip(population.tables, counted, strict=True):
+        if rows != loaded[table.name]:
+            raise TaskFault(
+                "fault", f"table {table.name} has {rows} rows after {loaded[table.name]} were loaded into it"
+            )
+        low, high = population.expected[table.name]
+        tables.append(TableCount(table=table.name, rows=rows, expected_low=low, expected_high=high))
+    return tuple(tables)
+
+
+async def _undo(context: TaskContext, spec: PopulateSystem) -> None:
+    """Remove the half-loaded tables; where that cannot be done in time, say so and leave them."""
+    try:
+        told = privileges.argument_for(spec.endpoint, context.policy)
+        async with asyncio.timeout(UNDO_S), crew(_opening(spec), 1, lambda _: None, told) as loaders:
+            await loaders.run([Undo()])
+    except (TaskFault, TimeoutError) as error:
+        reason = error.what if isinstance(error, TaskFault) else f"it took longer than {UNDO_S:.0f} s"
+        context.log(
+            "warning", f"tables of workload {spec.workload.name} stay half loaded in {spec.endpoint.system}: {reason}"
+        )

@@ -1,0 +1,182 @@
+"""One populate worker process, `python -m proveout.agent.load.population.populate_worker PARENT PRIVILEGES ENGINE`: jobs in on stdin, answers out on stdout.
+
+It lives no longer than its agent: the kernel kills it when the parent dies (PR_SET_PDEATHSIG), and where that comes too
+late or does not exist, end of file on stdin ends it in the middle of a job. See `populate_protocol` for what is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.table import driver
+from proveout.agent.load.population.job_messages import (
+    Answer,
+    Count,
+    Execute,
+    Failed,
+    Finished,
+    Load,
+    Opening,
+    Prepare,
+    Progress,
+    Settle,
+    Undo,
+    from_line,
+    to_line,
+)
+from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.parent_death import ORPHANED, die_with_parent
+from proveout.core.errors import ProveoutError
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.workloads.base import Population, Table
+from proveout.dsl.workloads.kinds import build
+
+
+class Loader(Protocol):
+    """What an engine's loader does for a worker; every failure is a TaskFault."""
+
+    def prepare(self) -> None:
+        """Empty tables, made anew."""
+        ...
+
+    def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
+        """One slice, in one transaction; rows loaded."""
+        ...
+
+    def execute(self, statement: str) -> None:
+        """One statement by itself."""
+        ...
+
+    def count(self, table: str) -> int:
+        """Rows of a table."""
+        ...
+
+    def settle(self) -> None:
+        """Make it durable."""
+        ...
+
+    def undo(self) -> None:
+        """Remove the tables."""
+        ...
+
+    def close(self) -> None:
+        """Disconnect."""
+        ...
+
+
+class Jobs:
+    """Jobs as they come, None at the end; a thread reads them, so that the agent's end is seen in the middle of a job."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._received = 0  # written by the reader only
+        self._answered = 0  # written by the worker only
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def get(self) -> Any:
+        """The next job; None when there will be no more."""
+        return self._queue.get()
+
+    def answer(self, answer: Finished | Failed) -> None:
+        """End the job in hand."""
+        self._answered += 1
+        say(answer)
+
+    def _read(self) -> None:
+        for line in sys.stdin.buffer:
+            self._received += 1
+            self._queue.put(from_line(line))
+        if self._received > self._answered:  # nobody waits for what is under way
+            os._exit(ORPHANED)
+        self._queue.put(None)
+
+
+def main(parent: int, told: str, engine: str) -> int:
+    """Serve jobs until stdin ends. Exit code 0, or 1 after a `Failed`."""
+    privileges.drop(told)
+    die_with_parent(parent)
+    with contextlib.suppress(ProveoutError):  # what cannot be loaded is told when it is needed
+        driver(engine)
+    privileges.seal(told)
+    jobs = Jobs()
+    try:
+        opening = jobs.get()
+        if opening is None:
+            return 0
+        loader, tables = _open(opening)
+        jobs.answer(Finished())
+        while (job := jobs.get()) is not None:
+            jobs.answer(Finished(rows=_do(loader, tables, job)))
+        loader.close()
+    except ProveoutError as error:
+        jobs.answer(Failed(code=getattr(error, "code", "fault"), message=error.what, way_out=error.way_out))
+        return 1
+    return 0
+
+
+def _open(opening: Opening) -> tuple[Loader, dict[str, Table]]:
+    workload = Workload(name=opening.kind, kind=opening.kind, parameters=opening.parameters)
+    population = build(workload).population
+    return _connect(opening, population), {table.name: table for table in population.tables}
+
+
+def _connect(opening: Opening, population: Population) -> Loader:
+    """The loader of an engine; each imports its own driver."""
+    if opening.engine == "postgres":
+        from proveout.agent.engines.postgres.populate import PostgresLoader  # noqa: PLC0415
+
+        return PostgresLoader(opening.dsn, population)
+    if opening.engine == "mysql":
+        from proveout.agent.engines.mysql.populate import MysqlLoader  # noqa: PLC0415
+
+        return MysqlLoader(opening.dsn, population)
+    if opening.engine == "sqlite":
+        from proveout.agent.engines.sqlite.populate import SqliteLoader  # noqa: PLC0415
+
+        return SqliteLoader(opening.dsn, population)
+    if opening.engine == "oracle":
+        from proveout.agent.engines.oracle.populate import OracleLoader  # noqa: PLC0415
+
+        return OracleLoader(opening.dsn, population)
+    make: Any = getattr(driver(opening.engine), "loader", None)
+    if make is None:
+        raise TaskFault("missing", f"nothing here can load a population into engine {opening.engine!r}")
+    loader: Loader = make(opening.dsn, population)
+    return loader
+
+
+def _do(loader: Loader, tables: dict[str, Table], job: object) -> int:
+    """Run one job; the rows it is about."""
+    match job:
+        case Load(table=name, first=first, count=count):
+            return loader.load(tables[name], first, count, lambda rows: say(Progress(rows=rows)))
+        case Count(table=name):
+            return loader.count(name)
+        case Execute(statement=statement):
+            loader.execute(statement)
+        case Prepare():
+            loader.prepare()
+        case Settle():
+            loader.settle()
+        case Undo():
+            loader.undo()
+        case _:
+            raise TaskFault("invalid", f"a populate worker has no job {type(job).__name__}")
+    return 0
+
+
+def say(answer: Answer) -> None:
+    """Send one line to the agent."""
+    sys.stdout.buffer.write(to_line(answer))
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), *sys.argv[2:4]))

@@ -1,0 +1,186 @@
+"""The handler of `RunLoad`: arm, wait for T0, run, merge, answer.
+
+Flow: deal the terminals to worker processes -> each connects and prepares -> `context.armed()` -> `context.started()` ->
+T0 to the workers -> their chunks -> `Merger` -> a `LoadSecond` each second -> `LoadResult`. When anything goes wrong, or
+the task is cancelled, the workers are stopped: they let go of their statements and connections within a second or so,
+and are killed when they do not within `pool.END_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Coroutine, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.engines.table import NO_ROOM
+from proveout.agent.load import worker_messages
+from proveout.agent.load.aggregator import Merger
+from proveout.agent.load.ceiling_store import known
+from proveout.agent.load.loop.terminal import dealt
+from proveout.agent.load.pacing import Timeline
+from proveout.agent.load.pools.local import Pool, WorkerProcess
+from proveout.agent.load.pools.ray.ray_task import run_ray_load
+from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.helper import OWN_PROCESS
+from proveout.core.disk_space import describe
+from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire.results import LoadResult
+from proveout.proto.wire.tasks import Endpoint, RunLoad
+
+POOL = "pool:load"
+OVERTIME_S = 10.0
+
+T = TypeVar("T")
+
+
+async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
+    """Run one agent's share of a load: `spec.workers` processes, as many as the host has cores when it is 0; or on Ray.
+
+    Raises TaskFault: `unreachable` (a terminal could not connect when it was armed), `invalid` (no such driver or
+    workload, or a statement that the server refuses), `fault` (a worker died), `timeout` (it did not end in time),
+    `disk_full` (the database had no room: its numbers would be those of a full disk).
+    """
+    if spec.pool.kind == "ray":
+        return _with_room(spec.endpoint, await run_ray_load(context, spec))
+    name = f"{POOL}:{spec.endpoint.engine}" if spec.endpoint.engine in OWN_PROCESS else POOL
+    pool = context.resources.get(name)
+    if not isinstance(pool, Pool):
+        pool = context.resources[name] = Pool()
+    cores = len(os.sched_getaffinity(0))
+    hands = dealt(spec.share.first, spec.share.count, spec.workers or cores)
+    if not hands:
+        raise TaskFault("invalid", "the load has no terminals for this agent", way_out="plan fewer client hosts")
+    told = privileges.argument_for(spec.endpoint, context.policy)
+    workers = await pool.acquire(len(hands), spec.endpoint.engine, told)
+    try:
+        result = await _Run(context, spec, workers).run([tuple(hand) for hand in hands])
+    except BaseException:
+        await asyncio.shield(pool.discard(workers))
+        raise
+    pool.release(workers)
+    return _with_room(spec.endpoint, result)
+
+
+def _with_room(endpoint: Endpoint, result: LoadResult) -> LoadResult:
+    """The result, unless the database had no room for what the load wrote: TaskFault `disk_full`."""
+    codes = NO_ROOM.get(endpoint.engine, frozenset())
+    found = {code for load in result.transactions for code, _ in load.counts.errors if code in codes}
+    if not found:
+        return result
+    place = f" ({describe(Path(endpoint.dsn).parent)})" if endpoint.engine == "sqlite" else ""
+    said = next(iter(result.first_errors), "")
+    what = (
+        f"the disk of system {endpoint.system} ({endpoint.engine}) is full: {', '.join(sorted(found))}: {said}{place}"
+    )
+    raise TaskFault("disk_full", what, way_out="free disk space on the host of the database")
+
+
+class _Run:
+    """One load on workers that are its own."""
+
+    def __init__(self, context: TaskContext, spec: RunLoad, workers: list[WorkerProcess]) -> None:
+        self._context, self._spec, self._workers = context, spec, workers
+
+    async def run(self, hands: list[tuple[int, ...]]) -> LoadResult:
+        for worker, hand in zip(self._workers, hands, strict=True):
+            worker.send(worker_messages.Arm.of(self._spec, hand, self._context.key.partition("/")[0]))
+        await _together(self._armed(worker) for worker in self._workers)
+        self._context.armed()
+        t0_ns = await self._started()
+        for worker in self._workers:
+            worker.send(worker_messages.Start(t0_ns=t0_ns))
+        timeline = Timeline.of(self._spec.windows, t0_ns)
+        left_s = (timeline.end_ns - time.monotonic_ns()) / 1e9 + OVERTIME_S
+        try:
+            async with asyncio.timeout(left_s):
+                return await self._merged(timeline)
+        except TimeoutError:
+            raise TaskFault(
+                "timeout", f"the load did not end within {OVERTIME_S:.0f} s of the end of its windows"
+            ) from None
+
+    async def _armed(self, worker: WorkerProcess) -> None:
+        frame = await worker.read()
+        if isinstance(frame, worker_messages.Fault):
+            raise self._fault(frame)
+
+    async def _started(self) -> int:
+        """Wait for T0; a worker that ends meanwhile is a fault."""
+        start = asyncio.ensure_future(self._context.started())
+        ends = [asyncio.ensure_future(worker.died()) for worker in self._workers]
+        try:
+            await asyncio.wait((start, *ends), return_when=asyncio.FIRST_COMPLETED)
+            for end in ends:
+                if end.done():
+                    raise end.result()
+            return await start
+        finally:
+            for pending in (start, *ends):
+                pending.cancel()
+            await asyncio.gather(start, *ends, return_exceptions=True)
+
+    async def _merged(self, timeline: Timeline) -> LoadResult:
+        transactions = build(self._spec.workload).transactions
+        merger = Merger(
+            [kind.name for kind in transactions],
+            [number for number, kind in enumerate(transactions) if kind.weight > 0],
+            timeline,
+            workers=len(self._workers),
+            is_open=self._spec.share.rate is not None,
+        )
+        finished = await _together(self._follow(number, worker, merger) for number, worker in enumerate(self._workers))
+        self._tell(merger, over=True)
+        ceilings = known(self._spec.endpoint.engine)
+        return replace(
+            merger.result(finished),
+            ceiling_shared_per_s=ceilings.shared_per_s,
+            ceiling_apart_per_s=ceilings.apart_per_s,
+        )
+
+    async def _follow(self, number: int, worker: WorkerProcess, merger: Merger) -> worker_messages.Finished:
+        """Take one worker's chunks until it has finished."""
+        while True:
+            match await worker.read():
+                case worker_messages.Chunk() as chunk:
+                    merger.add(number, chunk)
+                    self._tell(merger)
+                case worker_messages.Finished() as finished:
+                    return finished
+                case other:
+                    raise TaskFault("fault", f"load worker {worker.pid} said {type(other).__name__} in mid-load")
+
+    def _tell(self, merger: Merger, *, over: bool = False) -> None:
+        for second in merger.seconds(over=over):
+            self._context.sample(second)
+
+    def _fault(self, fault: worker_messages.Fault) -> TaskFault:
+        """A worker's failure to arm, with the system's name and a way out."""
+        endpoint = self._spec.endpoint
+        name = f"{endpoint.system} ({endpoint.engine})"
+        if fault.code == "unreachable":
+            terminals = self._spec.share.total
+            way_out = f"see that the server runs, lets this host in, and takes {terminals} connections"
+            nobody = privileges.account()
+            if nobody is not None and " file " in fault.message:
+                way_out += (
+                    f"; load runs as user id {nobody.uid}, who has to be able to read the files that the dsn names"
+                )
+            return TaskFault("unreachable", f"the load cannot connect to {name}: {fault.message}", way_out=way_out)
+        way_out = fault.way_out or "see that the system is populated and that its user may use the tables"
+        return TaskFault(fault.code, f"the load cannot be prepared on {name}: {fault.message}", way_out=way_out)
+
+
+async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results; at the first exception the others are cancelled, and have ended, before it is raised."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,197 @@
+"""What an agent and its load workers say to each other: frozen data in frames over the worker's stdin and stdout.
+
+Flow: agent -> `Arm`, `Start`, `Stop` -> worker -> `Ready`, `Armed`, `Chunk` …, `Finished` or `Fault`. A frame is the
+lengths of two parts (two big-endian uint32), a JSON part `[name, fields]`, and raw bytes (a chunk's times). No pickle:
+what a worker says can be wrong, but it cannot run code in its agent. The dsn goes through the pipe, never through argv.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import struct
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from proveout.agent.load.loop.recorder import Incident
+from proveout.agent.load.pacing import Pacing
+from proveout.dsl.plan.plan import Value, Windows, Workload
+from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
+
+_HEAD = struct.Struct("!II")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """Connect and prepare the terminals `numbers`; answer `Armed`."""
+
+    workload_name: str
+    workload_kind: str
+    parameters: Any
+    engine: str
+    dsn: str = field(repr=False)
+    numbers: tuple[int, ...]
+    windows: tuple[float, float, float]
+    share: Any
+    seed: int
+    instances: tuple[str, ...] = field(default=(), repr=False)
+    run: str = ""
+    label: str = ""
+    session: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, spec: RunLoad, numbers: tuple[int, ...], run: str = "") -> Arm:
+        """A worker's part of a load task of a run."""
+        windows = spec.windows
+        return cls(
+            workload_name=spec.workload.name,
+            workload_kind=spec.workload.kind,
+            parameters=spec.workload.parameters,
+            engine=spec.endpoint.engine,
+            dsn=spec.endpoint.dsn,
+            numbers=numbers,
+            windows=(windows.ramp_up_s, windows.measure_s, windows.ramp_down_s),
+            share=dataclasses.asdict(spec.share),
+            seed=spec.seed,
+            instances=spec.endpoint.instances,
+            run=run,
+            label=spec.label,
+            session=spec.session,
+        )
+
+    def workload(self) -> Workload:
+        """The compiled workload again."""
+        parameters = tuple((name, _value(value)) for name, value in self.parameters)
+        return Workload(name=self.workload_name, kind=self.workload_kind, parameters=parameters)
+
+    def endpoint(self) -> Endpoint:
+        """Where to connect."""
+        return Endpoint(system="", engine=self.engine, dsn=self.dsn)
+
+    def plan_windows(self) -> Windows:
+        """The windows again."""
+        up, measure, down = self.windows
+        return Windows(ramp_up_s=up, measure_s=measure, ramp_down_s=down)
+
+    def pacing(self) -> Pacing:
+        """Arrival."""
+        return Pacing.of(LoadShare(**self.share), self.plan_windows(), self.seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Run from T0 on (monotonic ns of this host)."""
+
+    t0_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Give up the load; answer `Finished`, whatever was reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """The worker is up, with everything imported."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Armed:
+    """Connected and prepared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """What ended before `until_ns` and was not told yet: `codes` and byte lengths of the triples in `times`, in order."""
+
+    until_ns: int
+    codes: tuple[tuple[int, int], ...]
+    incidents: tuple[Incident, ...]
+    times: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The windows are over: `missed`, and over the whole load `committed` and `unknown` (see `LoadResult`), per transaction number;
+    CPU of this process in the measure window; records lost; the longest time in that window for which it did not run. `waiting`:
+    transactions without an answer when the load was over, as (number, start in monotonic ns), the oldest of them."""
+
+    missed: tuple[tuple[int, int], ...]
+    committed: tuple[tuple[int, int], ...]
+    unknown: tuple[tuple[int, int], ...]
+    cpu_s: float
+    cpu_window_s: float
+    start_skew_ns: int
+    samples_lost: int
+    first_errors: tuple[str, ...]
+    pause_longest_ns: int = 0
+    waiting: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """An expected failure, as `results.TaskError`; the worker stays."""
+
+    code: str
+    message: str
+    way_out: str = ""
+
+
+ToWorker: TypeAlias = Arm | Start | Stop
+FromWorker: TypeAlias = Ready | Armed | Chunk | Finished | Fault
+_TYPES: dict[str, Any] = {t.__name__: t for t in (Arm, Start, Stop, Ready, Armed, Chunk, Finished, Fault)}
+
+
+def encode(frame: ToWorker | FromWorker) -> bytes:
+    """A frame as bytes."""
+    fields = {f.name: getattr(frame, f.name) for f in dataclasses.fields(frame)}
+    blob: bytes = fields.pop("times", b"")
+    head = json.dumps([type(frame).__name__, fields]).encode()
+    return b"".join((_HEAD.pack(len(head), len(blob)), head, blob))
+
+
+def decode(head: bytes, blob: bytes) -> Any:
+    """A frame from its two parts. ValueError, KeyError or TypeError when it is none."""
+    name, fields = json.loads(head)
+    if name == "Chunk":
+        fields["times"] = blob
+        fields["incidents"] = tuple(Incident(*incident) for incident in fields["incidents"])
+    return _TYPES[name](**fields)
+
+
+async def read(stream: asyncio.StreamReader) -> Any:
+    """The next frame; None at the end of the stream, also when it ends within a frame."""
+    try:
+        lengths = _HEAD.unpack(await stream.readexactly(_HEAD.size))
+        return decode(await stream.readexactly(lengths[0]), await stream.readexactly(lengths[1]))
+    except asyncio.IncompleteReadError:
+        return None
+
+
+def read_blocking(fd: int) -> Any:
+    """The next frame from a blocking descriptor; None at its end."""
+    head = _exactly(fd, _HEAD.size)
+    if head is None:
+        return None
+    lengths = _HEAD.unpack(head)
+    parts = [_exactly(fd, length) for length in lengths]
+    return None if None in parts else decode(*(part or b"" for part in parts))
+
+
+def _exactly(fd: int, length: int) -> bytes | None:
+    read = bytearray()
+    while len(read) < length:
+        piece = os.read(fd, length - len(read))
+        if not piece:
+            return None
+        read += piece
+    return bytes(read)
+
+
+def _value(value: Any) -> Value:
+    """JSON has lists where a plan has tuples."""
+    return tuple(_value(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,1 @@
+"""What an agent may do and for which coordinator: authorization, signatures, policy, rules for tasks, trusted paths."""

@@ -1,0 +1,484 @@
+"""What the owner of a host lets an agent change there: a list of permissions, and a decision for each thing asked.
+
+Flow: `policy_file.read(path)` or `NOTHING` -> `Policy` -> `allows_sysctl(name)`, `allows_path(path)` … -> `Decision`; a handler
+calls `.require()` before it touches anything. What is not listed is denied, and the refusal names the policy's file and the
+line that would allow it. A policy is read once, from a file of the host; nothing that comes over the wire can widen it.
+
+The file lists folders and programs of `allow_lists`, and others with the owner's reason (`policy_file`). Some things stay denied
+whatever the file lists, because each of them gives root: kernel settings that hold a command, the units that people log in by, the
+agent's own unit and its policy, the folders of `ROOT_BY_ANOTHER_NAME`.
+
+Everything here is pure: names are judged as text. Whether a path is what it looks like (symbolic links) is decided when it
+is opened, beneath the root that `root_of` gives.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.security import allow_lists, device_rules
+from proveout.dsl.operations.types import UNIT_KINDS
+
+SYSCTL_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-][A-Za-z0-9_/:@-]*)+")
+"""With `/` for a `.` in the name of an interface (`net.ipv4.conf.eth0/100.rp_filter`), as sysctl(8) has it."""
+UNIT_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9:_.@\\-]*\.({'|'.join(UNIT_KINDS)})")
+DEVICE_NAME = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*|serial:[A-Za-z0-9][A-Za-z0-9._-]*")
+PARTITION = re.compile(r"-part\d+$")
+_OF_A_LOGIN = re.compile(r"/home/[^/]+/\.")
+_CLIMBS = re.compile(r"(^|[/=:,])\.\.(/|$)")
+
+COMMANDS_OF_THE_KERNEL = (
+    "kernel.core_pattern",
+    "kernel.hotplug",
+    "kernel.modprobe",
+    "kernel.poweroff_cmd",
+    "kernel.usermodehelper.*",
+    "fs.binfmt_misc.*",
+)
+"""Settings that hold a program which the kernel starts as root. Source: Documentation/admin-guide/sysctl of Linux."""
+
+UNITS_OF_THE_HOST = (
+    "NetworkManager*",
+    "[a-z]*.slice",
+    "basic.target",
+    "ctrl-alt-del.target",
+    "dbus*",
+    "default.target",
+    "emergency.*",
+    "exit.*",
+    "final.target",
+    "graphical.target",
+    "halt.*",
+    "hibernate.*",
+    "hybrid-sleep.*",
+    "init.*",
+    "kexec.*",
+    "local-fs.target",
+    "multi-user.target",
+    "network*",
+    "poweroff.*",
+    "proveout-agent*",
+    "reboot.*",
+    "rescue.*",
+    "runlevel[0-9].target",
+    "shutdown.*",
+    "soft-reboot.*",
+    "ssh.*",
+    "ssh@*",
+    "sshd*",
+    "suspend-then-hibernate.*",
+    "suspend.*",
+    "sysinit.target",
+    "systemd-*",
+    "umount.target",
+    "user@*",
+)
+"""Units whose start or end locks people out or ends the host, or that the agent itself is. Source: systemd.special(7)."""
+
+OWN_FOLDERS = ("/etc/proveout", "/var/lib/proveout")
+"""The agent's certificates, its policy and its journal."""
+
+ROOT_BY_ANOTHER_NAME = (
+    "/bin",
+    "/boot",
+    "/etc/NetworkManager",
+    "/etc/X11",
+    "/etc/alternatives",
+    "/etc/anacrontab",
+    "/etc/apparmor.d",
+    "/etc/apt",
+    "/etc/bash.bashrc",
+    "/etc/bash_completion.d",
+    "/etc/bashrc",
+    "/etc/binfmt.d",
+    "/etc/containerd",
+    "/etc/containers",
+    "/etc/cron.d",
+    "/etc/cron.daily",
+    "/etc/cron.hourly",
+    "/etc/cron.monthly",
+    "/etc/cron.weekly",
+    "/etc/crontab",
+    "/etc/csh.cshrc",
+    "/etc/csh.login",
+    "/etc/dbus-1",
+    "/etc/default",
+    "/etc/dhcp",
+    "/etc/dnf",
+    "/etc/doas.conf",
+    "/etc/docker",
+    "/etc/dpkg",
+    "/etc/dracut.conf.d",
+    "/etc/environment",
+    "/etc/fish",
+    "/etc/group",
+    "/etc/grub.d",
+    "/etc/gshadow",
+    "/etc/init.d",
+    "/etc/initramfs-tools",
+    "/etc/inittab",
+    "/etc/kernel",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/ld.so.preload",
+    "/etc/libvirt",
+    "/etc/logrotate.conf",
+    "/etc/logrotate.d",
+    "/etc/lvm",
+    "/etc/modprobe.d",
+    "/etc/modules",
+    "/etc/modules-load.d",
+    "/etc/network",
+    "/etc/nsswitch.conf",
+    "/etc/pam.conf",
+    "/etc/pam.d",
+    "/etc/passwd",
+    "/etc/perl",
+    "/etc/pki",
+    "/etc/polkit-1",
+    "/etc/ppp",
+    "/etc/profile",
+    "/etc/profile.d",
+    "/etc/python3",
+    "/etc/rc.d",
+    "/etc/rc.local",
+    "/etc/rc0.d",
+    "/etc/rc1.d",
+    "/etc/rc2.d",
+    "/etc/rc3.d",
+    "/etc/rc4.d",
+    "/etc/rc5.d",
+    "/etc/rc6.d",
+    "/etc/rcS.d",
+    "/etc/rpm",
+    "/etc/rsyslog.d",
+    "/etc/security/namespace.d",
+    "/etc/security/namespace.init",
+    "/etc/security/pam_env.conf",
+    "/etc/selinux",
+    "/etc/shadow",
+    "/etc/skel",
+    "/etc/ssh",
+    "/etc/ssl/private",
+    "/etc/subgid",
+    "/etc/subuid",
+    "/etc/sudo.conf",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/sysconfig",
+    "/etc/systemd",
+    "/etc/tmpfiles.d",
+    "/etc/udev/hwdb.d",
+    "/etc/update-motd.d",
+    "/etc/xinetd.conf",
+    "/etc/xinetd.d",
+    "/etc/yum",
+    "/etc/yum.repos.d",
+    "/etc/zprofile",
+    "/etc/zsh",
+    "/etc/zshenv",
+    "/etc/zshrc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/root",
+    "/run/binfmt.d",
+    "/run/modprobe.d",
+    "/run/sysctl.d",
+    "/run/systemd",
+    "/run/tmpfiles.d",
+    "/run/udev",
+    "/sbin",
+    "/usr/bin",
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/libexec",
+    "/usr/libx32",
+    "/usr/local/bin",
+    "/usr/local/lib",
+    "/usr/local/sbin",
+    "/usr/local/share/dbus-1",
+    "/usr/sbin",
+    "/usr/share/bash-completion",
+    "/usr/share/dbus-1",
+    "/usr/share/perl5",
+    "/usr/share/polkit-1",
+    "/var/lib/apt",
+    "/var/lib/containerd",
+    "/var/lib/containers",
+    "/var/lib/docker",
+    "/var/lib/dpkg",
+    "/var/lib/rpm",
+    "/var/lib/systemd",
+    "/var/spool/anacron",
+    "/var/spool/at",
+    "/var/spool/cron",
+)
+"""Files that root starts or trusts: a process that writes one of them, or a file below, becomes root. Denied whatever the policy says."""
+
+PATHS_OF_THE_HOST = (*OWN_FOLDERS, *ROOT_BY_ANOTHER_NAME, "/dev", "/home", "/proc", "/sys")
+"""What no root may contain by being wide: `/etc` is refused, `/etc/udev/rules.d` is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Whether something is allowed; if not, why, and what its owner would have to write where."""
+
+    allowed: bool
+    reason: str = ""
+    way_out: str = ""
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    def require(self) -> None:
+        """TaskFault `refused` when it is not allowed."""
+        if not self.allowed:
+            raise TaskFault("refused", self.reason, way_out=self.way_out)
+
+
+ALLOWED = Decision(allowed=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A program that may be started: its absolute path, and globs of which each of its arguments must match one.
+
+    `known`: the pattern (`allow_lists.known_arguments`) that each argument must match as well; None when its owner has widened it.
+    """
+
+    path: str
+    arguments: tuple[str, ...] = ()
+    known: str | None = None
+
+    def takes(self, argument: str) -> bool:
+        """Whether the argument is listed, and safe for a program that was listed without a reason."""
+        return self.lists(argument) and (self.known is None or allow_lists.matches(self.known, argument))
+
+    def lists(self, argument: str) -> bool:
+        """Whether one of the globs matches the whole argument; a `*` does not lead out of a folder by `..`."""
+        leaves = _CLIMBS.search(argument) is not None
+        return any(fnmatchcase(argument, glob) and (not leaves or glob == argument) for glob in self.arguments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What is allowed on this host. `source` is its file, "" when there is none; `validators` maps names to argv with `{file}`."""
+
+    source: str = ""
+    sysctl: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    udev_devices: tuple[str, ...] = ()
+    """Patterns, `KERNEL==scini*`: one that a rule of a plan must match its devices by, unless it names one of `devices`."""
+    udev_links: tuple[str, ...] = ()
+    """Folders of /dev in which rules of plans may put links, beside `device_rules.LINK_FOLDERS`."""
+    tools: tuple[Tool, ...] = ()
+    validators: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    destructive: bool = False
+    provision_as_agent_user: bool = False
+    """Whether a server may run as the agent's own user where neither another user nor Landlock keeps it from that user's files."""
+    widened: tuple[tuple[str, str], ...] = ()
+    """What the owner has listed beyond `allow_lists`, each with the reason given (`i_know`)."""
+    programs: tuple[str, ...] = ()
+    """Other names of the programs among `tools` and `validators`: links on their way, and where they really are."""
+    provision: tuple[str, ...] = ()
+    """Engines of which a coordinator may have a server started."""
+    own_folders: tuple[str, ...] = ()
+    """Where this agent keeps its certificates and journals, beside `OWN_FOLDERS`."""
+    own: bool = False
+    """Whether the agent is the child of a run on this very host: whoever runs the plan is who the agent runs as."""
+
+    def allows_sysctl(self, name: str) -> Decision:
+        """Whether a kernel setting, `vm.nr_hugepages`, may be written."""
+        if not SYSCTL_NAME.fullmatch(name):
+            return _never(f"{name!r} is not the name of a kernel setting")
+        if _matches(name, COMMANDS_OF_THE_KERNEL):
+            return _never(f"{name} holds a command that the kernel runs as root")
+        return ALLOWED if _matches(name, self.sysctl) else self._denied("sysctl", f"the kernel setting {name}", name)
+
+    def allows_unit(self, unit: str) -> Decision:
+        """Whether a systemd unit, `multipathd.service` (or `multipathd`), may be stopped, started, enabled, disabled."""
+        name = full_unit(unit)
+        if not UNIT_NAME.fullmatch(name):
+            return _never(f"{unit!r} is not the name of a unit")
+        if _matches(name, UNITS_OF_THE_HOST):
+            return _never(f"{name} is what this host is reached or run by")
+        return ALLOWED if _matches(name, self.units) else self._denied("units", f"the unit {name}", name)
+
+    def allows_path(self, path: str) -> Decision:
+        """Whether a file at `path` may be written, changed or removed."""
+        if not is_plain_path(path):
+            return _never(f"{path!r} is not an absolute path without `.`, `..` and doubled slashes")
+        if any(is_beneath(path, folder) for folder in (*OWN_FOLDERS, *self.own_folders)):
+            return _never(f"{path} belongs to the agent itself")
+        if self.source and is_beneath(path, folder := posixpath.dirname(self.source)):
+            return Decision(
+                allowed=False,
+                reason=f"{path} lies in {folder}, where the agent's policy is",
+                way_out=f"No policy can allow what lies beside it; put {self.source} into a folder of its own.",
+            )
+        if (reason := self._run_or_believed(path) or believed_by_root(path)) is not None:
+            return _never(reason)
+        if self.root_of(path) or (path in allow_lists.KNOWN_FILES and path in self.paths):
+            return ALLOWED
+        folder = posixpath.dirname(path)
+        line = (
+            folder
+            if allow_lists.is_known_folder(folder)
+            else f'{{path: {folder}, i_know: "why plans may write there"}}'
+        )
+        return self._denied("paths", f"the path {path}", line)
+
+    def allows_file_of_others(self, path: str) -> bool:
+        """Whether a database that is a file, and not of the agent's making, may be used as the user whose it is."""
+        return self.own or bool(self.allows_path(path))
+
+    def allows_provision(self, engine: str) -> Decision:
+        """Whether a server (or the file) of an engine may be made and started; a run may do so on its own machine."""
+        if self.own or engine in self.provision:
+            return ALLOWED
+        return self._denied("provision", f"starting an embedded {engine} system", engine)
+
+    def root_of(self, path: str) -> str:
+        """The listed folder that `path` lies in, the deepest when there are several; "" when there is none."""
+        return max((root for root in self.paths if is_beneath(path, root) and path != root), key=len, default="")
+
+    def allows_device(self, device: str) -> Decision:
+        """Whether a block device, or a partition of it, may be set up; by `/dev/disk/by-id/…` or `serial:…`, as sdb moves."""
+        if not DEVICE_NAME.fullmatch(device):
+            return _never(f"{device!r} does not name a device for good; write /dev/disk/by-id/NAME or serial:NUMBER")
+        whole = PARTITION.sub("", device)
+        return ALLOWED if {device, whole} & {*self.devices} else self._denied("devices", f"the device {device}", whole)
+
+    def allows_device_of(self, names: Sequence[str]) -> Decision:
+        """The same of a device by all of its names: one that is listed will do."""
+        decisions = [self.allows_device(name) for name in names] or [_never("a device without a lasting name")]
+        return next((decision for decision in decisions if decision), decisions[0])
+
+    def allows_rule(self, match: Sequence[tuple[str, str]]) -> Decision:
+        """Whether a udev rule may give an owner, a mode or a name to the devices that match all these pairs."""
+        if device_rules.is_pinned(match, self.devices, self.udev_devices):
+            return ALLOWED
+        said = ", ".join(f"{key}=={value}" for key, value in match)
+        way_out = (
+            f"Match them by a property of one of `devices` (ENV{{ID_SERIAL}}, ENV{{DM_NAME}} …), or the owner of the host"
+            f" can add the devices that are meant, `KEY==pattern`, under `udev: devices` in {self.source or 'a policy file'}."
+        )
+        return Decision(
+            allowed=False, reason=f"the devices of the rule {said} are not allowed on this host", way_out=way_out
+        )
+
+    def allows_link(self, link: str) -> Decision:
+        """Whether a udev rule may put this link below /dev."""
+        if device_rules.is_link_allowed(link, self.udev_links):
+            return ALLOWED
+        return self._denied("udev: links", f"the link /dev/{link}", link.split("/", maxsplit=1)[0])
+
+    def allows_tool(self, argv: Iterable[str]) -> Decision:
+        """Whether a program may be started with just these arguments."""
+        path, *arguments = tuple(argv) or ("",)
+        if not is_plain_path(path):
+            return _never(f"{path!r} is not the absolute path of a program")
+        known = [tool for tool in self.tools if tool.path == path]
+        if not known:
+            why = "" if allow_lists.known_arguments(path) else ', i_know: "why plans may start it"'
+            return self._denied("tools", f"the program {path}", f"{{path: {path}, arguments: […]{why}}}")
+        if any(all(tool.takes(argument) for argument in arguments) for tool in known):
+            return ALLOWED
+        wrong = next(word for word in arguments if not any(tool.takes(word) for tool in known) or len(known) > 1)
+        if any(tool.lists(wrong) and not tool.takes(wrong) for tool in known):
+            what = f"the argument {wrong!r} of {path}, which is not among its known ones,"
+            line = f'{{path: {path}, arguments: […], i_know: "why plans may give it any"}}'
+            return self._denied("tools", what, line)
+        return self._denied(f"tools: the arguments of {path}", f"the argument {wrong!r} of {path}", repr(wrong))
+
+    def allows_destructive(self) -> Decision:
+        """Whether steps that destroy data (partition, mkfs, write tests on devices, disk groups) are taken at all."""
+        if self.destructive:
+            return ALLOWED
+        return self._refusal("steps that destroy data are not allowed on this host", "destructive: true")
+
+    def allows_server_as_agent_user(self) -> Decision:
+        """Whether a database server may run as the agent's user with all of that user's files; in a local run it may."""
+        if self.own or self.provision_as_agent_user:
+            return ALLOWED
+        reason = (
+            "a provisioned server would run as the agent's own user, and this kernel has no Landlock to keep SQL of the plan"
+            " from that user's files, the agent's key among them"
+        )
+        found = self._refusal(reason, "provision_as_agent_user: true")
+        return replace(found, way_out=f"Run the agent as root (the server then has a user of its own). {found.way_out}")
+
+    def validator(self, name: str, file: str) -> tuple[str, ...]:
+        """The argv that says whether `file` is well-formed; TaskFault `refused` when the policy has none of that name."""
+        argv = dict(self.validators).get(name)
+        if argv is None:
+            self._denied("validators", f"the validator {name}", f"{name}: [/path/of/program, '{{file}}']").require()
+        return tuple(word.replace("{file}", file) for word in argv or ())
+
+    def _run_or_believed(self, path: str) -> str | None:
+        """Why a file at `path` would decide what the agent runs or believes; None when it would not."""
+        programs = (*(tool.path for tool in self.tools), *(argv[0] for _, argv in self.validators), *self.programs)
+        if path in programs:
+            return f"{path} is a program that the policy lists, or leads to one"
+        held = next((one for one in (*programs, *self.own_folders, self.source) if is_beneath(one, path)), None)
+        return None if held is None else f"{path} holds {held}, which the agent runs or believes"
+
+    def _denied(self, key: str, what: str, line: str) -> Decision:
+        return self._refusal(f"{what} is not allowed on this host", line, key)
+
+    def _refusal(self, reason: str, line: str, key: str = "") -> Decision:
+        under = f"add `- {line}` under `{key}`" if key else f"write `{line}`"
+        if key == "validators":
+            under = f"add `{line}` under `{key}`"
+        where = (
+            f"in {self.source}"
+            if self.source
+            else "in a policy file, and start the agent (or a local run) with --policy FILE"
+        )
+        return Decision(allowed=False, reason=reason, way_out=f"The owner of the host can {under} {where}.")
+
+
+NOTHING = Policy()
+"""Load and captures only."""
+
+
+def full_unit(unit: str) -> str:
+    """A unit's name with its kind: `multipathd` is `multipathd.service`."""
+    return unit if UNIT_NAME.fullmatch(unit) else f"{unit}.service"
+
+
+def is_plain_path(path: str) -> bool:
+    """Whether a path is absolute and says where it leads: no `.`, `..`, doubled or trailing slash, NUL or line break."""
+    odd = any(ord(character) < 32 for character in path)
+    return path.startswith("/") and not path.startswith("//") and not odd and posixpath.normpath(path) == path
+
+
+def believed_by_root(path: str) -> str | None:
+    """Why a plan may not write at `path`, whatever the policy says; None when nothing is known against it."""
+    found = next((place for place in ROOT_BY_ANOTHER_NAME if is_beneath(path, place)), None)
+    if found is None and _OF_A_LOGIN.match(path):
+        return f"{path} is a hidden file of a home, which that user's login runs or trusts"
+    return None if found is None else f"{path} lies in {found}, which root runs or believes"
+
+
+def is_beneath(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or lies in it, as text."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _matches(name: str, globs: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
+
+
+def _never(reason: str) -> Decision:
+    return Decision(allowed=False, reason=reason, way_out="No policy can allow this.")

@@ -1,0 +1,332 @@
+"""The policy of a host as its owner writes it: YAML, strict, with the line of each mistake.
+
+Flow: `read(path)` opens the file once, refuses one that somebody else can change (its owner must be root or the agent's own
+user, and nobody else may write it or a folder on its way), reads it with the plan's own bounded reader, looks in the same way at the
+programs that it lists, and gives a `policy.Policy`. `proveout agent --check-policy FILE` does the same and prints what came out.
+
+Folders, programs, validators and devices of udev rules that are not in `allow_lists` and `device_rules` are refused unless their entry has
+a reason, `i_know: "why"`. The reasons are in `Policy.widened`; an agent writes them into its log and its audit log when it starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+
+from proveout.agent.security import allow_lists, device_rules, policy
+from proveout.agent.security.path_trust import hand_above, hand_on, names_of
+from proveout.agent.security.policy import Policy, Tool
+from proveout.core.errors import PlanError, ProveoutError
+from proveout.dsl.operations.storage.udev_rules import FOLDERS_OF_UDEV
+from proveout.dsl.rules.host_rules import EMBEDDED
+from proveout.dsl.schema.scalar_types import Name, custom
+from proveout.dsl.schema.validation import validate
+from proveout.dsl.source import loader
+from proveout.dsl.source.nodes import Problems
+
+BYTES_MAX = 1 << 20
+DOCUMENT = loader.Document(name="policy", opening="policy: 1")
+
+_NAMES = """
+Rscript ash at awk bash batch bun busybox bwrap capsh cargo chroot chrt cpio crontab crun csh dash deno doas docker ed
+emacs env expect fakeroot faketime find firejail fish flock gawk gdb gem git go groovy ionice ip irb java jshell ksh
+ld.so less ltrace lua lxc lxc-attach lxc-execute machinectl make man mariadb mawk more mysql nano nc ncat newgrp nice
+node nodejs nohup npm npx nsenter nvim parallel perl php pip pkexec podman prlimit psql pwsh pypy python rbash rlwrap
+rsh rsync ruby runc runuser scp screen script sed setarch setpriv setsid sg sh socat sqlite sqlplus ssh
+start-stop-daemon stdbuf strace su sudo systemd-nspawn systemd-run tar taskset tclsh tcsh time timeout tmux toybox
+unshare vi view vim watch xargs zsh
+"""
+INTERPRETERS = frozenset(_NAMES.split())
+"""Known programs that run whatever they are given: listing one would allow everything. An owner who lists another is its keeper."""
+_VARIANT = re.compile(r"^original-|[.-](basic|gtk3?|nox|static|tiny)$|[0-9.]+$")
+REASON_LETTERS_MIN = 4
+_FOLDER = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+_LOADER = re.compile(r"ld(-.*)?\.so(\.[0-9]+)?|ld-(linux|musl).*")
+
+
+class PolicyError(PlanError):
+    """A policy that cannot be used; carries every problem found."""
+
+    def __str__(self) -> str:
+        said = (
+            f"{found.where}: {found.message}" + (f" ({found.hint})" if found.hint else "") for found in self.problems
+        )
+        return "\n".join(("the policy cannot be used", *said))
+
+
+def _sysctl(glob: str) -> str:
+    if glob in policy.COMMANDS_OF_THE_KERNEL or not any(part.strip("*") for part in glob.split(".")):
+        raise custom(f"`{glob}` cannot be allowed: it is every setting, or one that holds a command of the kernel")
+    return glob
+
+
+def _unit(glob: str) -> str:
+    if not glob.rpartition(".")[0].strip("*?"):
+        raise custom(f"`{glob}` is not a unit such as multipathd.service")
+    return glob
+
+
+def _root(path: str) -> str:
+    if not policy.is_plain_path(path):
+        raise custom(f"`{path}` is not an absolute path without `.`, `..` and doubled slashes")
+    if (reason := policy.believed_by_root(path)) is not None:
+        raise custom(f"`{path}` cannot be allowed: {reason}")
+    wide = [kept for kept in policy.PATHS_OF_THE_HOST if policy.is_beneath(kept, path)]
+    if path == "/" or wide:
+        raise custom(
+            f"`{path}` is too wide: it holds {wide[0] if wide else 'everything'}; list the folder that is meant"
+        )
+    return path
+
+
+def _device(name: str) -> str:
+    if not policy.DEVICE_NAME.fullmatch(name):
+        raise custom(f"`{name}` does not name a device for good: write /dev/disk/by-id/NAME or serial:NUMBER")
+    return name
+
+
+def _engine(name: str) -> str:
+    if name not in EMBEDDED:
+        raise custom(f"`{name}` is not an engine that proveout can start: {', '.join(sorted(EMBEDDED))}")
+    return name
+
+
+def _link_folder(name: str) -> str:
+    if not _FOLDER.fullmatch(name) or name in FOLDERS_OF_UDEV:
+        raise custom(f"`{name}` is not a folder of /dev for links of plans, as oraudev")
+    return name
+
+
+def _program(path: str) -> str:
+    if not policy.is_plain_path(path):
+        raise custom(f"`{path}` is not the absolute path of a program")
+    name = posixpath.basename(path)
+    if _VARIANT.sub("", name) in INTERPRETERS or _LOADER.fullmatch(name):
+        raise custom(f"`{path}` runs whatever it is given: list the program that is meant")
+    return path
+
+
+def _reason(text: str) -> str:
+    if sum(character.isalpha() for character in text) < REASON_LETTERS_MIN or not text.isprintable():
+        raise custom(f"{text!r} is not a reason: say in one line why plans may, as the audit log will repeat it")
+    return text
+
+
+Word = Annotated[str, StringConstraints(min_length=1, max_length=400)]
+Program = Annotated[Word, AfterValidator(_program)]
+Reason = Annotated[Word, AfterValidator(_reason)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _Widened(_Strict):
+    """An entry that may have a reason."""
+
+    i_know: Reason | None = None
+
+
+def _short(name: str) -> BeforeValidator:
+    """An entry that is written as its one word alone."""
+    return BeforeValidator(lambda given: {name: given} if isinstance(given, (str, list)) else given)
+
+
+class PathEntry(_Widened):
+    """A folder below which plans may write files."""
+
+    path: Annotated[Word, AfterValidator(_root)]
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.i_know is None and not allow_lists.is_known_folder(self.path):
+            way_out = allow_lists.folder_way_out(self.path)
+            raise custom(f"`{self.path}` is not a folder that tuning is known to need ({way_out})")
+        return self
+
+
+class ToolEntry(_Widened):
+    """A program that may be started."""
+
+    path: Program
+    arguments: list[Word] = Field(default_factory=list, max_length=200)
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.i_know is not None:
+            return self
+        pattern, way_out = allow_lists.known_arguments(self.path), allow_lists.program_way_out(self.path)
+        if pattern is None:
+            raise custom(f"`{self.path}` is not a program that tuning is known to need ({way_out})")
+        for word in self.arguments:
+            if allow_lists.is_literal(word) and not allow_lists.matches(pattern, word):
+                raise custom(f"`{word}` is not an argument that {self.path} is known to need ({way_out})")
+        return self
+
+
+class ValidatorEntry(_Widened):
+    """A program that looks at a file before it is put in its place."""
+
+    run: Annotated[list[Word], Field(min_length=2, max_length=50)]
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        _program(self.run[0])
+        if sum(word.count("{file}") for word in self.run[1:]) != 1:
+            raise custom("a validator takes the file that it looks at once, as {file}")
+        if self.i_know is None and not allow_lists.is_known_validator(argv := tuple(self.run)):
+            way_out = allow_lists.validator_way_out(argv)
+            raise custom(f"`{' '.join(argv)}` is not a validator that is known to run nothing in the file ({way_out})")
+        return self
+
+
+class RuleEntry(_Widened):
+    """Devices that udev rules of plans may govern."""
+
+    match: Word
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if objection := device_rules.objection(self.match):
+            raise custom(objection)
+        if self.i_know is None and not device_rules.is_known(self.match):
+            hint = (
+                'if no disk of the host itself matches it, write {match: "'
+                + self.match
+                + '", i_know: "what it matches"}'
+            )
+            raise custom(f"`{self.match}` may match the system's own disk ({hint})")
+        return self
+
+
+class UdevEntry(_Strict):
+    """What udev rules of plans may govern, and where their links lie."""
+
+    devices: list[Annotated[RuleEntry, _short("match")]] = Field(default_factory=list, max_length=1000)
+    links: list[Annotated[Word, AfterValidator(_link_folder)]] = Field(default_factory=list, max_length=100)
+
+
+class PolicyEntry(_Strict):
+    """The whole file."""
+
+    policy: Literal[1]
+    sysctl: list[Annotated[Word, AfterValidator(_sysctl)]] = Field(default_factory=list, max_length=1000)
+    units: list[Annotated[Word, AfterValidator(_unit)]] = Field(default_factory=list, max_length=1000)
+    paths: list[Annotated[PathEntry, _short("path")]] = Field(default_factory=list, max_length=1000)
+    devices: list[Annotated[Word, AfterValidator(_device)]] = Field(default_factory=list, max_length=1000)
+    tools: list[ToolEntry] = Field(default_factory=list, max_length=200)
+    validators: dict[Name, Annotated[ValidatorEntry, _short("run")]] = Field(default_factory=dict)
+    udev: UdevEntry = Field(default_factory=UdevEntry)
+    destructive: bool = False
+    provision: list[Annotated[Word, AfterValidator(_engine)]] = Field(default_factory=list, max_length=100)
+    provision_as_agent_user: bool = False
+
+    def widened(self) -> Iterator[tuple[str, str]]:
+        """What is listed with a reason, and the reason."""
+        yield from ((entry.path, entry.i_know) for entry in self.paths if entry.i_know)
+        yield from ((entry.path, entry.i_know) for entry in self.tools if entry.i_know)
+        yield from ((" ".join(entry.run), entry.i_know) for entry in self.validators.values() if entry.i_know)
+        yield from ((entry.match, entry.i_know) for entry in self.udev.devices if entry.i_know)
+
+
+def read(path: Path) -> Policy:
+    """The policy in a file. ProveoutError when somebody else can change it, PolicyError with every line that is wrong."""
+    content = _trusted(path.absolute())
+    problems = Problems()
+    root = loader.loads(content, str(path), problems, DOCUMENT)
+    entry = validate(PolicyEntry, root, "", problems) if root is not None else None
+    if problems.found or entry is None:
+        raise PolicyError(problems.error().problems)
+    programs = [*(Path(tool.path) for tool in entry.tools), *(Path(one.run[0]) for one in entry.validators.values())]
+    for program in programs:
+        _check_program(path, program)
+    return Policy(
+        source=str(path.absolute()),
+        sysctl=tuple(entry.sysctl),
+        units=tuple(entry.units),
+        paths=tuple(one.path for one in entry.paths),
+        devices=tuple(entry.devices),
+        udev_devices=tuple(one.match for one in entry.udev.devices),
+        udev_links=tuple(entry.udev.links),
+        tools=tuple(map(_tool, entry.tools)),
+        validators=tuple((name, tuple(one.run)) for name, one in entry.validators.items()),
+        widened=tuple(entry.widened()),
+        destructive=entry.destructive,
+        provision=tuple(entry.provision),
+        provision_as_agent_user=entry.provision_as_agent_user,
+        programs=names_of(*programs),
+    )
+
+
+def _tool(entry: ToolEntry) -> Tool:
+    known = allow_lists.known_arguments(entry.path) if entry.i_know is None else None
+    return Tool(path=entry.path, arguments=tuple(entry.arguments), known=known)
+
+
+def _trusted(path: Path) -> bytes:
+    """The content of a file that nobody but root and the agent's own user can change or replace."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise _unusable(path, f"cannot read the policy: {error.strerror}", "Name a file, not a link to one.") from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > BYTES_MAX:
+            raise _unusable(path, f"the policy is not a regular file of at most {BYTES_MAX >> 20} MiB", "Name a file.")
+        if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+            raise _unusable(path, "others can write the policy", f"chown root {path}; chmod 644 {path}")
+        _check_folders(path)
+        return os.read(descriptor, BYTES_MAX)
+    finally:
+        os.close(descriptor)
+
+
+def _check_folders(path: Path) -> None:
+    hand = hand_above(path)
+    if hand is not None:
+        raise _unusable(path, f"others can replace the policy: {hand.what}", hand.way_out)
+
+
+def _check_program(source: Path, program: Path) -> None:
+    """A program that others can change is theirs to choose; one that is not there (yet) says so when it is to be run."""
+    hand = hand_above(program)
+    if hand is not None:
+        raise _unusable(source, f"others can replace {program}, which it lists: {hand.what}", hand.way_out)
+    with contextlib.suppress(OSError):
+        hand = hand_on(program)
+    if hand is not None:
+        raise _unusable(source, f"others can change {program}, which it lists: {hand.what}", hand.way_out)
+
+
+def _unusable(path: Path, what: str, way_out: str) -> ProveoutError:
+    error = ProveoutError(what, where=str(path), way_out=way_out)
+    error.exit_code = 2
+    return error
+
+
+def describe(found: Policy) -> str:
+    """What a policy allows, for people: one line for each kind, `nothing` where nothing is."""
+    rows = [
+        ("kernel settings", found.sysctl),
+        ("units", found.units),
+        ("files in", found.paths),
+        ("devices", found.devices),
+        ("programs", [" ".join((tool.path, *tool.arguments)) for tool in found.tools]),
+        ("validators", [f"{name} ({' '.join(argv)})" for name, argv in found.validators]),
+        ("udev rules for", [*found.udev_devices, *(f"links in /dev/{folder}" for folder in found.udev_links)]),
+        ("destroying data", ["yes"] if found.destructive else []),
+        ("servers", found.provision),
+        ("servers as agent", ["yes"] if found.provision_as_agent_user else []),
+    ]
+    rows += [("by its owner", [f"{what} ({why})" for what, why in found.widened])] if found.widened else []
+    kept = [own for own in found.own_folders if any(policy.is_beneath(own, listed) for listed in found.paths)]
+    rows += [("but not in", kept)] if kept else []
+    return "\n".join(f"{name + ':':<17} {', '.join(values) if values else 'nothing'}" for name, values in rows)

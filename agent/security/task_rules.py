@@ -1,0 +1,246 @@
+"""The rules that each kind of task is held to before an agent starts anything for it.
+
+Flow: `session` gets a Task -> `objection(spec)` -> None, or why the task is refused as invalid. The rules are those of
+`dsl.rules.host_rules`, which the compiler asks as well: a task need not come from a compiler, so an agent does not rely on one. A kind of
+task is in `RULES` or in `NOTHING_TO_CHECK`; one that is in neither is refused. What depends on this host (its policy, who owns a file) is
+asked by the handlers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from proveout.dsl.rules import host_rules, session_settings
+from proveout.dsl.rules.host_rules import Objection
+from proveout.dsl.schema.scalar_types import RATE_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
+from proveout.proto.wire import tasks
+from proveout.proto.wire.tasks import Endpoint, LoadPool, LoadShare
+
+WORKERS_MAX = 4096
+SESSION_MAX = 100
+DIRECTORIES_MAX = 1000
+TUNINGS_MAX = 500
+SLICES_MAX = 1_000_000
+SEED_MAX = 2**63
+PEM_MAX = 65_536
+EXPORTER = "prometheus"
+TOOLS = frozenset({"fio"})
+PROPAGATING = "postgres"
+"""The engine whose propagation proveout sets up and compares."""
+
+
+def objection(spec: tasks.TaskSpec) -> Objection | None:
+    """The first rule that a task breaks; None when it may be tried. Pure."""
+    if type(spec) in NOTHING_TO_CHECK:
+        return None
+    rule = RULES.get(type(spec))
+    if rule is None:
+        return Objection(message=f"this agent has no rules for {type(spec).__name__}, so it does not do it")
+    return next(iter(rule(spec)), None)
+
+
+def takes_long(spec: tasks.TaskSpec) -> bool:
+    """Whether models have to be imported, or long texts read, to say so."""
+    return isinstance(spec, tasks.ApplyTuning) or hasattr(spec, "workload")
+
+
+# ---- systems ---------------------------------------------------------------------------------------------------------
+
+
+def _start(spec: tasks.StartSystem | tasks.SnapshotSystem) -> Iterator[Objection]:
+    yield from host_rules.system_problems(spec.system)
+    yield from host_rules.text_problems("the folder of a run", spec.data_root)
+
+
+def _stop(spec: tasks.StopSystem) -> Iterator[Objection]:
+    yield from host_rules.name_problems("system", spec.system)
+    yield from host_rules.text_problems("the folder of a run", spec.data_root)
+
+
+def _endpoint(end: Endpoint) -> Iterator[Objection]:
+    return host_rules.endpoint_problems(
+        end.system, end.engine, end.dsn, instances=end.instances, provisioned=end.provisioned
+    )
+
+
+def _asked(spec: tasks.InspectSystem | tasks.Checkpoint) -> Iterator[Objection]:
+    return _endpoint(spec.endpoint)
+
+
+def _sql(spec: tasks.RunSql) -> Iterator[Objection]:
+    yield from _endpoint(spec.endpoint)
+    yield from host_rules.statement_problems(spec.statements, STATEMENTS_MAX)
+
+
+def _invariants(spec: tasks.CheckInvariants) -> Iterator[Objection]:
+    yield from _endpoint(spec.endpoint)
+    yield from host_rules.workload_problems(spec.workload)
+
+
+def _populate(spec: tasks.PopulateSystem) -> Iterator[Objection]:
+    yield from _endpoint(spec.endpoint)
+    yield from _workers(spec.workers)
+    yield from host_rules.workload_problems(spec.workload)
+
+
+def _link(spec: tasks.LinkSystems | tasks.CompareSystems) -> Iterator[Objection]:
+    for end in (spec.source, spec.sink):
+        yield from _endpoint(end)
+        if end.engine != PROPAGATING:
+            yield Objection(message=f"propagation is between two postgres systems; {end.system!r} is {end.engine}")
+    yield from host_rules.workload_problems(spec.workload)
+
+
+def _compare(spec: tasks.CompareSystems) -> Iterator[Objection]:
+    if not 0.0 <= spec.drain_timeout_s <= WEEK_S:
+        yield Objection(message=f"{spec.drain_timeout_s} s is not a possible time to drain")
+    yield from _link(spec)
+
+
+def _facts(spec: tasks.ReadFacts) -> Iterator[Objection]:
+    if len(spec.directories) > DIRECTORIES_MAX or not set(spec.tools) <= TOOLS:
+        yield Objection(message=f"facts of {len(spec.directories)} systems, or of tools other than {', '.join(TOOLS)}")
+    for system, directory in spec.directories[:DIRECTORIES_MAX]:
+        yield from host_rules.name_problems("system", system)
+        yield from host_rules.text_problems("the folder of a run", directory)
+
+
+def _tuning(spec: tasks.ApplyTuning) -> Iterator[Objection]:
+    if len(spec.tunings) > TUNINGS_MAX or len(spec.endpoints) > TUNINGS_MAX:
+        yield Objection(message=f"more than {TUNINGS_MAX} tunings or systems")
+    for tuning in spec.tunings[:TUNINGS_MAX]:
+        yield from host_rules.tuning_problems(tuning)
+    for end in spec.endpoints[:TUNINGS_MAX]:
+        yield from _endpoint(end)
+
+
+# ---- load, tools, captures -------------------------------------------------------------------------------------------
+
+
+def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
+    yield from host_rules.window_problems(spec.windows)
+    yield from _share(spec.share)
+    yield from _workers(spec.workers)
+    yield from _pool(spec.pool)
+    yield from host_rules.text_problems("the label of a load", spec.label)
+    if not 0 <= spec.seed < SEED_MAX:
+        yield Objection(message=f"{spec.seed} is not a seed")
+    yield from _endpoint(spec.endpoint)
+    yield from _session(spec.endpoint.engine, spec.session)
+    yield from host_rules.workload_problems(spec.workload)
+
+
+def _share(share: LoadShare) -> Iterator[Objection]:
+    if not (share.first >= 0 and share.count >= 1 and share.first + share.count <= share.total <= THREADS_MAX):
+        message = f"terminals {share.first} to {share.first + share.count} of {share.total} are not possible"
+        yield Objection(message=message, way_out=f"a load has at most {THREADS_MAX} threads")
+    rates = [rate for rate in (share.rate, share.rate_to) if rate is not None]
+    if not all(math.isfinite(rate) and 0.0 <= rate <= RATE_MAX for rate in rates):
+        yield Objection(message=f"a rate of {rates} per second is not possible")
+    if share.think_s is not None and not 0.0 <= share.think_s <= WEEK_S:
+        yield Objection(message=f"a think time of {share.think_s} s is not possible")
+
+
+def _workers(workers: int) -> Iterator[Objection]:
+    if not 0 <= workers <= WORKERS_MAX:
+        yield Objection(message=f"{workers} worker processes are not possible", way_out=f"at most {WORKERS_MAX}")
+
+
+def _pool(pool: LoadPool) -> Iterator[Objection]:
+    if pool.address and not host_rules.is_cluster(pool.address):
+        yield Objection(
+            message=f"{pool.address[:200]!r} is not the address of a Ray cluster", way_out="`auto`, or name:port"
+        )
+
+
+def _session(engine: str, settings: tuple[tuple[str, str], ...]) -> Iterator[Objection]:
+    if len(settings) > SESSION_MAX:
+        yield Objection(message=f"more than {SESSION_MAX} settings of a connection")
+    for name, value in settings[:SESSION_MAX]:
+        if reason := session_settings.objection(engine, name, value):
+            yield Objection(message=reason)
+
+
+def _form_pool(spec: tasks.FormPool) -> Iterator[Objection]:
+    for address in (spec.head, spec.towards):
+        if address and not host_rules.is_host_and_port(address):
+            yield Objection(message=f"{address[:200]!r} is not the address of a node of Ray", way_out="name:port")
+    if spec.address and not any(
+        host_rules.is_host_and_port(f"{name}:1") for name in (spec.address, f"[{spec.address}]")
+    ):
+        yield Objection(message=f"{spec.address[:200]!r} is not the name or the address of a host")
+    if not 0 <= spec.cpus <= THREADS_MAX:
+        yield Objection(message=f"a node of Ray for {spec.cpus} workers is not possible")
+    secrets = spec.secrets
+    if max(map(len, (secrets.token, secrets.authority, secrets.authority_key))) > PEM_MAX:
+        yield Objection(message=f"a secret of the Ray cluster is longer than {PEM_MAX} characters")
+    yield from host_rules.text_problems("the token of the Ray cluster", secrets.token)
+
+
+def _fio(spec: tasks.PrepareFio | tasks.RunFio) -> Iterator[Objection]:
+    yield from host_rules.fio_problems(spec.job)
+    yield from host_rules.text_problems("the folder of a run", spec.data_root)
+
+
+def _run_fio(spec: tasks.RunFio) -> Iterator[Objection]:
+    yield from _fio(spec)
+    yield from host_rules.window_problems(spec.windows)
+    yield from host_rules.text_problems("the label of a load", spec.label)
+    if not (1 <= spec.iodepth <= THREADS_MAX and 0 <= spec.first_slice <= SLICES_MAX):
+        yield Objection(message=f"an I/O depth of {spec.iodepth} from slice {spec.first_slice} on is not possible")
+
+
+def _capture(spec: tasks.RunCapture) -> Iterator[Objection]:
+    """Kinds are of a closed set on the wire; each has its own number of systems to ask."""
+    capture = spec.capture
+    yield from host_rules.capture_problems(capture)
+    wanted = SYSTEMS_ASKED.get(capture.kind)
+    if len(spec.endpoints) != wanted:
+        yield Objection(message=f"a capture of kind {capture.kind} asks {wanted} systems, not {len(spec.endpoints)}")
+        return
+    for end in spec.endpoints:
+        yield from _exporter(end) if capture.kind == "prometheus" else _observed(capture.kind, end)
+
+
+SYSTEMS_ASKED: Mapping[str, int] = {"os": 0, "prometheus": 1, "waits": 1, "sizes": 1, "lag": 2}
+
+
+def _observed(kind: str, end: Endpoint) -> Iterator[Objection]:
+    yield from _endpoint(end)
+    yield from host_rules.captured_problems(kind, end.engine)
+
+
+def _exporter(end: Endpoint) -> Iterator[Objection]:
+    if end.engine != EXPORTER or end.provisioned or end.instances:
+        yield Objection(message=f"{end.engine[:80]!r} is not an exporter")
+    yield from host_rules.exporter_problems(end.dsn)
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
+    {
+        tasks.StartSystem: _start,
+        tasks.StopSystem: _stop,
+        tasks.InspectSystem: _asked,
+        tasks.SnapshotSystem: _start,
+        tasks.PopulateSystem: _populate,
+        tasks.LinkSystems: _link,
+        tasks.CompareSystems: _compare,
+        tasks.ReadFacts: _facts,
+        tasks.CheckInvariants: _invariants,
+        tasks.RunSql: _sql,
+        tasks.Checkpoint: _asked,
+        tasks.ApplyTuning: _tuning,
+        tasks.FormPool: _form_pool,
+        tasks.RunLoad: _load,
+        tasks.PrepareFio: _fio,
+        tasks.RunFio: _run_fio,
+        tasks.RunCapture: _capture,
+    }
+)
+NOTHING_TO_CHECK: frozenset[type] = frozenset({tasks.VerifyTuning, tasks.RevertTuning})
+"""Tasks without a value that a host could be harmed by."""

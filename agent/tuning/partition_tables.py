@@ -1,0 +1,57 @@
+"""The first and last bytes of a disk, which a new partition table takes: read to be kept, and written back. Functions block; TaskFault.
+
+Flow: `KeepSpans` -> `kept` before the table is made -> the undo journal -> `put_back` once what undoes the table has been run.
+A device is opened by the name that the host's policy lists, for itself alone: one that is mounted or held is not written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from proveout.agent.daemon.tasks import TaskFault
+
+Spans = Sequence[tuple[int, int]]
+"""(offset, length), bytes."""
+SIZE_MAX_BYTES = 1024 * 1024
+
+
+def kept(root: Path, device: str, spans: Spans) -> bytes:
+    """What is there now, one span after the other."""
+    if sum(length for _, length in spans) > SIZE_MAX_BYTES:
+        raise TaskFault("refused", f"more than {SIZE_MAX_BYTES >> 10} KiB of {device} would have to be kept")
+    try:
+        descriptor = os.open(_real(root, device), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found = [os.pread(descriptor, length, offset) for offset, length in spans]
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise TaskFault("refused", f"{device} cannot be read: {error.strerror}") from error
+    if [len(one) for one in found] != [length for _, length in spans]:
+        raise TaskFault("refused", f"{device} ends earlier than it says")
+    return b"".join(found)
+
+
+def put_back(root: Path, device: str, spans: Spans, content: bytes) -> None:
+    """Write what `kept` gave, durable when it returns."""
+    try:
+        descriptor = os.open(_real(root, device), os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC)
+        try:
+            at = 0
+            for offset, length in spans:
+                os.pwrite(descriptor, content[at : at + length], offset)
+                at += length
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise TaskFault("refused", f"{device} cannot be written: {error.strerror}") from error
+
+
+def _real(root: Path, device: str) -> str:
+    real, folder = os.path.realpath(root / device.lstrip("/")), os.path.realpath(root / "dev")
+    if not real.startswith(f"{folder}/"):
+        raise TaskFault("refused", f"{device} does not lead to anything in /dev")
+    return real

@@ -1,0 +1,318 @@
+"""Undoing, and looking whether what was made is still so: one change of the undo journal at a time, the last first.
+
+A change is compared with the host before anything is done: as it was before (never made, or undone already), as it was made (undone now),
+or neither: another hand has changed it since, which is told and left alone. Undoing twice does what undoing once does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Literal, TypeAlias, assert_never
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.tuning import partition_tables
+from proveout.agent.tuning.file_changes import NONE, Original
+from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.machine import NET, network, network_is_gone
+from proveout.agent.tuning.programs import must
+from proveout.agent.tuning.sysfs import holds
+from proveout.agent.tuning.undo_journal import Entry, UndoJournal
+from proveout.dsl.operations.change import (
+    Command,
+    KeepSpans,
+    RemoveFile,
+    SetText,
+    Statement,
+    UnitAction,
+    WriteFile,
+    only_undoes,
+)
+from proveout.dsl.operations.facts import FileFact, UnitFact
+from proveout.dsl.operations.storage.disk import AMBIVALENT, NOTHING_FOUND
+from proveout.proto.wire.results import TuningOutcome, TuningState
+
+Found: TypeAlias = Literal["before", "made", "other", "unknown"]
+
+
+def end(host: Host, journal: UndoJournal, *, systems_only: bool = False) -> tuple[TuningState, ...]:
+    """Let go of what is kept, and undo the rest."""
+    return (*kept(journal, systems_only=systems_only), *revert(host, journal, systems_only=systems_only))
+
+
+def revert(host: Host, journal: UndoJournal, *, after: int = 0, systems_only: bool = False) -> tuple[TuningState, ...]:
+    """Undo what is outstanding, the last change first; one state for each tuning and outcome. Never raises for what the host does.
+
+    A path is set back step by step: as long as one step is left, those before it would take what is there for another hand's; and statements
+    that stand on one another likewise. What only follows the undoing of a tuning's changes (a reload) waits for all of them.
+    """
+    done: list[tuple[Entry, TuningOutcome, str]] = []
+    left: set[str | tuple[str, str]] = set()
+    for entry in journal.outstanding(after=after):
+        if systems_only and not entry.system:
+            continue
+        places = _places(entry)
+        outcome: TuningOutcome = "residue"
+        if left & places:
+            line = f"{_subject(entry)} could not be undone, as what was changed there later could not be"
+        elif (entry.run, entry.tuning) in left and only_undoes(entry.change):
+            line = f"{_subject(entry)} could not be undone, as it follows what could not be"
+        else:
+            outcome, line = _undo(host, entry)
+        if outcome == "residue":
+            left |= {*places, (entry.run, entry.tuning)}
+            journal.leave(entry, line)
+        else:
+            journal.settle(entry)
+        done.append((entry, outcome, line))
+    return _states(done)
+
+
+def look(host: Host, journal: UndoJournal) -> tuple[TuningState, ...]:
+    """Whether what was made is still so: `in_place` or `drifted` for each tuning. Changes nothing.
+
+    What a later tuning of the run has changed again (a `tune` stage may) is looked at as that one has made it.
+    """
+    found: list[tuple[Entry, TuningOutcome, str]] = []
+    latest = {_subject(entry): entry for entry in reversed(journal.outstanding())}
+    for entry in reversed(journal.outstanding()):
+        if only_undoes(entry.change) or latest[_subject(entry)].tuning != entry.tuning:
+            found.append((entry, "in_place", ""))
+            continue
+        try:
+            drifted = compare(host, entry) in ("before", "other")
+            found.append((entry, "drifted" if drifted else "in_place", _drift(host, entry) if drifted else ""))
+        except TaskFault as fault:
+            found.append((entry, "drifted", f"it cannot be looked at: {fault.what}"))
+    return _states(found)
+
+
+def kept(journal: UndoJournal, *, systems_only: bool = False) -> tuple[TuningState, ...]:
+    """Let go of what says `keep`: it stays on the host."""
+    found = [entry for entry in journal.outstanding() if entry.keep and entry.done and not entry.residue]
+    entries = [entry for entry in found if entry.system or not systems_only]
+    for entry in entries:
+        journal.settle(entry)
+    return _states([(entry, "kept", "") for entry in reversed(entries)])
+
+
+def _states(found: Iterable[tuple[Entry, TuningOutcome, str]]) -> tuple[TuningState, ...]:
+    """One state for each tuning and outcome; a tuning that is in place but for one change is not in place."""
+    lines: dict[tuple[str, str, bool, TuningOutcome], list[str]] = {}
+    for entry, outcome, line in found:
+        lines.setdefault((entry.tuning, entry.operation, entry.keep, outcome), []).extend([line] if line else [])
+    drifted = {name for name, _, _, outcome in lines if outcome == "drifted"}
+    return tuple(
+        TuningState(name=name, operation=operation, outcome=outcome, lines=tuple(said), keep=keep)
+        for (name, operation, keep, outcome), said in lines.items()
+        if not (outcome == "in_place" and name in drifted)
+    )
+
+
+def _places(entry: Entry) -> set[str]:
+    """Paths, devices, and those of statements: what could not be undone there keeps what was made before from being undone."""
+    change = entry.change
+    found = {getattr(change, name, "") for name in ("path", "device", "place")}
+    return {*found, *getattr(change, "only_if", ())[:1]} - {""}
+
+
+# ---- one change ----------------------------------------------------------------------------------------------------
+
+
+def compare(host: Host, entry: Entry) -> Found:  # noqa: PLR0911 - one per kind of change
+    """How the host stands to a change: as before it, as made by it, otherwise, or of a kind that nothing shows."""
+    change = entry.change
+    match change:
+        case WriteFile():
+            return _compare_file(host, entry, _made(host, change))
+        case RemoveFile():
+            return _compare_file(host, entry, FileFact(kind="absent"))
+        case SetText(part="undo"):
+            return _compare_follower(host, change)
+        case SetText():
+            return _compare_text(host, entry, change)
+        case UnitAction():
+            return _compare_unit(host, change)
+        case KeepSpans():
+            return _compare_spans(host, entry, change)
+        case Command() | Statement():
+            return "unknown"
+        case _:
+            assert_never(change)
+
+
+def _made(host: Host, change: WriteFile) -> FileFact:
+    return FileFact(kind="file", content=change.content, mode=change.mode, owner=change.owner, group=change.group)
+
+
+def _compare_file(host: Host, entry: Entry, made: FileFact) -> Found:
+    path = entry.change.path  # type: ignore[union-attr]  # a change of a file has one
+    original = entry.original or NONE
+    now = host.files.fact(path)
+    if now == made:
+        # What is as made may be as before as well: then there is nothing to undo but perhaps an owner's time stamp.
+        return "made"
+    same = now.kind == "absent" if not original.exists else _same(host.files.original(path), original)
+    return "before" if same else "other"
+
+
+def _compare_text(host: Host, entry: Entry, change: SetText) -> Found:
+    now = host.texts.read(change.path)
+    if holds(now, change.after):
+        return "made"
+    if holds(now, change.before):
+        return "before"
+    ours = change.part == "make" or (change.adjusted and _is_between(now, change.before, change.after))
+    return "made" if ours and not entry.done else "other"
+
+
+def _is_between(now: str | None, before: str, after: str) -> bool:
+    """Whether a number is on the way from one to another: the kernel goes as far as it can. What is beyond somebody else has set."""
+    try:
+        here, one, other = int(now or ""), int(before), int(after)
+    except ValueError:
+        return False
+    return min(one, other) <= here <= max(one, other)
+
+
+def _compare_spans(host: Host, entry: Entry, change: KeepSpans) -> Found:
+    if host.original(change) == entry.original:
+        return "before"
+    said = host.tools.run(change.probe)
+    if said.code not in (0, NOTHING_FOUND, AMBIVALENT):
+        raise TaskFault(
+            "fault", f"{change.probe[0]} failed with exit code {said.code}, so what is on {change.device} is not known"
+        )
+    return "made" if said.code == NOTHING_FOUND else "other"
+
+
+def _compare_follower(host: Host, change: SetText) -> Found:
+    """Of an attribute that the kernel changes with another: whatever it is, it is made, as long as the other one is as it must be."""
+    if holds(host.texts.read(change.path), change.before):
+        return "before"
+    path, text = change.only_if or ("", "")
+    return "made" if not path or holds(host.texts.read(path), text) else "other"
+
+
+def _same(now: Original, original: Original) -> bool:
+    return dataclasses.replace(now, mtime_ns=0) == dataclasses.replace(original, mtime_ns=0)
+
+
+def _compare_unit(host: Host, change: UnitAction) -> Found:
+    unit = host.manager.fact(change.unit)
+    wanted = {"start": "active", "stop": "inactive", "enable": "enabled", "disable": "disabled"}
+    if unit is None and change.undo in ("stop", "disable"):
+        return "before"  # what made the unit has not been read yet, or not any more: there is nothing that runs
+    if unit is None or change.verb not in wanted or change.undo not in wanted:
+        return "unknown"
+    return "made" if wanted[change.verb] in _words(unit) else "before"
+
+
+def _words(unit: UnitFact) -> set[str]:
+    return {"active" if unit.active else "inactive", "enabled" if unit.enabled else "disabled"}
+
+
+def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR0911 - one per way it can go
+    """(outcome, what to tell) of undoing a change."""
+    if elsewhere := _of_another_network(entry):
+        return elsewhere
+    databases = host.databases.of(entry.run)
+    try:
+        if isinstance(entry.change, (WriteFile, RemoveFile)):
+            host.files.sweep(entry.change.path)
+        found = compare(host, entry)
+        if found == "before":
+            return "reverted", ""
+        if found == "other":
+            return "drifted", _drift(host, entry)
+        _undone(host, entry)
+        after = compare(host, entry)
+    except TaskFault as fault:
+        if fault.code == "unreachable" and databases.is_of_the_run(entry.system):
+            return "reverted", f"{entry.system} is down, and what was set in it goes with the run's data"
+        way_out = databases.way_out(entry.system) if entry.system else ""
+        return "residue", f"{_subject(entry)} could not be undone: {fault.what}{f' ({way_out})' if way_out else ''}"
+    except Exception as error:  # noqa: BLE001 - the others must be undone whatever is wrong with this one
+        return "residue", f"{_subject(entry)} could not be undone: {type(error).__name__}: {error}"
+    if after == "other" or (after == "made" and not _as_before(host, entry)):
+        return "residue", f"{_subject(entry)} is not as it was before, although it was set back"
+    return "reverted", ""
+
+
+def _of_another_network(entry: Entry) -> tuple[TuningOutcome, str] | None:
+    """What becomes of a parameter of a network namespace that this agent is not in; None for all other changes."""
+    if not (isinstance(entry.change, SetText) and entry.change.path.startswith(NET)) or entry.net == network():
+        return None
+    if network_is_gone(entry.net):
+        return "reverted", f"{entry.change.path} is gone with its network namespace"
+    return "residue", f"{entry.change.path} is of another network namespace: an agent there has to undo it"
+
+
+def _as_before(host: Host, entry: Entry) -> bool:
+    """Whether a change that still looks made has nothing to undo: what it made is what there was."""
+    change = entry.change
+    if isinstance(change, KeepSpans):
+        return False
+    if isinstance(change, (WriteFile, RemoveFile)):
+        return _same(host.files.original(change.path), entry.original or NONE)
+    if not isinstance(change, SetText):
+        return False
+    return change.part == "make" or holds(host.texts.read(change.path), change.before)
+
+
+def _undone(host: Host, entry: Entry) -> None:
+    change = entry.change
+    match change:
+        case WriteFile() | RemoveFile():
+            host.files.put(change.path, entry.original or NONE)
+        case SetText():
+            if change.part != "make":
+                host.texts.write(change.path, change.before)
+        case UnitAction():
+            if change.undo:
+                host.manager.act(change.unit, change.undo)
+        case KeepSpans():
+            partition_tables.put_back(host.root, change.device, change.spans, (entry.original or NONE).content)
+        case Command():
+            if change.undo:
+                must(host.tools, change.undo)
+        case Statement():
+            if change.undo:
+                host.databases.of(entry.run).run(change.system, change.undo)
+        case _:
+            assert_never(change)
+
+
+def _drift(host: Host, entry: Entry) -> str:
+    """What another hand has made of a change."""
+    change = entry.change
+    match change:
+        case SetText(part="undo", only_if=(path, _)):
+            now = " ".join((host.texts.read(change.path) or "nothing").split())
+            return f"{change.path} is {now}, not {change.before} as before, as another hand has changed {path} since"
+        case SetText():
+            now = " ".join((host.texts.read(change.path) or "nothing").split())
+            return f"{change.path} is {now}, neither {change.after} as the plan set it nor {change.before} as it was before"
+        case WriteFile() | RemoveFile():
+            return f"{change.path} was changed by another hand since"
+        case KeepSpans():
+            return f"there is something on {change.device} that another hand has put there, so it is left as it is"
+        case _:
+            return f"{_subject(entry)} was changed by another hand since"
+
+
+def _subject(entry: Entry) -> str:
+    change = entry.change
+    match change:
+        case WriteFile() | RemoveFile() | SetText():
+            return change.path
+        case UnitAction():
+            return change.unit
+        case KeepSpans():
+            return f"the ends of {change.device}"
+        case Command():
+            return " ".join(change.undo or change.argv)
+        case Statement():
+            return f"{change.system}: {change.undo or change.text}"
+        case _:
+            assert_never(change)

@@ -1,0 +1,1 @@
+"""Connections to agents: dialling, sessions, clock synchronisation, local agents."""

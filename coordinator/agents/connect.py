@@ -1,0 +1,246 @@
+"""Reaching an agent: a probe by TCP and TLS for an honest diagnosis, then the gRPC channel, then the opening Hello.
+
+Flow: `open_stream(host, address, credentials, hello, …)` -> `(Stream, Welcome)`, or one of two errors that say what to do:
+`AgentUnreachable` (nobody there, no way there, no trust) and `AgentRefused` (there, but it will not serve this run).
+
+gRPC checks a server's chain and address and no more. The probe looks at the certificate itself: that it is an agent's, and
+not revoked. The channel then trusts that very certificate and no other, so what was looked at is what is talked to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import functools
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from proveout.coordinator.pki.certificates import Credentials
+from proveout.core.errors import ProveoutError
+from proveout.proto.trust.identities import DENIED, Denied, Shown, client_context
+from proveout.proto.trust.task_signing import Addressee, Signer
+from proveout.proto.wire import codec
+from proveout.proto.wire.agent_pb2_grpc import AgentStub
+from proveout.proto.wire.messages import AgentMessage, CoordinatorMessage, Hello, Refused, Welcome
+from proveout.proto.wire.tasks import Task
+from proveout.proto.wire.transport import OPTIONS
+
+CERTIFICATES = "Coordinator and agent must hold certificates of the same authority that are in force, and the agent's must name its address."
+CLOCKS = (
+    "Compare the clocks of the two hosts, here it is {now:%Y-%m-%d %H:%M} UTC; an agent that was off for longer than its certificate is valid "
+    "is invited again: proveout pki invite."
+)
+MISMATCH = "Write the name that it was enrolled with into the topology, or have it enrolled anew with --address {name}."
+OTHER_AUTHORITY = (
+    "It is of another authority than the coordinator's: have that host enrolled with this one (proveout pki invite)."
+)
+NOT_YET, EXPIRED, OTHER_NAMES, ISSUERS = 9, 10, (62, 64), (7, 18, 19, 20, 21)
+"""OpenSSL's codes for what is wrong with a certificate (x509_vfy.h): its time, its host name or IP address, who has signed it."""
+
+WAYS_OUT = (
+    ("speaks protocol", "Install the same release of proveout here and on that host, and start its agent anew."),
+    ("this is the agent of host", "The topology has the address of another host: correct it, or the agent's --name."),
+    ("busy with run", "Wait for the end of that run; when its coordinator is gone, for the ten seconds of its lease."),
+    ("is over: epoch", "Another coordinator has resumed this run: leave it to that one."),
+    ("cannot write", "Make room on that host, or give its agent another --state-dir."),
+)
+"""What to do about a refusal, by words that it has; agents of other releases are understood so, too."""
+REFUSED = "The agent's log on that host says more."
+
+_EOF = grpc.aio.EOF  # type: ignore[attr-defined]
+
+
+class AgentUnreachable(ProveoutError):
+    """No session with an agent could be had. `gone` says that nothing listens at its address."""
+
+    def __init__(self, what: str, *, where: str, way_out: str, gone: bool = False) -> None:
+        self.gone = gone
+        super().__init__(what, where=where, way_out=way_out)
+
+
+class AgentRefused(ProveoutError):
+    """The agent answered, and will not serve this run."""
+
+
+class StreamEnded(Exception):
+    """The stream to an agent ended; `clean` when the agent ended it in good order."""
+
+    def __init__(self, reason: str, *, clean: bool = False) -> None:
+        self.clean = clean
+        super().__init__(reason)
+
+
+class Stream:
+    """One open bidirectional stream, in messages. Tasks are signed as they are written."""
+
+    def __init__(self, channel: grpc.aio.Channel, call: Any, signer: Signer, to: Addressee) -> None:
+        self._channel = channel
+        self._call = call
+        self._signer = signer
+        self._to = to
+
+    async def write(self, message: CoordinatorMessage, digest: str = "") -> None:
+        """Send; waits for flow control. StreamEnded when there is no stream any more. `digest`: of a task, when it is known."""
+        signed = self._signer.sign(message, self._to, digest) if isinstance(message, Task) else message
+        try:
+            await self._call.write(codec.coordinator_envelope(signed))
+        except grpc.aio.AioRpcError as error:
+            raise StreamEnded(_status(error)) from error
+        except asyncio.InvalidStateError as error:
+            raise StreamEnded("the stream is closed") from error
+
+    async def read(self) -> AgentMessage:
+        """The next message. StreamEnded at its end, WireFault for something that this version does not understand."""
+        try:
+            envelope = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise StreamEnded(_status(error)) from error
+        if envelope is _EOF:
+            raise StreamEnded("the agent ended the session", clean=True)
+        return codec.agent_message(envelope)
+
+    async def close(self) -> None:
+        """Drop the stream and its connection; idempotent."""
+        self._call.cancel()
+        await self._channel.close(None)
+
+
+async def open_stream(
+    host: str, address: str, credentials: Credentials, hello: Hello, timeout_s: float
+) -> tuple[Stream, Welcome]:
+    """Dial `address` (`name:port`), greet, and wait for the Welcome, all within `timeout_s`."""
+    where = f"host {host} ({address})"
+    try:
+        async with asyncio.timeout(timeout_s):
+            agent = await _probe(where, address, credentials)
+            return await _greet(where, address, replace(credentials, ca=agent), hello)
+    except TimeoutError as error:
+        raise AgentUnreachable(
+            f"no answer within {timeout_s:.0f} s",
+            where=where,
+            way_out="Is the agent running there, and does a firewall let this port through?",
+        ) from error
+
+
+async def _probe(where: str, address: str, credentials: Credentials) -> bytes:
+    """Open and close a connection: the errors of the kernel and of OpenSSL say more than a failed channel. Its certificate."""
+    name, _, port = address.rpartition(":")
+    context = _probe_context(credentials.ca, credentials.certificate, credentials.key)
+    try:
+        _, writer = await asyncio.open_connection(name.strip("[]"), int(port), ssl=context)
+    except ssl.SSLCertVerificationError as error:
+        raise AgentUnreachable(
+            f"the agent's certificate is not accepted: {error.verify_message}",
+            where=where,
+            way_out=_about_certificate(error, name),
+        ) from error
+    except ValueError as error:
+        raise AgentUnreachable("this is no address", where=where, way_out="Write it as name:port.") from error
+    except socket.gaierror as error:
+        raise AgentUnreachable(
+            f"the name does not resolve: {error.strerror}", where=where, way_out="Correct the address in the topology."
+        ) from error
+    except ConnectionRefusedError as error:
+        raise AgentUnreachable(
+            "nothing listens there",
+            where=where,
+            way_out=f"Start the agent on that host: proveout agent --listen {address} --pki DIR",
+            gone=True,
+        ) from error
+    except ssl.SSLError as error:
+        raise AgentUnreachable(
+            f"what listens there does not speak TLS as an agent does: {error.reason or error}",
+            where=where,
+            way_out="Correct the address in the topology, or see what has that port.",
+        ) from error
+    except OSError as error:
+        raise AgentUnreachable(
+            f"no connection: {os.strerror(error.errno) if error.errno else error}",
+            where=where,
+            way_out="Check network, firewall and address.",
+        ) from error
+    try:
+        return _accepted(where, writer.get_extra_info("ssl_object").getpeercert(binary_form=True), credentials)
+    finally:
+        writer.close()
+
+
+def _about_certificate(error: ssl.SSLCertVerificationError, name: str) -> str:
+    if error.verify_code in (NOT_YET, EXPIRED):
+        return CLOCKS.format(now=datetime.datetime.now(datetime.UTC))
+    if error.verify_code in OTHER_NAMES:
+        return MISMATCH.format(name=name)
+    return OTHER_AUTHORITY if error.verify_code in ISSUERS else CERTIFICATES
+
+
+@functools.lru_cache(8)
+def _probe_context(ca: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
+    """Made once for all agents that are dialled with these: to read the files takes longer than to shake hands."""
+    context = client_context(ca, certificate, key)
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def _accepted(where: str, der: bytes, credentials: Credentials) -> bytes:
+    """The certificate as PEM. AgentUnreachable when it is not an agent's, or was revoked."""
+    certificate = x509.load_der_x509_certificate(der)
+    shown = Shown.of(certificate)
+    if not any(role.startswith("agent/") for role in shown.roles):
+        raise AgentUnreachable("what answers there has no agent's certificate", where=where, way_out=CERTIFICATES)
+    if credentials.directory is not None and shown.serial in Denied(credentials.directory / DENIED).serials():
+        raise AgentUnreachable(
+            "the agent's certificate was revoked",
+            where=where,
+            way_out="Have that host enrolled again, if it is still trusted.",
+        )
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+async def _greet(where: str, address: str, credentials: Credentials, hello: Hello) -> tuple[Stream, Welcome]:
+    """The session; `credentials.ca` is the agent's own certificate, which was looked at before."""
+    tls = grpc.ssl_channel_credentials(
+        root_certificates=credentials.ca,
+        private_key=credentials.key,
+        certificate_chain=credentials.certificate,
+    )
+    # A channel of its own each time: a shared subchannel would carry the back-off of an earlier attempt.
+    channel = grpc.aio.secure_channel(address, tls, options=[*OPTIONS, ("grpc.use_local_subchannel_pool", 1)])
+    open_session = cast(Callable[[], Any], AgentStub(channel).Session)  # without an iterator it is written to
+    role = next(role for role in Shown.read(credentials.ca).roles if role.startswith("agent/"))
+    to = Addressee(agent=role, run=hello.run_id, epoch=hello.epoch)
+    stream = Stream(channel, open_session(), Signer(credentials.signer_key), to)
+    try:
+        await stream.write(replace(hello, signer=credentials.signer.decode()))
+        answer = await stream.read()
+    except StreamEnded as ended:
+        await stream.close()
+        raise AgentUnreachable(
+            f"no session: {ended}",
+            where=where,
+            way_out=CERTIFICATES,
+        ) from ended
+    except BaseException:
+        await stream.close()
+        raise
+    if isinstance(answer, Welcome):
+        return stream, answer
+    await stream.close()
+    reason = answer.reason if isinstance(answer, Refused) else f"it answered with {type(answer).__name__}"
+    raise AgentRefused(
+        f"the agent refused: {reason}",
+        where=where,
+        way_out=next((way_out for words, way_out in WAYS_OUT if words in reason), REFUSED),
+    )
+
+
+def _status(error: grpc.aio.AioRpcError) -> str:
+    return f"{error.code().name.lower()}: {error.details() or 'no details'}"

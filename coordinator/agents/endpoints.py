@@ -1,0 +1,166 @@
+"""Externally run systems and exporters: their data source names and urls with the secrets filled in, as late as can be.
+
+Data flow: `System.dsn` with `${secrets.NAME}` -> `_check_destinations`: may the secrets go to its hosts? -> environment variable or file ->
+`Endpoint`, which only goes into tasks. A secret's value is on no disk of ours, in no event, and in no message: errors name the reference,
+never the value.
+
+The compiler has checked where secrets go. It is checked again here, before any secret is read, as a compiled plan may come from a journal.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+from proveout.coordinator.schedule.tasks import exporter_name
+from proveout.core.errors import ProveoutError
+from proveout.dsl.plan.plan import Plan, Secret, System
+from proveout.dsl.rules import secret_destinations as destinations
+from proveout.dsl.rules.secret_files import BYTES_MAX, refused_content, refused_path
+from proveout.proto.wire.tasks import Endpoint
+
+_REFERENCE = re.compile(r"(?P<open>'?)\$\{\s*secrets\.(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*\}(?P<close>'?)")
+
+
+class SecretMissing(ProveoutError):
+    """A secret that cannot be had; the run has not begun."""
+
+    exit_code = 2
+
+
+class SecretRefused(ProveoutError):
+    """A secret that is not read, or not sent where a plan sends it; the run has not begun."""
+
+    exit_code = 2
+
+
+def external_endpoints(plan: Plan, environment: Mapping[str, str]) -> dict[str, Endpoint]:
+    """Endpoints of the systems that run already, and of the exporters (`dag.exporter_name`). SecretMissing, SecretRefused."""
+    _check_destinations(plan)
+    values: dict[str, str] = {}
+    secrets = {secret.name: secret for secret in plan.secrets}
+    endpoints: dict[str, Endpoint] = {}
+    for system in plan.systems:
+        if system.dsn is not None:
+            _read(secrets, values, " ".join((system.dsn, *system.instances)), environment)
+            endpoints[system.name] = Endpoint(
+                system=system.name,
+                engine=system.engine,
+                dsn=filled(system, values),
+                instances=tuple(filled(replace(system, dsn=dsn), values) for dsn in system.instances),
+            )
+    for capture in plan.captures:
+        if capture.kind == "prometheus":
+            name = exporter_name(capture)
+            _read(secrets, values, capture.url, environment)
+            url = _REFERENCE.sub(lambda match: quote(values[match.group("name")], safe=""), capture.url)
+            endpoints[name] = Endpoint(system=name, engine="prometheus", dsn=url)
+    return endpoints
+
+
+def _check_destinations(plan: Plan) -> None:
+    """SecretRefused when a dsn or url would send a secret where it may not go."""
+    for system in plan.systems:
+        _check_uses(plan, f"{system.where} system {system.name}", partial(destinations.of_system, system, plan.systems))
+    for capture in plan.captures:
+        if capture.kind == "prometheus":
+            where = f"{capture.where} capture {capture.name}"
+            _check_uses(plan, where, partial(destinations.of_url, capture.url), exporter=True)
+
+
+def _check_uses(plan: Plan, where: str, told: Callable[[], destinations.Uses], *, exporter: bool = False) -> None:
+    try:
+        uses = told()
+    except destinations.Unclear as fault:
+        way_out = "Write the host, and the secret as the user or the password."
+        raise SecretRefused(
+            f"it cannot be told where a secret would go: {fault}", where=where, way_out=way_out
+        ) from None
+    for reason, place in destinations.objections(uses, plan.secrets, plan.hosts, exporter=exporter):
+        way_out = f"If it may, say so where the secret is declared: to: [{place}]"
+        raise SecretRefused(reason, where=where, way_out=way_out)
+
+
+def _read(secrets: Mapping[str, Secret], values: dict[str, str], text: str, environment: Mapping[str, str]) -> None:
+    """The values of the secrets that a text refers to, read once. SecretMissing."""
+    for match in _REFERENCE.finditer(text):
+        name = match.group("name")
+        if name not in values:
+            values[name] = read_secret(secrets[name], environment)
+
+
+def filled(system: System, values: Mapping[str, str]) -> str:
+    """The system's dsn with each reference replaced, quoted as a libpq conninfo or URI wants it.
+
+    Oracle's `user/password@target` is divided at the first `/` and the last `@`, so a password stands there as it is; so it
+    does in the dsn of an engine that another package has the driver for.
+    """
+    dsn = system.dsn or ""
+    is_uri = dsn.startswith(("postgres://", "postgresql://", "mysql://", "mariadb://"))
+
+    def put(match: re.Match[str]) -> str:
+        value = values[match.group("name")]
+        if is_uri:
+            return match.group("open") + quote(value, safe="") + match.group("close")
+        if system.engine not in {"postgres", "mysql"}:
+            return match.group("open") + value + match.group("close")
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+    return _REFERENCE.sub(put, dsn)
+
+
+def secret_variables(plan: Plan) -> frozenset[str]:
+    """The variables of the environment that hold secrets of a plan."""
+    return frozenset(secret.reference for secret in plan.secrets if secret.kind == "env")
+
+
+def read_secret(secret: Secret, environment: Mapping[str, str]) -> str:
+    """The value of a secret. SecretMissing when it is not set, not there, or readable by others; SecretRefused when it is a key."""
+    where = f"{secret.where} secret {secret.name}"
+    if secret.kind == "file":
+        return _read_file(Path(secret.where.file).parent / Path(secret.reference).expanduser(), where)
+    value = environment.get(secret.reference)
+    if not value:
+        way_out = f"Set it, for instance with `read -rs {secret.reference}; export {secret.reference}`."
+        raise SecretMissing(f"the environment has no {secret.reference}", where=where, way_out=way_out)
+    if reason := refused_content(value.encode("utf-8", errors="surrogateescape")):
+        raise SecretRefused(f"the variable {secret.reference} {reason}", where=where, way_out=_WAY_OUT)
+    return value
+
+
+_WAY_OUT = "A secret is a password in one line; a private key is none that proveout sends anywhere."
+
+
+def _read_file(path: Path, where: str) -> str:
+    """The password in a file, wherever links lead. Its name and its content are looked at before it is taken."""
+    real = os.path.realpath(path)
+    if reason := refused_path(str(path)) or refused_path(real):
+        raise SecretRefused(reason, where=where, way_out="Write the password alone into a file of its own.")
+    try:
+        descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as fault:
+        raise SecretMissing(f"{path} cannot be read: {fault.strerror}", where=where, way_out=_ONE_LINE) from fault
+    with open(descriptor, "rb") as stream:  # noqa: PTH123 - a descriptor, so that what is looked at is what is read
+        found = os.fstat(stream.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise SecretRefused(f"{path} is not a regular file", where=where, way_out=_ONE_LINE)
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            way_out = f"Make it private: chmod 600 {path}"
+            raise SecretMissing(f"{path} is readable by others", where=where, way_out=way_out)
+        if reason := refused_path(
+            str(Path(f"/proc/self/fd/{stream.fileno()}").readlink())
+        ):  # a folder was swapped meanwhile
+            raise SecretRefused(reason, where=where, way_out=_WAY_OUT)
+        content = stream.read(BYTES_MAX + 1)
+    if reason := refused_content(content):
+        raise SecretRefused(f"{path} {reason}", where=where, way_out=_WAY_OUT)
+    return content.decode("utf-8").rstrip("\r\n")
+
+
+_ONE_LINE = "The file holds the secret alone, in one line."

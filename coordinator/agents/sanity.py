@@ -1,0 +1,150 @@
+"""What an agent says, held against what can be: one that is broken or taken over must not break the coordinator.
+
+Flow: `session` reads a message that the codec has understood -> `objection(message)` -> None, or what is impossible in it, and then
+the agent is lost for that reason. Types, enums and sizes are the codec's business; this is about numbers that no agent has:
+NaN, histogram buckets that do not exist, seconds of another century. What is merely wrong (a clock, a count) is judged later,
+as evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import chain
+from operator import le
+
+from proveout.proto.wire import histogram
+from proveout.proto.wire.columns import Loads, Readings
+from proveout.proto.wire.messages import AgentMessage, Sample, Samples, TaskDone, TaskProgress
+from proveout.proto.wire.results import (
+    CaptureResult,
+    CaptureSample,
+    Histogram,
+    LoadResult,
+    LoadSecond,
+    Stall,
+    TransactionLoad,
+)
+from proveout.proto.wire.stalls import STALLS_MAX
+
+COUNT_MAX = 2**53
+"""Above that a count is no longer exact as a float."""
+NAME_MAX = 1000
+SECOND_MAX = 31 * 86_400
+TRANSACTIONS_MAX = 1000
+KEY_PARTS = 7
+
+
+def objection(message: AgentMessage) -> str | None:  # noqa: PLR0911  # one arm per kind of message
+    """What is impossible in a message, None when nothing is."""
+    match message:
+        case Sample(sequence=sequence, sample=sample):
+            if not 0 < sequence < COUNT_MAX:
+                return f"a sample has the number {sequence}"
+            return _second(sample) if isinstance(sample, LoadSecond) else _captured(sample)
+        case Samples(samples=samples):
+            return next((said for said in map(objection, samples) if said is not None), None)
+        case TaskProgress(key=key, done=done, total=total):
+            if not (math.isfinite(done) and math.isfinite(total)):
+                return "a task's progress is no number"
+            return None if key.count("/") >= KEY_PARTS - 1 else f"there is no task {key[:100]!r}"
+        case TaskDone(result=LoadResult() as result):
+            return _result(result)
+        case TaskDone(result=CaptureResult(samples=samples, lost=lost)):
+            return None if 0 <= samples < COUNT_MAX and 0 <= lost < COUNT_MAX else f"a capture made {samples} samples"
+        case _:
+            return None
+
+
+def _second(second: LoadSecond) -> str | None:
+    if not 0 <= second.second <= SECOND_MAX:
+        return f"a load is in its second {second.second}"
+    if not 0.0 <= second.duration_s <= SECOND_MAX:
+        return f"a second lasted {second.duration_s} s"
+    loads = Loads.of(second.transactions)
+    return None if _sound(loads) else _loads(loads)
+
+
+def _result(result: LoadResult) -> str | None:
+    if not 0 <= result.seconds_produced <= SECOND_MAX or not 0 <= result.samples_lost < COUNT_MAX:
+        return f"a load made {result.seconds_produced} seconds"
+    if not 0 <= result.pause_longest_ns <= SECOND_MAX * 1_000_000_000:
+        return f"a load stood still for {result.pause_longest_ns} ns"
+    if impossible := _stalls(result.stalls):
+        return impossible
+    if not 0 <= result.ended_in_window < COUNT_MAX:
+        return f"{result.ended_in_window} transactions ended in the window"
+    if not (math.isfinite(result.client_cpu_fraction) and math.isfinite(result.client_cpu_s)):
+        return "a load's CPU time is no number"
+    return _loads(result.transactions)
+
+
+def _stalls(stalls: Sequence[Stall]) -> str | None:
+    if len(stalls) > STALLS_MAX:
+        return f"a load stalled {len(stalls)} times"
+    longest_ns = SECOND_MAX * 1_000_000_000
+    for stall in stalls:
+        if not -longest_ns <= stall.start_ns <= stall.end_ns <= longest_ns:
+            return f"a load stalled from {stall.start_ns} ns to {stall.end_ns} ns"
+        counts = (stall.errors, *(count for _, count in stall.waiting))
+        if len(stall.waiting) > TRANSACTIONS_MAX or not all(0 <= count < COUNT_MAX for count in counts):
+            return "the counts of a stall are impossible"
+    return None
+
+
+def _sound(loads: Loads) -> bool:
+    """Whether nothing at all is impossible, of all types and histograms at once: what a thousand agents say each second mostly is."""
+    wire = loads.wire
+    numbers = (*wire.ok, *wire.logical_failures, *wire.retried, *wire.missed, *wire.sum_ns, *wire.min_ns)
+    return (
+        len(loads) <= TRANSACTIONS_MAX
+        and not wire.errors
+        and all(len(name) <= NAME_MAX for name in loads.names)
+        and min(numbers, default=0) >= 0
+        and max(numbers, default=0) < COUNT_MAX
+        and list(wire.indexed) == list(wire.counted)
+        and min(loads.indices, default=0) >= 0
+        and max(loads.indices, default=0) < histogram.LENGTH
+        and min(loads.counts, default=0) >= 0
+        and sum(loads.counts) < COUNT_MAX
+        and all(map(le, wire.min_ns, wire.max_ns))
+    )
+
+
+def _loads(loads: Sequence[TransactionLoad]) -> str | None:
+    if len(loads) > TRANSACTIONS_MAX:
+        return f"a load has {len(loads)} kinds of transactions"
+    for load in loads:
+        counts = load.counts
+        numbers = (counts.ok, counts.logical_failures, counts.retried, counts.missed, *(n for _, n in counts.errors))
+        if len(counts.name) > NAME_MAX or not all(0 <= number < COUNT_MAX for number in numbers):
+            return f"the counts of transaction {counts.name[:100]!r} are impossible"
+        if not (_possible(load.response) and _possible(load.service) and _possible(load.schedule)):
+            return f"a histogram of transaction {counts.name[:100]!r} is impossible"
+    return None
+
+
+def _possible(held: Histogram) -> bool:
+    if len(held.indices) != len(held.counts):
+        return False
+    if not held.indices:
+        return True
+    inside = min(held.indices) >= 0 and max(held.indices) < histogram.LENGTH
+    counted = min(held.counts) >= 0 and sum(held.counts) < COUNT_MAX
+    return inside and counted and 0 <= held.min_ns <= held.max_ns and held.sum_ns >= 0
+
+
+def _captured(sample: CaptureSample) -> str | None:
+    readings = Readings.of(sample.readings)
+    # A sum of what is finite is finite, or else it is looked at one by one.
+    if (
+        math.isfinite(sum(readings.values))
+        and max(map(len, chain.from_iterable(readings.names)), default=0) <= NAME_MAX
+    ):
+        return None
+    for reading in readings:
+        if not math.isfinite(reading.value):
+            return f"the reading {reading.metric[:100]!r} is {reading.value}"
+        if len(reading.metric) > NAME_MAX or len(reading.label) > NAME_MAX:
+            return f"the name of a reading has {max(len(reading.metric), len(reading.label))} characters"
+    return None

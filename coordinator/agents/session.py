@@ -1,0 +1,375 @@
+"""A session with one agent: what a run sends goes out, what the agent says comes in as events, until one side leaves.
+
+Flow: `connect()` dials and measures the clock -> `AgentSession`; `send()` queues -> writer -> agent; agent -> reader ->
+`SessionEvent`s in the caller's queue. A beat every `beat_s` keeps the agent's lease alive and measures its clock. When the
+stream breaks, the session dials again with the same epoch for as long as the lease lasts and then says again whatever
+concerns a task without an outcome; the agent answers what it knows and does nothing twice, so each outcome comes exactly
+once. When that fails, or no answer to a beat comes for `lease_s`, the caller gets one `Lost` and nothing after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import math
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from proveout.coordinator.agents.clock_sync import ClockEstimate, ClockFilter
+from proveout.coordinator.agents.connect import AgentRefused, AgentUnreachable, Stream, StreamEnded, open_stream
+from proveout.coordinator.agents.sanity import objection
+from proveout.coordinator.pki.certificates import Credentials
+from proveout.proto.events import AgentLine
+from proveout.proto.wire.messages import (
+    AgentMessage,
+    Beat,
+    BeatReply,
+    Cancel,
+    CoordinatorMessage,
+    Finish,
+    Goodbye,
+    Hello,
+    Samples,
+    Start,
+    TaskAccepted,
+    TaskArmed,
+    TaskDone,
+    TaskFailed,
+    Welcome,
+)
+from proveout.proto.wire.protobuf_mapping import WireFault
+from proveout.proto.wire.tasks import Task
+
+BURST = 8
+BURST_EVERY_S = 30.0
+BURST_REPLY_S = 1.0
+DIAL_S = 10.0
+CLOSE_S = 60.0
+REDIAL_EVERY_S = 0.2
+DIAL_AGAIN_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """An agent said something (anything but Welcome and BeatReply, which the session keeps)."""
+
+    host: str
+    message: AgentMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """An agent is lost: its tasks have ended, or will at the end of its lease. The last event of its session."""
+
+    host: str
+    reason: str
+
+
+SessionEvent: TypeAlias = Received | Lost
+
+
+async def connect(
+    host: str, address: str, credentials: Credentials, hello: Hello, events: asyncio.Queue[SessionEvent]
+) -> AgentSession:
+    """Open a session with the agent of `host` at `address`; its clock is measured when this returns.
+
+    Waits for an agent that is still busy with a run that broke off, at most for its lease. Raises AgentUnreachable or
+    AgentRefused (ProveoutError), which name the host, the address and the way out.
+    """
+    opened = await open_stream(host, address, credentials, hello, hello.lease_s + DIAL_S)
+    session = AgentSession(address, credentials, hello, events, opened)
+    await session.begin()
+    return session
+
+
+async def connect_patiently(
+    attempt: Callable[[], Awaitable[AgentSession]], patience_s: float, tell: Callable[[str], None]
+) -> AgentSession:
+    """`connect`, again and again for at most `patience_s` while nothing listens at the address: an agent may be starting again.
+
+    `tell` is told once that it is waited for. AgentUnreachable as of `connect`, and when the time is over.
+    """
+    began_s = time.monotonic()
+    told = False
+    while True:
+        try:
+            return await attempt()
+        except AgentUnreachable as fault:
+            waited_s = time.monotonic() - began_s
+            if not fault.gone or patience_s <= 0.0:
+                raise
+            if waited_s >= patience_s:
+                what = f"{fault.what} (waited for {waited_s:.0f} s)"
+                raise AgentUnreachable(what, where=fault.where, way_out=fault.way_out, gone=True) from fault
+            if not told:
+                told = True
+                tell(f"{fault.what}: waiting for up to {patience_s:.0f} s for the agent to start again")
+            await asyncio.sleep(DIAL_AGAIN_S)
+
+
+class AgentSession:
+    """One agent as the run sees it. Made by `connect`."""
+
+    def __init__(
+        self,
+        address: str,
+        credentials: Credentials,
+        hello: Hello,
+        events: asyncio.Queue[SessionEvent],
+        opened: tuple[Stream, Welcome],
+    ) -> None:
+        self.host = hello.host
+        self.address = address
+        self._stream, self.welcome = opened
+        self._credentials = credentials
+        self._hello = hello
+        self._events = events
+        self._clock = ClockFilter()
+        self._outgoing: deque[CoordinatorMessage] = deque()
+        self._wake = asyncio.Event()
+        self._open: dict[str, list[CoordinatorMessage]] = {}
+        self._digests: dict[str, str] = {}
+        self._said: set[tuple[str, type]] = set()
+        self._sequence = 0
+        self._replied = asyncio.Event()
+        self._replied_s = time.monotonic()
+        self._silence_s = 0.0
+        self._measured = asyncio.Event()
+        self._closing = False
+        self._connected = True
+        self._life: asyncio.Task[None] | None = None
+
+    # ---- what a run uses -----------------------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> ClockEstimate:
+        """Agent clock minus coordinator clock, now, with its bound."""
+        return self._clock.estimate(time.monotonic_ns())
+
+    @property
+    def standing(self) -> AgentLine:
+        """The clock, and how long the agent has been silent, for people to look at."""
+        clock = self.clock
+        return AgentLine(
+            host=self.host,
+            offset_ns=clock.offset_ns,
+            uncertainty_ns=clock.uncertainty_ns,
+            silent_s=self._silent_s(),
+            connected=self._connected,
+        )
+
+    @property
+    def silence_longest_s(self) -> float:
+        """The longest time without an answer since `listen_anew()`: the agent, the network or this process stood still."""
+        return max(self._silence_s, self._silent_s())
+
+    def listen_anew(self) -> None:
+        """Forget how long the agent was silent so far."""
+        self._silence_s = 0.0
+
+    def to_agent_ns(self, coordinator_ns: int) -> int:
+        """An instant of the coordinator's `monotonic_ns` on the agent's."""
+        return coordinator_ns + self.clock.offset_ns
+
+    def send(self, message: CoordinatorMessage, digest: str = "") -> None:
+        """Queue a Task, Start, Finish or Cancel; never blocks. After `Lost` it is dropped: nobody is there.
+
+        `digest` is that of the task (`codec.task_digest`), when it is known already.
+        """
+        if isinstance(message, Task):
+            self._open[message.key] = [message]
+            self._digests[message.key] = digest
+        elif isinstance(message, (Start, Finish, Cancel)) and message.key in self._open:
+            self._open[message.key].append(message)
+        self._queue(message)
+
+    async def close(self, keep_data: bool = False, timeout_s: float = CLOSE_S) -> None:
+        """Say goodbye, wait until the agent has cleaned up (at most `timeout_s`), and hang up. Idempotent; no `Lost`."""
+        if not self._closing:
+            self._closing = True
+            self._queue(Goodbye(keep_data=keep_data))
+        life = self._life
+        if life is not None:
+            try:
+                await asyncio.wait({life}, timeout=timeout_s)
+            finally:
+                life.cancel()
+                await asyncio.gather(life, return_exceptions=True)
+                await self._stream.close()
+
+    # ---- its life --------------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Start beating and reading, and wait for the first measurement of the clock. Part of `connect`."""
+        self._life = asyncio.create_task(self._live(), name=f"session {self.host}")
+        measured = asyncio.create_task(self._measured.wait())
+        try:
+            await asyncio.wait({measured, self._life}, timeout=DIAL_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            measured.cancel()
+        if not len(self._clock):
+            self._closing = True
+            await self.close(timeout_s=0.0)
+            raise AgentUnreachable(
+                "it answered once and then fell silent",
+                where=f"host {self.host} ({self.address})",
+                way_out="Look into the agent's log on that host.",
+            )
+
+    async def _live(self) -> None:
+        while True:
+            reason, final = await self._talk()
+            if self._closing:
+                return
+            if not final:
+                self._connected = False
+                reason = await self._redial(reason)
+                self._connected = not reason
+            if reason and not self._closing:
+                await self._stream.close()
+                await self._events.put(Lost(host=self.host, reason=reason))
+            if reason:
+                return
+
+    async def _talk(self) -> tuple[str, bool]:
+        """Serve the stream until it ends: why, and whether that is final."""
+        jobs = {asyncio.create_task(job) for job in (self._read(), self._write(), self._beat())}
+        try:
+            done, _ = await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+        return next(iter(done)).result()
+
+    async def _read(self) -> tuple[str, bool]:
+        while True:
+            try:
+                message = await self._stream.read()
+            except StreamEnded as ended:
+                return str(ended), ended.clean
+            except WireFault as fault:
+                return fault.what, True
+            if impossible := objection(message):
+                return f"it said what cannot be: {impossible}", True
+            self._take(message)
+
+    def _take(self, message: AgentMessage) -> None:
+        if isinstance(message, BeatReply):
+            self._clock.add(message, time.monotonic_ns())
+            self._answered()
+            self._replied.set()
+        elif isinstance(message, Samples):
+            for sample in message.samples:
+                self._events.put_nowait(Received(host=self.host, message=sample))
+        elif self._is_news(message):
+            self._events.put_nowait(Received(host=self.host, message=message))
+
+    def _is_news(self, message: AgentMessage) -> bool:
+        """False for what was said already: after a redial an agent repeats what it knows of the open tasks."""
+        match message:
+            case TaskDone(key=key) | TaskFailed(key=key):
+                self._said -= {(key, TaskAccepted), (key, TaskArmed)}
+                self._digests.pop(key, None)
+                return self._open.pop(key, None) is not None
+            case TaskAccepted(key=key) | TaskArmed(key=key):
+                news = key in self._open and (key, type(message)) not in self._said
+                self._said.add((key, type(message)))
+                return news
+            case Welcome():
+                return False
+            case _:
+                return True
+
+    async def _write(self) -> tuple[str, bool]:
+        while True:
+            while self._outgoing:
+                message = self._outgoing.popleft()
+                if isinstance(message, Beat):
+                    message = dataclasses.replace(message, sent_ns=time.monotonic_ns())
+                digest = self._digests.get(message.key, "") if isinstance(message, Task) else ""
+                try:
+                    await self._stream.write(message, digest)
+                except StreamEnded as ended:
+                    return str(ended), False
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _beat(self) -> tuple[str, bool]:
+        """Beat; quickly at first, for the clock. Returns when the agent was silent for a lease.
+
+        Beats that are too rare to measure the clock `BURST` times in `BURST_EVERY_S` are helped by a burst as often as that.
+        """
+        rare = self._hello.beat_s * BURST > BURST_EVERY_S
+        burst_s = -math.inf
+        while True:
+            if burst_s < 0.0 or (rare and time.monotonic() - burst_s >= BURST_EVERY_S):
+                burst_s = time.monotonic()
+                await self._burst()
+            self._queue_beat()
+            await asyncio.sleep(self._hello.beat_s)
+            silent_s = self._silent_s()
+            if silent_s >= self._hello.lease_s:
+                return f"no answer for {silent_s:.1f} s", True
+
+    def _answered(self) -> None:
+        self._silence_s = self.silence_longest_s
+        self._replied_s = time.monotonic()
+
+    def _silent_s(self) -> float:
+        return time.monotonic() - self._replied_s
+
+    async def _burst(self) -> None:
+        for _ in range(BURST):
+            self._replied = asyncio.Event()
+            self._queue_beat()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._replied.wait(), min(BURST_REPLY_S, self._hello.beat_s))
+            if self._silent_s() >= self._hello.lease_s:
+                return
+        if len(self._clock):
+            self._measured.set()
+
+    async def _redial(self, reason: str) -> str:
+        """Take the session up again while the agent's lease lasts; "" when that worked, else why the agent is lost."""
+        until_s = self._replied_s + self._hello.lease_s
+        while (left_s := until_s - time.monotonic()) > 0:
+            await self._stream.close()
+            try:
+                stream, welcome = await open_stream(
+                    self.host, self.address, self._credentials.current(), self._hello, left_s
+                )
+            except AgentRefused as refused:
+                return refused.what
+            except AgentUnreachable as unreachable:
+                if unreachable.gone:
+                    return f"its connection broke ({reason}) and {unreachable.what} any more"
+                await asyncio.sleep(min(REDIAL_EVERY_S, left_s))
+                continue
+            self._stream = stream
+            self._answered()
+            if welcome.session != self.welcome.session:
+                return "its lease ended, or it was started anew: it has stopped all tasks"
+            self._say_again()
+            return ""
+        return reason
+
+    def _say_again(self) -> None:
+        rest = [message for message in self._outgoing if isinstance(message, Goodbye)]
+        self._outgoing = deque(message for said in self._open.values() for message in said)
+        self._outgoing.extend(rest)
+        self._wake.set()
+
+    def _queue_beat(self) -> None:
+        self._sequence += 1
+        self._outgoing.appendleft(Beat(sequence=self._sequence, sent_ns=0))
+        self._wake.set()
+
+    def _queue(self, message: CoordinatorMessage) -> None:
+        if self._life is None or not self._life.done():
+            self._outgoing.append(message)
+            self._wake.set()

@@ -1,0 +1,1 @@
+"""Comparison of runs: comparability, differences, `--fail-if`."""

@@ -1,0 +1,157 @@
+"""What two runs differ in before any figure is looked at: the plan, the program, the environment. Pure.
+
+Data flow: two `RunResults` -> `differences` -> `compare` keeps them -> `refused` tells those that nobody has allowed, which is why
+the figures of two runs may not be put side by side.
+
+Each difference has a name to allow it by: a fact of the environment (`kernel`, or `db1:kernel` for that host or system alone),
+`proveout` for the program's version, `plan.PATH` for a value of the plan. Patterns with `*` work. Parts of a plan that change no
+figure (title, verdicts, figures, parameters, which the values have been made of) are not looked at, nor is what names a machine
+or a boot and not its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from proveout.coordinator.results.fingerprint import INDIVIDUAL, fingerprints
+from proveout.coordinator.results.fingerprint import differences as fact_differences
+from proveout.coordinator.results.results import RunResults
+from proveout.coordinator.storage.event_codec import recorded_plan
+from proveout.core.errors import ProveoutError
+from proveout.dsl.plan.canonical import to_data
+
+MEASURED = ("hosts", "systems", "workloads", "captures", "stages", "conditions", "on_loss")
+"""The parts of a plan that figures depend on."""
+
+SHOWN_MAX = 12
+
+
+class NotComparable(ProveoutError):
+    """The runs differ in something that nobody has allowed."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Something that is not the same; "" where it is not there. `where` is a host, a system, or "" for the whole run."""
+
+    name: str
+    where: str
+    before: str
+    after: str
+    allowed: bool = False
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        return f"{place}{self.name}: {self.before or 'none'} -> {self.after or 'none'}"
+
+
+def differences(reference: RunResults, other: RunResults, allow: Sequence[str] = ()) -> tuple[Difference, ...]:
+    """Everything the runs differ in that may move a figure: the environment first, then the plan. JournalFault."""
+    found = (*_environment(reference, other), *_program(reference, other), *_plan(reference, other))
+    return tuple(
+        Difference(name=one.name, where=one.where, before=one.before, after=one.after, allowed=_allowed(one, allow))
+        for one in found
+    )
+
+
+def refused(found: Iterable[Difference]) -> tuple[Difference, ...]:
+    """Those that nobody has allowed."""
+    return tuple(one for one in found if not one.allowed)
+
+
+def refuse(reference: str, other: str, found: Sequence[Difference]) -> NotComparable:
+    """The error for two runs that differ in `found`."""
+    more = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
+    names = ",".join(dict.fromkeys(one.name for one in found[:SHOWN_MAX]))
+    return NotComparable(
+        f"{other} cannot be compared with {reference}, they differ in: "
+        + "; ".join(map(str, found[:SHOWN_MAX]))
+        + more,
+        way_out=f"If that is what you want to compare, say so: --allow '{names}', or --despite for anything.",
+    )
+
+
+def unused(allow: Sequence[str], found: Sequence[Difference]) -> tuple[str, ...]:
+    """The names that allow nothing, because nothing of that name differs."""
+    return tuple(pattern for pattern in allow if not any(_matches(one, pattern) for one in found))
+
+
+def _allowed(one: Difference, allow: Sequence[str]) -> bool:
+    return any(_matches(one, pattern) for pattern in allow)
+
+
+def _matches(one: Difference, pattern: str) -> bool:
+    return fnmatchcase(one.name, pattern) or fnmatchcase(f"{one.where}:{one.name}", pattern)
+
+
+# ---- environment -------------------------------------------------------------------------------------------------
+
+
+def _environment(reference: RunResults, other: RunResults) -> Iterator[Difference]:
+    """Facts by host and by system; one that was looked at in one run only differs as a whole, as `environment`."""
+    before = {(one.host, one.system): one for one in fingerprints(reference)}
+    after = {(one.host, one.system): one for one in fingerprints(other)}
+    for key in dict.fromkeys((*before, *after)):
+        where = key[1] or key[0]
+        if key not in before or key not in after:
+            seen = ("recorded" if key in before else "", "recorded" if key in after else "")
+            yield Difference(name="environment", where=where, before=seen[0], after=seen[1])
+            continue
+        for fact in fact_differences(before[key].facts, after[key].facts):
+            if fact.fact not in INDIVIDUAL:
+                yield Difference(name=fact.fact, where=where, before=fact.before, after=fact.after)
+
+
+def _program(reference: RunResults, other: RunResults) -> Iterator[Difference]:
+    before, after = (results.run.version if results.run else "" for results in (reference, other))
+    if before != after:
+        yield Difference(name="proveout", where="", before=before, after=after)
+
+
+# ---- plan --------------------------------------------------------------------------------------------------------
+
+
+def _plan(reference: RunResults, other: RunResults) -> Iterator[Difference]:
+    if reference.run is None or other.run is None:
+        raise NotComparable("a run that has not begun has nothing to compare", way_out="Take a run that has a result.")
+    if reference.run.digest == other.run.digest:
+        return
+    before, after = (
+        dict(_flat({part: _data(results)[part] for part in MEASURED}, "plan")) for results in (reference, other)
+    )
+    for path in dict.fromkeys((*before, *after)):
+        if before.get(path) != after.get(path):
+            yield Difference(name=path, where="", before=before.get(path, ""), after=after.get(path, ""))
+
+
+def _data(results: RunResults) -> dict[str, Any]:
+    assert results.run is not None  # noqa: S101 - the caller has looked
+    data: dict[str, Any] = to_data(recorded_plan(results.run.plan))
+    return data
+
+
+def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Leaves with their paths; members of a list by their id or name, lists of plain values as one."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _flat(item, f"{path}.{name}")
+    elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+        for index, item in enumerate(value):
+            yield from _flat(item, f"{path}.{_named(item, index)}")
+    elif isinstance(value, list) and value and all(isinstance(item, list) and len(item) == 2 for item in value):
+        for name, item in value:
+            yield from _flat(item, f"{path}.{name}")
+    else:
+        yield path, str(value)
+
+
+def _named(item: Any, index: int) -> str:
+    found = (
+        next((item[key] for key in ("id", "name", "stage") if key in item), None) if isinstance(item, Mapping) else None
+    )
+    return str(found if found is not None else index)

@@ -1,0 +1,243 @@
+"""Two runs of the same study side by side: what changed, by how much, and how sure that is. Pure.
+
+Data flow: two `RunResults` -> what they differ in (`comparability`) -> pairs of stages and of rungs -> for each number `base`,
+`other` and `change`, the relative difference other/base - 1 with its confidence interval (`statistics.ratio`: Welch on logarithms) ->
+`report.compared` and `regression`. The trees have the names of a run's own results, three numbers standing where one stood:
+`ladder.at(4).tps.change.upper`.
+
+All intervals of a comparison have one level: as many rungs as there are, so many chances for a change that is none, so each
+interval is widened (Bonferroni over the rungs) until those of one metric hold together with 95 %. They tell what the
+repeats within a run tell; what differs from one run to the next beside that, they cannot know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from proveout.coordinator.compare.comparability import Difference, differences, refuse, refused
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult, environment, ladder_metrics
+from proveout.core import statistics
+from proveout.dsl import metrics
+from proveout.dsl.expr.evaluation import RUNGS
+from proveout.proto.events import Metrics
+
+Direction: TypeAlias = Literal["better", "worse", "changed", "none", "unknown"]
+
+LATENCIES = ("avg_us", "p50_us", "p95_us", "p99_us")
+REPEATS_MIN = 3
+BASE, OTHER, CHANGE = "base", "other", "change"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One number on both sides. `path` are its names in the rung's tree; `change` is {} where there is none.
+
+    `base` and `other` are means over the repeats.
+    """
+
+    path: tuple[str, ...]
+    base: float | None
+    other: float | None
+    change: Mapping[str, Any]
+
+    @property
+    def metric(self) -> str:
+        """The last name, which tells the unit."""
+        return self.path[-1]
+
+    @property
+    def direction(self) -> Direction:
+        """What the interval of the change says: more throughput and shorter response are better."""
+        lower, upper = self.change.get("lower"), self.change.get("upper")
+        if lower is None or upper is None:
+            return "unknown"
+        if lower <= 0.0 <= upper:
+            return "none"  # which is not to say that nothing has changed
+        shorter = self.metric.endswith("_us") or self.metric in ("solve_s", "geomean_s")
+        if self.metric not in ("tps", "nopm", "tpm", "rate", "iops", "mb_per_s") and not shorter:
+            return "changed"
+        return "better" if (lower > 0.0) != shorter else "worse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungPair:
+    """A rung that both runs have measured: its rows, and the whole tree of `{base, other, change}`."""
+
+    threads: int
+    rows: tuple[Row, ...]
+    tree: Metrics
+    repeats: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePair:
+    """A stage in both runs. `missing` are rungs that only one run has a valid iteration of, with the run's id that lacks it."""
+
+    id: str
+    kind: str
+    rungs: tuple[RungPair, ...]
+    missing: tuple[tuple[int, str], ...]
+    tree: Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRuns:
+    """Run `other` against run `reference`. `confidence` is the level of every interval; `notes` qualify the figures."""
+
+    reference: str
+    other: str
+    differences: tuple[Difference, ...]
+    stages: tuple[StagePair, ...]
+    confidence: float
+    notes: tuple[str, ...]
+
+    @property
+    def tree(self) -> Metrics:
+        """What an expression over the comparison reads: the stages that both runs have, by id."""
+        return {stage.id: stage.tree for stage in self.stages}
+
+
+def compare(
+    reference: RunResults, other: RunResults, *, allow: Sequence[str] = (), despite: bool = False
+) -> ComparedRuns:
+    """The runs side by side. NotComparable when they differ in something not in `allow`, unless `despite`; JournalFault."""
+    found = differences(reference, other, ("*",) if despite else allow)
+    ids = _name(reference), _name(other)
+    if against := refused(found):
+        raise refuse(*ids, against)
+    confidence = statistics.confidence_after(max(1, sum(1 for _ in _shared_rungs(reference, other))))
+    before, after = _trees(reference), _trees(other)
+    stages = tuple(
+        _stage((reference.stages[name], other.stages[name]), paired(before[name], after[name], confidence), ids)
+        for name in before
+        if name in after and name in reference.stages and name in other.stages
+    )
+    notes = (*_notes(reference, other), *_absent(reference, other, ids), *_few(stages))
+    return ComparedRuns(
+        reference=ids[0], other=ids[1], differences=found, stages=stages, confidence=confidence, notes=notes
+    )
+
+
+def _name(results: RunResults) -> str:
+    return results.run.run_id if results.run else "?"
+
+
+def _trees(results: RunResults) -> Metrics:
+    """What each stage measured; a ladder that was broken off has its rungs all the same."""
+    open_ladders = {
+        name: ladder_metrics(stage.iterations, stage.confidence)
+        for name, stage in results.stages.items()
+        if stage.climbs and stage.finished is None
+    }
+    return environment(results) | open_ladders
+
+
+def _shared_rungs(reference: RunResults, other: RunResults) -> Iterator[tuple[RungResult, RungResult]]:
+    for name, stage in reference.stages.items():
+        if stage.climbs and name in other.stages:
+            after = {rung.threads: rung for rung in other.stages[name].rungs if rung.tree}
+            yield from ((rung, after[rung.threads]) for rung in stage.rungs if rung.tree and rung.threads in after)
+
+
+def _notes(reference: RunResults, other: RunResults) -> Iterator[str]:
+    for results in (reference, other):
+        if results.ended is None or results.ended.status != "finished":
+            yield f"{_name(results)} has not finished: {results.ended.reason if results.ended else 'no end is recorded'}"
+
+
+def _absent(reference: RunResults, other: RunResults, ids: tuple[str, str]) -> Iterator[str]:
+    for lacking, whole, name in ((other, reference, ids[1]), (reference, other, ids[0])):
+        for stage in whole.stages:
+            if stage not in lacking.stages:
+                yield f"stage {stage} was not run in {name}"
+
+
+def _few(stages: Sequence[StagePair]) -> Iterator[str]:
+    least = min((min(rung.repeats) for stage in stages for rung in stage.rungs), default=REPEATS_MIN)
+    if least < REPEATS_MIN:
+        yield f"with {least} repeat{'s' if least > 1 else ''} of a rung next to nothing can be shown; five are a good start"
+
+
+# ---- trees -------------------------------------------------------------------------------------------------------
+
+
+def paired(base: Mapping[str, Any], other: Mapping[str, Any], confidence: float = statistics.CONFIDENCE) -> Metrics:
+    """Two trees of the same names as one, `{base, other, change}` in the place of each number that both have."""
+    result: Metrics = {}
+    for name, left in base.items():
+        right = other.get(name)
+        if right is None or left is None:
+            continue
+        if isinstance(left, Mapping) != isinstance(right, Mapping):
+            continue
+        if isinstance(left, Mapping) and "mean" not in left:
+            result[name] = paired(left, right, confidence)
+        else:
+            result[name] = {BASE: left, OTHER: right} | _changed(name, left, right, confidence)
+    return result
+
+
+def _changed(name: str, left: Any, right: Any, confidence: float) -> Metrics:
+    """`{change: estimate}`, or {} where there is nothing to divide by."""
+    if metrics.is_bound(name) or isinstance(left, bool):
+        return {}
+    if not isinstance(left, Mapping):
+        # One number on either side says nothing about its spread: a change without an interval.
+        return {CHANGE: {"mean": right / left - 1.0, "n": 1, "method": "single"}} if left else {}
+    quotient = statistics.ratio(right, dict(left), confidence=confidence)
+    if "mean" not in quotient:
+        return {}
+    moved = {key: quotient[key] - 1.0 for key in ("mean", "median", "lower", "upper") if key in quotient}
+    kept = {key: quotient[key] for key in ("n", "method", "confidence") if key in quotient}
+    return {CHANGE: moved | kept}
+
+
+# ---- rows --------------------------------------------------------------------------------------------------------
+
+
+def _stage(stages: tuple[StageResult, StageResult], tree: Metrics, ids: tuple[str, str]) -> StagePair:
+    base, other = stages
+    left, right = ({rung.threads: rung for rung in stage.rungs if rung.tree} for stage in (base, other))
+    ladder = base.climbs
+    pairs = [
+        RungPair(
+            threads=threads,
+            rows=tuple(_rows(tree[RUNGS][str(threads)])),
+            tree=tree[RUNGS][str(threads)],
+            repeats=(len(left[threads].iterations), len(right[threads].iterations)),
+        )
+        for threads in (sorted(left.keys() & right.keys()) if ladder else ())
+    ]
+    lacking = {threads: ids[1] if threads in left else ids[0] for threads in left.keys() ^ right.keys()}
+    missing = tuple(sorted(lacking.items())) if ladder else ()
+    return StagePair(id=base.id, kind=base.kind, rungs=tuple(pairs), missing=missing, tree=tree)
+
+
+def _rows(tree: Mapping[str, Any]) -> Iterator[Row]:
+    """Throughput, response times and errors of a rung, then throughput and mean response of each transaction."""
+    iops = leaf(tree, ("iops",)) is not None
+    paths: list[tuple[str, ...]] = [("iops",), ("mb_per_s",)] if iops else [("tps",)]
+    paths += [("nopm",), ("tpm",), ("solve_s",), ("geomean_s",), ("sizes", "total_bytes")]
+    paths += [*(("response", name) for name in LATENCIES), ("errors", "fraction")]
+    for name in tree.get("transactions", {}):
+        paths += [("transactions", name, "tps"), ("transactions", name, "response", "avg_us")]
+        paths += [("transactions", name, "response", "p99_us")]
+    for path in paths:
+        node = leaf(tree, path)
+        if node is not None and (path[-1] != "fraction" or _number(node[BASE]) or _number(node[OTHER])):
+            yield Row(path=path, base=_number(node[BASE]), other=_number(node[OTHER]), change=node.get(CHANGE, {}))
+
+
+def leaf(tree: Mapping[str, Any], path: Sequence[str]) -> Mapping[str, Any] | None:
+    """The `{base, other, change}` at a path; None when it is not there."""
+    node: Any = tree
+    for name in path:
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return node if isinstance(node, Mapping) and BASE in node else None
+
+
+def _number(value: Any) -> float | None:
+    found = value.get("mean") if isinstance(value, Mapping) else value
+    return float(found) if isinstance(found, int | float) else None

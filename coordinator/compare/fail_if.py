@@ -1,0 +1,140 @@
+"""`--fail-if`: a condition over two runs' comparison, checked before anything is printed, then judged. Pure.
+
+Data flow: text + the reference's plan -> `check` (names, types; ExpressionFault) -> `judge` over a `ComparedRuns` -> `Judgement` with
+the evidence -> the exit code.
+
+Every number of a result has become three: `base`, `other`, `change` (relative; `-5%` is a number). A condition that reads a
+rung's names (`tps.change.upper < -5%`) is judged at each rung of each ladder that has them and holds when it holds at one; one
+that names stages (`ladder.at(4).tps.change.upper < -5%`) is judged once. Bounds are taken as written: what an interval does not
+show has not happened. Undecidable is what reads numbers, bounds or rungs that are not there, and an estimate by itself
+(`tps.change < -5%`) whose interval lies across the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proveout.coordinator.compare.comparison import BASE, CHANGE, OTHER, ComparedRuns, StagePair
+from proveout.coordinator.verdict import checks as judging
+from proveout.core.numbers import rung_name
+from proveout.dsl.expr.checking import Checked, check_expression
+from proveout.dsl.expr.name_types import ESTIMATE, Estimate, Group, Number, Shape, run_scope
+from proveout.dsl.expr.syntax import ExpressionFault
+from proveout.dsl.plan.plan import Plan
+from proveout.proto.events import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """A checked condition. `ladders` are those at whose rungs it is judged; () when it is judged once, over the stages."""
+
+    text: str
+    ladders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """How a condition came out: PASS means that it holds, which is what should fail the job."""
+
+    text: str
+    outcome: Outcome
+    evidence: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the job fails."""
+        return self.outcome == "PASS"
+
+
+def exit_code(judged: Iterable[Judgement]) -> int:
+    """1 when a condition holds, else 3 when one is undecidable, else 0."""
+    outcomes = {one.outcome for one in judged}
+    return 1 if "PASS" in outcomes else 3 if "INCONCLUSIVE" in outcomes else 0
+
+
+# ---- check -------------------------------------------------------------------------------------------------------
+
+
+def check(text: str, plan: Plan) -> Condition:
+    """The condition, when every name in it can have a number in a comparison of this plan's runs. ExpressionFault."""
+    stages = _tripled(run_scope(plan, plan.stages))
+    assert isinstance(stages, Group)  # noqa: S101 - a scope is a group
+    rungs = {name: shape.rung for name, shape in stages.members.items() if isinstance(shape, Group) and shape.rung}
+    once = check_expression(text, Group(what="the comparison", members=stages.members), "condition")
+    if not once.faults:
+        return Condition(text=once.text, ladders=())
+    tried = {name: check_expression(text, _with(rung, stages), "condition") for name, rung in rungs.items()}
+    fitting = tuple(name for name, checked in tried.items() if not checked.faults)
+    if not fitting:
+        raise _fault(text, (*tried.values(), once))
+    return Condition(text=tried[fitting[0]].text, ladders=fitting)
+
+
+def _with(rung: Group, stages: Group) -> Group:
+    """A rung's names, and the stages' beside them."""
+    return Group(what="the comparison", members={**stages.members, **rung.members}, absent=rung.absent)
+
+
+def _fault(text: str, tried: Iterable[Checked]) -> ExpressionFault:
+    """The fault that is found latest in the text: what was read furthest was most likely meant."""
+    fault = max((one for checked in tried for one in checked.faults), key=lambda one: one.offset)
+    return ExpressionFault(f"--fail-if `{text}`: {fault.message}", text=text, offset=fault.offset, way_out=fault.hint)
+
+
+def _tripled(shape: Shape) -> Shape:
+    """The shape with `{base, other, change}` in the place of each number."""
+    if isinstance(shape, Estimate | Number):
+        return Group(what="a compared number", members={BASE: shape, OTHER: shape, CHANGE: ESTIMATE})
+    if not isinstance(shape, Group):
+        return shape
+    rung = _tripled(shape.rung) if shape.rung is not None else None
+    return Group(
+        what=shape.what,
+        members={name: _tripled(member) for name, member in shape.members.items()},
+        absent=shape.absent,
+        rungs=shape.rungs,
+        rung=rung if isinstance(rung, Group) else None,
+        axes=shape.axes,
+        cells={labels: (name, _tripled(cell)) for labels, (name, cell) in shape.cells.items()},
+    )
+
+
+# ---- judge -------------------------------------------------------------------------------------------------------
+
+
+def judge(condition: Condition, compared: ComparedRuns) -> Judgement:
+    """The condition over one comparison."""
+    found = list(_judged(condition, compared))
+    for outcome in ("PASS", "INCONCLUSIVE", "FAIL"):
+        said = tuple(words for one, words in found if one == outcome)
+        if said:
+            return Judgement(text=condition.text, outcome=outcome, evidence=said)
+    nothing = f"{compared.reference} and {compared.other} have no rung in common"
+    return Judgement(text=condition.text, outcome="INCONCLUSIVE", evidence=(nothing,))
+
+
+def _judged(condition: Condition, compared: ComparedRuns) -> Iterator[tuple[Outcome, str]]:
+    tree = compared.tree
+    if not condition.ladders:
+        yield _one(condition.text, tree, compared.other)
+        return
+    stages = {stage.id: stage for stage in compared.stages}
+    for name in condition.ladders:
+        if name not in stages:
+            yield "INCONCLUSIVE", f"{compared.other}: {name} was not measured in both runs"
+            continue
+        yield from _at_rungs(condition.text, tree, stages[name], compared.other)
+
+
+def _at_rungs(text: str, tree: Mapping[str, Any], stage: StagePair, other: str) -> Iterator[tuple[Outcome, str]]:
+    for rung in stage.rungs:
+        yield _one(text, {**tree, **rung.tree}, f"{other}, {stage.id} at {rung_name(stage.kind, rung.threads)}")
+    for count, lacking in stage.missing:
+        yield "INCONCLUSIVE", f"{lacking} has no valid iteration of {stage.id} at {rung_name(stage.kind, count)}"
+
+
+def _one(text: str, tree: Mapping[str, Any], where: str) -> tuple[Outcome, str]:
+    judged = judging.judge(text, tree, lenient=False)
+    return judged.outcome, f"{where}: {judged.evidence}"

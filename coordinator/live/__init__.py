@@ -1,0 +1,1 @@
+"""Live events of a running or replayed run."""

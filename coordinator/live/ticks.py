@@ -1,0 +1,253 @@
+"""What moves while a run runs, made from samples for people to look at: nothing here is journalled or judged.
+
+Data flow: an iteration's `Sample`s -> `Meters` (one per iteration) -> live events. Seconds of load become `LoadTick`s and, added up over
+the window that they are in, `TransactionsTick`s; captures become `HostTick`s (gauges as they are, cumulative counters as rates
+since the sample before: `x_total` -> `x_per_s`, CPU as a fraction of all cores), those of waits also `WaitsTick`s. A replay feeds the
+stored samples through the same meters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from proveout.coordinator.live.merge import added
+from proveout.coordinator.measure.capture_metrics import top_waits
+from proveout.coordinator.measure.samples import Gathering, merged_tick
+from proveout.proto.events import (
+    Event,
+    HostTick,
+    IterationId,
+    IterationStarted,
+    LoadTick,
+    TransactionLine,
+    TransactionsTick,
+    WaitsTick,
+)
+from proveout.proto.wire import histogram
+from proveout.proto.wire.columns import Loads, Names, Readings
+from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.results import CaptureSample, Histogram, LoadSecond, TransactionLoad
+
+_CPU = ("cpu.user_s_total", "cpu.system_s_total", "cpu.iowait_s_total", "cpu.idle_s_total", "cpu.steal_s_total")
+_IDLE = ("cpu.iowait_s_total", "cpu.idle_s_total")
+_WAITED, _ACCOUNTED = "wait.seconds_total", "wait.db_time_s_total"
+
+
+class Meters:
+    """Everything that is shown of one iteration while it runs. Holds the load's histograms of one window, and two samples a capture."""
+
+    def __init__(self, gathering: Gathering) -> None:
+        self._gathering = gathering
+        self._started: IterationStarted | None = None
+        self._load = LoadMeter(gathering.id)
+        self._hosts: dict[str, HostMeter] = {}
+        self._waits: dict[str, WaitsMeter] = {}
+
+    def begin(self, started: IterationStarted) -> None:
+        """The windows are known from now on."""
+        self._started = started
+
+    def take(self, message: Sample) -> Iterator[Event]:
+        """What there is to show after a sample that `gathering` has just been given."""
+        if isinstance(message.sample, CaptureSample):
+            yield from self._captured(message.key, message.sample)
+            return
+        for parts in self._gathering.whole_seconds():
+            yield from self._load.ticks(parts)
+
+    def _captured(self, key: str, sample: CaptureSample) -> Iterator[Event]:
+        host = self._gathering.hosts[key]
+        tick = self._hosts.setdefault(key, HostMeter(host)).tick(sample)
+        if tick is not None:
+            yield tick
+        if self._started is None or not self._gathering.t0_ns:
+            return
+        begins_ns = self._gathering.t0_ns + int(self._started.ramp_up_s * 1e9)
+        begins_ns += self._gathering.clocks.get(host, (0, 0))[0]
+        meter = self._waits.setdefault(key, WaitsMeter(self._gathering.id, host, begins_ns, self._started.measure_s))
+        waited = meter.tick(sample)
+        if waited is not None:
+            yield waited
+
+
+# ---- load --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Counted:
+    """A transaction type in the window so far."""
+
+    ok: int = 0
+    logical_failures: int = 0
+    errors: int = 0
+    response: Histogram = field(default_factory=Histogram)
+
+    def add(self, item: TransactionLoad) -> None:
+        self.ok += item.counts.ok
+        self.logical_failures += item.counts.logical_failures
+        self.errors += item.counts.error_count
+        self.response = histogram.merge((self.response, item.response))
+
+    def line(self, name: str, seconds: float) -> TransactionLine:
+        p50_ns, p95_ns, p99_ns = histogram.percentiles_ns(self.response, (50.0, 95.0, 99.0)) or (0, 0, 0)
+        return TransactionLine(
+            name=name,
+            tps=(self.ok + self.logical_failures) / max(seconds, 1e-9),
+            ok=self.ok,
+            logical_failures=self.logical_failures,
+            errors=self.errors,
+            p50_us=p50_ns / 1e3,
+            p95_us=p95_ns / 1e3,
+            p99_us=p99_ns / 1e3,
+        )
+
+
+class LoadMeter:
+    """Adds up the seconds of a window, per transaction type, and begins anew with the next window."""
+
+    def __init__(self, identity: IterationId) -> None:
+        self._id = identity
+        self._window: object = None
+        self._seconds = 0.0
+        self._counted: dict[str, _Counted] = {}
+
+    def ticks(self, parts: Sequence[LoadSecond]) -> tuple[LoadTick, TransactionsTick]:
+        """A second of all agents, and the window after it; `parts` has that second of every agent."""
+        whole = _added(parts)
+        if whole.window != self._window:
+            self._window, self._seconds, self._counted = whole.window, 0.0, {}
+        self._seconds += whole.duration_s
+        for item in whole.transactions:
+            self._counted.setdefault(item.counts.name, _Counted()).add(item)
+        lines = tuple(counted.line(name, self._seconds) for name, counted in self._counted.items())
+        so_far = TransactionsTick(id=self._id, window=whole.window, seconds=self._seconds, transactions=lines)
+        return merged_tick(self._id, (whole,)), so_far
+
+
+def _added(parts: Sequence[LoadSecond]) -> LoadSecond:
+    """A second of all agents as that of one: histograms are merged once, whatever is then made of them."""
+    return replace(
+        parts[0],
+        duration_s=max(part.duration_s for part in parts),
+        transactions=added(Loads.of(part.transactions) for part in parts),
+    )
+
+
+# ---- captures ----------------------------------------------------------------------------------------------------
+
+
+class WaitsMeter:
+    """The top waits of the measure window so far, of one capture. `begins_ns` is on its host's clock. Remembers one sample."""
+
+    def __init__(self, identity: IterationId, host: str, begins_ns: int, measure_s: float) -> None:
+        self._id, self._host = identity, host
+        self._begins_ns, self._ends_ns = begins_ns, begins_ns + int(measure_s * 1e9)
+        self._first: _Waited | None = None
+        self._places = _Places()
+
+    def tick(self, sample: CaptureSample) -> WaitsTick | None:
+        """What has been waited for between the first look in the window and `sample`; None outside of it, and for other captures."""
+        if not self._begins_ns <= sample.at_ns <= self._ends_ns:
+            return None
+        now = self._waited(sample)
+        if not now.spent_s:
+            return None
+        first = self._first
+        if first is None or now.at_ns <= first.at_ns:
+            self._first = now
+            return None
+        spent = {label: seconds - first.spent_s.get(label, 0.0) for label, seconds in now.spent_s.items()}
+        accounted = now.accounted_s - first.accounted_s
+        total = accounted if accounted > 0.0 else sum(spent.values())
+        return WaitsTick(
+            id=self._id,
+            host=self._host,
+            capture=sample.capture,
+            seconds=(now.at_ns - first.at_ns) / 1e9,
+            waits=top_waits(spent, total) if total > 0.0 else (),
+        )
+
+    def _waited(self, sample: CaptureSample) -> _Waited:
+        columns = Readings.of(sample.readings)
+        waited, accounted = (self._places.of(columns.names, metric) for metric in (_WAITED, _ACCOUNTED))
+        return _Waited(
+            at_ns=sample.at_ns,
+            spent_s={columns.names[place][1]: columns.values[place] for place in waited},
+            accounted_s=sum(columns.values[place] for place in accounted),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waited:
+    """What a look has told: seconds by wait, and those that it accounts for in all."""
+
+    at_ns: int
+    spent_s: Mapping[str, float]
+    accounted_s: float
+
+
+class _Places:
+    """Where the readings of a metric are among a capture's names, looked up once for as long as it says the same ones."""
+
+    def __init__(self) -> None:
+        self._names: Names = ()
+        self._known: dict[str, tuple[int, ...]] = {}
+
+    def of(self, names: Names, metric: str) -> tuple[int, ...]:
+        """The places among `names`; those of the names before are forgotten, as there may be any number."""
+        if names is not self._names:
+            self._names, self._known = names, {}
+        if metric not in self._known:
+            self._known[metric] = tuple(place for place, (name, _) in enumerate(names) if name == metric)
+        return self._known[metric]
+
+
+class HostMeter:
+    """The newest readings of a capture on a host. Remembers one sample."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._at_ns = 0
+        self._names: Names = ()
+        self._shown: tuple[_Shown, ...] = ()
+        self._before: dict[str, float] | None = None
+
+    def tick(self, sample: CaptureSample) -> HostTick | None:
+        """What to show after `sample`; None for the first one, which has nothing to be compared with."""
+        columns = Readings.of(sample.readings)
+        if columns.names is not self._names:
+            self._names, self._shown = columns.names, tuple(map(_shown, columns.names))
+        earlier, now = self._before, {name: value for (name, _), value in zip(self._shown, columns.values, strict=True)}
+        seconds = (sample.at_ns - self._at_ns) / 1e9
+        self._before, self._at_ns = now, sample.at_ns
+        if earlier is None or seconds <= 0.0:
+            return None
+        readings: dict[str, float] = {}
+        for name, rate in self._shown:
+            if not rate:
+                readings[name] = now[name]
+            elif name in earlier:
+                readings[rate] = (now[name] - earlier[name]) / seconds
+        readings.update(_busy(earlier, now))
+        return HostTick(host=self._host, capture=sample.capture, readings=readings)
+
+
+_Shown: TypeAlias = tuple[str, str]
+"""A reading's name for people, and that of its rate when it is a counter."""
+
+
+def _shown(name: tuple[str, str]) -> _Shown:
+    metric, label = name
+    bracket = f"[{label}]" if label else ""
+    rate = f"{metric.removesuffix('_total')}_per_s{bracket}" if metric.endswith("_total") else ""
+    return metric + bracket, rate
+
+
+def _busy(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    if any(name not in before or name not in after for name in _CPU):
+        return {}
+    spent = {name: after[name] - before[name] for name in _CPU}
+    total = sum(spent.values())
+    return {"cpu.busy_fraction": 1.0 - sum(spent[name] for name in _IDLE) / total} if total > 0.0 else {}

@@ -1,0 +1,1 @@
+"""Samples of an iteration -> its metrics, findings and validity."""

@@ -1,0 +1,194 @@
+"""What the captures say about the measure window, in the names of `dsl.metrics`: OS, waits, lag, sizes, exporters. Pure.
+
+Data flow: a `Recording` of one capture on one host and the window on that host's clock -> a tree of plain numbers, and for
+waits the top-10 table. A number that cannot be known is left out; it never becomes 0. The raw readings are those that
+the docstrings of `agent/capture/os.py`, `waits.py`, `lag.py` and `prometheus.py` give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.core.statistics import theil_sen
+from proveout.dsl.plan.plan import Scrape
+from proveout.proto.events import Metrics, SizeLine, WaitLine
+from proveout.proto.wire.tasks import exported_name
+
+CPU_STATES = ("user", "system", "iowait", "idle", "steal")
+TOP_WAITS = 10
+ON_CPU = ("CPU", "DB CPU")
+"""What the time on a processor is called: by the sampling captures, and by Oracle's time model."""
+
+
+def prune(tree: Mapping[str, object]) -> Metrics:
+    """The tree without values that are not known (None) and without branches that are empty after that."""
+    kept: Metrics = {}
+    for name, value in tree.items():
+        pruned = prune(value) if isinstance(value, Mapping) else value
+        if pruned is not None and pruned != {}:
+            kept[name] = pruned
+    return kept
+
+
+def os_metrics(recording: Recording, window: Window) -> Metrics:
+    """The `hosts.<name>` tree of one host: see `metrics.OS_HOST`."""
+    return prune(
+        {
+            "cpu": _cpu(recording, window),
+            "ours": {
+                "cpu_cores": recording.rate("ours.cpu_s_total", window),
+                "servers_cores": recording.rate("ours.servers_cpu_s_total", window),
+                "load_cores": recording.rate("ours.load_cpu_s_total", window),
+                "rss_bytes": recording.mean("ours.rss_bytes", window),
+            },
+            "memory": _memory(recording, window),
+            "disk": {
+                "read_bytes_per_s": recording.sum_rate("disk.read_bytes_total", window),
+                "write_bytes_per_s": recording.sum_rate("disk.write_bytes_total", window),
+                "reads_per_s": recording.sum_rate("disk.reads_total", window),
+                "writes_per_s": recording.sum_rate("disk.writes_total", window),
+            },
+            "network": {
+                "received_bytes_per_s": recording.sum_rate("network.received_bytes_total", window),
+                "sent_bytes_per_s": recording.sum_rate("network.sent_bytes_total", window),
+            },
+            "pressure": {
+                f"{resource}_fraction": _pressure(recording, window, resource) for resource in ("cpu", "io", "memory")
+            },
+        }
+    )
+
+
+def _cpu(recording: Recording, window: Window) -> Metrics:
+    spent = {state: recording.delta(f"cpu.{state}_s_total", window) for state in CPU_STATES}
+    known = {state: seconds for state, seconds in spent.items() if seconds is not None}
+    total = sum(known.values())
+    if "idle" not in known or total <= 0.0:
+        return {}
+    fractions: Metrics = {f"{state}_fraction": seconds / total for state, seconds in known.items()}
+    waiting = known["idle"] + known.get("iowait", 0.0)
+    return fractions | {"busy_fraction": 1.0 - waiting / total}
+
+
+def _memory(recording: Recording, window: Window) -> Metrics:
+    total = recording.mean("memory.total_bytes", window)
+    available = recording.mean("memory.available_bytes", window)
+    if total is None or available is None or total <= 0.0:
+        return {}
+    return {"used_fraction": 1.0 - available / total, "used_bytes": total - available}
+
+
+def _pressure(recording: Recording, window: Window, resource: str) -> float | None:
+    stalled = recording.rate(f"pressure.{resource}_us_total", window)
+    return None if stalled is None else stalled / 1e6
+
+
+def waits_metrics(recording: Recording, window: Window) -> tuple[Metrics, tuple[WaitLine, ...]]:
+    """DB time with its share on CPU, and the top-10 foreground table.
+
+    DB time is what the server itself accounts for (`wait.db_time_s_total`), else the sum of all events' seconds. Each line's
+    share is of DB time; lines are never rescaled, and may come to more than 100 % of what a server accounts for.
+    """
+    seconds = {
+        label: spent
+        for label in recording.labels("wait.seconds_total")
+        if (spent := recording.delta("wait.seconds_total", window, label)) is not None
+    }
+    covered = recording.covered_s(window)
+    if covered <= 0.0:
+        return {}, ()
+    accounted = recording.delta("wait.db_time_s_total", window)
+    total = sum(seconds.values()) if accounted is None else accounted
+    metrics: Metrics = {"db_time_s": total, "active_sessions": total / covered}
+    if total <= 0.0:
+        return metrics, ()
+    metrics["cpu_fraction"] = sum(seconds.get(label, 0.0) for label in ON_CPU) / total
+    return metrics, top_waits(seconds, total)
+
+
+def top_waits(seconds: Mapping[str, float], db_time_s: float) -> tuple[WaitLine, ...]:
+    """The `TOP_WAITS` longest of `class:event` -> seconds, longest first, each with its share of the DB time."""
+    ranked = sorted(((spent, label) for label, spent in seconds.items() if spent > 0.0), reverse=True)
+    return tuple(_line(label, spent, db_time_s) for spent, label in ranked[:TOP_WAITS])
+
+
+def _line(label: str, seconds: float, total: float) -> WaitLine:
+    wait_class, _, event = label.rpartition(":")
+    return WaitLine(event=event, wait_class=wait_class or label, seconds=seconds, db_time_fraction=seconds / total)
+
+
+def exported_metrics(recording: Recording, window: Window, scrapes: Iterable[Scrape]) -> Metrics:
+    """The `prometheus.<capture>` tree: see `metrics.EXPORTED_GAUGE` and `EXPORTED_COUNTER`."""
+    tree: dict[str, Metrics] = {}
+    for scrape in scrapes:
+        metric = exported_name(scrape)
+        if scrape.kind == "counter":
+            tree[scrape.alias] = {
+                "per_s": recording.rate(metric, window),
+                "delta": recording.delta(metric, window),
+            }
+            continue
+        values = recording.inside(metric, window)[1]
+        tree[scrape.alias] = {"avg": recording.mean(metric, window)}
+        if values:
+            tree[scrape.alias] |= {"min": min(values), "max": max(values), "end": values[-1]}
+    return prune(tree)
+
+
+def sizes_metrics(recording: Recording, system: str) -> tuple[Metrics, tuple[SizeLine, ...]]:
+    """What the tables take, together and one by one by their names in lower case (see `metrics.SIZE`); and each part's line, largest first.
+
+    The ends are those of the capture, just outside of the load: sizes have no measure window. Nothing with fewer than two samples.
+    """
+    if recording.samples < 2:
+        return {}, ()
+    lines = sorted((_size_line(recording, label, system) for label in recording.labels("size.bytes")), key=_by_size)
+    tables = {
+        table: _sizes([line for line in lines if line.table == table]) for table in sorted({x.table for x in lines})
+    }
+    return {**_sizes(lines), "tables": {table.lower(): tree for table, tree in tables.items()}}, tuple(lines)
+
+
+def _size_line(recording: Recording, label: str, system: str) -> SizeLine:
+    table, part, name = label.split("\t", 2)
+    start, end = recording.ends("size.bytes", label)
+    return SizeLine(system=system, table=table, part=part, name=name, start_bytes=start, end_bytes=end)
+
+
+def _by_size(line: SizeLine) -> tuple[float, str, str]:
+    return -line.end_bytes, line.table, line.name
+
+
+def _sizes(lines: Sequence[SizeLine]) -> Metrics:
+    total, start = sum(line.end_bytes for line in lines), sum(line.start_bytes for line in lines)
+    indexes = sum(line.end_bytes for line in lines if line.part == "index")
+    return {
+        "total_bytes": total,
+        "table_bytes": total - indexes,
+        "index_bytes": indexes,
+        "start_bytes": start,
+        "grown_bytes": total - start,
+    }
+
+
+def lag_metrics(recording: Recording, window: Window) -> Metrics:
+    """Summary of the replication lag inside the window, and its slope over time (see `metrics.LAG`)."""
+    times, seconds = recording.inside("lag.seconds", window)
+    volumes = recording.inside("lag.bytes", window)[1]
+    tree: dict[str, object] = {}
+    if seconds:
+        tree |= {
+            "avg_s": float(np.mean(seconds)),
+            "p99_s": float(np.quantile(seconds, 0.99, method="inverted_cdf")),
+            "max_s": max(seconds),
+            "end_s": seconds[-1],
+        }
+    slope = theil_sen(times, seconds)
+    if slope is not None:
+        tree |= {"slope": slope.slope, "slope_lower": slope.lower, "slope_upper": slope.upper}
+    if volumes:
+        tree |= {"avg_bytes": float(np.mean(volumes)), "max_bytes": max(volumes)}
+    return prune(tree)

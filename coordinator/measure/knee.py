@@ -1,0 +1,133 @@
+"""Where a ladder stops paying: the knee of throughput over threads. Pure; knows no event.
+
+Data flow: `results` hands over the rungs' throughputs -> `find` -> `Knee` (which rung, between which it may lie) or `NoKnee` (why not) ->
+`ladder.knee` in expressions, a line in every report.
+
+Kneedle (Satopää, Albrecht, Irwin, Raghavan: Finding a "Kneedle" in a Haystack, ICDCS Workshops 2011) on the rungs that were run:
+threads x and mean throughput y are scaled to 0 … 1; the knee is the rung where the curve is farthest above the straight line from
+its first to its last point, max(y - x). It is one only when the distance falls below max - S · mean(Δx), S = 1, at a later
+rung, and is itself larger than S · mean(Δx): a curve that is nearly straight has none, nor has one that only dips on its way up. Nothing is smoothed: each point is a mean over repeats already.
+
+How sure it is follows from how sure the means are: each is drawn anew 2000 times (a fixed seed) from Student's t, or the normal, that its confidence
+interval stands for. When fewer than 95 % of the draws have a knee, or more throughput there than at the first rung, there is none; nor when it
+may lie at any of three or more inner rungs. The interval of its threads is that of the draws' knees, so its ends are rungs as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from proveout.core.statistics import CONFIDENCE, Estimate, Floats, t_quantile
+
+RUNGS_MIN = 3
+SENSITIVITY = 1.0
+DRAWS = 2000
+NONE = -1
+_SEED = 20110620
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knee:
+    """The rung, in threads, with the interval that it lies in (None when a rung has no interval itself), and how far above the chord."""
+
+    threads: int
+    lower: int | None
+    upper: int | None
+    distance: float
+    repeats: int
+    confidence: float = CONFIDENCE
+
+    @property
+    def estimate(self) -> Estimate:
+        """`ladder.knee.threads`: an estimate as those of `stats`."""
+        found: Estimate = {
+            "mean": float(self.threads),
+            "median": float(self.threads),
+            "n": self.repeats,
+            "values": [],
+            "method": "single",
+        }
+        if self.confidence != CONFIDENCE:
+            found["confidence"] = self.confidence
+        if self.lower is None or self.upper is None:
+            return found
+        return found | {"lower": float(self.lower), "upper": float(self.upper), "method": "draws"}
+
+
+@dataclass(frozen=True, slots=True)
+class NoKnee:
+    """Why a ladder has no knee, for people."""
+
+    reason: str
+
+
+def find(rungs: Sequence[tuple[int, Estimate]]) -> Knee | NoKnee:
+    """The knee of rungs (threads, throughput as an estimate over repeats), fewest threads first."""
+    if len(rungs) < RUNGS_MIN:
+        return NoKnee(f"it takes {RUNGS_MIN} rungs to see one, there are {len(rungs)}")
+    threads = np.asarray([count for count, _ in rungs], dtype=np.float64)
+    means = np.asarray([[tps["mean"] for _, tps in rungs]], dtype=np.float64)
+    (at,), (distance,) = _bends(threads, means)
+    if at == NONE:
+        return NoKnee(
+            f"throughput bends too little up to {rungs[-1][0]} threads ({distance:.2f} of its range above a straight line)"
+        )
+    found = Knee(
+        threads=rungs[at][0],
+        lower=None,
+        upper=None,
+        distance=float(distance),
+        repeats=min(int(tps["n"]) for _, tps in rungs),
+        confidence=max(float(tps.get("confidence", CONFIDENCE)) for _, tps in rungs),
+    )
+    drawn = _draw([tps for _, tps in rungs])
+    return found if drawn is None else _bounded(found, int(at), threads, drawn)
+
+
+def _bends(threads: Floats, curves: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Of each row of throughputs: the position of its knee (or NONE), and the largest distance above the chord, 0 … 1."""
+    low = curves.min(axis=1, keepdims=True)
+    height = curves.max(axis=1, keepdims=True) - low
+    x = (threads - threads[0]) / (threads[-1] - threads[0])
+    distance = np.divide(curves - low, height, out=np.zeros_like(curves), where=height > 0.0) - x
+    at = np.argmax(distance, axis=1)
+    largest = distance.max(axis=1)
+    later = np.arange(len(threads)) > at[:, None]
+    lowest = np.where(later, distance, np.inf).min(axis=1)
+    least = SENSITIVITY * float(np.mean(np.diff(x)))
+    bent = (at > 0) & (largest > least) & (lowest < largest - least) & (height[:, 0] > 0.0)
+    return np.where(bent, at, NONE), largest
+
+
+def _draw(estimates: Sequence[Estimate]) -> Floats | None:
+    """Means drawn anew, a row for each draw; None when one of them has no interval to draw from."""
+    generator = np.random.default_rng(_SEED)
+    columns: list[Floats] = []
+    for tps in estimates:
+        if "lower" not in tps or "upper" not in tps:
+            return None
+        degrees = float(tps["n"] - 1) if tps["method"] == "t" else math.inf
+        tail = 1.0 - (1.0 - float(tps.get("confidence", CONFIDENCE))) / 2.0
+        scale = (float(tps["upper"]) - float(tps["lower"])) / 2.0 / t_quantile(degrees, tail)
+        shape = generator.standard_normal(DRAWS) if math.isinf(degrees) else generator.standard_t(degrees, DRAWS)
+        columns.append(float(tps["mean"]) + scale * shape)
+    return np.stack(columns, axis=1)
+
+
+def _bounded(found: Knee, at: int, threads: Floats, drawn: Floats) -> Knee | NoKnee:
+    bends = _bends(threads, drawn)[0]
+    bent = bends[bends != NONE]
+    sure = min(len(bent) / len(drawn), float(np.mean(drawn[:, at] > drawn[:, 0])))
+    if sure < found.confidence:
+        return NoKnee(f"the repeats scatter too much: the bend at {found.threads} threads is only {sure:.0%} sure")
+    outside = (1.0 - found.confidence) / 2.0
+    lower, upper = np.quantile(threads[bent], [outside, 1.0 - outside], method="inverted_cdf")
+    inner = threads[1:-1]
+    if len(inner) > 2 and lower <= inner[0] and upper >= inner[-1]:
+        return NoKnee("the repeats scatter too much: it may lie at any rung but the first and the last")
+    return replace(found, lower=int(min(lower, found.threads)), upper=int(max(upper, found.threads)))

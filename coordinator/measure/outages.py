@@ -1,0 +1,314 @@
+"""Was the system under test down in an iteration? Times without an answer, or with hardly any, while load was offered. Pure.
+
+Data flow: `validity.Observed` -> the times in which the system was down (`_down`) -> one finding: `outage:<system>` when they are long,
+`pause:<system>` when they are only worth a note. Two kinds of evidence, each held against what is *usual* for the system:
+
+- **Stalls** (`agent.load.stalls`): exact times without the end of a transaction. A transaction that waited through one is evidence by how
+  unusual its wait is. With n other transactions of its type, q = max(1 %, 1 / (n + 1)) of them took longer than v. The chance of a wait w
+  is taken as 1 where w <= v, and as q (v / w)² beyond: a tail heavier than that of a log-normal distribution. The logarithms of the chances
+  of all that waited are added up; from `SURPRISE_MIN` on the stall is the system's. So a query of 30 s among others of 30 s, or the
+  only one of its type, is no stall, and a wait of 10 s after a million of 2 ms is.
+- **Trickles**: whole seconds with less than `TRICKLE_FRACTION` of the usual throughput (and of the rate that is due), in which
+  transactions took at least `TRICKLE_SLOWDOWN` times as long as they usually do.
+
+What is usual is never taken from the dead time alone: it comes from all seconds of the load, the ramps too, and from the valid
+iterations of the same rung before this one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from proveout.coordinator.measure.load_merge import length_s, merge_loads
+from proveout.core.numbers import number
+from proveout.dsl.plan.plan import Ladder, Ramp, Tool
+from proveout.proto.events import IterationFinished, ValidityFinding
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import Histogram, LoadSecond, Stall
+from proveout.proto.wire.stalls import common
+
+if TYPE_CHECKING:
+    from proveout.coordinator.measure.validity import Observed
+
+OUTAGE = "outage:"
+TOLD_S = 2.0
+OUTAGE_FRACTION = 1 / 3
+"""Down for this share of the measure window is an outage, however short the window is."""
+OUTAGE_SHORTEST_S = 1.0
+SURPRISE_MIN = 10.0
+"""Natural logarithm of one over the chance of the waits: about 1 in 22,000."""
+TAIL = 0.01
+EXPECTED_MIN = 20.0
+"""Transactions that were to end in a time with errors, or in a second, for their absence to say something."""
+TRICKLE_FRACTION = 0.05
+TRICKLE_SLOWDOWN = 5.0
+
+Span: TypeAlias = tuple[float, float]
+"""From, to: seconds after the start of the measure window."""
+
+
+def bound_s(limit_s: float, window_s: float) -> float:
+    """How long the system may be down in a measure window: `limits: {pause: …}`, and in short windows a third of them."""
+    return min(limit_s, max(min(OUTAGE_SHORTEST_S, 0.9 * window_s), OUTAGE_FRACTION * window_s))
+
+
+def judge(seen: Observed) -> Iterator[ValidityFinding]:
+    """One finding when the system was down for long enough to be told, none else."""
+    window_s = min(length_s(load) for load in seen.loads.values())
+    down, what = _down(seen, window_s)
+    longest = max(down, key=_length, default=(0.0, 0.0))
+    total_s = sum(map(_length, down))
+    bound = bound_s(seen.limits.pause_s_max, window_s)
+    share = max(min(OUTAGE_SHORTEST_S, 0.9 * window_s), OUTAGE_FRACTION * window_s)
+    is_outage = _length(longest) >= bound or total_s >= share
+    if not is_outage and _length(longest) < min(TOLD_S, bound):
+        return
+    text = f"{what} for {_length(longest):.3g} s, from {longest[0]:.1f} s after the start of the measure window on"
+    if len(down) > 1:
+        text += f", and for {total_s:.3g} s in all"
+    text += f" (window {window_s:.3g} s, limit {bound:.3g} s)"
+    name = seen.stage.id if isinstance(seen.stage, Tool) else seen.stage.target
+    check = f"{OUTAGE}{name}" if is_outage else f"pause:{name}"
+    yield ValidityFinding(check=check, ok=False, evidence=text, voids=is_outage and not seen.is_probe)
+
+
+def _length(span: Span) -> float:
+    return span[1] - span[0]
+
+
+def _down(seen: Observed, window_s: float) -> tuple[list[Span], str]:
+    """The times in which the system was down, in order, within the measure window; and what that means, in words."""
+    if isinstance(seen.stage, Tool):
+        spans, what = _silent_seconds(seen), "no I/O ended"
+    else:
+        usual = _Usual.of(seen)
+        stalls, slow = _stalls(seen, usual, window_s), _trickle(seen, usual)
+        spans, what = [*stalls, *slow], "no transaction ended"
+        if slow:
+            what += f", or less than {TRICKLE_FRACTION:.0%} of the usual {number(usual.per_second)}/s,"
+    paused_s = max(load.pause_longest_ns for load in seen.loads.values()) / 1e9
+    clipped = ((max(start, 0.0), min(end, window_s)) for start, end in spans)
+    # A load process that did not run asked for nothing: it is told by itself.
+    kept = [span for span in clipped if _length(span) > 0.0 and paused_s < _length(span) / 2]
+    return _joined(kept), what
+
+
+def _joined(spans: Sequence[Span]) -> list[Span]:
+    """The union of spans."""
+    joined: list[Span] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+# ---- what is usual -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Second:
+    """One whole second of all loads: when it began, whether in the measure window, and ended transactions and service time by type."""
+
+    start_s: float
+    measured: bool
+    ended: Mapping[str, int]
+    service_ns: Mapping[str, int]
+
+    @property
+    def count(self) -> int:
+        return sum(self.ended.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Usual:
+    """What this load and the valid iterations of the same rung before it tell of the system."""
+
+    seconds: Sequence[_Second]
+    loaded_s: float
+    services: Mapping[str, Histogram]
+    earlier: Sequence[IterationFinished]
+    per_second: float
+
+    @classmethod
+    def of(cls, seen: Observed) -> _Usual:
+        parts = [list(seen.seconds.get(host, ())) for host in seen.loads]
+        ramps = (second.transactions for second in chain.from_iterable(parts) if second.window != "measure")
+        merged = merge_loads([*(load.transactions for load in seen.loads.values()), *ramps])
+        seconds = _whole_seconds(seen)
+        # Threads begin one after the other in the first half of the ramp-up.
+        settled = [second.count for second in seconds if second.start_s >= -_ramp_up_s(parts) / 2]
+        own = float(max(settled, default=0))  # a trickle may leave only a second of the ramp as it usually is
+        rates = [float(item.metrics.get("tps", 0.0)) for item in seen.earlier]
+        return cls(
+            seconds=seconds,
+            loaded_s=max((sum(second.duration_s for second in part) for part in parts), default=0.0),
+            services={item.counts.name: item.service for item in merged},
+            earlier=seen.earlier,
+            per_second=max(own, float(np.median(rates)) if rates else 0.0),
+        )
+
+    def expected(self, length_s: float, window_s: float) -> float:
+        """Transactions that usually end in such a time."""
+        others_s = max(self.loaded_s, window_s) - length_s
+        ended = sum(map(histogram.count, self.services.values()))
+        rates = [float(item.metrics.get("tps", 0.0)) for item in self.earlier]
+        return length_s * max(ended / others_s if others_s > 0.0 else 0.0, *rates, 0.0)
+
+    def chance(self, name: str, waited_ns: float, waiting: int) -> float:
+        """Of a wait of this length of a transaction; 1 where nothing is known of its type."""
+        chances = [self._own(name, waited_ns, waiting)]
+        for item in self.earlier:
+            for told in (summary for summary in item.transactions if summary.name == name):
+                count = told.ok + told.logical_failures
+                most_us = told.service.get("p99_us" if count * TAIL >= 1.0 else "max_us", 0.0)
+                chances.append(_tail(waited_ns, count, most_us * 1e3))
+        known = [chance for chance in chances if chance is not None]
+        return max(known, default=1.0)
+
+    def _own(self, name: str, waited_ns: float, waiting: int) -> float | None:
+        """The chance by this load's other transactions of the type: without those that waited, which are its longest."""
+        held = self.services.get(name, Histogram())
+        lows = histogram.lowest_ns(np.asarray(held.indices, dtype=np.int64))
+        slow = sum(count for low, count in zip(lows, held.counts, strict=True) if low >= 0.99 * waited_ns)
+        count = histogram.count(held)
+        others = count - min(waiting, slow)
+        if others < 1:
+            return None
+        rank = (1.0 - _share(others)) * others / count
+        return _tail(waited_ns, others, float(histogram.percentile_ns(held, 100.0 * rank) or 0))
+
+    def service_ns(self, name: str, slow: set[float]) -> float | None:
+        """Mean service time of a type outside of slow seconds (by their start), or in earlier iterations; None when it is not known."""
+        fine = [second for second in self.seconds if second.start_s not in slow]
+        ended = sum(second.ended.get(name, 0) for second in fine)
+        if ended:
+            return sum(second.service_ns.get(name, 0) for second in fine) / ended
+        told = [s.service["avg_us"] for i in self.earlier for s in i.transactions if s.name == name and s.service]
+        return float(np.median(told)) * 1e3 if told else None
+
+
+def _share(others: int) -> float:
+    return max(TAIL, 1.0 / (others + 1))
+
+
+def _tail(waited_ns: float, others: int, most_ns: float) -> float | None:
+    """The chance of a wait among `others` transactions, of which `_share` took longer than `most_ns`; None when there are none."""
+    if others < 1:
+        return None
+    return 1.0 if waited_ns <= most_ns else _share(others) * (most_ns / waited_ns) ** 2
+
+
+def _ramp_up_s(parts: Sequence[Sequence[LoadSecond]]) -> float:
+    return max((sum(s.duration_s for s in part if s.window == "ramp_up") for part in parts), default=0.0)
+
+
+def _whole_seconds(seen: Observed) -> list[_Second]:
+    """The whole seconds that all loads have told, in order."""
+    told: dict[int, list[tuple[float, LoadSecond]]] = defaultdict(list)
+    for host, load in seen.loads.items():
+        for second in seen.seconds.get(host, ()):
+            if second.duration_s >= 0.999:
+                told[second.second].append(((second.start_ns - load.measure_start_ns) / 1e9, second))
+    window_s = min(length_s(load) for load in seen.loads.values())
+    seconds = []
+    for _, parts in sorted(told.items()):
+        if len(parts) < len(seen.loads):
+            continue
+        start_s = parts[0][0]
+        ended: Counter[str] = Counter()
+        service_ns: Counter[str] = Counter()
+        for item in chain.from_iterable(second.transactions for _, second in parts):
+            ended[item.counts.name] += item.counts.ok + item.counts.logical_failures
+            service_ns[item.counts.name] += item.service.sum_ns
+        measured = start_s >= -0.001 and start_s + 1.0 <= window_s + 0.001
+        seconds.append(_Second(start_s=start_s, measured=measured, ended=ended, service_ns=service_ns))
+    return seconds
+
+
+# ---- stalls ------------------------------------------------------------------------------------------------------
+
+
+def _stalls(seen: Observed, usual: _Usual, window_s: float) -> list[Span]:
+    """The stalls that are the system's."""
+    shared = common(load.stalls for load in seen.loads.values())
+    return [(stall.start_ns / 1e9, stall.end_ns / 1e9) for stall in shared if _is_of_the_system(stall, usual, window_s)]
+
+
+def _is_of_the_system(stall: Stall, usual: _Usual, window_s: float) -> bool:
+    length_ns = stall.end_ns - stall.start_ns
+    if stall.errors and usual.expected(length_ns / 1e9, window_s) >= EXPECTED_MIN:
+        return True
+    surprise = 0.0
+    for name, waiting in stall.waiting:
+        chance = usual.chance(name, length_ns / 2, waiting)
+        surprise += waiting * math.log(1.0 / max(chance, 1e-300))
+    return surprise >= SURPRISE_MIN
+
+
+# ---- trickles ----------------------------------------------------------------------------------------------------
+
+
+def _trickle(seen: Observed, usual: _Usual) -> list[Span]:
+    """Whole seconds of the window in which hardly anything ended, and that slowly."""
+    slow = [
+        second
+        for second in usual.seconds
+        if (due := min(usual.per_second, _offered(seen, second.start_s))) >= EXPECTED_MIN
+        and second.count <= TRICKLE_FRACTION * due
+    ]
+    starts = {second.start_s for second in slow}
+    took_ns = normal_ns = 0.0
+    for second in slow:
+        for name, ended in second.ended.items():
+            if ended and (mean_ns := usual.service_ns(name, starts)) is not None:
+                took_ns += second.service_ns.get(name, 0)
+                normal_ns += ended * mean_ns
+    if normal_ns <= 0.0 or took_ns < TRICKLE_SLOWDOWN * normal_ns:
+        return []
+    return [(second.start_s, second.start_s + 1.0) for second in slow if second.measured]
+
+
+def _offered(seen: Observed, start_s: float) -> float:
+    """Arrivals that are due in a second; without bound where they follow no schedule."""
+    if seen.rate is None:
+        return math.inf
+    stage = seen.stage
+    if isinstance(stage, Ladder) and isinstance(ramp := stage.arrival, Ramp):
+        window_s = min(length_s(load) for load in seen.loads.values())
+        share = min(max((start_s + 0.5) / window_s, 0.0), 1.0)
+        return ramp.rate_from + share * (ramp.rate_to - ramp.rate_from)
+    return seen.rate
+
+
+# ---- outside programs --------------------------------------------------------------------------------------------
+
+
+def _silent_seconds(seen: Observed) -> list[Span]:
+    """Of a tool only the seconds are known: the longest run without any I/O, where its other seconds or earlier iterations expect some."""
+    began, seconds = longest_silence(seen.tps_per_second)
+    window_s = min(length_s(load) for load in seen.loads.values())
+    ended = sum(load.ended_in_window for load in seen.loads.values())
+    rates = [float(item.metrics.get("tps", 0.0)) for item in seen.earlier]
+    others_s = window_s - seconds
+    usual = max([ended / others_s if others_s > 0.0 else 0.0, *rates])
+    return [(float(began), float(began + seconds))] if seconds * usual >= EXPECTED_MIN else []
+
+
+def longest_silence(per_second: Sequence[float]) -> tuple[int, int]:
+    """The longest run of zeros: the index of its first, and how many; (0, 0) when there is none."""
+    best, began = (0, 0), 0
+    for index, value in enumerate((*per_second, 1.0)):
+        if value > 0.0:
+            if index - began > best[1]:
+                best = (began, index - began)
+            began = index + 1
+    return best

@@ -1,0 +1,99 @@
+"""Samples of the iteration under way, kept small: a thousand hosts say fifty numbers each a second, and a window may last hours.
+
+Data flow: `CaptureSample`s and `LoadSecond`s as they come in, in columns -> `Captured`, `Seconds`: arrays of numbers, and bytes -> the
+same samples again for whoever iterates. As objects they would take eight times the memory, and Python's garbage collector
+would walk through all of them again and again while the agents' beats wait.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeVar, overload
+
+from proveout.proto.wire.columns import Loads, Names, Readings
+from proveout.proto.wire.results import CaptureSample, LoadSecond
+
+_T = TypeVar("_T")
+_Window = Literal["ramp_up", "measure", "ramp_down"]
+
+
+class _Kept(Sequence[_T]):
+    """A sequence whose items are made anew each time that somebody asks."""
+
+    def _item(self, index: int) -> _T:
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, index: int) -> _T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[_T]: ...
+    def __getitem__(self, index: int | slice) -> _T | list[_T]:
+        chosen = range(len(self))[index]
+        return self._item(chosen) if isinstance(chosen, int) else [self._item(one) for one in chosen]
+
+    def __iter__(self) -> Iterator[_T]:
+        return map(self._item, range(len(self)))
+
+
+class Captured(_Kept[CaptureSample]):
+    """Samples of one capture on one host. Metrics and labels that come again are kept once; values become floats.
+
+    The values of all samples stand one after the other; `_ends[i]` is where those of sample i end.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[Names, Names] = {}
+        self._named: list[Names] = []
+        self._captures: list[str] = []
+        self._at_ns = array("q")
+        self._ends = array("q")
+        self._values = array("d")
+
+    def append(self, sample: CaptureSample) -> None:
+        """Keep one more."""
+        readings = Readings.of(sample.readings)
+        self._named.append(self._names.setdefault(readings.names, readings.names))
+        self._captures.append(sample.capture)
+        self._at_ns.append(sample.at_ns)
+        self._values.extend(readings.values)
+        self._ends.append(len(self._values))
+
+    def __len__(self) -> int:
+        return len(self._at_ns)
+
+    def _item(self, index: int) -> CaptureSample:
+        values = self._values[self._ends[index - 1] if index else 0 : self._ends[index]]
+        readings = Readings(self._named[index], values)
+        return CaptureSample(capture=self._captures[index], at_ns=self._at_ns[index], readings=readings)
+
+
+class Seconds(_Kept[LoadSecond]):
+    """Seconds of one load, what is in them as the bytes that came over the wire."""
+
+    def __init__(self) -> None:
+        self._numbers = array("q")
+        self._windows: list[_Window] = []
+        self._start_ns = array("q")
+        self._durations_s = array("d")
+        self._loads: list[bytes] = []
+
+    def append(self, second: LoadSecond) -> None:
+        """Keep one more."""
+        self._numbers.append(second.second)
+        self._windows.append(second.window)
+        self._start_ns.append(second.start_ns)
+        self._durations_s.append(second.duration_s)
+        self._loads.append(Loads.of(second.transactions).to_bytes())
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def _item(self, index: int) -> LoadSecond:
+        return LoadSecond(
+            second=self._numbers[index],
+            window=self._windows[index],
+            start_ns=self._start_ns[index],
+            duration_s=self._durations_s[index],
+            transactions=Loads.from_bytes(self._loads[index]),
+        )

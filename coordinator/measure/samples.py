@@ -1,0 +1,300 @@
+"""The samples of iterations: gathered while one runs, summarised at its end, kept as parquet.
+
+Data flow: the loop hands over each `Sample` of a load or a capture -> `Gathering` (one iteration, bounded by its length) ->
+`evidence.summarise` and two parquet files. Ramps are stored but marked; times are the host's monotonic clock and, beside
+it, the coordinator's (by the offset known at the start). Gaps in sequence numbers are counted, per task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from proveout.coordinator.measure import summarise as evidence
+from proveout.coordinator.measure.sample_buffer import Captured, Seconds
+from proveout.core.errors import ProveoutError
+from proveout.dsl.plan.plan import Ladder, Plan, Search, Tool
+from proveout.proto.events import IterationFinished, IterationId, LoadTick
+from proveout.proto.wire import histogram
+from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.results import CaptureResult, LoadResult, LoadSecond, TaskResult, TransactionLoad
+
+JUMP_MAX = 3600
+"""Seconds that a load may have skipped and still be shown as it runs. A gap counts, however long it is."""
+ROWS_AT_ONCE = 65_536
+
+
+class SamplesUnreadable(ProveoutError):
+    """A file of samples is damaged."""
+
+    exit_code = 4
+
+
+@dataclass(slots=True)
+class Gathering:
+    """What has come in of one iteration. `hosts` maps task keys to hosts, `names` capture keys to captures' names.
+
+    `silences`: the longest time in seconds for which each host's agent did not answer. `earlier`: the valid iterations of the same rung
+    before this one. For the ticks: `last` second of each load, how many loads have `reached` a second, and the seconds not given out (`untold`).
+    """
+
+    id: IterationId
+    hosts: Mapping[str, str]
+    names: Mapping[str, str]
+    clocks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    boots: Mapping[str, str] = field(default_factory=dict)
+    silences: Mapping[str, float] = field(default_factory=dict)
+    earlier: Sequence[IterationFinished] = ()
+    t0_ns: int = 0
+    started_unix_s: float = 0.0
+    seconds: dict[str, Seconds] = field(default_factory=dict)
+    captured: dict[str, Captured] = field(default_factory=dict)
+    sequences: dict[str, int] = field(default_factory=dict)
+    gaps: dict[str, int] = field(default_factory=dict)
+    ticked: int = -1
+    last: dict[str, int] = field(default_factory=dict)
+    reached: dict[int, int] = field(default_factory=dict)
+    untold: dict[int, list[LoadSecond]] = field(default_factory=dict)
+
+    def add(self, message: Sample) -> None:
+        """Take a sample; count what is missing before it."""
+        expected = self.sequences.get(message.key, 0) + 1
+        if message.sequence > expected:
+            self.gaps[message.key] = self.gaps.get(message.key, 0) + message.sequence - expected
+        self.sequences[message.key] = max(message.sequence, expected)
+        if isinstance(message.sample, LoadSecond):
+            self._told(message.key, message.sample)
+        else:
+            self.captured.setdefault(message.key, Captured()).append(message.sample)
+
+    def whole_seconds(self) -> Iterator[list[LoadSecond]]:
+        """The seconds that all loads have reported and that were not given out yet: a part of each agent."""
+        loads = len(self.hosts) - len(self.names)
+        while loads and self.reached.get(self.ticked + 1, 0) >= loads:
+            self.ticked += 1
+            del self.reached[self.ticked]
+            if parts := self.untold.pop(self.ticked, None):
+                yield parts
+
+    def _told(self, key: str, second: LoadSecond) -> None:
+        """Note how far a load has come: with a thousand of them, asking all at each second of each would cost a core."""
+        last = self.last.get(key, -1)
+        for number in range(max(last + 1, second.second - JUMP_MAX), second.second + 1):
+            self.reached[number] = self.reached.get(number, 0) + 1
+        self.last[key] = max(last, second.second)
+        self.seconds.setdefault(key, Seconds()).append(second)
+        if second.second > self.ticked:
+            self.untold.setdefault(second.second, []).append(second)
+
+    def lost(self, results: Mapping[str, TaskResult]) -> dict[tuple[str, str], int]:
+        """Samples known to be lost, by (capture's name or `load`, host)."""
+        lost: dict[tuple[str, str], int] = {}
+        for key, host in self.hosts.items():
+            result = results.get(key)
+            said = result.lost if isinstance(result, CaptureResult) else getattr(result, "samples_lost", 0)
+            last = getattr(result, "samples", getattr(result, "seconds_produced", 0))
+            unseen = max(0, last - self.sequences.get(key, 0))
+            if count := said + unseen + self.gaps.get(key, 0):
+                lost[self.names.get(key, "load"), host] = count
+        return lost
+
+
+def merged_tick(identity: IterationId, parts: Sequence[LoadSecond]) -> LoadTick:
+    """One second of all agents as one line."""
+    transactions = [item for part in parts for item in part.transactions]
+    merged = histogram.merge(item.response for item in transactions)
+    p50_ns, p99_ns = histogram.percentiles_ns(merged, (50.0, 99.0)) if merged.counts else (0, 0)
+    ended = sum(item.counts.ok + item.counts.logical_failures for item in transactions)
+    return LoadTick(
+        id=identity,
+        second=parts[0].second,
+        window=parts[0].window,
+        tps=ended / max(1e-9, *(part.duration_s for part in parts)),
+        avg_us=(histogram.mean_ns(merged) or 0.0) / 1e3,
+        p50_us=p50_ns / 1e3,
+        p99_us=p99_ns / 1e3,
+        errors=sum(item.counts.error_count for item in transactions),
+    )
+
+
+def summarise(
+    gathering: Gathering,
+    plan: Plan,
+    rate: float | None,
+    loads: Mapping[str, TaskResult],
+    captures: Mapping[str, TaskResult],
+) -> IterationFinished:
+    """The iteration's numbers. Pure, and not quick: run it off the loop."""
+    stage = plan.stage(gathering.id.stage)
+    assert isinstance(stage, (Ladder, Search, Tool))  # noqa: S101  # only these have iterations
+    hosts = gathering.hosts
+    return evidence.summarise(
+        id=gathering.id,
+        stage=stage,
+        plan=plan,
+        rate=rate,
+        loads={hosts[key]: result for key, result in loads.items() if isinstance(result, LoadResult)},
+        seconds={hosts[key]: gathering.seconds.get(key, Seconds()) for key in loads},
+        captures={(gathering.names[key], hosts[key]): gathering.captured.get(key, Captured()) for key in captures},
+        clocks=gathering.clocks,
+        t0_ns=gathering.t0_ns,
+        started_unix_s=gathering.started_unix_s,
+        lost=gathering.lost({**loads, **captures}),
+        boots=gathering.boots,
+        silences=gathering.silences,
+        earlier=gathering.earlier,
+    )
+
+
+# ---- parquet -----------------------------------------------------------------------------------------------------
+
+
+def write(gathering: Gathering, directory: Path) -> None:
+    """Keep the samples of a finished iteration. OSError when they cannot be written."""
+    stem = f"{gathering.id.stage}-{gathering.id.rung}-{gathering.id.repeat}-{gathering.id.attempt}"
+    _write_table(_load_rows(gathering), directory / f"{stem}.load.parquet")
+    _write_table(_capture_rows(gathering), directory / f"{stem}.captures.parquet")
+
+
+def _write_table(rows: Iterator[dict[str, Any]], path: Path) -> None:
+    """Write rows a part at a time: as Python's dictionaries all at once, fifteen million readings would take ten gigabytes."""
+    import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a finished iteration needs to pay
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    first = next(rows, None)
+    if first is None:
+        return
+    schema = pa.schema([(name, _arrow_type(type(value))) for name, value in first.items()])
+    rows = chain([first], rows)
+    beside = path.with_name(f".{path.name}")
+    try:
+        with pq.ParquetWriter(beside, schema, compression="zstd", write_page_checksum=True) as writer:
+            while part := list(islice(rows, ROWS_AT_ONCE)):
+                writer.write_table(pa.Table.from_pylist(part, schema=schema))
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _arrow_type(kind: type) -> Any:
+    import pyarrow as pa  # noqa: PLC0415  # as above
+
+    kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), list: pa.list_(pa.int64())}
+    return kinds[kind]
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None, filters: Any = None) -> Any:
+    """The rows of a file of samples as a `pyarrow.Table`; None when there is no file. SamplesUnreadable when it is damaged.
+
+    Pages have checksums since format 2 of the journal; of older files only the form is checked.
+    """
+    import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a report needs to pay
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    if not path.is_file():
+        return None
+    wanted = _CAPTURES if path.name.endswith(".captures.parquet") else _LOAD
+    types = {name: _arrow_type(kind) for name, kind in wanted.items()}
+    try:
+        found = pq.read_schema(path)
+        if any(types.get(field.name) != field.type for field in found) or not set(columns or ()) <= set(found.names):
+            raise _unreadable(path, "its columns are not those that were written")
+        chosen = None if columns is None else list(columns)
+        table = pq.read_table(path, columns=chosen, filters=filters, page_checksum_verification=True)
+        table.validate(full=True)
+        if any(column.null_count for column in table.columns):
+            raise _unreadable(path, "values are missing")
+    except (OSError, pa.ArrowException, MemoryError, ValueError, OverflowError) as fault:
+        raise _unreadable(path, (str(fault).splitlines() or [type(fault).__name__])[0]) from fault
+    return table
+
+
+def _unreadable(path: Path, reason: str) -> SamplesUnreadable:
+    way_out = "Remove the file: the report is then made without it."
+    return SamplesUnreadable(f"the samples cannot be read: {reason}", where=str(path), way_out=way_out)
+
+
+_LOAD: Mapping[str, type] = {
+    "host": str,
+    "second": int,
+    "window": str,
+    "host_ns": int,
+    "coordinator_ns": int,
+    "duration_s": float,
+    "transaction": str,
+    "ok": int,
+    "logical_failures": int,
+    "retried": int,
+    "missed": int,
+    "errors": int,
+    "response_indices": list,
+    "response_counts": list,
+    "response_sum_ns": int,
+    "response_min_ns": int,
+    "response_max_ns": int,
+}
+"""The columns of `*.load.parquet`, as `_load_rows` makes them."""
+_CAPTURES: Mapping[str, type] = {
+    "host": str,
+    "capture": str,
+    "host_ns": int,
+    "coordinator_ns": int,
+    "metric": str,
+    "label": str,
+    "value": float,
+}
+"""The columns of `*.captures.parquet`, as `_capture_rows` makes them."""
+
+
+def _load_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
+    for key, seconds in gathering.seconds.items():
+        host = gathering.hosts[key]
+        offset_ns = gathering.clocks.get(host, (0, 0))[0]
+        for part in seconds:
+            about = {
+                "host": host,
+                "second": part.second,
+                "window": part.window,
+                "host_ns": part.start_ns,
+                "coordinator_ns": part.start_ns - offset_ns,
+                "duration_s": part.duration_s,
+            }
+            for item in part.transactions:
+                yield {**about, **_transaction_row(item)}
+
+
+def _transaction_row(item: TransactionLoad) -> dict[str, Any]:
+    counts = item.counts
+    return {
+        "transaction": counts.name,
+        "ok": counts.ok,
+        "logical_failures": counts.logical_failures,
+        "retried": counts.retried,
+        "missed": counts.missed,
+        "errors": counts.error_count,
+        "response_indices": list(item.response.indices),
+        "response_counts": list(item.response.counts),
+        "response_sum_ns": item.response.sum_ns,
+        "response_min_ns": item.response.min_ns,
+        "response_max_ns": item.response.max_ns,
+    }
+
+
+def _capture_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
+    for key, samples in gathering.captured.items():
+        host = gathering.hosts[key]
+        offset_ns = gathering.clocks.get(host, (0, 0))[0]
+        for sample in samples:
+            for reading in sample.readings:
+                yield {
+                    "host": host,
+                    "capture": sample.capture,
+                    "host_ns": sample.at_ns,
+                    "coordinator_ns": sample.at_ns - offset_ns,
+                    "metric": reading.metric,
+                    "label": reading.label,
+                    "value": float(reading.value),
+                }

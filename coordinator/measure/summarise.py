@@ -1,0 +1,354 @@
+"""One iteration's raw results -> its numbers, transactions, waits and findings: `IterationFinished`. Pure.
+
+Data flow: `LoadResult`s and `LoadSecond`s of the client agents are merged (histograms first, percentiles after, never the other way
+round); every capture is cut to the measure window on its own host's clock; the numbers get the names of `dsl.metrics`;
+`validity` judges them. Agents' times are brought to one clock by offset = agent - coordinator.
+
+A number that is not known is left out of the tree: an expression that needs it is inconclusive.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from proveout.coordinator.measure import noise, validity
+from proveout.coordinator.measure.capture_metrics import (
+    exported_metrics,
+    lag_metrics,
+    os_metrics,
+    prune,
+    sizes_metrics,
+    waits_metrics,
+)
+from proveout.coordinator.measure.load_merge import latency_us, length_s, merge_loads, share
+from proveout.coordinator.measure.set_times import set_metrics
+from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.measure.tool_metrics import tool_metrics
+from proveout.coordinator.measure.tprocc_rates import order_metrics
+from proveout.dsl.plan.plan import Capture, Ladder, Measuring, Plan, Search, Tool
+from proveout.proto.events import IterationFinished, IterationId, Metrics, SizeLine, TransactionSummary, WaitLine
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond, TransactionLoad
+
+CaptureKey = tuple[str, str]
+
+
+def summarise(
+    *,
+    id: IterationId,
+    stage: Measuring,
+    plan: Plan,
+    rate: float | None,
+    loads: Mapping[str, LoadResult],
+    seconds: Mapping[str, Sequence[LoadSecond]],
+    captures: Mapping[CaptureKey, Sequence[CaptureSample]],
+    clocks: Mapping[str, tuple[int, int]],
+    t0_ns: int,
+    started_unix_s: float,
+    lost: Mapping[CaptureKey, int] | None = None,
+    boots: Mapping[str, str] | None = None,
+    silences: Mapping[str, float] | None = None,
+    earlier: Sequence[IterationFinished] = (),
+) -> IterationFinished:
+    """The numbers of one iteration, judged.
+
+    `loads`, `seconds`: by client host. `captures`: samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns.
+    `t0_ns`: the start on the coordinator's clock. `lost`: samples of captures known to be lost, by (capture name, host); lost seconds of load are counted here.
+    `boots`: the boot id of each host's kernel, where it is known. `silences`: the longest time in seconds for which each host's agent did
+    not answer. `earlier`: the valid iterations of the same rung before this one. ValueError without any load.
+    """
+    if not loads:
+        raise ValueError(f"iteration {id} has no load result")
+    window = measure_window(loads, clocks)
+    load_tree = _stage_metrics(id, plan, rate, loads, boots or {})
+    summaries = _summaries(loads, seconds)
+    recordings = {key: Recording(samples) for key, samples in captures.items()}
+    cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
+    captured, waits, sizes = _captured(cut)
+    metrics = load_tree | captured
+    metrics |= _transaction_tree(stage, plan, summaries, cut)
+    series = per_second(loads, seconds)
+    findings = validity.judge(
+        validity.Observed(
+            plan=plan,
+            stage=stage,
+            rate=rate,
+            metrics=metrics,
+            transactions=summaries,
+            tps_per_second=series.get("tps", ()),
+            loads=loads,
+            seconds=seconds,
+            recordings=recordings,
+            window=window,
+            clocks=clocks,
+            t0_ns=t0_ns,
+            lost=lost or {},
+            boots=boots or {},
+            silences=silences or {},
+            earlier=earlier,
+        )
+    )
+    return IterationFinished(
+        id=id,
+        rate=rate,
+        measure_s=load_tree["measure_s"],
+        valid=all(finding.ok or not finding.voids for finding in findings),
+        findings=findings,
+        metrics=metrics,
+        transactions=summaries,
+        waits=waits,
+        started_unix_s=started_unix_s,
+        series=series,
+        committed=_summed(load.committed for load in loads.values()),
+        unknown=_summed(load.unknown for load in loads.values()),
+        sizes=sizes,
+    )
+
+
+def _summaries(
+    loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]
+) -> tuple[TransactionSummary, ...]:
+    """Each transaction type over all hosts."""
+    ended, merged = ended_by_type(loads, seconds), merge_loads(load.transactions for load in loads.values())
+    return tuple(_summary(item, ended[item.counts.name], loads) for item in merged)
+
+
+def _captured(cut: _Cut) -> tuple[Metrics, tuple[WaitLine, ...], tuple[SizeLine, ...]]:
+    """What captures have seen in the window, and its lines of waits and sizes."""
+    waits_tree, waits = cut.waits()
+    sizes_tree, sizes = cut.sizes()
+    captured = {"waits": waits_tree, "lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}
+    return prune(cut.hosts() | captured), waits, sizes
+
+
+def _transaction_tree(stage: Measuring, plan: Plan, summaries: Sequence[TransactionSummary], cut: _Cut) -> Metrics:
+    """What a load has beside its own numbers: those of each transaction, of the set, of orders; {} for a tool."""
+    if isinstance(stage, Tool):
+        return {}
+    workload = plan.workload(stage.workload)
+    transactions = {item.name: _transaction_metrics(item) for item in summaries}
+    orders = order_metrics(workload.kind, summaries, cut.counters(stage.target))
+    return prune({"transactions": transactions} | set_metrics(workload, summaries) | orders)
+
+
+def _stage_metrics(
+    id: IterationId,
+    plan: Plan,
+    rate: float | None,
+    loads: Mapping[str, LoadResult],
+    boots: Mapping[str, str],
+) -> Metrics:
+    """The numbers of the load itself, or of the tool."""
+    stage = plan.stage(id.stage)
+    if isinstance(stage, Tool):
+        return prune(tool_metrics(stage, id.rung, loads))
+    assert isinstance(stage, Ladder | Search)  # noqa: S101  # only these make load
+    merged = merge_loads(load.transactions for load in loads.values())
+    ceiling = _ceiling(loads, shared=noise.shared(plan, stage, boots))
+    return _load_metrics(merged, loads, threads=id.rung, rate=rate, ceiling=ceiling)
+
+
+def _summed(parts: Iterable[Iterable[tuple[str, int]]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(dict(part))
+    return dict(total)
+
+
+# ---- load --------------------------------------------------------------------------------------------------------
+
+
+def measure_window(loads: Mapping[str, LoadResult], clocks: Mapping[str, tuple[int, int]]) -> Window:
+    """The measure window on the coordinator's clock: where all clients measured; the first client's when they never did."""
+    windows = [
+        Window(start_ns=load.measure_start_ns, end_ns=load.measure_end_ns).shifted(-clocks.get(host, (0, 0))[0])
+        for host, load in loads.items()
+    ]
+    shared = Window(start_ns=max(w.start_ns for w in windows), end_ns=min(w.end_ns for w in windows))
+    return shared if shared.seconds > 0.0 else windows[0]
+
+
+def ended_by_type(loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]) -> dict[str, int]:
+    """Transactions that ended in the measure window, by type, all agents.
+
+    From the agent's seconds when they add up to its `ended_in_window`. Else (a cut second lies across the window's edge) from the
+    window's own counts, which under closed arrival are by end time too.
+    """
+    ended: dict[str, int] = {item.counts.name: 0 for load in loads.values() for item in load.transactions}
+    for host, load in loads.items():
+        measured = merge_loads(second.transactions for second in seconds.get(host, ()) if second.window == "measure")
+        by_seconds = {item.counts.name: item.counts.ok + item.counts.logical_failures for item in measured}
+        by_window = {item.counts.name: item.counts.ok + item.counts.logical_failures for item in load.transactions}
+        chosen = by_seconds if sum(by_seconds.values()) == load.ended_in_window else by_window
+        for name, count in chosen.items():
+            ended[name] = ended.get(name, 0) + count
+    return ended
+
+
+def _per_second(count: int, loads: Mapping[str, LoadResult]) -> float | None:
+    length = sum(length_s(load) for load in loads.values()) / len(loads)
+    return count / length if length > 0.0 else None
+
+
+def _ceiling(loads: Mapping[str, LoadResult], *, shared: bool) -> float | None:
+    """What the clients do at most together, 1/s; None when one of them was never measured so."""
+    known = [load.ceiling_shared_per_s if shared else load.ceiling_apart_per_s for load in loads.values()]
+    return None if None in known else sum(each or 0.0 for each in known)
+
+
+def _load_metrics(
+    merged: Sequence[TransactionLoad],
+    loads: Mapping[str, LoadResult],
+    *,
+    threads: int,
+    rate: float | None,
+    ceiling: float | None,
+) -> Metrics:
+    ok = sum(item.counts.ok for item in merged)
+    logical = sum(item.counts.logical_failures for item in merged)
+    errors = sum(item.counts.error_count for item in merged)
+    missed = sum(item.counts.missed for item in merged)
+    ended = sum(load.ended_in_window for load in loads.values())
+    cpu_s = sum(load.client_cpu_s for load in loads.values())
+    rates = [load.ended_in_window / length_s(load) for load in loads.values() if length_s(load) > 0.0]
+    return prune(
+        {
+            "tps": sum(rates) if rates else None,
+            "threads": threads,
+            "rate": rate or 0.0,
+            "measure_s": sum(length_s(load) for load in loads.values()) / len(loads),
+            "response": latency_us(histogram.merge(item.response for item in merged)),
+            "service": latency_us(histogram.merge(item.service for item in merged)),
+            "schedule": latency_us(histogram.merge(item.schedule for item in merged)),
+            "errors": {"count": errors, "fraction": share(errors, ok + logical + errors)},
+            "logical": {"count": logical, "fraction": share(logical, ok + logical)},
+            "missed": {"count": missed, "fraction": share(missed, ok + logical + errors + missed)},
+            "retried": {"count": sum(item.counts.retried for item in merged)},
+            "client": {
+                "cpu_fraction": max(load.client_cpu_fraction for load in loads.values()),
+                "cpu_s": cpu_s,
+                "cpu_us": cpu_s / ended * 1e6 if ended else None,
+                "ceiling_per_s": ceiling,
+                "ceiling_fraction": sum(rates) / ceiling if ceiling and rates else None,
+                "start_skew_ms": max(load.start_skew_ns for load in loads.values()) / 1e6,
+            },
+        }
+    )
+
+
+def _summary(item: TransactionLoad, ended: int, loads: Mapping[str, LoadResult]) -> TransactionSummary:
+    return TransactionSummary(
+        name=item.counts.name,
+        ok=item.counts.ok,
+        logical_failures=item.counts.logical_failures,
+        errors=dict(item.counts.errors),
+        retried=item.counts.retried,
+        missed=item.counts.missed,
+        tps=_per_second(ended, loads) or 0.0,
+        response=latency_us(item.response),
+        service=latency_us(item.service),
+    )
+
+
+def _transaction_metrics(item: TransactionSummary) -> Metrics:
+    return {
+        "tps": item.tps,
+        "ok": item.ok,
+        "errors": sum(item.errors.values()),
+        "logical_fraction": share(item.logical_failures, item.ok + item.logical_failures),
+        "response": item.response,
+        "service": item.service,
+    }
+
+
+def per_second(
+    loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]
+) -> dict[str, tuple[float, ...]]:
+    """`tps` and `response.avg_us` of each whole second inside the measure window that all agents reported."""
+    whole: dict[int, list[LoadSecond]] = {}
+    for host, load in loads.items():
+        for second in seconds.get(host, ()):
+            end_ns = second.start_ns + round(second.duration_s * 1e9)
+            inside = second.start_ns >= load.measure_start_ns - 1_000_000 and end_ns <= load.measure_end_ns + 1_000_000
+            if inside and second.duration_s >= 0.999:
+                whole.setdefault(second.second, []).append(second)
+    rows = [_second(whole[number]) for number in sorted(whole) if len(whole[number]) == len(loads)]
+    if not rows:
+        return {}
+    series = {"tps": tuple(tps for tps, _ in rows)}
+    averages = tuple(average for _, average in rows if average is not None)
+    return series | ({"response.avg_us": averages} if len(averages) == len(rows) else {})
+
+
+def _second(parts: Sequence[LoadSecond]) -> tuple[float, float | None]:
+    merged = merge_loads(part.transactions for part in parts)
+    count = sum(item.counts.ok + item.counts.logical_failures for item in merged)
+    mean = histogram.mean_ns(histogram.merge(item.response for item in merged))
+    return count / max(part.duration_s for part in parts), None if mean is None else mean / 1e3
+
+
+# ---- captures ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """The captures of an iteration, each read in the measure window on its host's own clock."""
+
+    plan: Plan
+    stage: Measuring
+    recordings: Mapping[CaptureKey, Recording]
+    window: Window
+    clocks: Mapping[str, tuple[int, int]]
+
+    def _of(self, kind: str) -> list[tuple[Capture, str, Recording]]:
+        """Captures of a kind with their hosts; those of the stage's target system first."""
+        found = [
+            (self.plan.capture(name), host, recording)
+            for (name, host), recording in self.recordings.items()
+            if self.plan.capture(name).kind == kind
+        ]
+        target = "" if isinstance(self.stage, Tool) else self.stage.target
+        return sorted(found, key=lambda item: item[0].system != target)
+
+    def _on(self, host: str) -> Window:
+        return self.window.shifted(self.clocks.get(host, (0, 0))[0])
+
+    def hosts(self) -> Metrics:
+        """`hosts.<name>` of each captured host, and `cpu`: that of the target system's host."""
+        trees = {host: os_metrics(recording, self._on(host)) for _, host, recording in self._of("os")}
+        target = self.plan.target_host(self.stage)
+        return {"hosts": trees, "cpu": trees.get(target, {}).get("cpu", {})}
+
+    def waits(self) -> tuple[Metrics, tuple[WaitLine, ...]]:
+        """Waits of the target system, or of the first one captured."""
+        for _, host, recording in self._of("waits"):
+            return waits_metrics(recording, self._on(host))
+        return {}, ()
+
+    def counters(self, target: str) -> tuple[Recording, Window] | None:
+        """What was captured of the target system's own counters."""
+        for capture, host, recording in self._of("waits"):
+            if capture.system == target:
+                return recording, self._on(host)
+        return None
+
+    def exporters(self) -> Metrics:
+        """`prometheus.<capture>` of each captured exporter."""
+        return {
+            capture.name: exported_metrics(recording, self._on(host), capture.scrapes)
+            for capture, host, recording in self._of("prometheus")
+        }
+
+    def sizes(self) -> tuple[Metrics, tuple[SizeLine, ...]]:
+        """The sizes of the target system, or of the first one captured."""
+        for capture, _, recording in self._of("sizes"):
+            return sizes_metrics(recording, capture.system or "")
+        return {}, ()
+
+    def lag(self) -> Metrics:
+        """Lag of the target system, or of the first one captured."""
+        for _, host, recording in self._of("lag"):
+            return lag_metrics(recording, self._on(host))
+        return {}

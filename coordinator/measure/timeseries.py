@@ -1,0 +1,154 @@
+"""Samples of a capture as time series, cut to a window of their host's clock. Pure.
+
+Data flow: `CaptureSample`s of one capture on one host -> `Recording` (a time axis and one row per metric and label) ->
+`rate`, `mean`, `inside` over a `Window`. Nothing outside the window counts: a cumulative counter is interpolated at the window's
+two ends from the samples that bracket them, a gauge is read from the samples inside. Where samples do not reach an end,
+what they do cover is used and `coverage` says how much that was; a counter that ran backwards (a restarted server) gives nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from proveout.proto.wire.results import CaptureSample
+
+COVERAGE_MIN = 0.5
+"""With less than this share of the window covered there is no number at all."""
+
+RESET_FRACTION = 0.01
+"""A counter that falls by more than this share of its value was reset. Linux' iowait may fall by a tick: that is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A stretch of one host's monotonic clock, ns."""
+
+    start_ns: int
+    end_ns: int
+
+    @property
+    def seconds(self) -> float:
+        """Its length, s; 0 when it ends before it starts."""
+        return max(self.end_ns - self.start_ns, 0) / 1e9
+
+    def shifted(self, offset_ns: int) -> Window:
+        """The same stretch on a clock that shows `offset_ns` more."""
+        return Window(start_ns=self.start_ns + offset_ns, end_ns=self.end_ns + offset_ns)
+
+
+class Recording:
+    """One capture on one host: times in s from the first sample, and a row of values per (metric, label).
+
+    A sample may leave a metric out. A counter (`…_total`) that is not there yet is 0 until it appears, and keeps its value when it is
+    left out later; a gauge simply has no value there (NaN).
+    """
+
+    def __init__(self, samples: Sequence[CaptureSample]) -> None:
+        ordered = sorted(samples, key=lambda sample: sample.at_ns)
+        self._origin_ns = ordered[0].at_ns if ordered else 0
+        self._times = np.asarray([(sample.at_ns - self._origin_ns) / 1e9 for sample in ordered])
+        self._rows: dict[tuple[str, str], npt.NDArray[np.float64]] = {}
+        for column, sample in enumerate(ordered):
+            for reading in sample.readings:
+                row = self._rows.setdefault((reading.metric, reading.label), np.full(len(ordered), np.nan))
+                row[column] = reading.value
+
+    @property
+    def samples(self) -> int:
+        """How many there are."""
+        return len(self._times)
+
+    def _bounds(self, window: Window) -> tuple[float, float]:
+        return (window.start_ns - self._origin_ns) / 1e9, (window.end_ns - self._origin_ns) / 1e9
+
+    def _covered(self, window: Window) -> tuple[float, float]:
+        start, end = self._bounds(window)
+        return max(start, float(self._times[0])), min(end, float(self._times[-1]))
+
+    def coverage(self, window: Window) -> float:
+        """The share of the window that lies between the first and the last sample, 0 … 1."""
+        if len(self._times) == 0 or window.seconds == 0.0:
+            return 0.0
+        start, end = self._covered(window)
+        return max(end - start, 0.0) / window.seconds
+
+    def longest_gap_s(self, window: Window) -> float:
+        """The longest time between two samples next to each other that touches the window, s."""
+        start, end = self._bounds(window)
+        touching = (self._times[1:] > start) & (self._times[:-1] < end)
+        return float(np.diff(self._times)[touching].max()) if bool(touching.any()) else window.seconds
+
+    def labels(self, metric: str) -> Iterator[str]:
+        """The labels that the metric came with, in order of first appearance."""
+        return (label for name, label in self._rows if name == metric)
+
+    def ends(self, metric: str, label: str = "") -> tuple[float, float]:
+        """A gauge in the first and in the last sample; 0 in one that it is not in."""
+        row = self._rows[metric, label]
+        return float(np.nan_to_num(row[0])), float(np.nan_to_num(row[-1]))
+
+    def delta(self, metric: str, window: Window, label: str = "") -> float | None:
+        """How much a counter grew over the covered part of the window; None when it cannot be known."""
+        row = self._rows.get((metric, label))
+        if row is None or self.coverage(window) < COVERAGE_MIN:
+            return None
+        values = _held(row)
+        start, end = self._covered(window)
+        touching = (self._times[1:] > start) & (self._times[:-1] < end)
+        drops = -np.diff(values)[touching]
+        if bool(np.any(drops > RESET_FRACTION * float(np.max(values)))):
+            return None
+        first, last = np.interp((start, end), self._times, values)
+        return max(float(last - first), 0.0)
+
+    def rate(self, metric: str, window: Window, label: str = "") -> float | None:
+        """Growth of a counter per second of the covered part of the window."""
+        grown = self.delta(metric, window, label)
+        if grown is None:
+            return None
+        start, end = self._covered(window)
+        return grown / (end - start)
+
+    def covered_s(self, window: Window) -> float:
+        """Length of the covered part of the window, s."""
+        return self.coverage(window) * window.seconds
+
+    def sum_rate(self, metric: str, window: Window) -> float | None:
+        """`rate` summed over all labels (devices, interfaces); None when no label gives one."""
+        rates = [rate for label in self.labels(metric) if (rate := self.rate(metric, window, label)) is not None]
+        return sum(rates) if rates else None
+
+    def inside(self, metric: str, window: Window, label: str = "") -> tuple[list[float], list[float]]:
+        """Times (s from the window's start) and values of a gauge at the samples inside the window; none when they do not cover it."""
+        row = self._rows.get((metric, label))
+        if row is None or self.coverage(window) < COVERAGE_MIN:
+            return [], []
+        start, end = self._bounds(window)
+        chosen = (self._times >= start) & (self._times <= end) & ~np.isnan(row)
+        return (self._times[chosen] - start).tolist(), row[chosen].tolist()
+
+    def mean(self, metric: str, window: Window, label: str = "") -> float | None:
+        """Mean of a gauge inside the window; interpolated at its middle when no sample fell inside but some surround it."""
+        values = self.inside(metric, window, label)[1]
+        if values:
+            return float(np.mean(values))
+        row = self._rows.get((metric, label))
+        if row is None or self.coverage(window) < 1.0:
+            return None
+        known = ~np.isnan(row)
+        middle = sum(self._bounds(window)) / 2.0
+        return float(np.interp(middle, self._times[known], row[known]))
+
+
+def _held(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """A counter's row without holes: 0 before its first value, the last value after."""
+    filled = row.copy()
+    last = 0.0
+    for position, value in enumerate(row):
+        last = last if np.isnan(value) else float(value)
+        filled[position] = last
+    return filled

@@ -1,0 +1,354 @@
+"""Is an iteration worth anything? Findings with evidence; some void it, the others are warnings. Pure.
+
+Data flow: `evidence` hands over what was observed (`Observed`) -> one finding per check -> `IterationFinished.findings`;
+an iteration is invalid when a finding that voids does not hold. Which checks void, and why, is ADR "validity":
+
+- A ladder's iteration claims "this is the system under this load". It is void when the load was not that (rate not held, errors,
+  wrong mix, skewed start), when the system did not settle (steady state, variation), when the client was the bottleneck,
+  or when numbers were lost.
+- A search's probe asks "does it bear this rate?". Errors and a rate that is not held are its answer, not an accident:
+  they warn here and `search.decide` takes them as "no". Only broken measurement voids a probe.
+- A busy client voids only when it could be the bottleneck *instead of* the system: on a machine of its own under closed arrival,
+  or when an open schedule was not held. On the server's own machine the two share the cores, and one is as busy as the other: a warning.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from proveout.coordinator.measure import noise as machines
+from proveout.coordinator.measure import outages, pauses
+from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.schedule.tasks import makers, shares
+from proveout.core.numbers import number, percent
+from proveout.core.statistics import BOUNDED_POINTS_MIN, drift
+from proveout.dsl.plan.iteration_order import group
+from proveout.dsl.plan.plan import Ladder, Limits, Measuring, Plan, Ramp, Search, Tool
+from proveout.dsl.workloads.conformance import Seen, conform
+from proveout.dsl.workloads.parameters import is_in_order
+from proveout.proto.events import IterationFinished, Metrics, TransactionSummary, ValidityFinding
+from proveout.proto.wire.results import LoadResult, LoadSecond
+
+COVERAGE_FINE = 0.9
+GAP_PERIODS_MAX = 4.0
+CEILING_MAX = 0.9
+
+RATE_HELD, ERRORS, LOAD = "rate-held", "errors", "load"
+REFUSALS = (RATE_HELD, ERRORS, LOAD)
+"""What a search takes as "this rate is not borne" when it does not hold; an outage (`is_refusal`) too."""
+
+
+def is_refusal(finding: ValidityFinding) -> bool:
+    """Whether a search takes a finding as "this rate is not borne"."""
+    return not finding.ok and (finding.check in REFUSALS or finding.check.startswith(outages.OUTAGE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """All that is known of an iteration when it is judged; times as in `evidence.summarise`, `window` on the coordinator's clock.
+
+    `earlier`: the valid iterations of the same rung before it.
+    """
+
+    plan: Plan
+    stage: Measuring
+    rate: float | None
+    metrics: Metrics
+    transactions: Sequence[TransactionSummary]
+    tps_per_second: Sequence[float]
+    loads: Mapping[str, LoadResult]
+    seconds: Mapping[str, Sequence[LoadSecond]]
+    recordings: Mapping[tuple[str, str], Recording]
+    window: Window
+    clocks: Mapping[str, tuple[int, int]]
+    t0_ns: int
+    lost: Mapping[tuple[str, str], int]
+    boots: Mapping[str, str]
+    silences: Mapping[str, float]
+    earlier: Sequence[IterationFinished] = ()
+
+    @property
+    def threads(self) -> int:
+        """Terminals of the iteration, all clients."""
+        return round(self.read("threads") or 0.0)
+
+    @property
+    def load(self) -> Ladder | Search:
+        """The stage, where it is one that makes load itself."""
+        assert not isinstance(self.stage, Tool)  # noqa: S101  # `judge` asks other questions of a tool
+        return self.stage
+
+    @property
+    def limits(self) -> Limits:
+        """The stage's limits."""
+        return self.stage.limits
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether this belongs to a search."""
+        return isinstance(self.stage, Search)
+
+    def read(self, *path: str) -> float | None:
+        """A number of the metrics tree; None when it is not there."""
+        node: object = self.metrics
+        for name in path:
+            node = node.get(name) if isinstance(node, Mapping) else None
+        return float(node) if isinstance(node, int | float) else None
+
+
+def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
+    """All findings, in a fixed order; a check that has nothing to look at gives none."""
+    if not any(load.ended_in_window for load in seen.loads.values()):
+        nothing = "no transaction ended in the measure window" + _first_errors(seen)
+        down = outages.judge(seen)
+        return (_finding(LOAD, False, nothing, voids=not seen.is_probe), *down, *_errors(seen))
+    if isinstance(seen.stage, Tool):
+        return (
+            *_steady(seen, "IOPS"),
+            *_tool_hosts(seen, seen.stage),
+            *_start(seen),
+            *_errors(seen),
+            *_samples(seen),
+            *pauses.judge(seen),
+            *outages.judge(seen),
+            *_captures(seen),
+            *machines.judge(seen),
+        )
+    return (
+        *_steady(seen),
+        *_present(seen),
+        *_client(seen),
+        *_client_hosts(seen),
+        *_start(seen),
+        *_errors(seen),
+        *_samples(seen),
+        *pauses.judge(seen),
+        *outages.judge(seen),
+        *_captures(seen),
+        *machines.judge(seen),
+        *_conformance(seen),
+    )
+
+
+def _finding(check: str, ok: bool, evidence: str, *, voids: bool = True) -> ValidityFinding:
+    return ValidityFinding(check=check, ok=ok, evidence=evidence, voids=voids)
+
+
+# ---- the system --------------------------------------------------------------------------------------------------
+
+
+def _steady(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
+    """Slope and variation of the per-second throughput.
+
+    A slope counts only when it is both significant (0 outside Sen's interval) and larger than the limit: in a few seconds
+    chance alone makes large slopes, in many seconds a trifle is significant. From the variation the noise of counting is taken off: m
+    transactions a second vary by 1/√m by themselves.
+    """
+    voids = not seen.is_probe
+    if isinstance(seen.stage, Ladder) and isinstance(ramp := seen.stage.arrival, Ramp):
+        text = f"not judged: the plan has the rate go from {number(ramp.rate_from)}/s to {number(ramp.rate_to)}/s"
+        yield _finding("steady-state", True, text, voids=voids)
+        return
+    if not isinstance(seen.stage, Tool) and is_in_order(seen.plan.workload(seen.stage.workload)):
+        text = "not judged: a set of queries in order is not the same from second to second"
+        yield _finding("steady-state", True, text, voids=voids)
+        return
+    moved = drift(seen.tps_per_second)
+    if moved is None or moved.n < BOUNDED_POINTS_MIN:
+        seconds = len(seen.tps_per_second)
+        yield _finding(
+            "steady-state", True, f"not judged: {seconds} whole seconds are too few for a trend", voids=voids
+        )
+        return
+    limit = seen.limits.tps_slope_fraction_max
+    sure = "significant" if moved.significant else "not significant"
+    text = f"{unit} moved by {percent(moved.change)} over {moved.n} s ({sure}, limit {percent(limit)})"
+    yield _finding("steady-state", not (moved.significant and abs(moved.change) > limit), text, voids=voids)
+    counted = sum(seen.tps_per_second) / moved.n
+    cv = math.sqrt(max(moved.cv**2 - 1.0 / counted, 0.0))
+    text = f"{unit} per second varies by {percent(cv)} (CV beyond counting noise, {moved.n} s, limit {percent(seen.limits.tps_cv_max)})"
+    yield _finding("variation", cv <= seen.limits.tps_cv_max, text, voids=voids)
+
+
+# ---- the client --------------------------------------------------------------------------------------------------
+
+
+def _tool_hosts(seen: Observed, stage: Tool) -> Iterator[ValidityFinding]:
+    """Hosts that the run has gone on without, and jobs that were busy computing: the program may be the bottleneck. Warnings."""
+    gone = sorted(set(stage.clients) - set(seen.loads))
+    if gone:
+        text = f"without {', '.join(gone)}, which was lost: the total is that of the other hosts"
+        yield _finding("clients", False, text, voids=False)
+    busy, limit = seen.read("client", "cpu_fraction") or 0.0, seen.limits.client_cpu_fraction_max
+    text = f"a job used {percent(busy)} of a core (limit {percent(limit)})"
+    text += ", the program may be the bottleneck: more jobs would show" if busy > limit else ""
+    yield _finding("client-cpu", busy <= limit, text, voids=False)
+
+
+def _present(seen: Observed) -> Iterator[ValidityFinding]:
+    """Clients that the run has gone on without: their share was made by the others, which is not the load as planned."""
+    gone = sorted(set(shares(makers(seen.load), seen.threads, seen.rate)) - set(seen.loads))
+    if gone:
+        text = f"without {', '.join(gone)}, which was lost: the other clients made its share of the load"
+        yield _finding("clients", False, text, voids=False)
+
+
+def _client(seen: Observed) -> Iterator[ValidityFinding]:
+    held, late = True, False
+    if seen.rate is not None:
+        rate_finding, schedule_finding = _rate_held(seen, seen.rate), _schedule(seen)
+        held = rate_finding.ok
+        late = schedule_finding is not None and not schedule_finding.ok
+        yield rate_finding
+        if schedule_finding is not None:
+            yield schedule_finding
+    busy, limit = seen.read("client", "cpu_fraction") or 0.0, seen.limits.client_cpu_fraction_max
+    bottleneck = (not held or late) if seen.rate is not None else not machines.shared(seen.plan, seen.stage, seen.boots)
+    text = f"busiest load worker used {percent(busy)} of a core (limit {percent(limit)})"
+    if busy > limit:
+        text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
+    yield _finding("client-cpu", busy <= limit, text, voids=bottleneck and not seen.is_probe)
+    yield from _ceiling(seen, bottleneck=bottleneck)
+
+
+def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
+    """Throughput against what the clients do at most with statements that do nothing, where that was measured.
+
+    A transaction is at least one such statement: a mix of longer ones meets its ceiling lower, which the CPU shows first.
+    """
+    most, reached = seen.read("client", "ceiling_per_s"), seen.read("client", "ceiling_fraction")
+    if most is None or reached is None:
+        return
+    text = f"this client can do {number(most)}/s with this driver; the run reached {percent(reached)} (limit {percent(CEILING_MAX)})"
+    ok = reached < CEILING_MAX
+    if not ok:
+        text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
+    yield _finding("client-ceiling", ok, text, voids=bottleneck and not seen.is_probe)
+
+
+def _client_hosts(seen: Observed) -> Iterator[ValidityFinding]:
+    """Are all cores of a client's machine busy, though none of its load workers is? Only where the target is elsewhere."""
+    limit = seen.limits.client_cpu_fraction_max
+    if machines.shared(seen.plan, seen.stage, seen.boots):
+        return
+    for host in seen.loads:
+        busy = seen.read("hosts", host, "cpu", "busy_fraction")
+        if busy is None:
+            continue
+        text = f"all cores of {host} {percent(busy)} busy (limit {percent(limit)})"
+        held = seen.rate is not None and _rate_held(seen, seen.rate).ok
+        if busy > limit:
+            text += ", the rate was held all the same" if held else ", the client may be the bottleneck"
+        yield _finding(f"client-host:{host}", busy <= limit, text, voids=not held and not seen.is_probe)
+
+
+def _excuse(seen: Observed) -> str:
+    if seen.rate is not None:
+        return "the schedule was held all the same"
+    return "client and system share a machine: the throughput is that of both together"
+
+
+def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
+    """Achieved over intended; the noise of counting a Poisson schedule (3 sigma) is allowed for."""
+    tps, measure_s = seen.read("tps") or 0.0, seen.read("measure_s") or 0.0
+    stage = seen.load
+    poisson = stage.distribution == "poisson" if isinstance(stage, Search) else _is_poisson(stage)
+    noise = 3.0 / math.sqrt(rate * measure_s) if poisson and rate * measure_s > 0.0 else 0.0
+    # One transaction may fall to either side of each of the window's ends, per schedule.
+    edge = 2.0 / (rate * measure_s) if rate * measure_s > 0.0 else 0.0
+    achieved = tps / rate if rate > 0.0 else 0.0
+    least = seen.limits.achieved_fraction_min
+    text = f"achieved {number(tps)}/s of {number(rate)}/s intended, {percent(achieved)} (limit {percent(least)})"
+    return _finding(RATE_HELD, achieved + noise + edge >= least, text, voids=not seen.is_probe)
+
+
+def _is_poisson(stage: Ladder) -> bool:
+    return stage.arrival.kind != "closed" and stage.arrival.distribution == "poisson"
+
+
+def _schedule(seen: Observed) -> ValidityFinding | None:
+    """Lateness of starts. A warning: response time counts from the intended start, so lateness is in the numbers, not lost."""
+    late_us = seen.read("schedule", "p99_us")
+    if late_us is None:
+        return None
+    limit_ms = seen.limits.schedule_p99_ms_max
+    text = f"p99 of start lateness {late_us / 1e3:.3g} ms (limit {limit_ms:g} ms), response times include it"
+    return _finding("schedule", late_us / 1e3 <= limit_ms, text, voids=False)
+
+
+def _start(seen: Observed) -> Iterator[ValidityFinding]:
+    """How late the load began after T0, with the bound of the clock estimate, and whether the clients began together."""
+    late_ms = max(load.start_skew_ns for load in seen.loads.values()) / 1e6
+    uncertain_ms = max((seen.clocks.get(host, (0, 0))[1] for host in seen.loads), default=0) / 1e6
+    starts = [load.measure_start_ns - seen.clocks.get(host, (0, 0))[0] for host, load in seen.loads.items()]
+    apart_ms = (max(starts) - min(starts)) / 1e6
+    worst, limit = max(late_ms, apart_ms) + uncertain_ms, seen.limits.start_skew_ms_max
+    text = f"load began {late_ms:.3g} ms after T0, clients {apart_ms:.3g} ms apart, clock ± {uncertain_ms:.3g} ms (limit {limit:g} ms)"
+    yield _finding("start-skew", worst <= limit, text)
+    early = min(starts) < seen.t0_ns - uncertain_ms * 1e6
+    text = f"offsets of the clients' clocks are known to ± {uncertain_ms:.3g} ms (limit {limit:g} ms)"
+    if early:
+        text = "a measure window began before T0 on the coordinator's clock: the clocks disagree"
+    yield _finding("clock", not early and uncertain_ms <= limit, text)
+
+
+# ---- what was counted --------------------------------------------------------------------------------------------
+
+
+def _errors(seen: Observed) -> Iterator[ValidityFinding]:
+    fraction, limit = seen.read("errors", "fraction"), seen.limits.errors_fraction_max
+    if fraction is None:
+        return
+    count = seen.read("errors", "count") or 0.0
+    text = f"{count:.0f} technical errors, {percent(fraction)} (limit {percent(limit)})"
+    yield _finding(ERRORS, fraction <= limit, text + (_first_errors(seen) if count else ""), voids=not seen.is_probe)
+
+
+def _first_errors(seen: Observed) -> str:
+    texts = [text for load in seen.loads.values() for text in load.first_errors]
+    return f", the first: {texts[0]}" if texts else ""
+
+
+def _samples(seen: Observed) -> Iterator[ValidityFinding]:
+    """Transactions whose record was lost void; seconds lost on the way warn: the window's totals come whole in the result."""
+    lost = sum(load.samples_lost for load in seen.loads.values())
+    yield _finding(
+        "samples", lost == 0, f"{lost} samples lost at the clients" if lost else "no sample lost at the clients"
+    )
+    missing = sum(max(load.seconds_produced - len(seen.seconds.get(host, ())), 0) for host, load in seen.loads.items())
+    if missing:
+        yield _finding("seconds", False, f"{missing} per-second records did not arrive, totals are whole", voids=False)
+
+
+def _captures(seen: Observed) -> Iterator[ValidityFinding]:
+    """Do the captures cover the measure window? A warning: a number that is missing makes its verdicts inconclusive by itself."""
+    for (name, host), recording in seen.recordings.items():
+        window = seen.window.shifted(seen.clocks.get(host, (0, 0))[0])
+        covered, gap_s = recording.coverage(window), recording.longest_gap_s(window)
+        lost = seen.lost.get((name, host), 0)
+        fine = covered >= COVERAGE_FINE and gap_s <= GAP_PERIODS_MAX * seen.plan.capture(name).every_s and lost == 0
+        text = f"{percent(covered)} of the window covered, longest gap {gap_s:.3g} s, {lost} samples lost"
+        yield _finding(f"capture:{name}@{host}", fine, text, voids=False)
+
+
+def _conformance(seen: Observed) -> Iterator[ValidityFinding]:
+    """Was the load the workload? Loads of other workloads before it may have aged the data, so their expectations count too."""
+    counted = [
+        Seen(
+            name=item.name,
+            ok=item.ok,
+            logical_failures=item.logical_failures,
+            others=sum(item.errors.values()) + item.missed,
+        )
+        for item in seen.transactions
+    ]
+    before = itertools.takewhile(lambda stage: stage.id != seen.stage.id, seen.plan.stages)
+    turns = [*group(seen.plan, seen.stage)] if isinstance(seen.stage, Ladder) else []
+    loads = [stage for stage in (*before, *turns) if isinstance(stage, Ladder | Search)]
+    names = {stage.workload for stage in loads} - {seen.load.workload}
+    earlier = [workload for workload in seen.plan.workloads if workload.name in names]
+    for finding in conform(seen.plan.workload(seen.load.workload), counted, earlier):
+        yield _finding(finding.check, finding.ok, finding.evidence, voids=not seen.is_probe)

@@ -1,0 +1,1 @@
+"""Certificates of the fabric: the certificate authority, its server, renewal."""

@@ -1,0 +1,325 @@
+"""The authority of a lab: its key, its certificate, and a ledger of whom it has vouched for, invited and revoked.
+
+    DIR/ (0700)      made by `proveout pki init`
+        ca.pem ca.key    the authority; the key is 0600 and leaves this directory never
+        ledger.sqlite    certificates issued, invitations
+        audit.log        who was invited, let in, renewed, refused, revoked
+        denied           serial numbers that are revoked and have not ended yet; may be copied to members by hand
+
+Flow: `Ledger.create(dir)` or `Ledger.open(dir)` -> `invite` gives a token, once -> `redeem(token, keys)` certificates;
+`issue` without a token, `renew` for a member, `revoke`. All in one SQLite transaction each, so that a token that two hosts
+show at once lets in one of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+from proveout.coordinator.pki.certificates import VALIDITY, Authority, PkiError, PublicKey
+from proveout.core.errors import ProveoutError
+from proveout.proto.trust.audit_log import FILE, AuditLog
+from proveout.proto.trust.enrolment import ROLES, fingerprint, parts_of, token_hash
+from proveout.proto.trust.identities import DENIED, denied_text, replace_file
+
+LIFETIME = timedelta(days=3650)
+INVITATION_MAX = timedelta(minutes=10)
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS issued (
+  serial TEXT PRIMARY KEY, role TEXT NOT NULL, name TEXT NOT NULL, addresses TEXT NOT NULL,
+  begins_unix_s INTEGER NOT NULL, ends_unix_s INTEGER NOT NULL, how TEXT NOT NULL, revoked_unix_s INTEGER
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS invitation (
+  hash TEXT PRIMARY KEY, role TEXT NOT NULL, name TEXT NOT NULL, addresses TEXT NOT NULL,
+  ends_unix_s INTEGER NOT NULL, used_unix_s INTEGER
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS validity (seconds INTEGER NOT NULL);
+"""
+
+
+class Refusal(ProveoutError):
+    """The authority says no; the reason may be told to the one who asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """Who a certificate is for: a role, a name among those of this role, the addresses it is dialled at (an agent's)."""
+
+    role: str
+    name: str
+    addresses: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The role as certificates have it: `agent/db1`, `coordinator`."""
+        return f"agent/{self.name}" if self.role == "agent" else self.role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issued:
+    """A line of the ledger. Times are Unix seconds; `how` is issue, enrol or renew."""
+
+    serial: int
+    member: Member
+    begins_unix_s: int
+    ends_unix_s: int
+    how: str
+    revoked_unix_s: int | None
+
+
+class Ledger:
+    """An authority and its books. Blocking; safe to use from several threads and processes at once."""
+
+    def __init__(self, directory: Path, authority: Authority) -> None:
+        self.directory = directory
+        self.authority = authority
+        path = directory / "ledger.sqlite"
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self._db = sqlite3.connect(path, isolation_level=None, timeout=20.0, check_same_thread=False)
+        self._db.executescript(_SCHEMA)
+        self.audit = AuditLog(directory / FILE)
+        self._lock = threading.RLock()  # one connection for the threads of a server
+
+    @classmethod
+    def create(cls, directory: Path, validity: timedelta = VALIDITY) -> Self:
+        """A new authority in `directory`; PkiError when there is one."""
+        if (directory / "ca.key").exists():
+            raise PkiError(
+                "there is an authority here already",
+                where=str(directory),
+                way_out="Name another directory for a new one.",
+            )
+        authority = Authority.create(validity, LIFETIME)
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory.chmod(0o700)
+            replace_file(directory / "ca.key", authority.key_pem.encode())
+            replace_file(directory / "ca.pem", authority.pem, 0o644)
+        except OSError as error:
+            raise PkiError(f"cannot write there: {error.strerror}", where=str(directory)) from error
+        made = cls(directory, authority)
+        made._db.execute("INSERT INTO validity VALUES (?)", (round(validity.total_seconds()),))
+        return made
+
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        """The authority in `directory`; PkiError when there is none, or when others can read its key."""
+        try:
+            key = directory / "ca.key"
+            if key.stat().st_mode & 0o077:
+                raise PkiError(
+                    "the key of the authority can be read by others", where=str(key), way_out=f"chmod 600 {key}"
+                )
+            authority = Authority.load((directory / "ca.pem").read_bytes(), key.read_bytes(), VALIDITY)
+        except (OSError, ValueError) as error:
+            raise PkiError(
+                f"there is no authority here: {error}",
+                where=str(directory),
+                way_out="`proveout pki init DIR` makes one.",
+            ) from error
+        found = cls(directory, authority)
+        row = found._db.execute("SELECT seconds FROM validity").fetchone()
+        authority.validity = timedelta(seconds=row[0]) if row else VALIDITY
+        return found
+
+    @property
+    def fingerprint(self) -> str:
+        """`sha256:…` of the authority's certificate: what a host that enrols is told."""
+        return fingerprint(self.authority.certificate)
+
+    def close(self) -> None:
+        """Close the books, when nobody writes in them. Who comes later gets a sqlite3.ProgrammingError."""
+        with self._lock:
+            self._db.close()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing, alone among threads and processes."""
+        with self._lock, self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+
+    # ---- members -------------------------------------------------------------------------------------------------
+
+    def invite(self, member: Member, valid: timedelta = INVITATION_MAX) -> str:
+        """A token that lets one host in as `member`, once, within `valid` (at most 10 minutes)."""
+        check(member)
+        if not timedelta(0) < valid <= INVITATION_MAX:
+            raise PkiError(
+                "an invitation is valid for at most 10 minutes", way_out="Invite again when the host is ready."
+            )
+        token = secrets.token_urlsafe(24)
+        ends = round(time.time() + valid.total_seconds())
+        row = (token_hash(token), member.role, member.name, json.dumps(member.addresses), ends)
+        self.audit.note("invite", role=member.role, name=member.name, addresses=" ".join(member.addresses))
+        with self._transaction():
+            self._db.execute("INSERT INTO invitation VALUES (?, ?, ?, ?, ?, NULL)", row)
+        return token
+
+    def redeem(self, token: str, keys: Mapping[str, PublicKey]) -> tuple[Member, dict[str, bytes]]:
+        """The member that a token lets in, and certificates (PEM) for its keys `tls` and `sign`. Refusal."""
+        with self._transaction():
+            query = "SELECT role, name, addresses, ends_unix_s, used_unix_s FROM invitation WHERE hash = ?"
+            row = self._db.execute(query, (token_hash(token),)).fetchone()
+            if row is None:
+                raise Refusal("this token was never given out")
+            if row[4] is not None:
+                raise Refusal("this token was used before", way_out="If not by you, revoke that member at once.")
+            if row[3] < time.time():
+                raise Refusal("this token is too old", way_out="Have another one made: `proveout pki invite`.")
+            self._db.execute(
+                "UPDATE invitation SET used_unix_s = ? WHERE hash = ?", (round(time.time()), token_hash(token))
+            )
+            member = Member(role=row[0], name=row[1], addresses=tuple(json.loads(row[2])))
+            return member, self._certify(member, keys, "enrol")
+
+    def issue(self, member: Member, keys: Mapping[str, PublicKey]) -> dict[str, bytes]:
+        """Certificates (PEM) for a member's keys, without a token."""
+        check(member)
+        with self._transaction():
+            return self._certify(member, keys, "issue")
+
+    def renew(self, serial: int, keys: Mapping[str, PublicKey]) -> dict[str, bytes]:
+        """New certificates for who shows the one with this serial number. Refusal when it is revoked or not of here."""
+        with self._transaction():
+            found = next((issued for issued in self.issued() if issued.serial == serial), None)
+            if found is None or found.revoked_unix_s is not None:
+                raise Refusal("this certificate is revoked, or not of this authority")
+            return self._certify(found.member, keys, "renew")
+
+    def issued(self) -> tuple[Issued, ...]:
+        """All certificates, the newest last."""
+        with self._lock:
+            rows = self._db.execute("SELECT * FROM issued ORDER BY begins_unix_s, role, name, serial").fetchall()
+        return tuple(
+            Issued(
+                serial=int(serial, 16),
+                member=Member(role=role, name=name, addresses=tuple(json.loads(addresses))),
+                begins_unix_s=begins,
+                ends_unix_s=ends,
+                how=how,
+                revoked_unix_s=revoked,
+            )
+            for serial, role, name, addresses, begins, ends, how, revoked in rows
+        )
+
+    def revoke(self, who: str) -> tuple[Issued, ...]:
+        """Stop believing in a name (all its certificates), or in a serial number in hexadecimal; those that it concerned.
+
+        The file `denied` is written anew. PkiError when nothing is known by that name.
+        """
+        wanted = [
+            issued
+            for issued in self.issued()
+            if issued.revoked_unix_s is None and who in (issued.member.name, f"{issued.serial:x}")
+        ]
+        if not wanted:
+            raise PkiError(
+                f"nothing of {who} is in force", way_out="`proveout pki list DIR` shows names and serial numbers."
+            )
+        self.audit.note("revoke", who=who, certificates=len(wanted))
+        with self._transaction():
+            for issued in wanted:
+                query = "UPDATE issued SET revoked_unix_s = ? WHERE serial = ?"
+                self._db.execute(query, (round(time.time()), f"{issued.serial:x}"))
+        replace_file(self.directory / DENIED, denied_text(self.denied()).encode(), 0o644)
+        return tuple(wanted)
+
+    def denied(self) -> frozenset[int]:
+        """Serial numbers that are revoked and have not ended yet."""
+        query = "SELECT serial FROM issued WHERE revoked_unix_s IS NOT NULL AND ends_unix_s > ?"
+        with self._lock:
+            rows = self._db.execute(query, (round(time.time()) - 86400,)).fetchall()
+        return frozenset(int(serial, 16) for (serial,) in rows)
+
+    def _certify(self, member: Member, keys: Mapping[str, PublicKey], how: str) -> dict[str, bytes]:
+        self.audit.note(how, role=member.role, name=member.name, addresses=" ".join(member.addresses))
+        made: dict[str, bytes] = {}
+        for part, use in zip(parts_of(member.role), ("tls", "sign"), strict=False):
+            if use not in keys:
+                raise Refusal(f"the request has no key for {use}")
+            role = member.path if part == member.role else part
+            certificate = self.authority.certify(role, member.addresses, keys[use])
+            self._note(certificate, member, how)
+            made[use] = certificate.public_bytes(serialization.Encoding.PEM)
+        return made
+
+    def _note(self, certificate: x509.Certificate, member: Member, how: str) -> None:
+        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        row = (f"{certificate.serial_number:x}", member.role, member.name, json.dumps(member.addresses))
+        times = (round(begins.timestamp()), round(ends.timestamp()))
+        self._db.execute("INSERT INTO issued VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", (*row, *times, how))
+
+
+def check(member: Member) -> None:
+    """PkiError when there can be no such member."""
+    if member.role not in ROLES:
+        raise PkiError(f"there is no role {member.role!r}", way_out=f"One of {', '.join(ROLES)}.")
+    if not member.name or not all(character.isalnum() or character in "._-" for character in member.name):
+        raise PkiError(f"{member.name!r} is no name", way_out="Letters, digits, dots, hyphens and underscores.")
+    if member.role == "agent" and not member.addresses:
+        raise PkiError(
+            "an agent is recognised by the address that it is dialled at",
+            way_out="Name it: --address db1.lab --address 10.0.0.5",
+        )
+    if any(":" in address and "::" not in address and address.count(":") < 2 for address in member.addresses):
+        raise PkiError("an address of a certificate has no port", way_out="Write --address db1.lab, not db1.lab:7443.")
+
+
+def write_member(ledger: Ledger, member: Member, directory: Path) -> tuple[str, ...]:
+    """Keys and certificates of a member, made here, in `directory` (0700): for hosts that cannot reach the authority."""
+    private: dict[str, ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey] = {
+        "tls": ec.generate_private_key(ec.SECP256R1()),
+        "sign": ed25519.Ed25519PrivateKey.generate(),
+    }
+    issued = ledger.issue(member, {use: key.public_key() for use, key in private.items()})
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.chmod(0o700)
+    names: list[str] = []
+    for part, use in zip(parts_of(member.role), private, strict=False):
+        key = private[use].private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        replace_file(directory / f"{part}.key", key)
+        replace_file(directory / f"{part}.pem", issued[use], 0o644)
+        names += [f"{part}.pem", f"{part}.key"]
+    replace_file(directory / "ca.pem", ledger.authority.pem, 0o644)
+    return ("ca.pem", *names)
+
+
+def left(ends_unix_s: int, now: datetime | None = None) -> str:
+    """How long something is still valid, for people."""
+    seconds = ends_unix_s - (now or datetime.now(UTC)).timestamp()
+    if seconds <= 0:
+        return "ended"
+    return f"{seconds / 86400:.1f} d" if seconds >= 86400 else f"{seconds / 3600:.1f} h"
+
+
+def rows(issued: Sequence[Issued]) -> list[tuple[str, str, str, str, str, str]]:
+    """role, name, addresses, serial, how, state of each certificate, for people."""
+    return [
+        (
+            each.member.role,
+            each.member.name,
+            ", ".join(each.member.addresses) or "-",
+            f"{each.serial:x}",
+            each.how,
+            "revoked" if each.revoked_unix_s is not None else left(each.ends_unix_s),
+        )
+        for each in issued
+    ]

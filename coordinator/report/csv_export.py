@@ -1,0 +1,182 @@
+"""Every iteration as rows of numbers, for a spreadsheet or a data frame: one row per stage, rung, repeat, attempt and transaction.
+
+Data flow: `RunResults` -> `rows` -> CSV or parquet. `ALL` is the row of all transactions together. Latencies are response times in
+microseconds; a number that is not known is empty, never 0. Iterations that do not count are there too, with `valid` false.
+
+In CSV a text from outside (a name of a table, a label) is one line without control characters, and begins with an apostrophe where a
+spreadsheet would take it for a formula; parquet has it as it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from proveout.coordinator.report.tables import cell_of, read
+from proveout.coordinator.results.results import RunResults
+from proveout.core.numbers import safe
+from proveout.dsl.plan.matrix_labels import written
+from proveout.proto.events import IterationFinished
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ALL = "(all)"
+LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
+_OUTCOMES = ("ok", "logical_failures", "errors", "retried", "missed")
+COLUMNS = (
+    "run", "stage", "target", "threads", "repeat", "attempt", "valid", "rate_per_s", "measure_s", "transaction", "tps",
+    *LATENCIES, *_OUTCOMES,
+)  # fmt: skip
+
+
+_FORMULA = re.compile(r"\s*[=+\-@]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+SETS = ("solve_s", "geomean_s")
+_SIZES = ("system", "table", "part", "name", "start_bytes", "end_bytes")
+SIZE_COLUMNS = ("run", "stage", "threads", "repeat", "attempt", "valid", *_SIZES)
+
+
+def columns(results: RunResults) -> tuple[str, ...]:
+    """`COLUMNS`, and behind them, where there are any, `solve_s` and `geomean_s` of sets, and `matrix` with `matrix.<axis>` for each axis."""
+    return (*COLUMNS, *set_columns(results), *label_columns(results))
+
+
+def set_columns(results: RunResults) -> tuple[str, ...]:
+    """The columns of sets of queries, filled in the row of all transactions; () for a run without one."""
+    iterations = (item for stage in results.stages.values() for item in stage.iterations)
+    return SETS if any(SETS[0] in item.metrics for item in iterations) else ()
+
+
+def label_columns(results: RunResults) -> tuple[str, ...]:
+    """The columns of labels; () for a run without a matrix."""
+    cells = [cell for name in results.stages if (cell := cell_of(results, name)) is not None]
+    axes = dict.fromkeys(f"matrix.{axis}" for cell in cells for axis, _ in cell.labels)
+    return ("matrix", *axes) if cells else ()
+
+
+def labels(results: RunResults, stage: str) -> dict[str, Any]:
+    """A stage's entries in the columns of labels, as text."""
+    cell = cell_of(results, stage)
+    return {} if cell is None else {"matrix": cell.of} | {f"matrix.{a}": written(v) for a, v in cell.labels}
+
+
+def rows(results: RunResults) -> Iterator[dict[str, Any]]:
+    """The rows, in the order in which the iterations ended; keys are `columns`."""
+    blank: dict[str, Any] = dict.fromkeys(set_columns(results)) | dict.fromkeys(label_columns(results), "")
+    for stage in results.stages.values():
+        target = str(results.plan_stage(stage.id).get("target", ""))
+        for item in stage.iterations:
+            about = {
+                "run": results.run.run_id if results.run else "",
+                "stage": stage.id,
+                "target": target,
+                "threads": item.id.rung,
+                "repeat": item.id.repeat,
+                "attempt": item.id.attempt,
+                "valid": item.valid,
+                "rate_per_s": item.rate,
+                "measure_s": item.measure_s,
+            }
+            for numbers in _transactions(item):
+                times = {
+                    name: read(item.metrics, name) for name in SETS if numbers["transaction"] == ALL and name in blank
+                }
+                yield about | numbers | blank | labels(results, stage.id) | times
+
+
+def _transactions(item: IterationFinished) -> Iterator[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {
+            "transaction": one.name,
+            "tps": one.tps,
+            **{name: one.response.get(name) for name in LATENCIES},
+            "ok": one.ok,
+            "logical_failures": one.logical_failures,
+            "errors": sum(one.errors.values()),
+            "retried": one.retried,
+            "missed": one.missed,
+        }
+        for one in item.transactions
+    ]
+    response = {name: read(item.metrics, "response", name) for name in LATENCIES}
+    outcomes = {name: sum(row[name] for row in found) if found else None for name in _OUTCOMES}
+    yield {"transaction": ALL, "tps": read(item.metrics, "tps"), **response, **outcomes}
+    yield from found
+
+
+def to_csv(results: RunResults) -> str:
+    """RFC 4180 with a head, UTF-8."""
+    return _csv(columns(results), rows(results))
+
+
+def _csv(heads: Sequence[str], found: Iterable[Mapping[str, Any]]) -> str:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    writer.writerow([_cell(head) for head in heads])
+    writer.writerows([_cell(row.get(head, "")) for head in heads] for row in found)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A text that a spreadsheet shows and does not act on; numbers, also as text, stay as they are."""
+    if not isinstance(value, str):
+        return value
+    shown = safe(value)
+    return f"'{shown}" if _FORMULA.match(shown) and not _NUMBER.fullmatch(shown) else shown
+
+
+def size_rows(results: RunResults) -> Iterator[dict[str, Any]]:
+    """A row for each part of each table that a `sizes` capture has seen, by iteration; keys are `SIZE_COLUMNS` and the labels' columns."""
+    blank = dict.fromkeys(label_columns(results), "")
+    for stage in results.stages.values():
+        for item in stage.iterations:
+            about = {
+                "run": results.run.run_id if results.run else "",
+                "stage": stage.id,
+                "threads": item.id.rung,
+                "repeat": item.id.repeat,
+                "attempt": item.id.attempt,
+                "valid": item.valid,
+            }
+            for line in item.sizes:
+                yield about | {name: getattr(line, name) for name in _SIZES} | blank | labels(results, stage.id)
+
+
+def sizes_to_csv(results: RunResults) -> str:
+    """`size_rows` as CSV with a head, UTF-8."""
+    return _csv((*SIZE_COLUMNS, *label_columns(results)), size_rows(results))
+
+
+def to_table(results: RunResults) -> pa.Table:
+    """The same rows as an Arrow table."""
+    import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a report needs to pay
+
+    words = ("run", "stage", "target", "transaction", *label_columns(results))
+    counts = ("threads", "repeat", "attempt", *_OUTCOMES)
+    kinds = {name: pa.string() for name in words} | {name: pa.int64() for name in counts} | {"valid": pa.bool_()}
+    schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in columns(results)])
+    return pa.Table.from_pylist(list(rows(results)), schema=schema)
+
+
+def to_parquet(results: RunResults) -> bytes:
+    """The same rows as a parquet file."""
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    out = io.BytesIO()
+    pq.write_table(to_table(results), out, compression="zstd")
+    return out.getvalue()
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file that is there whole or not at all. OSError."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)

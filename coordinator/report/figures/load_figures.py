@@ -1,0 +1,351 @@
+"""Figures of the load: throughput with latency, latency by transaction, scaling against ideal, NOPM with ART. Pure.
+
+Data flow: `RunResults` -> ladders in the groups in which they are compared -> one `Figure` a group or a ladder, in the forms that
+published studies use. What was not measured has no figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from proveout.coordinator.measure.knee import Knee
+from proveout.coordinator.report.figures.figure import Figure, Spec, category, chart, quantity, slug, tips
+from proveout.coordinator.report.ladder_comparison import comparisons
+from proveout.coordinator.report.tables import (
+    cell_of,
+    ladders,
+    load_rows,
+    order_rows,
+    peak,
+    read,
+    titled,
+    transaction_rows,
+)
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core.numbers import microseconds, number, percent, safe, threads
+
+_DARK = {"symbolStrokeColor": "#06445f", "symbolFillColor": "#06445f", "symbolStrokeWidth": 2, "symbolSize": 90}
+CELLS_NAMED = 2
+"""Cells that a figure's title names one by one."""
+LEGEND_LETTERS = 110
+"""That stand beside each other in the width of a picture."""
+_LATENCY_HEADS = ("min", "avg", "p50", "p90", "p95", "p99", "max")
+
+
+def label(results: RunResults, stage: StageResult) -> str:
+    """A ladder with what it ran on."""
+    plan = results.plan_stage(stage.id)
+    where = plan.get("target") or ", ".join(plan.get("clients", "?"))
+    return safe(f"{titled(results, stage.id)} on {where}")
+
+
+def groups(results: RunResults) -> list[list[StageResult]]:
+    """The ladders, each with those that are compared with it; the cells of a matrix together."""
+    found = {stage.id: stage for stage in ladders(results)}
+    base_of = {pair.other: pair.base for pair in comparisons(results)}
+    kept: dict[str, list[StageResult]] = {}
+    for name, stage in found.items():
+        cell = cell_of(results, name)
+        kept.setdefault(base_of.get(name, name) if cell is None else f"matrix {cell.of}", []).append(stage)
+    return list(kept.values())
+
+
+def heading(results: RunResults, stages: Sequence[StageResult], between: str = " against ") -> str:
+    """The ladders of a figure in its title; of many cells their matrix and how many they are."""
+    cell = cell_of(results, stages[0].id)
+    if cell is not None and len(stages) > CELLS_NAMED:
+        return safe(f"{cell.of}, {len(stages)} cells")
+    return between.join(label(results, stage) for stage in stages)
+
+
+def legend(values: Sequence[Mapping[str, Any]], **more: Any) -> Spec:
+    """A legend of ladders in as many columns as their names leave room for."""
+    longest = max((len(str(value["ladder"])) for value in values), default=1)
+    return {"columns": max(1, min(4, LEGEND_LETTERS // (longest + 4))), **more}
+
+
+# ---- throughput and latency --------------------------------------------------------------------------------------
+
+
+def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
+    """Bars of relative throughput with lines of latency, one figure a group of ladders."""
+    for stages in groups(results):
+        unit = next((tps for rung in stages[0].rungs if (tps := read(rung.tree, "tps"))), None)
+        if unit is None:
+            continue
+        values = [
+            _throughput(label(results, stage), rung, unit) for stage in stages for rung in stage.rungs if rung.tree
+        ]
+        base = threads(stages[0].rungs[0].threads)
+        yield Figure(
+            name="relative-tps-latency",
+            slug=slug("relative-tps-latency", stages[0].id),
+            title="Throughput and latency: " + heading(results, stages, ", "),
+            caption=f"Bars: transactions a second relative to {safe(titled(results, stages[0].id))} with {base} ({number(unit)}/s = 1), with the "
+            "confidence interval over the repeats. Lines: response time, mean and 99th percentile, on the right axis.",
+            spec=_throughput_chart(values),
+            heads=("ladder", "threads", "TPS", "CI ±", "relative", *_LATENCY_HEADS, "repeats"),
+            rows=tuple(row for stage in stages for row in _throughput_rows(label(results, stage), stage, unit)),
+        )
+
+
+def _throughput(name: str, rung: RungResult, unit: float) -> dict[str, Any]:
+    tps, response = rung.tree["tps"], rung.tree.get("response", {})
+    lower, upper = tps.get("lower"), tps.get("upper")
+    avg, p99 = read(response, "avg_us"), read(response, "p99_us")
+    return {
+        "ladder": name,
+        "threads": rung.threads,
+        "relative": tps["mean"] / unit,
+        "lower": None if lower is None else lower / unit,
+        "upper": None if upper is None else upper / unit,
+        "tps": number(tps["mean"]),
+        "avg_ms": None if avg is None else avg / 1e3,
+        "p99_ms": None if p99 is None else p99 / 1e3,
+    }
+
+
+def _rungs(field: str, count: int) -> Spec:
+    """The axis of a ladder; where there are few rungs, their bars are no wider for it."""
+    scale = {"paddingInner": 0.35, "paddingOuter": max(0.3, (6 - count) / 2)}
+    return {"field": field, "type": "ordinal", "title": field, "axis": {"labelAngle": 0}, "scale": scale}
+
+
+def _throughput_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    x = _rungs("threads", len({value["threads"] for value in values}))
+    side = {"xOffset": category("ladder")} if len({value["ladder"] for value in values}) > 1 else {}
+    bar: Spec = {
+        "mark": {"type": "bar", "opacity": 0.75},
+        "encoding": {
+            "x": x,
+            **side,
+            "y": quantity("relative", "throughput, relative", scale={"domainMin": 0}),
+            "color": category("ladder", legend=legend(values, symbolType="square")),
+            "tooltip": tips(ladder="ladder", threads="threads", tps="TPS", relative="relative"),
+        },
+    }
+    interval: Spec = {
+        "transform": [{"filter": "isValid(datum.lower)"}],
+        "mark": {"type": "rule", "color": "#1d2a33", "strokeWidth": 1.5, "clip": True},
+        "encoding": {"x": x, **side, "y": quantity("lower", "throughput, relative"), "y2": {"field": "upper"}},
+    }
+    lines: Spec = {
+        "transform": [
+            {"fold": ["avg_ms", "p99_ms"], "as": ["kind", "ms"]},
+            {"filter": "isValid(datum.ms)"},
+            {"calculate": "datum.kind == 'avg_ms' ? 'mean response' : 'p99 response'", "as": "measure"},
+        ],
+        "mark": {"type": "line", "strokeWidth": 2.5},
+        "encoding": {
+            "x": x,
+            **side,
+            "y": quantity("ms", "response, ms", axis={"orient": "right", "grid": False}),
+            "stroke": category("ladder", scale={"range": ["#06445f", "#8f5800", "#2b6a3b", "#71203f"]}, legend=None),
+            "strokeDash": category("measure", legend=_DARK),
+            "detail": [category("ladder"), category("measure")],
+            "tooltip": tips(ladder="ladder", threads="threads", measure="what", ms="ms"),
+        },
+    }
+    points: Spec = {**lines, "mark": {"type": "point", "size": 65, "strokeWidth": 2.5, "fill": "white", "opacity": 1}}
+    points["encoding"] = {**lines["encoding"], "shape": category("measure", legend=None)}
+    del points["encoding"]["strokeDash"]
+    del points["encoding"]["detail"]
+    both = {"layer": [bar, *_only(interval, values, "lower")]}
+    return chart(values, [both, {"layer": [lines, points]}], resolve={"scale": {"y": "independent"}})
+
+
+def _only(layer: Spec, values: Sequence[Mapping[str, Any]], field: str) -> list[Spec]:
+    """The layer where there is a value for it: of a layer of nothing Vega complains."""
+    return [layer] if any(value[field] is not None for value in values) else []
+
+
+def _throughput_rows(name: str, stage: StageResult, unit: float) -> Iterator[tuple[str, ...]]:
+    for row in load_rows(stage):
+        again = f"{row.repeats}" + (f" ({row.excluded} invalid)" if row.excluded else "")
+        relative = None if row.tps is None else row.tps / unit
+        latencies = (microseconds(value) for value in row.response_us.values())
+        yield (name, row.label, number(row.tps), number(row.half_tps), f"{number(relative)} ×", *latencies, again)
+
+
+# ---- latency by transaction --------------------------------------------------------------------------------------
+
+
+def latency_by_transaction(results: RunResults) -> Iterator[Figure]:
+    """Mean response with its interval and the 99th percentile, by transaction, the ladders of a group beside each other."""
+    for stages in groups(results):
+        picked = _shared(stages)
+        if not picked:
+            continue
+        values = [value for stage, rung in picked for value in _latencies(label(results, stage), rung)]
+        at = ", ".join(dict.fromkeys(threads(rung.threads) for _, rung in picked))
+        yield Figure(
+            name="latency-by-transaction",
+            slug=slug("latency-by-transaction", stages[0].id),
+            title="Latency by transaction: " + heading(results, [stage for stage, _ in picked]),
+            caption=f"Response time with {at}. Bars: mean, with the confidence interval over the repeats; ticks: 99th percentile. Shorter is better.",
+            spec=_latency_chart(values),
+            heads=("ladder", "transaction", "TPS", "share", *_LATENCY_HEADS),
+            rows=tuple(row for stage, rung in picked for row in _latency_rows(label(results, stage), rung)),
+        )
+
+
+def _shared(stages: Sequence[StageResult]) -> list[tuple[StageResult, RungResult]]:
+    """The largest rung that all ladders have; where there is none, or only one ladder, the peak of each."""
+    measured = [{rung.threads: rung for rung in stage.rungs if rung.tree} for stage in stages]
+    common = set.intersection(*(set(rungs) for rungs in measured))
+    if common and len(stages) > 1:
+        return [(stage, rungs[max(common)]) for stage, rungs in zip(stages, measured, strict=True)]
+    return [(stage, top) for stage in stages if (top := peak(stage)) is not None]
+
+
+def _latencies(name: str, rung: RungResult) -> Iterator[dict[str, Any]]:
+    ranked = sorted(rung.tree.get("transactions", {}).items(), key=lambda item: -(read(item[1], "tps") or 0.0))
+    for transaction, tree in ranked:
+        avg = tree.get("response", {}).get("avg_us", {})
+        if not avg:
+            continue
+        p99 = read(tree, "response", "p99_us")
+        yield {
+            "ladder": name,
+            "transaction": safe(transaction),
+            "ms": avg["mean"] / 1e3,
+            "lower": avg["lower"] / 1e3 if avg.get("lower") is not None else None,
+            "upper": avg["upper"] / 1e3 if avg.get("upper") is not None else None,
+            "p99_ms": None if p99 is None else p99 / 1e3,
+        }
+
+
+def _latency_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    several = len({value["ladder"] for value in values}) > 1
+    y = category("transaction", axis={"labelLimit": 170})
+    side = {"yOffset": category("ladder")} if several else {}
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "bar", "opacity": 0.8},
+            "encoding": {
+                "y": y,
+                **side,
+                "x": quantity("ms", "response, ms"),
+                "color": category("ladder", legend=legend(values)),
+                "tooltip": tips(ladder="ladder", transaction="transaction", ms="mean, ms", p99_ms="p99, ms"),
+            },
+        },
+    ]
+    interval: Spec = {
+        "transform": [{"filter": "isValid(datum.lower)"}],
+        "mark": {"type": "rule", "color": "#1d2a33", "strokeWidth": 1.5},
+        "encoding": {"y": y, **side, "x": quantity("lower", "response, ms"), "x2": {"field": "upper"}},
+    }
+    tick: Spec = {
+        "transform": [{"filter": "isValid(datum.p99_ms)"}],
+        "mark": {"type": "tick", "thickness": 3, "color": "#1d2a33", **({"size": 12} if several else {})},
+        "encoding": {"y": y, **side, "x": quantity("p99_ms", "response, ms")},
+    }
+    layers += [*_only(interval, values, "lower"), *_only(tick, values, "p99_ms")]
+    count = len({value["transaction"] for value in values})
+    each = max(46, 12 * len({value["ladder"] for value in values})) if several else 34
+    return chart(values, layers, height=max(120, count * each))
+
+
+def _latency_rows(name: str, rung: RungResult) -> Iterator[tuple[str, ...]]:
+    for row in transaction_rows(rung):
+        latencies = (microseconds(value) for value in row.response_us.values())
+        yield (name, safe(row.label), number(row.tps), percent(row.relative), *latencies)
+
+
+# ---- scaling -----------------------------------------------------------------------------------------------------
+
+
+def scaling(results: RunResults) -> Iterator[Figure]:
+    """What more threads bring, against what they would bring if each did as much as the first."""
+    for stage in ladders(results):
+        rungs = [rung for rung in stage.rungs if read(rung.tree, "tps")]
+        if len(rungs) < 2 or (results.plan_stage(stage.id).get("arrival") or {}).get("rate") is not None:
+            continue
+        name, first = label(results, stage), rungs[0]
+        unit = read(first.tree, "tps") or 1.0
+        values = [
+            {"threads": rung.threads, "factor": factor, "kind": kind}
+            for rung in rungs
+            for kind, factor in (
+                ("measured", (read(rung.tree, "tps") or 0.0) / unit),
+                ("ideal", rung.threads / first.threads),
+            )
+        ]
+        yield Figure(
+            name="scaling",
+            slug=slug("scaling", stage.id),
+            title=f"Scaling: {name}",
+            caption=f"Throughput relative to {threads(first.threads)}; dashed, what it would be if every thread did as much.{_knee(stage)}",
+            spec=_scaling_chart(values),
+            heads=("threads", "TPS", "factor", "ideal", "efficiency"),
+            rows=tuple(_scaling_row(rung, first.threads, unit) for rung in rungs),
+        )
+
+
+def _knee(stage: StageResult) -> str:
+    knee = stage.knee
+    return f" The knee is at {threads(knee.threads)}." if isinstance(knee, Knee) else ""
+
+
+def _scaling_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    line = {
+        "mark": {"type": "line", "point": {"size": 60}, "strokeWidth": 2.5},
+        "encoding": {
+            "x": quantity("threads", "threads", axis={"values": sorted({v["threads"] for v in values}), "grid": False}),
+            "y": quantity("factor", "throughput, relative"),
+            "color": category("kind", scale={"domain": ["measured", "ideal"], "range": ["#0b6e99", "#8a949c"]}),
+            "strokeDash": category("kind", scale={"domain": ["measured", "ideal"], "range": [[1, 0], [6, 4]]}),
+            "tooltip": tips(kind="what", threads="threads", factor="factor"),
+        },
+    }
+    return chart(values, [line], height=260)
+
+
+def _scaling_row(rung: RungResult, first: int, unit: float) -> tuple[str, ...]:
+    tps, ideal = read(rung.tree, "tps") or 0.0, rung.threads / first
+    return str(rung.threads), number(tps), f"{number(tps / unit)} ×", f"{number(ideal)} ×", percent(tps / unit / ideal)
+
+
+# ---- TPROC-C -----------------------------------------------------------------------------------------------------
+
+
+def nopm_art(results: RunResults) -> Iterator[Figure]:
+    """New orders a minute with the mean response time, by users; only of TPROC-C."""
+    for stage in ladders(results):
+        rows = order_rows(stage)
+        values = [
+            {"users": int(row.label), "nopm": row.nopm, "art_ms": None if row.art_us is None else row.art_us / 1e3}
+            for row in rows
+        ]
+        if values:
+            yield Figure(
+                name="nopm-art",
+                slug=slug("nopm-art", stage.id),
+                title=f"New orders and response time: {label(results, stage)}",
+                caption="Bars: new orders a minute (NOPM). Line: mean response time of all transactions (ART), on the right axis.",
+                spec=_nopm_chart(values),
+                heads=("users", "NOPM", "TPM", "ART"),
+                rows=tuple((r.label, number(r.nopm), number(r.tpm), microseconds(r.art_us)) for r in rows),
+            )
+
+
+def _nopm_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    x = _rungs("users", len(values))
+    about = tips(users="users", nopm="NOPM", art_ms="ART, ms")
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "bar", "opacity": 0.8, "color": "#0b6e99"},
+            "encoding": {"x": x, "y": quantity("nopm", "NOPM"), "tooltip": about},
+        },
+        {
+            "mark": {"type": "line", "point": {"size": 60}, "strokeWidth": 2.5, "color": "#c46f00"},
+            "encoding": {
+                "x": x,
+                "y": quantity("art_ms", "ART, ms", axis={"orient": "right", "grid": False}),
+                "tooltip": about,
+            },
+        },
+    ]
+    return chart(values, layers, resolve={"scale": {"y": "independent"}})

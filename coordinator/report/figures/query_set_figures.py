@@ -1,0 +1,165 @@
+"""The figures of an analytic study: time to solve by mode and degree, sizes and compression by table and mode. Pure.
+
+Data flow: `solving` -> rows -> `Figure`s with the rows as their tables; `heads_and_rows` are also what the summaries print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from proveout.coordinator.report.figures.figure import Figure, Spec, category, chart, quantity, slug, tips
+from proveout.coordinator.report.query_sets import SizeRow, SolveRow, size_rows, solve_rows
+from proveout.coordinator.results.results import RunResults
+from proveout.core.numbers import number, percent, safe
+
+SOLVE_HEADS = ("mode", "at", "time to solve, s", "CI", "geometric mean, s", "relative", "CI")
+SIZE_HEADS = ("table", "mode", "table, MB", "indexes, MB", "total, MB", "factor")
+MB = 1e6
+
+
+def solve_table(rows: Sequence[SolveRow]) -> list[tuple[str, ...]]:
+    """The cells under `SOLVE_HEADS`."""
+    return [
+        (
+            safe(row.mode),
+            safe(row.at) or "-",
+            number(row.solve.get("mean")),
+            _bounds(row.solve),
+            number(row.geomean.get("mean")),
+            percent(row.relative.get("mean")),
+            _bounds(row.relative, percent),
+        )
+        for row in rows
+    ]
+
+
+def size_table(rows: Sequence[SizeRow]) -> list[tuple[str, ...]]:
+    """The cells under `SIZE_HEADS`."""
+    return [
+        (
+            safe(row.table) or "all",
+            safe(row.mode),
+            *(number(size / MB) for size in (row.table_bytes, row.index_bytes, row.total_bytes)),
+            "-" if row.factor is None else f"{number(row.factor)} ×",
+        )
+        for row in rows
+    ]
+
+
+def _bounds(estimate: Mapping[str, Any], shown: Any = number) -> str:
+    lower, upper = estimate.get("lower"), estimate.get("upper")
+    return "-" if lower is None or upper is None else f"{shown(lower)} … {shown(upper)}"
+
+
+def named(of: str) -> str:
+    """A matrix in a title."""
+    return f": {safe(of)}" if of else ""
+
+
+# ---- time to solve -----------------------------------------------------------------------------------------------
+
+
+def time_to_solve(results: RunResults) -> Iterator[Figure]:
+    """Bars of the time to solve the set, the first mode being 100 % in each case; a figure a matrix."""
+    for of, rows in solve_rows(results).items():
+        values = [value for row in rows if (value := _bar(row)) is not None]
+        if not values:
+            continue
+        yield Figure(
+            name="time-to-solve",
+            slug=slug("time-to-solve", of),
+            title=f"Time to solve{named(of)}",
+            caption=f"One pass over the set of queries, relative to {safe(rows[0].mode)} = 100 % in each case, with the confidence interval "
+            "of the quotient over the repeats. The time is the sum of the queries' mean response times, run in order. Shorter is better.",
+            spec=_solve_chart(values),
+            heads=SOLVE_HEADS,
+            rows=tuple(solve_table(rows)),
+        )
+
+
+def _bar(row: SolveRow) -> dict[str, Any] | None:
+    mean = row.relative.get("mean")
+    if mean is None:
+        return None
+    return {
+        "mode": safe(row.mode),
+        "at": safe(row.at) or "all queries",
+        "relative": mean,
+        "lower": row.relative.get("lower"),
+        "upper": row.relative.get("upper"),
+        "seconds": number(row.solve.get("mean")),
+    }
+
+
+def _solve_chart(values: Sequence[Mapping[str, Any]]) -> Spec:
+    cases = len({value["at"] for value in values})
+    x = category("at", axis={"labelAngle": 0}, scale={"paddingInner": 0.35, "paddingOuter": max(0.3, (4 - cases) / 2)})
+    bar: Spec = {
+        "mark": {"type": "bar", "opacity": 0.85},
+        "encoding": {
+            "x": x,
+            "xOffset": category("mode"),
+            "y": quantity("relative", "time to solve, relative", axis={"format": "%"}, scale={"domainMin": 0}),
+            "color": category("mode", legend={"symbolType": "square"}),
+            "tooltip": tips(mode="mode", at="at", seconds="s", relative="relative"),
+        },
+    }
+    interval: Spec = {
+        "transform": [{"filter": "isValid(datum.lower)"}],
+        "mark": {"type": "rule", "color": "#1d2a33", "strokeWidth": 1.5},
+        "encoding": {
+            "x": x,
+            "xOffset": category("mode"),
+            "y": quantity("lower", "time to solve, relative"),
+            "y2": {"field": "upper"},
+        },
+    }
+    return chart(values, [bar, *([interval] if any(value["lower"] is not None for value in values) else [])])
+
+
+# ---- sizes -------------------------------------------------------------------------------------------------------
+
+
+def sizes_compression(results: RunResults) -> Iterator[Figure]:
+    """Bars of what each table takes in each mode, and all of them; a figure a matrix."""
+    for of, rows in size_rows(results).items():
+        yield Figure(
+            name="sizes-compression",
+            slug=slug("sizes-compression", of),
+            title=f"Sizes and compression{named(of)}",
+            caption=f"What tables and their indexes take when the load has ended, in MB (10^6 bytes); the factor is the size in {safe(rows[0].mode)} over that in the "
+            "mode: above 1, the mode is smaller.",
+            spec=_size_chart(rows),
+            heads=SIZE_HEADS,
+            rows=tuple(size_table(rows)),
+        )
+
+
+def _size_chart(rows: Sequence[SizeRow]) -> Spec:
+    values = [
+        {
+            "table": safe(row.table) or "all",
+            "mode": safe(row.mode),
+            "mb": row.total_bytes / MB,
+            "factor": "" if row.factor is None else f"{number(row.factor)} ×",
+        }
+        for row in rows
+    ]
+    y = category("table", axis={"labelLimit": 190})
+    bar: Spec = {
+        "mark": {"type": "bar", "opacity": 0.85},
+        "encoding": {
+            "y": y,
+            "yOffset": category("mode"),
+            "x": quantity("mb", "MB"),
+            "color": category("mode", legend={"symbolType": "square"}),
+            "tooltip": tips(table="table", mode="mode", mb="MB", factor="factor"),
+        },
+    }
+    text: Spec = {
+        "mark": {"type": "text", "align": "left", "dx": 4, "fontSize": 11},
+        "encoding": {"y": y, "yOffset": category("mode"), "x": quantity("mb", "MB"), "text": {"field": "factor"}},
+    }
+    tables, modes = (len({value[name] for value in values}) for name in ("table", "mode"))
+    return chart(values, [bar, text], height=max(120, tables * (14 + 18 * modes)))

@@ -1,0 +1,63 @@
+"""Which figures a report has: those that the plan names, in its order; every figure that there are numbers for when it names none.
+
+Data flow: `RunResults`, `Timeline` -> `figures` -> `Figure`s, and `missing`: the names that were asked for and have nothing to show, with why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from proveout.coordinator.report.figures import load_figures, query_set_figures, system_figures, tool_figures
+from proveout.coordinator.report.figures.figure import Figure
+from proveout.coordinator.report.figures.timeline import Timeline
+from proveout.coordinator.results.results import RunResults
+from proveout.dsl.schema.models import FIGURES
+
+_Draw: TypeAlias = Callable[[RunResults, Timeline], Iterator[Figure]]
+
+DRAWN: Mapping[str, _Draw] = {
+    "relative-tps-latency": lambda results, _: load_figures.relative_tps_latency(results),
+    "scaling": lambda results, _: load_figures.scaling(results),
+    "latency-by-transaction": lambda results, _: load_figures.latency_by_transaction(results),
+    "nopm-art": lambda results, _: load_figures.nopm_art(results),
+    "time-to-solve": lambda results, _: query_set_figures.time_to_solve(results),
+    "sizes-compression": lambda results, _: query_set_figures.sizes_compression(results),
+    "host-cpu": system_figures.host_cpu,
+    "wait-events": lambda results, _: system_figures.wait_events(results),
+    "lag": system_figures.lag,
+    "iops-by-queue-depth": lambda results, _: tool_figures.iops_by_queue_depth(results),
+}
+_NEEDS = {
+    "relative-tps-latency": "no ladder has a valid iteration",
+    "scaling": "no ladder of two valid rungs ran without a fixed rate",
+    "latency-by-transaction": "no ladder has a valid iteration",
+    "nopm-art": "no ladder of TPROC-C has a valid iteration",
+    "time-to-solve": "no ladder of a set of queries (a `kind: sql` workload with `in_order`) has a time of every query",
+    "sizes-compression": "no ladder has samples of a `sizes` capture",
+    "host-cpu": "there are no samples of an `os` capture",
+    "wait-events": "no ladder has samples of a `waits` capture",
+    "iops-by-queue-depth": "no tool stage has a valid iteration",
+    "lag": "there are no samples of a `lag` capture inside a measure window",
+}
+
+
+def wanted(results: RunResults) -> tuple[str, ...]:
+    """The names that the plan asks for; all when it names none. Names of another version of proveout are left out."""
+    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
+    named = tuple(name for name in plan.get("figures") or () if name in DRAWN)
+    return named or FIGURES
+
+
+def figures(results: RunResults, timeline: Timeline) -> tuple[list[Figure], dict[str, str]]:
+    """The figures in order, and why each one that the plan names has none."""
+    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
+    named = set(plan.get("figures") or ())
+    drawn: list[Figure] = []
+    missing: dict[str, str] = {}
+    for name in dict.fromkeys(wanted(results)):
+        found = list(DRAWN[name](results, timeline))
+        drawn += found
+        if not found and name in named:
+            missing[name] = _NEEDS[name]
+    return drawn, missing

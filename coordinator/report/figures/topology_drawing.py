@@ -1,0 +1,109 @@
+"""The topology as an SVG drawing: machines as boxes with their systems in them, load as arrows in, propagation as arrows across. Pure.
+
+Data flow: the recorded plan (plain data) -> boxes in a grid -> SVG text. Clients stand on the left, servers on the right; every text from the
+plan is escaped. An SVG of its own makes no request and needs no script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from proveout.coordinator.results.results import RunResults
+from proveout.core.numbers import safe
+
+_BOX, _ROW, _PAD, _GAP = 300, 34, 14, 26
+_LEFT, _RIGHT = 10, 450
+_WIDTH = _RIGHT + _BOX + 60
+_LETTERS = 36
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawn:
+    """A host's box: where it is, px; and its systems with the height of each one's middle."""
+
+    name: str
+    x: int
+    y: int
+    height: int
+    systems: Mapping[str, int]
+
+
+def topology(results: RunResults) -> str:
+    """The drawing as an `<svg>` element; "" when the run has no plan with hosts."""
+    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
+    hosts, systems = list(plan.get("hosts", ())), list(plan.get("systems", ()))
+    if not hosts:
+        return ""
+    at = {host["name"]: [one for one in systems if one.get("host") == host["name"]] for host in hosts}
+    left = [host for host in hosts if not at[host["name"]]]
+    right = [host for host in hosts if at[host["name"]]]
+    boxes = {box.name: box for box in (*_column(left, at, _LEFT), *_column(right, at, _RIGHT if left else _LEFT))}
+    height = max(box.y + box.height for box in boxes.values()) + 12
+    parts = [
+        *(piece for host in hosts for piece in _host(host, at, boxes[host["name"]], results)),
+        *_links(plan, boxes),
+    ]
+    label = "Hosts, the systems on them, where load goes and what propagates"
+    return (
+        f'<svg class="topology" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg">'
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto-start-reverse">'
+        '<path d="M0 0 L8 4 L0 8 z" class="tip"/></marker></defs>' + "".join(parts) + "</svg>"
+    )
+
+
+def _column(hosts: Sequence[Mapping[str, Any]], at: Mapping[str, Sequence[Any]], x: int) -> Iterator[_Drawn]:
+    y = 12
+    for host in hosts:
+        inner = at[host["name"]]
+        height = 50 + len(inner) * (_ROW + 8) + (6 if inner else 0)
+        middles = {one["name"]: y + 50 + row * (_ROW + 8) + _ROW // 2 for row, one in enumerate(inner)}
+        yield _Drawn(name=host["name"], x=x, y=y, height=height, systems=middles)
+        y += height + _GAP
+
+
+def _host(
+    host: Mapping[str, Any], at: Mapping[str, Sequence[Mapping[str, Any]]], box: _Drawn, results: RunResults
+) -> Iterator[str]:
+    agent = results.agents.get(host["name"])
+    cores = f", {agent.cores} cores" if agent else ""
+    about = f"{', '.join(host.get('roles', ()))} · {host.get('address', '')}{cores}"
+    yield f'<rect class="host" x="{box.x}" y="{box.y}" width="{_BOX}" height="{box.height}" rx="8"/>'
+    yield _text(box.x + _PAD, box.y + 21, "name", host["name"])
+    yield _text(box.x + _PAD, box.y + 39, "about", about)
+    for one in at[host["name"]]:
+        middle = box.systems[one["name"]]
+        up = results.systems.get(one["name"])
+        version = f"{one.get('engine', '')} {up.version if up else ''}".strip()
+        yield f'<rect class="system" x="{box.x + 10}" y="{middle - _ROW // 2}" width="{_BOX - 20}" height="{_ROW}" rx="5"/>'
+        yield _text(box.x + 20, middle + 5, "label", f"{one['name']}: {version}")
+
+
+def _links(plan: Mapping[str, Any], boxes: Mapping[str, _Drawn]) -> Iterator[str]:
+    homes = {name: box for box in boxes.values() for name in box.systems}
+    loads = {
+        (client, stage["target"])
+        for stage in plan.get("stages", ())
+        if stage.get("kind") in ("ladder", "search")
+        for client in stage.get("clients", ())
+    }
+    for client, target in sorted(loads):
+        source, home = boxes.get(client), homes.get(target)
+        if source is not None and home is not None and source.x < home.x:
+            y1, y2 = source.y + source.height // 2, home.systems[target]
+            yield f'<path class="load" marker-end="url(#tip)" d="M{source.x + _BOX} {y1} C{source.x + _BOX + 70} {y1} {home.x - 70} {y2} {home.x + 8} {y2}"/>'
+    for system in plan.get("systems", ()):
+        sink = system.get("propagates_to")
+        if sink in homes and system["name"] in homes:
+            home, to = homes[system["name"]], homes[sink]
+            y1, y2, edge = home.systems[system["name"]], to.systems[sink], home.x + _BOX - 8
+            yield f'<path class="propagates" marker-end="url(#tip)" d="M{edge} {y1} C{edge + 60} {y1} {edge + 60} {y2} {edge} {y2}"/>'
+
+
+def _text(x: int, y: int, kind: str, text: str) -> str:
+    shown = safe(text)
+    cut = shown if len(shown) <= _LETTERS else shown[: _LETTERS - 1] + "…"
+    whole = f"<title>{escape(shown)}</title>" if cut != shown else ""
+    return f'<text class="{kind}" x="{x}" y="{y}">{whole}{escape(cut)}</text>'

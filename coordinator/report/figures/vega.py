@@ -1,0 +1,74 @@
+"""Figures as pictures, and the libraries that draw them in a browser: everything from vl-convert, nothing from a network.
+
+Data flow: a `Figure`'s Vega-Lite -> SVG or PNG (Vega runs inside vl-convert); `javascript()` -> Vega, Vega-Lite and Vega-Embed as one
+script for the report. The script takes seconds to put together and is the same for a version of vl-convert, so it is kept in the
+user's cache directory.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from proveout.coordinator.report.figures.figure import Figure, Spec
+
+WIDTH = 760
+"""Of a picture, in pixels; on a page a figure is as wide as its column."""
+PNG_SCALE = 2.0
+_SNIPPET = "window.vegaEmbed = vegaEmbed;"
+
+
+def svg(figure: Figure) -> str:
+    """The figure as an SVG document."""
+    import vl_convert  # noqa: PLC0415  # 150 ms that only a report needs to pay
+
+    return str(vl_convert.vegalite_to_svg(_fixed(figure.spec)))
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG, two pixels to one of the page."""
+    import vl_convert  # noqa: PLC0415
+
+    return bytes(vl_convert.vegalite_to_png(_fixed(figure.spec), scale=PNG_SCALE))
+
+
+def picture(figure: Figure, kind: Literal["svg", "png"]) -> bytes:
+    """The figure in that format."""
+    return svg(figure).encode() if kind == "svg" else png(figure)
+
+
+def javascript() -> str:
+    """The script that makes `window.vegaEmbed`; safe inside a `<script>` element."""
+    import vl_convert  # noqa: PLC0415
+
+    kept = cache_directory() / f"vega-{metadata.version('vl-convert-python')}.js"
+    try:
+        return kept.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        made = str(vl_convert.javascript_bundle(_SNIPPET)).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    _keep(kept, made)
+    return made
+
+
+def cache_directory() -> Path:
+    """`$XDG_CACHE_HOME/proveout`, by default below `~/.cache`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proveout"
+
+
+def _keep(path: Path, text: str) -> None:
+    """A cache that cannot be written costs the next report its seconds and nothing else."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError:
+        return
+
+
+def _fixed(spec: Spec) -> Spec:
+    """The same chart with a width of its own: there is no page around it."""
+    return {**copy.deepcopy(spec), "width": WIDTH, "autosize": {"type": "fit-x", "contains": "padding"}}

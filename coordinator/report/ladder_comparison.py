@@ -1,0 +1,117 @@
+"""Two ladders over the same workload on different systems, side by side at the rungs they share. Pure.
+
+Data flow: `RunResults` -> pairs (each ladder against an earlier one of its workload on another target, best one under the same
+arrival: a queue at a fixed rate and a closed loop are not like for like) -> rows with the factor between the two and its 95 %
+confidence interval (`statistics.ratio`). A factor above 1 always means that the later ladder is better: more throughput, or shorter
+response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proveout.coordinator.report.tables import cell_of, ladders, read
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core import statistics
+from proveout.core.numbers import level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRow:
+    """One number on both sides; `metric` names its unit; `factor` holds `mean` and, where there are, `lower` and `upper`."""
+
+    label: str
+    metric: str
+    base: float | None
+    other: float | None
+    factor: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Ladder `other` against ladder `base` at `threads`."""
+
+    base: str
+    other: str
+    threads: int
+    rows: tuple[ComparisonRow, ...]
+
+    @property
+    def level(self) -> str:
+        """The confidence of the factors' intervals: 95 %, or what bought repeats pay for."""
+        return level(self.rows[0].factor if self.rows else {})
+
+
+def comparisons(results: RunResults) -> list[Comparison]:
+    """Every comparison that the run offers, at the largest rung that both ladders have."""
+    found = []
+    for base, other in _pairs(results):
+        shared = {rung.threads: rung for rung in base.rungs if rung.tree}
+        common = [rung for rung in other.rungs if rung.tree and rung.threads in shared]
+        if common:
+            found.append(_compare(base.id, other.id, shared[common[-1].threads], common[-1]))
+    return found
+
+
+def _pairs(results: RunResults) -> Iterator[tuple[StageResult, StageResult]]:
+    """Each ladder with the first earlier one on another target: of the same arrival, or else of any."""
+    earlier: list[StageResult] = []
+    for stage in ladders(results):
+        plan = results.plan_stage(stage.id)
+        others = [
+            base
+            for base in earlier
+            if results.plan_stage(base.id).get("workload") == plan.get("workload")
+            and results.plan_stage(base.id).get("target") != plan.get("target")
+            and _neighbours(results, base.id, stage.id)
+        ]
+        alike = [base for base in others if _arrival(results.plan_stage(base.id)) == _arrival(plan)]
+        if others:
+            yield (alike or others)[0], stage
+        earlier.append(stage)
+
+
+def _neighbours(results: RunResults, one: str, other: str) -> bool:
+    """Whether two ladders can be compared as cells: of one matrix only those that differ in one label, of others all."""
+    left, right = cell_of(results, one), cell_of(results, other)
+    if left is None or right is None or left.of != right.of:
+        return True
+    return sum(a != b for a, b in zip(left.labels, right.labels, strict=True)) == 1
+
+
+def _arrival(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Closed with its think times, or open with its rate: a number, or the text of the expression that gave it."""
+    arrival = dict(plan.get("arrival") or {})
+    if isinstance(rate := arrival.get("rate"), Mapping):
+        arrival["rate"] = rate.get("text")
+    return arrival
+
+
+def _compare(base: str, other: str, left: RungResult, right: RungResult) -> Comparison:
+    rows = [_row("throughput", "tps", left.tree, right.tree, ("tps",))]
+    rows += [_row("time to solve", "solve_s", left.tree, right.tree, ("solve_s",))]
+    for name, label in (("avg_us", "avg"), ("p50_us", "p50"), ("p95_us", "p95"), ("p99_us", "p99")):
+        rows.append(_row(f"response {label}", name, left.tree, right.tree, ("response", name)))
+    for name in left.tree.get("transactions", {}):
+        rows.append(_row(f"{name} avg", "avg_us", left.tree, right.tree, ("transactions", name, "response", "avg_us")))
+    kept = tuple(row for row in rows if row.base is not None and row.other is not None)
+    return Comparison(base=base, other=other, threads=left.threads, rows=kept)
+
+
+def _row(
+    label: str, metric: str, left: Mapping[str, Any], right: Mapping[str, Any], path: tuple[str, ...]
+) -> ComparisonRow:
+    base, other = _estimate(left, path), _estimate(right, path)
+    factor: Mapping[str, Any] = {}
+    if base is not None and other is not None:
+        factor = statistics.ratio(other, base) if metric == "tps" else statistics.ratio(base, other)
+    return ComparisonRow(label=label, metric=metric, base=read(left, *path), other=read(right, *path), factor=factor)
+
+
+def _estimate(tree: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] | None:
+    node: Any = tree
+    for name in path:
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return dict(node) if isinstance(node, Mapping) and "mean" in node else None

@@ -1,0 +1,363 @@
+"""Journalled events -> results: what each stage measured, as trees for expressions and as frozen data for reports. Pure.
+
+Data flow: the journal's events -> `load_results` -> `RunResults`, from which every report is written, so that a report can be made
+again from a run's directory; and `stage_metrics` -> `StageFinished.metrics` -> `environment` -> `dsl.expr.evaluation`.
+
+A rung's tree has the names of an iteration's tree. Each number is an estimate over the repeats (`statistics.estimate`), except
+confidence bounds, which are the worst of the repeats. Only valid iterations count: the one valid attempt of each repeat.
+A repeat without one is `excluded`, and whoever reads the rung says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from proveout.coordinator.measure.knee import Knee, NoKnee, find
+from proveout.core import statistics
+from proveout.dsl import metrics
+from proveout.dsl.expr import evaluation
+from proveout.dsl.plan.plan import Expression, Ladder, Populate, Search, Sql, Stage, Tool
+from proveout.proto.events import (
+    AgentLost,
+    AgentUp,
+    Event,
+    FactsTaken,
+    InvariantsSeen,
+    IterationFinished,
+    IterationVoided,
+    LadderCut,
+    Metrics,
+    Notice,
+    PopulateFinished,
+    ProbeFinished,
+    PropagationCompared,
+    RunFinished,
+    RunStarted,
+    SearchFinished,
+    StageFinished,
+    StageStarted,
+    Stamped,
+    SystemUp,
+    TuningSeen,
+    VerdictReached,
+)
+
+FUNCTIONS: Mapping[str, evaluation.Function] = {"ratio": statistics.ratio}
+
+
+# ---- frozen results ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungResult:
+    """A rung: its tree of estimates ({} when no iteration was valid), the iterations it stands on and those it does not.
+
+    `excluded` holds the last attempt of each repeat that has no valid one.
+    """
+
+    threads: int
+    tree: Metrics
+    iterations: tuple[IterationFinished, ...]
+    excluded: tuple[IterationFinished, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageResult:
+    """All that was recorded of a stage; `finished` is None when it did not come to its end.
+
+    `confidence` is the level of its intervals: higher than usual where repeats are bought until verdicts are decided.
+    """
+
+    id: str
+    started: StageStarted
+    finished: StageFinished | None = None
+    iterations: tuple[IterationFinished, ...] = ()
+    voided: tuple[IterationVoided, ...] = ()
+    populated: tuple[PopulateFinished, ...] = ()
+    probes: tuple[ProbeFinished, ...] = ()
+    search: SearchFinished | None = None
+    cut: LadderCut | None = None
+    confidence: float = statistics.CONFIDENCE
+
+    @property
+    def kind(self) -> str:
+        """populate, ladder, search, sql, reset, pause, tune or tool."""
+        return self.started.kind
+
+    @property
+    def climbs(self) -> bool:
+        """Whether it is a ladder: of a load, by threads, or of a tool, by I/O depth."""
+        return self.kind in ("ladder", "tool")
+
+    @property
+    def rungs(self) -> tuple[RungResult, ...]:
+        """The rungs that were run, fewest threads first (for a search: its probes as one rung)."""
+        return rungs(self.iterations, self.confidence)
+
+    @property
+    def knee(self) -> Knee | NoKnee:
+        """Where the ladder's throughput stops growing with its threads, or why that cannot be said."""
+        return _knee(self.rungs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResults:
+    """A run as its journal tells it; Unix times in seconds, 0 when the events were not stamped."""
+
+    run: RunStarted | None = None
+    agents: Mapping[str, AgentUp] = field(default_factory=dict)
+    systems: Mapping[str, SystemUp] = field(default_factory=dict)
+    taken: tuple[FactsTaken, ...] = ()
+    stages: Mapping[str, StageResult] = field(default_factory=dict)
+    propagations: tuple[PropagationCompared, ...] = ()
+    invariants: tuple[InvariantsSeen, ...] = ()
+    tunings: tuple[TuningSeen, ...] = ()
+    verdicts: tuple[VerdictReached, ...] = ()
+    lost: tuple[AgentLost, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    ended: RunFinished | None = None
+    started_unix_s: float = 0.0
+    ended_unix_s: float = 0.0
+
+    def plan_stage(self, stage: str) -> Mapping[str, Any]:
+        """The stage as the plan has it, as plain data; {} when the plan is not there."""
+        stages = self.run.plan.get("stages", ()) if self.run and isinstance(self.run.plan, Mapping) else ()
+        return next((data for data in stages if data.get("id") == stage), {})
+
+
+def load_results(events: Iterable[Stamped | Event]) -> RunResults:
+    """The results of a run from its events in order; live events change nothing."""
+    results = RunResults()
+    for item in events:
+        event = item.event if isinstance(item, Stamped) else item
+        unix_s = item.unix_s if isinstance(item, Stamped) else 0.0
+        results = _fold(results, event, unix_s)
+    return results
+
+
+def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # noqa: PLR0911 - one arm per kind of event
+    match event:
+        case RunStarted():
+            started = results.started_unix_s or unix_s
+            return replace(results, run=event, ended=None, started_unix_s=started)
+        case AgentUp():
+            return replace(results, agents={**results.agents, event.host: event})
+        case SystemUp():
+            return replace(results, systems={**results.systems, event.system: event})
+        case FactsTaken():
+            return replace(results, taken=(*results.taken, event))
+        case AgentLost():
+            return replace(results, lost=(*results.lost, event))
+        case Notice():
+            return replace(results, notices=(*results.notices, event))
+        case PropagationCompared():
+            others = tuple(item for item in results.propagations if item.source != event.source)
+            return replace(results, propagations=(*others, event))
+        case InvariantsSeen():
+            return replace(results, invariants=(*results.invariants, event))
+        case TuningSeen():
+            return replace(results, tunings=(*results.tunings, event))
+        case VerdictReached():
+            reached = tuple(item for item in results.verdicts if item.id != event.id)
+            return replace(results, verdicts=(*reached, event))
+        case RunFinished():
+            return replace(results, ended=event, ended_unix_s=unix_s)
+        case _:
+            return _fold_stage(results, event)
+
+
+def _fold_stage(results: RunResults, event: Event) -> RunResults:
+    if isinstance(event, StageStarted):
+        begun = StageResult(id=event.stage, started=event, confidence=_confidence(results.plan_stage(event.stage)))
+        stages = {**results.stages, event.stage: begun}
+        return results if event.stage in results.stages else replace(results, stages=stages)
+    known = results.stages.get(_stage_of(event))
+    if known is None and isinstance(event, StageFinished) and event.outcome == "skipped":
+        kind = str(results.plan_stage(event.stage).get("kind", ""))
+        nothing = StageStarted(stage=event.stage, kind=kind, iterations=0, estimate_s=0.0)
+        stages = {**results.stages, event.stage: StageResult(id=event.stage, started=nothing, finished=event)}
+        return replace(results, stages=stages)
+    if known is None:
+        return results
+    changed: StageResult
+    match event:
+        case StageFinished():
+            changed = replace(known, finished=event)
+        case IterationFinished():
+            changed = replace(known, iterations=(*known.iterations, event))
+        case IterationVoided():
+            left = tuple(item for item in known.iterations if event.rerun or item.id != event.id)
+            changed = replace(known, iterations=left, voided=(*known.voided, event))
+        case PopulateFinished():
+            changed = replace(known, populated=(*known.populated, event))
+        case ProbeFinished():
+            changed = replace(known, probes=(*known.probes, event))
+        case SearchFinished():
+            changed = replace(known, search=event)
+        case LadderCut():
+            changed = replace(known, cut=event)
+        case _:
+            return results
+    return replace(results, stages={**results.stages, known.id: changed})
+
+
+def _confidence(stage: Mapping[str, Any]) -> float:
+    """The level that the intervals of a stage, as the recorded plan has it, are made for."""
+    least = stage.get("repeat_min")
+    return (
+        statistics.CONFIDENCE if least is None else statistics.confidence_after(int(stage["repeat"]) - int(least) + 1)
+    )
+
+
+_WithStage: TypeAlias = StageFinished | PopulateFinished | ProbeFinished | SearchFinished | LadderCut
+
+
+def _stage_of(event: Event) -> str:
+    if isinstance(event, IterationFinished | IterationVoided):
+        return event.id.stage
+    return event.stage if isinstance(event, _WithStage) else ""
+
+
+# ---- rungs -------------------------------------------------------------------------------------------------------
+
+
+def rungs(iterations: Iterable[IterationFinished], confidence: float = statistics.CONFIDENCE) -> tuple[RungResult, ...]:
+    """The iterations of one stage by rung, fewest threads first, with intervals of that confidence."""
+    by_rung: dict[int, list[IterationFinished]] = {}
+    for iteration in iterations:
+        by_rung.setdefault(iteration.id.rung, []).append(iteration)
+    return tuple(_rung(threads, by_rung[threads], confidence) for threads in sorted(by_rung))
+
+
+def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: float) -> RungResult:
+    valid: dict[int, IterationFinished] = {}
+    last: dict[int, IterationFinished] = {}
+    for iteration in iterations:
+        last[iteration.id.repeat] = iteration
+        if iteration.valid:
+            valid[iteration.id.repeat] = iteration
+    counted = tuple(valid[repeat] for repeat in sorted(valid))
+    excluded = tuple(last[repeat] for repeat in sorted(last) if repeat not in valid)
+    return RungResult(threads=threads, tree=rung_tree(counted, confidence), iterations=counted, excluded=excluded)
+
+
+def rung_tree(iterations: Sequence[IterationFinished], confidence: float = statistics.CONFIDENCE) -> Metrics:
+    """The iterations' trees as one tree of estimates and worst bounds; a metric that some lack has the `n` of those that have it."""
+    return _estimates([item.metrics for item in iterations], [item.series for item in iterations], "", confidence)
+
+
+def _estimates(
+    trees: Sequence[Mapping[str, Any]], series: Sequence[Mapping[str, Sequence[float]]], path: str, confidence: float
+) -> Metrics:
+    result: Metrics = {}
+    for name in dict.fromkeys(name for tree in trees for name in tree):
+        having = [index for index, tree in enumerate(trees) if name in tree]
+        values = [trees[index][name] for index in having]
+        below = [series[index] for index in having]
+        if isinstance(values[0], Mapping):
+            result[name] = _estimates(values, below, f"{path}{name}.", confidence)
+        elif metrics.is_bound(name):
+            result[name] = max(values) if name.endswith("_upper") else min(values)
+        else:
+            seconds = [whole.get(path + name, ()) for whole in below]
+            result[name] = statistics.estimate(values, seconds, confidence=confidence)
+    return result
+
+
+# ---- what expressions see ----------------------------------------------------------------------------------------
+
+
+def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: float, rows: int = 0) -> Metrics:
+    """`StageFinished.metrics` of a stage from the run's events so far.
+
+    `seconds`: its wall time; `rows`: what the statements of a sql stage returned or affected.
+    """
+    result = load_results(events).stages.get(stage.id)
+    match stage:
+        case Ladder() | Tool():
+            return ladder_metrics(result.iterations, result.confidence) if result else ladder_metrics(())
+        case Search():
+            return search_metrics(result) if result else {}
+        case Populate():
+            return populate_metrics(result.populated if result else ())
+        case Sql():
+            return {"seconds": seconds, "rows": rows}
+        case _:
+            return {"seconds": seconds}
+
+
+def peak(found: Iterable[RungResult]) -> RungResult | None:
+    """The rung with the largest mean throughput; None when nothing valid was measured."""
+    measured = [rung for rung in found if "tps" in rung.tree]
+    return max(measured, key=lambda rung: float(rung.tree["tps"]["mean"]), default=None)
+
+
+def ladder_metrics(iterations: Iterable[IterationFinished], confidence: float = statistics.CONFIDENCE) -> Metrics:
+    """`{rungs: {threads: tree}, peak: tree, knee: tree}`; the peak is the rung with the largest mean throughput.
+
+    The knee is the rung that `knee.find` gives, with the interval of its threads; no knee, no `knee`.
+    """
+    found = [rung for rung in rungs(iterations, confidence) if rung.tree]
+    tree: Metrics = {evaluation.RUNGS: {str(rung.threads): rung.tree for rung in found}}
+    top, bend = peak(found), _knee(found)
+    if isinstance(bend, Knee):
+        bent = next(rung.tree for rung in found if rung.threads == bend.threads)
+        tree["knee"] = bent | {"threads": bend.estimate}
+    return tree | ({"peak": top.tree} if top else {})
+
+
+def _knee(found: Iterable[RungResult]) -> Knee | NoKnee:
+    return find([(rung.threads, rung.tree["tps"]) for rung in found if "tps" in rung.tree])
+
+
+def search_metrics(result: StageResult) -> Metrics:
+    """The rate, how many probes it took, and the numbers of the iteration that confirmed it; no rate, no `rate`."""
+    if result.search is None:
+        return {}
+    tree: Metrics = {"probes": result.search.probes}
+    if result.search.rate is None:
+        return tree
+    confirming = confirmation(result)
+    return tree | {"rate": result.search.rate} | ({"confirm": confirming.metrics} if confirming else {})
+
+
+def confirmation(result: StageResult) -> IterationFinished | None:
+    """The iteration that confirmed a search's answer; None when there is none."""
+    numbers = [probe.probe for probe in result.probes if probe.phase == "confirm" and probe.accepted]
+    found = [item for item in result.iterations if numbers and item.id.repeat == numbers[-1]]
+    return found[-1] if found else None
+
+
+def populate_metrics(populated: Iterable[PopulateFinished]) -> Metrics:
+    """Rows and seconds of all systems together; systems are loaded one after the other."""
+    latest = {event.system: event.populated for event in populated}
+    rows = sum(table.rows for item in latest.values() for table in item.tables)
+    seconds = sum(item.seconds for item in latest.values())
+    return {"rows": rows, "seconds": seconds} | ({"rows_per_s": rows / seconds} if seconds > 0.0 else {})
+
+
+def propagation_metrics(compared: PropagationCompared) -> Metrics:
+    """What `propagation.<source>` offers; the drain time only when it did drain."""
+    different = sum(not table.same for table in compared.tables)
+    return {"different_tables": different} | ({"drain_s": compared.drain_s} if compared.drained else {})
+
+
+def environment(results: RunResults) -> Metrics:
+    """The roots that verdicts and `${stage…}` references read: stage ids, and `propagation`."""
+    stages = {name: stage.finished.metrics for name, stage in results.stages.items() if stage.finished}
+    return stages | {"propagation": {item.source: propagation_metrics(item) for item in results.propagations}}
+
+
+def resolve(value: float | Expression, events: Iterable[Stamped | Event]) -> float:
+    """A number of the plan that may wait for results, now that the stages it needs have ended.
+
+    Raises `evaluation.ExpressionFault` (MissingData when a result is not there) with a message for people.
+    """
+    if not isinstance(value, Expression):
+        return float(value)
+    found = evaluation.evaluate(value.text, environment(load_results(events)), functions=FUNCTIONS)
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise evaluation.ExpressionFault(f"`{value.text}` is not a number", text=value.text)
+    return float(found)

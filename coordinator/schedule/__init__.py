@@ -1,0 +1,1 @@
+"""The pure state machine of a run: inputs in, commands out."""

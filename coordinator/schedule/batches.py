@@ -1,0 +1,306 @@
+"""Batches of tasks: what each answer means, when the next wave begins, and what is established when the last has ended.
+
+Pure; called by the scheduler with a `Turn`. A failed task ends the run (it could not be brought about: exit 4), with two
+exceptions: what cannot be stopped is left to its agent, and a comparison or a check of invariants that fails is a finding,
+not an outage, unless a full disk is why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal
+
+from proveout.coordinator.schedule import disk_full
+from proveout.coordinator.schedule import tasks as dag
+from proveout.coordinator.schedule.conditions import SKIPPED
+from proveout.coordinator.schedule.state import Batch, Cluster, Purpose, Tuned, Turn
+from proveout.dsl.plan.plan import Populate, Sql, System
+from proveout.proto.events import (
+    FactsTaken,
+    InvariantsSeen,
+    PopulateFinished,
+    PropagationCompared,
+    SystemUp,
+    TuningAct,
+    TuningSeen,
+)
+from proveout.proto.wire.messages import AgentMessage, TaskDone, TaskFailed
+from proveout.proto.wire.results import (
+    Compared,
+    FactsRead,
+    InvariantsChecked,
+    PoolFormed,
+    Populated,
+    SqlDone,
+    SystemStarted,
+    TaskResult,
+    TuningDone,
+)
+from proveout.proto.wire.tasks import (
+    ApplyTuning,
+    CheckInvariants,
+    CompareSystems,
+    Endpoint,
+    FormPool,
+    InspectSystem,
+    LinkSystems,
+    PopulateSystem,
+    ReadFacts,
+    RevertTuning,
+    SnapshotSystem,
+    StartSystem,
+    StopSystem,
+    Task,
+    TaskSpec,
+    VerifyTuning,
+)
+
+
+def batch(
+    turn: Turn,
+    purpose: Purpose,
+    waves: Iterable[Iterable[tuple[str, TaskSpec]]],
+    *,
+    name: str = "",
+    stage: str = "",
+    iteration: str = "",
+) -> None:
+    """Begin a batch with its first wave; `name` is what will have been done when its last has ended."""
+    kept = tuple(w for w in (tuple(wave) for wave in waves) if w)
+    next_wave(turn, Batch(purpose=purpose, name=name, stage=stage, iteration=iteration, waves=kept))
+
+
+def next_wave(turn: Turn, step: Batch) -> None:
+    """Give the tasks of a batch's next wave to their agents."""
+    wave, *rest = step.waves
+    state = turn.state
+    issued = state.issued
+    specs: dict[str, TaskSpec] = {}
+    for host, spec in wave:
+        issued += 1
+        key = dag.key(state.setup.run_id, (step.stage, 0, 0, f"{state.setup.epoch}.{issued}"), dag.what(spec), host)
+        specs[key] = spec
+        turn.give(host, Task(key=key, spec=spec, deadline_s=dag.deadline_s(spec)))
+    longest_s = max(dag.deadline_s(spec) for spec in specs.values())
+    until_s = turn.at_s + longest_s + state.setup.timing.answer_grace_s
+    begun = replace(step, waves=tuple(rest), pending=frozenset(specs), specs=specs, until_s=until_s)
+    turn.set(issued=issued, step=begun)
+
+
+def batch_heard(turn: Turn, step: Batch, message: AgentMessage) -> None:
+    """Take an answer to one of the batch's tasks."""
+    match message:
+        case TaskDone(key=key, result=result) if key in step.pending:
+            _task_done(turn, step, key, result)
+            _step_on(turn, replace(step, pending=step.pending - {key}))
+        case TaskFailed(key=key, error=error) if key in step.pending:
+            batch_failed(turn, step, key, error.message, error.way_out, code=error.code)
+        case _:
+            pass
+
+
+def _step_on(turn: Turn, step: Batch) -> None:
+    if step.pending:
+        turn.set(step=step)
+    elif step.waves:
+        next_wave(turn, step)
+    else:
+        done = {step.name} if step.name else set()
+        turn.set(progress=turn.state.progress | done, step=None)
+
+
+def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str, *, code: str = "") -> None:
+    """A task of the batch failed, or has not answered by its deadline."""
+    *_, what, host = key.split("/")
+    spec = step.specs[key]
+    text = f"{what} on {host} failed: {message}" + (f" ({way_out})" if way_out else "")
+    if code == disk_full.CODE and turn.state.ending is None and step.purpose == "start":
+        disk_full.stop(turn, text)
+    elif code == disk_full.CODE and turn.state.ending is None:
+        turn.drain(text)
+        disk_full.explain(turn, text)
+    elif step.purpose == "look" or (isinstance(spec, (StopSystem, RevertTuning)) and step.purpose == "stop"):
+        turn.notice("warning", text, host)
+        _step_on(turn, replace(step, pending=step.pending - {key}))
+    elif step.purpose == "facts":
+        turn.notice("warning", f"the environment's fingerprint is not whole: {text}", host)
+        _step_on(turn, replace(step, pending=step.pending - {key}))
+    elif isinstance(spec, CompareSystems):
+        turn.notice("error", text, host)
+        _compared(turn, spec, Compared(tables=(), drained=False, drain_s=0.0))
+        _step_on(turn, replace(step, pending=step.pending - {key}))
+    elif isinstance(spec, CheckInvariants):
+        turn.notice("error", text, host)
+        _invariants(turn, step, spec, InvariantsChecked(checks=(), seconds=0.0))
+        _step_on(turn, replace(step, pending=step.pending - {key}))
+    else:
+        turn.end("failed", 4, text)
+
+
+def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  # noqa: PLR0912 - one arm per kind of task
+    """Establish what a task has brought about."""
+    spec, host = step.specs[key], key.rpartition("/")[2]
+    match spec, result:
+        case StartSystem(system=system), SystemStarted():
+            _started(turn, system, result)
+        case (ReadFacts(), FactsRead()) | (InspectSystem(), SystemStarted()) if step.purpose == "facts":
+            _facts_taken(turn, step, spec, host, result)
+        case InspectSystem(endpoint=endpoint), SystemStarted():
+            up = replace(endpoint, version=result.endpoint.version)
+            _up(turn, turn.state.plan.system(endpoint.system), up, result)
+        case PopulateSystem(endpoint=endpoint), Populated():
+            stage = populate_under_way(turn)
+            turn.emit(PopulateFinished(stage=stage.id, system=endpoint.system, populated=result))
+        case FormPool(), PoolFormed(address=address):
+            hosts = turn.state.cluster.hosts
+            turn.set(cluster=Cluster(address=address, hosts=(*hosts, host)))
+        case LinkSystems(source=source), _:
+            turn.set(linked=turn.state.linked | {source.system})
+        case SnapshotSystem(system=system), _:
+            _moved(turn, system, result)
+        case StopSystem(system=name), _:
+            left = {n: e for n, e in turn.state.endpoints.items() if n != name}
+            turn.set(endpoints=left, started=turn.state.started - {name})
+            _unlinked(turn, name)
+        case CompareSystems(), Compared():
+            _compared(turn, spec, result)
+        case CheckInvariants(), InvariantsChecked():
+            _invariants(turn, step, spec, result)
+        case ApplyTuning() | VerifyTuning() | RevertTuning(), TuningDone():
+            _tuned(turn, step, spec, host, result)
+        case _, SqlDone(counts=counts):
+            turn.set(rows=turn.state.rows + sum(counts))
+        case _:
+            pass
+
+
+def _started(turn: Turn, system: System, result: SystemStarted) -> None:
+    known = system.name in turn.state.started
+    _up(turn, system, result.endpoint, result)
+    _unlinked(turn, system.name)
+    turn.set(started=turn.state.started | {system.name})
+    if known or not result.fresh:  # asked again, a system that runs answers as it did the first time
+        return
+    turn.set(pristine=turn.state.pristine | {system.name})
+    if any(name == system.name for _, name in turn.state.facts.populated):
+        _redo(turn, system.name)
+
+
+def _redo(turn: Turn, system: str) -> None:
+    """A system that had been populated has come up empty: the finished stages that made its data are due again."""
+    state = turn.state
+    due = [
+        stage.id
+        for stage in state.plan.stages
+        if stage.id in state.facts.stages_finished
+        and state.facts.stages_finished[stage.id].outcome != SKIPPED
+        and (
+            (isinstance(stage, Populate) and system in stage.into)
+            or (isinstance(stage, Sql) and stage.system == system)
+        )
+    ]
+    order = [s.id for s in state.plan.stages]
+    turn.set(redo=tuple(sorted({*state.redo, *due}, key=order.index)))
+    if due:
+        turn.notice("warning", f"the data of {system} is gone; it is made again ({', '.join(due)})")
+
+
+def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted) -> None:
+    turn.set(endpoints={**turn.state.endpoints, system.name: endpoint})
+    up = SystemUp(
+        system=system.name,
+        host=system.host,
+        engine=system.engine,
+        version=endpoint.version,
+        provisioned=system.provision is not None,
+        settings=dict(result.settings),
+    )
+    told = [e for e in turn.state.facts.history if isinstance(e, SystemUp) and e.system == system.name]
+    if system.name not in turn.state.started or told[-1:] != [up]:
+        turn.emit(up)
+
+
+def _moved(turn: Turn, system: System, result: TaskResult) -> None:
+    """A snapshot stopped and started the system: its endpoint may be another, its propagation has to be renewed."""
+    if isinstance(result, SystemStarted):
+        turn.set(endpoints={**turn.state.endpoints, system.name: result.endpoint})
+    _unlinked(turn, system.name)
+
+
+def _unlinked(turn: Turn, name: str) -> None:
+    touched = {name, *(source.name for source, sink in dag.propagations(turn.state.plan) if sink.name == name)}
+    turn.set(linked=turn.state.linked - touched)
+
+
+def _compared(turn: Turn, spec: CompareSystems, result: Compared) -> None:
+    turn.emit(
+        PropagationCompared(
+            source=spec.source.system,
+            sink=spec.sink.system,
+            drained=result.drained,
+            drain_s=result.drain_s,
+            tables=result.tables,
+        )
+    )
+
+
+def _facts_taken(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TaskResult) -> None:
+    """A part of the fingerprint; the batch's name says of which end of the run."""
+    when: Literal["start", "end"] = "end" if step.name.endswith(":end") else "start"
+    if isinstance(result, FactsRead):
+        turn.emit(FactsTaken(when=when, host=host, facts=dict(result.facts)))
+    elif isinstance(result, SystemStarted) and isinstance(spec, InspectSystem):
+        facts = {"engine": spec.endpoint.engine, "version": result.endpoint.version, **dict(result.settings)}
+        turn.emit(FactsTaken(when=when, host=host, system=spec.endpoint.system, facts=facts))
+
+
+_BAD = {
+    "refused": "is refused",
+    "failed": "failed",
+    "needs_restart": "is stored but not in effect",
+    "residue": "is left behind",
+}
+
+
+def _tuned(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TuningDone) -> None:
+    """What became of a host's tunings. One that is not in effect ends the run: it would measure something else."""
+    act: TuningAct = "apply"
+    if not isinstance(spec, ApplyTuning):
+        act = "look" if isinstance(spec, VerifyTuning) else "revert"
+    if result.states:
+        turn.emit(TuningSeen(host=host, act=act, stage=step.stage, states=result.states, seconds=result.seconds))
+    bad = [state for state in result.states if state.outcome in _BAD]
+    for state in (*bad, *(state for state in result.states if state.outcome == "drifted")):
+        said = _BAD.get(state.outcome, "was changed by another hand since")
+        level: Literal["warning", "error"] = "warning" if state.outcome == "drifted" else "error"
+        turn.notice(level, f"tuning {state.name!r} {said}: {'; '.join(state.lines)}", host)
+    if isinstance(spec, ApplyTuning):
+        done = Tuned(host=host, stage=step.stage, systems=any(tuning.system for tuning in spec.tunings))
+        turn.set(tuned=turn.state.tuned | {done}, looked=max(turn.state.looked, len(turn.state.facts.stages_finished)))
+        if bad and turn.state.ending is None:
+            turn.end("failed", 4, f"{host} could not be tuned: {bad[0].name!r} {_BAD[bad[0].outcome]}")
+
+
+def _invariants(turn: Turn, step: Batch, spec: CheckInvariants, result: InvariantsChecked) -> None:
+    turn.emit(
+        InvariantsSeen(
+            stage=step.stage,
+            iteration=step.iteration,
+            system=spec.endpoint.system,
+            checks=result.checks,
+            seconds=result.seconds,
+            tallies=dict(result.tallies),
+        )
+    )
+    for check in result.checks:
+        if not check.holds:  # told at once: hours may go by before the verdict is reached
+            after = step.iteration or step.stage
+            turn.notice("error", f"{spec.endpoint.system} after {after}: {check.name}: {check.evidence}")
+
+
+def populate_under_way(turn: Turn) -> Populate:
+    """The stage that is populating: the one whose data is made again, or the current one."""
+    stage = turn.state.plan.stage(turn.state.redo[0] if turn.state.redo else turn.state.stage)
+    assert isinstance(stage, Populate)  # noqa: S101
+    return stage

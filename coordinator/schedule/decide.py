@@ -1,0 +1,199 @@
+"""What comes next, from what has been established: agents, systems, data, propagation, stages in order, verdicts, the end.
+
+Pure. The scheduler calls `settle` whenever nothing is under way; each call of `decide` either begins a step that has to be
+waited for, or establishes a fact, or ends the run. It looks at facts, not at a position in a script: after a crash or the
+loss of an agent whatever is missing is simply made again, and what is finished is not.
+"""
+
+from __future__ import annotations
+
+from proveout.coordinator.schedule import iteration, teardown
+from proveout.coordinator.schedule import tasks as dag
+from proveout.coordinator.schedule.batches import batch
+from proveout.coordinator.schedule.conditions import SKIPPED, leave_out
+from proveout.coordinator.schedule.disk_full import stop_if_full
+from proveout.coordinator.schedule.fingerprint_stages import survey
+from proveout.coordinator.schedule.ladders import finish_stage, ladder_part, search_part
+from proveout.coordinator.schedule.messages import Dial
+from proveout.coordinator.schedule.progress import Facts
+from proveout.coordinator.schedule.setup_stages import (
+    forget_parts,
+    link,
+    part_of,
+    pause_part,
+    populate_part,
+    reset_part,
+    sql_part,
+)
+from proveout.coordinator.schedule.state import Dialling, Turn
+from proveout.coordinator.schedule.tool_ladders import tool_part
+from proveout.coordinator.schedule.tuning import look_again, tune, tune_part
+from proveout.dsl.explain.timetable import iterations
+from proveout.dsl.plan import iteration_order
+from proveout.dsl.plan.plan import Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, System, Tool, Tune
+from proveout.proto.events import StageStarted
+from proveout.proto.wire.tasks import CompareSystems, InspectSystem, StartSystem, TaskSpec
+
+_STEPS_MAX = 100_000
+
+
+def settle(turn: Turn) -> None:
+    """Decide until something has to be waited for or the run is over."""
+    for _ in range(_STEPS_MAX):
+        if turn.state.step is not None or turn.state.over:
+            return
+        decide(turn)
+    raise AssertionError("the scheduler decides without end")
+
+
+def decide(turn: Turn) -> None:
+    """One decision."""
+    state = turn.state
+    if state.ending is not None:
+        teardown.conclude(turn)
+    elif state.facts.open_iteration is not None:
+        iteration.abandon(turn, state.facts.open_iteration)
+    elif not _work_remains(state.plan, state.facts):
+        if not (look_again(turn) or survey(turn, "end")):
+            teardown.judge(turn)
+    elif not (
+        _grounds(turn) or stop_if_full(turn) or survey(turn, "start") or _data(turn) or _links(turn) or look_again(turn)
+    ):
+        stage = next((s for s in state.plan.stages if s.id not in state.facts.stages_finished), None)
+        if stage is None:
+            _compare(turn)
+        else:
+            _stage(turn, stage)
+
+
+def _work_remains(plan: Plan, facts: Facts) -> bool:
+    if any(s.id not in facts.stages_finished for s in plan.stages):
+        return True
+    return any(source.name not in facts.compared for source in _carried(plan, facts))
+
+
+def _ran(facts: Facts, stage: Stage) -> bool:
+    ended = facts.stages_finished.get(stage.id)
+    return ended is not None and ended.outcome != SKIPPED
+
+
+def _carried(plan: Plan, facts: Facts) -> list[System]:
+    populated = {system for _, system in facts.populated}
+    return [source for source, _ in dag.propagations(plan) if source.name in populated]
+
+
+# ---- what every stage stands on ----------------------------------------------------------------------------------
+
+
+def _grounds(turn: Turn) -> bool:
+    """Agents, their hosts tuned, systems, those tuned."""
+    return _agents(turn) or tune(turn, systems=False) or _systems(turn) or tune(turn, systems=True)
+
+
+def _agents(turn: Turn) -> bool:
+    needed = dag.present((h.name for h in turn.state.plan.hosts), turn.state.facts.without)
+    missing = tuple(host for host in needed if host not in turn.state.up)
+    if not missing:
+        return False
+    turn.commands.append(Dial(hosts=missing))
+    timing = turn.state.setup.timing
+    until_s = turn.at_s + max(timing.dial_s, timing.dial_per_host_s * len(missing))
+    turn.set(step=Dialling(waiting=frozenset(missing), until_s=until_s))
+    return True
+
+
+def _systems(turn: Turn) -> bool:
+    state = turn.state
+    system = next((s for s in dag.start_order(state.plan) if s.name not in state.endpoints), None)
+    if system is None:
+        return False
+    spec: TaskSpec
+    if system.provision is not None:
+        spec = StartSystem(system=system, data_root=state.setup.data_root)
+    else:
+        spec = InspectSystem(endpoint=state.setup.external[system.name])
+    batch(turn, "start", [[(system.host, spec)]])
+    return True
+
+
+def _data(turn: Turn) -> bool:
+    if not turn.state.redo:
+        return False
+    stage = turn.state.plan.stage(turn.state.redo[0])
+    if isinstance(stage, Populate) and populate_part(turn, stage):
+        return True
+    if isinstance(stage, Sql) and sql_part(turn, stage):
+        return True
+    forget_parts(turn, stage)
+    turn.set(redo=turn.state.redo[1:])
+    return True
+
+
+def _links(turn: Turn) -> bool:
+    """Renew a propagation that an earlier sitting, or an earlier life of its systems, had set up."""
+    state = turn.state
+    for source, sink in dag.propagations(state.plan):
+        made = any(
+            _ran(state.facts, stage) or part_of(stage, f"link:{source.name}") in state.progress
+            for stage in dag.populating(state.plan, source.name)
+        )
+        if made and source.name not in state.linked:
+            link(turn, source.name, sink.name, copy_data=False, stage=state.stage)
+            return True
+    return False
+
+
+# ---- stages ------------------------------------------------------------------------------------------------------
+
+
+def _stage(turn: Turn, stage: Stage) -> None:
+    if turn.state.stage != stage.id:
+        if leave_out(turn, stage):
+            return
+        _enter(turn, stage)
+        return
+    match stage:
+        case Populate():
+            busy = populate_part(turn, stage)
+        case Reset():
+            busy = reset_part(turn, stage)
+        case Sql():
+            busy = sql_part(turn, stage)
+        case Pause():
+            busy = pause_part(turn, stage)
+        case Tune():
+            busy = tune_part(turn, stage)
+        case Ladder():
+            busy = ladder_part(turn, stage)
+        case Search():
+            busy = search_part(turn, stage)
+        case Tool():
+            busy = tool_part(turn, stage)
+    if not busy:
+        finish_stage(turn, stage, "ok")
+
+
+def _enter(turn: Turn, stage: Stage) -> None:
+    state = turn.state
+    together = iteration_order.group(state.plan, stage) if isinstance(stage, Ladder) else (stage,)
+    if state.stage not in {member.id for member in together}:
+        turn.set(stage_began_s=turn.at_s)
+    turn.set(stage=stage.id, rows=0)
+    for member in together:
+        if member.id not in state.facts.stages_started:
+            estimate_s = state.setup.estimates_s.get(member.id, 0.0)
+            count = iterations(member)
+            turn.emit(StageStarted(stage=member.id, kind=member.kind, iterations=count, estimate_s=estimate_s))
+
+
+def _compare(turn: Turn) -> None:
+    state = turn.state
+    source = next(s for s in _carried(state.plan, state.facts) if s.name not in state.facts.compared)
+    sink = str(source.propagates_to)
+    spec = CompareSystems(
+        source=state.endpoints[source.name],
+        sink=state.endpoints[sink],
+        workload=dag.workload_of(state.plan, source.name),
+        drain_timeout_s=dag.DRAIN_TIMEOUT_S,
+    )
+    batch(turn, "compare", [[(source.host, spec)]])

@@ -1,0 +1,237 @@
+"""The run as a pure machine: `advance(state, input) -> (state, commands)`. No I/O, no clock of its own.
+
+Data flow: inputs (`state.Input`) carry what happened and when; an input changes what is under way (a step ends, fails or
+goes on); when nothing is under way any more, `decide` says what comes next. Every wait has a deadline, `wake_s` says
+when the next one is; the loop owes a `Tick` then. A definite end is reached from every state, whatever is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from proveout.coordinator.schedule import decide, iteration, teardown, tuning
+from proveout.coordinator.schedule import tasks as dag
+from proveout.coordinator.schedule.batches import batch_failed, batch_heard
+from proveout.coordinator.schedule.messages import (
+    AgentGone,
+    AgentReady,
+    Broken,
+    Command,
+    Heard,
+    Input,
+    Interrupted,
+    Part,
+    Summarised,
+    Tick,
+)
+from proveout.coordinator.schedule.progress import Facts
+from proveout.coordinator.schedule.state import (
+    Batch,
+    Cluster,
+    Dialling,
+    Draining,
+    Iterating,
+    Judgement,
+    Setup,
+    State,
+    Turn,
+    Waiting,
+)
+from proveout.dsl.plan.plan import Plan
+from proveout.proto.events import AgentLost, AgentUp
+from proveout.proto.wire.messages import TaskDone, TaskFailed
+
+
+def start(
+    plan: Plan, setup: Setup, facts: Facts, judgement: Judgement, at_s: float
+) -> tuple[State, tuple[Command, ...]]:
+    """The state of a run that begins, or goes on after the events that `facts` are made of."""
+    turn = Turn(State(plan=plan, setup=setup, facts=facts, began_s=at_s), at_s, judgement)
+    decide.settle(turn)
+    return turn.state, tuple(turn.commands)
+
+
+def advance(state: State, event: Input, judgement: Judgement) -> tuple[State, tuple[Command, ...]]:
+    """The state after an input, and what is to be done about it. After the end nothing changes any more."""
+    if state.over:
+        return state, ()
+    turn = Turn(state, event.at_s, judgement)
+    _take(turn, event)
+    decide.settle(turn)
+    return turn.state, tuple(turn.commands)
+
+
+def wake_s(state: State) -> float | None:
+    """When a `Tick` is owed at the latest; None when the run is over."""
+    match state.step:
+        case None:
+            return None
+        case Iterating(finish_s=finish_s, until_s=until_s, phase="running") if finish_s is not None:
+            return min(finish_s, until_s)
+        case step:
+            return step.until_s
+
+
+def _take(turn: Turn, event: Input) -> None:
+    match event:
+        case Tick():
+            _tick(turn)
+        case AgentReady(up=up):
+            _ready(turn, up)
+        case AgentGone(host=host, reason=reason):
+            _gone(turn, host, reason)
+        case Heard():
+            _heard(turn, event)
+        case Summarised(finished=finished):
+            step = turn.state.step
+            if isinstance(step, Iterating) and step.phase == "summarising" and step.id == finished.id:
+                turn.emit(finished)
+                turn.set(step=None)
+                iteration.suspect(turn, step, finished)
+        case Broken(reason=reason) if turn.state.ending is None:
+            turn.end("failed", 4, reason)
+        case Broken():
+            teardown.hurry(turn)
+        case Interrupted():
+            _interrupt(turn)
+
+
+def _interrupt(turn: Turn) -> None:
+    end = turn.state.ending
+    if end is None:
+        turn.end("interrupted", 130, "stopped on request")
+    elif not end.hurried:
+        teardown.hurry(turn)
+
+
+def _heard(turn: Turn, event: Heard) -> None:
+    message = event.message
+    key = getattr(message, "key", None)
+    if key is None or turn.state.tasks.get(key) != event.host:
+        return  # of a task that was given up, or nothing that decides anything
+    if isinstance(message, (TaskDone, TaskFailed)):
+        turn.set(tasks={k: h for k, h in turn.state.tasks.items() if k != key})
+    step = turn.state.step
+    if isinstance(step, Iterating):
+        iteration.heard(turn, step, message)
+    elif isinstance(step, Batch):
+        batch_heard(turn, step, message)
+    elif isinstance(step, Draining) and not turn.state.tasks:
+        turn.set(step=None)
+
+
+def _ready(turn: Turn, up: AgentUp) -> None:
+    turn.emit(up)
+    turn.set(up=turn.state.up | {up.host})
+    step = turn.state.step
+    if isinstance(step, Dialling):
+        _dialled(turn, step, up.host)
+
+
+def _dialled(turn: Turn, step: Dialling, host: str) -> None:
+    waiting = step.waiting - {host}
+    turn.set(step=replace(step, waiting=waiting) if waiting else None)
+
+
+def _gone(turn: Turn, host: str, reason: str) -> None:
+    """An agent is lost: what it had is void, its systems are down; it is dialled again, a bounded number of times."""
+    state = turn.state
+    dialled = isinstance(state.step, Dialling) and host in state.step.waiting
+    if host not in state.up and not dialled:
+        return
+    abandoned = host in state.up and _may_go_without(state, host)
+    turn.emit(AgentLost(host=host, reason=reason, abandoned=abandoned))
+    on_host = {s.name for s in state.plan.systems if s.host == host}
+    touched = {s.name for s in state.plan.systems if s.name in on_host or s.propagates_to in on_host}
+    turn.set(
+        up=state.up - {host},
+        losses=state.losses + (not abandoned),
+        tasks={k: h for k, h in state.tasks.items() if h != host},
+        endpoints={name: e for name, e in state.endpoints.items() if name not in on_host},
+        linked=state.linked - touched,
+        progress=frozenset(),
+        cluster=Cluster() if host in state.cluster.hosts else state.cluster,
+        started=state.started - on_host,
+        pristine=state.pristine - on_host,
+    )
+    tuning.forget(turn, host)
+    if state.ending is not None:
+        _unless_waiting(turn)
+        return
+    if abandoned:
+        turn.notice("warning", f"the run goes on without {host} (on_loss: continue)")
+    too_often = turn.state.losses > state.setup.timing.losses_max
+    if dialled and not state.losses:
+        turn.end("failed", 4, f"agent {host} cannot be reached: {reason}")
+    elif too_often:
+        turn.end("failed", 4, f"agent {host} was lost: {reason}")
+    elif state.plan.on_loss == "stop":
+        turn.end("failed", 4, f"agent {host} was lost: {reason} (on_loss: stop)")
+    else:
+        _go_without(turn, host, reason)
+
+
+def _may_go_without(state: State, host: str) -> bool:
+    """Whether the plan lets the run go on without a host, and the host is one that it can do without."""
+    if state.plan.on_loss != "continue" or state.ending is not None:
+        return False
+    return dag.dispensable(state.plan, host, state.facts.without, state.facts.stages_finished)
+
+
+def _go_without(turn: Turn, host: str, reason: str) -> None:
+    """Give up what needs the lost agent; `decide` has it dialled again, unless the run goes on without it."""
+    match turn.state.step:
+        case Dialling() as step:
+            _dialled(turn, step, host)
+        case Iterating(phase="summarising"):
+            pass  # its numbers are all here
+        case Iterating() as step:
+            iteration.void(turn, step, f"agent {host} was lost: {reason}", rerun=True)
+        case Draining():
+            _unless_waiting(turn)
+        case _:
+            turn.drain(f"agent {host} was lost")
+
+
+def _unless_waiting(turn: Turn) -> None:
+    """End a step that waits for tasks which only lost agents had."""
+    step = turn.state.step
+    if (isinstance(step, Draining) and not turn.state.tasks) or (
+        isinstance(step, Batch) and not step.pending & set(turn.state.tasks)
+    ):
+        turn.set(step=None)
+
+
+def _tick(turn: Turn) -> None:
+    step = turn.state.step
+    if isinstance(step, Iterating):
+        iteration.progress(turn)
+        step = turn.state.step
+    if step is None or turn.at_s < step.until_s:
+        return
+    match step:
+        case Waiting():
+            turn.set(progress=turn.state.progress | {step.name}, step=None)
+        case Dialling():
+            for host in sorted(step.waiting):
+                _gone(turn, host, "it did not answer in time")
+        case Iterating():
+            iteration.late(turn, step)
+        case Draining():
+            _drop(turn)
+        case Batch(purpose="stop"):
+            teardown.cut_short(turn)
+        case Batch():
+            key = min(step.pending & set(turn.state.tasks))
+            batch_failed(turn, step, key, "no answer by its deadline", "")
+
+
+def _drop(turn: Turn) -> None:
+    """Agents that do not end cancelled tasks are as good as lost."""
+    hosts = sorted(set(turn.state.tasks.values()))
+    if turn.state.ending is not None:
+        teardown.cut_short(turn)
+        return
+    turn.commands.append(Part(hosts=tuple(hosts), keep_data=True))
+    for host in hosts:
+        _gone(turn, host, "it did not end a cancelled task in time")

@@ -1,0 +1,319 @@
+"""From a stage of the plan to the tasks of agents: which task on which host, whose share of the load, until when.
+
+Pure. Data flow: `decide` and `iteration` ask for the tasks of a step; the scheduler gives each a key and sends it. A key is
+`run/stage/rung/repeat/attempt/what/host`, the attempt being `<epoch>.<number>`: a resumed coordinator never meets a key
+of its predecessor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from proveout.dsl.plan.plan import (
+    Capture,
+    Closed,
+    Ladder,
+    Plan,
+    Populate,
+    Ramp,
+    Reset,
+    Search,
+    System,
+    Think,
+    Tool,
+    Windows,
+    Workload,
+)
+from proveout.dsl.workloads.parameters import expected_rows
+from proveout.proto.events import IterationId
+from proveout.proto.wire.tasks import (
+    ApplyTuning,
+    CheckInvariants,
+    Checkpoint,
+    CompareSystems,
+    Endpoint,
+    FormPool,
+    InspectSystem,
+    LinkSystems,
+    LoadPool,
+    LoadShare,
+    PopulateSystem,
+    PrepareFio,
+    ReadFacts,
+    RevertTuning,
+    RunCapture,
+    RunFio,
+    RunLoad,
+    RunSql,
+    SnapshotSystem,
+    StartSystem,
+    StopSystem,
+    TaskSpec,
+    VerifyTuning,
+)
+
+Distribution: TypeAlias = Literal["constant", "poisson"]
+
+DRAIN_TIMEOUT_S = 120.0
+_HOUR_S = 3600.0
+_ROWS_PER_S_MIN = 2_000.0
+_FILE_BYTES_PER_S_MIN = 20e6
+
+
+def propagations(plan: Plan) -> tuple[tuple[System, System], ...]:
+    """Every (source, sink) of the plan that proveout sets up and compares."""
+    sources = (s for s in plan.systems if not s.propagates_by_itself)
+    return tuple((s, plan.system(s.propagates_to)) for s in sources if s.propagates_to is not None)
+
+
+def start_order(plan: Plan) -> tuple[System, ...]:
+    """Systems with each propagation's sink before its source (so that the source never runs without it)."""
+    ordered: list[System] = []
+
+    def visit(system: System) -> None:
+        if system in ordered:
+            return
+        if system.propagates_to is not None and system.propagates_to != system.name:
+            visit(plan.system(system.propagates_to))
+        ordered.append(system)
+
+    for system in plan.systems:
+        visit(system)
+    return tuple(ordered)
+
+
+def populating(plan: Plan, system: str) -> tuple[Populate, ...]:
+    """The stages that load a system, in order."""
+    return tuple(s for s in plan.stages if isinstance(s, Populate) and system in s.into)
+
+
+def links(plan: Plan, stage: Populate) -> tuple[tuple[System, System, bool], ...]:
+    """Propagations to set up after a populate: (source, sink, whether the sink gets its rows from the source)."""
+    return tuple(
+        (source, sink, sink.name not in stage.into) for source, sink in propagations(plan) if source.name in stage.into
+    )
+
+
+def to_snapshot(plan: Plan, stage: Populate) -> tuple[System, ...]:
+    """Provisioned systems that a populate filled and a later reset restores; sources before sinks."""
+    later = plan.stages[plan.stages.index(stage) + 1 :]
+    restored = {name for s in later if isinstance(s, Reset) and s.restore for name in s.systems}
+    filled = set(stage.into) | {sink.name for _, sink, _ in links(plan, stage)}
+    return tuple(s for s in reversed(start_order(plan)) if s.name in restored & filled and s.provision)
+
+
+def workload_of(plan: Plan, source: str) -> Workload:
+    """The workload whose tables a propagation carries: the one that its source was last populated with."""
+    return plan.workload(populating(plan, source)[-1].workload)
+
+
+def present(hosts: Iterable[str], without: Collection[str]) -> tuple[str, ...]:
+    """The hosts of a stage that the run has not gone on without."""
+    return tuple(host for host in hosts if host not in without)
+
+
+def makers(stage: Ladder | Search, without: Collection[str] = ()) -> tuple[str, ...]:
+    """The hosts whose agents get load tasks: all clients, or of a Ray pool the first, which drives the cluster."""
+    clients = present(stage.clients, without)
+    return clients if stage.pool.kind == "local" else clients[:1]
+
+
+def dispensable(plan: Plan, host: str, without: Collection[str], finished: Container[str]) -> bool:
+    """Whether a run can go on without a host: no system is on it, and every stage that is left keeps a client."""
+    gone = {*without, host}
+    left = [s for s in plan.stages if isinstance(s, Populate | Ladder | Search | Tool) and s.id not in finished]
+    return all(s.host != host for s in plan.systems) and all(present(s.clients, gone) for s in left)
+
+
+def key(run_id: str, slot: tuple[str, int, int, str], what: str, host: str) -> str:
+    """A task's key; `slot` is (stage, rung, repeat, attempt)."""
+    stage, rung, repeat, attempt = slot
+    return f"{run_id}/{stage or '-'}/{rung}/{repeat}/{attempt}/{what}/{host}"
+
+
+def shares(
+    clients: Sequence[str], threads: int, rate: float | None, distribution: Distribution = "constant"
+) -> dict[str, LoadShare]:
+    """`threads` terminals over the client hosts as evenly as whole numbers go; hosts that get none are left out.
+
+    >>> {h: (s.first, s.count) for h, s in shares(["a", "b"], 5, None).items()}
+    {'a': (0, 3), 'b': (3, 2)}
+    """
+    given: dict[str, LoadShare] = {}
+    for index, host in enumerate(clients):
+        first = -(-threads * index // len(clients))
+        count = -(-threads * (index + 1) // len(clients)) - first
+        if count:
+            given[host] = LoadShare(first=first, count=count, total=threads, rate=rate, distribution=distribution)
+    return given
+
+
+def seed(workload: Workload, iteration: IterationId) -> int:
+    """The seed of an iteration: a second run draws the same again, but no iteration what another of its run has drawn.
+
+    Attempts differ too: an insert that the first attempt has made would fail in the second.
+    """
+    base = dict(workload.parameters).get("seed")
+    return zlib.crc32(f"{base}/{iteration}".encode())
+
+
+def loads(
+    plan: Plan,
+    stage: Ladder | Search,
+    *,
+    iteration: IterationId,
+    rate: float | None,
+    windows: Windows,
+    endpoint: Endpoint,
+    cores: Mapping[str, int],
+    without: Collection[str] = (),
+) -> tuple[tuple[str, RunLoad], ...]:
+    """The load of an iteration: one task for each client host that has a share; those that are gone leave theirs to the rest."""
+    workload = plan.workload(stage.workload)
+    pool = stage.pool
+    given = shares(makers(stage, without), iteration.rung, rate, _distribution(stage))
+    return tuple(
+        (
+            host,
+            RunLoad(
+                workload=workload,
+                endpoint=endpoint,
+                share=_arriving(stage, share),
+                windows=windows,
+                workers=_workers(stage, share, cores.get(host, 1)),
+                seed=seed(workload, iteration),
+                label=str(iteration),
+                pool=LoadPool(kind=pool.kind, address=pool.address, placement=pool.placement),
+                session=stage.session,
+            ),
+        )
+        for host, share in given.items()
+    )
+
+
+def _workers(stage: Ladder | Search, share: LoadShare, cores: int) -> int:
+    """Worker processes of a share; of a Ray pool 0 when the cluster's CPUs say how many."""
+    if stage.pool.kind == "local":
+        return min(share.count, stage.workers or cores)
+    return min(share.count, stage.pool.workers or stage.workers or 0)
+
+
+def _distribution(stage: Ladder | Search) -> Distribution:
+    if isinstance(stage, Search):
+        return stage.distribution
+    return "constant" if isinstance(stage.arrival, Closed) else stage.arrival.distribution
+
+
+def _arriving(stage: Ladder | Search, share: LoadShare) -> LoadShare:
+    """A share with what the stage's arrival says beside the rate."""
+    match stage:
+        case Ladder(arrival=Ramp(rate_from=low, rate_to=high)):
+            return dataclasses.replace(share, rate=low, rate_to=high)
+        case Ladder(arrival=Closed(think=Think(mean_s=mean_s, distribution=distribution))):
+            return dataclasses.replace(share, think_s=mean_s, think=distribution)
+    return share
+
+
+def captures(
+    plan: Plan, names: Iterable[str], endpoints: Mapping[str, Endpoint], without: Collection[str] = ()
+) -> tuple[tuple[str, RunCapture], ...]:
+    """Where each capture runs: os and prometheus on their hosts, waits beside its system, lag beside the source, with both endpoints."""
+    found = (item for name in names for item in _capture(plan, plan.capture(name), endpoints))
+    return tuple((host, spec) for host, spec in found if host not in without)
+
+
+def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) -> tuple[tuple[str, RunCapture], ...]:
+    if capture.system is None:
+        ends = [endpoints[exporter_name(capture)]] if capture.kind == "prometheus" else []
+        # Each is told of itself alone: a thousand hosts that are told of a thousand are six megabytes.
+        alone = ((host, dataclasses.replace(capture, hosts=(host,))) for host in capture.hosts)
+        return tuple((host, RunCapture(capture=mine, endpoints=tuple(ends))) for host, mine in alone)
+    system = plan.system(capture.system)
+    ends = [endpoints[system.name]]
+    if capture.kind == "lag" and system.propagates_to is not None:
+        ends.append(endpoints[system.propagates_to])
+    return ((system.host, RunCapture(capture=capture, endpoints=tuple(ends))),)
+
+
+def exporter_name(capture: Capture) -> str:
+    """What the endpoint of a prometheus capture is called among those of the systems; no system has a colon."""
+    return f"capture:{capture.name}"
+
+
+def what(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind of task
+    """The `what` of a task's key: the verb and its object."""
+    match spec:
+        case StartSystem(system=system):
+            return f"start:{system.name}"
+        case StopSystem(system=name):
+            return f"stop:{name}"
+        case InspectSystem(endpoint=endpoint):
+            return f"inspect:{endpoint.system}"
+        case SnapshotSystem(system=system, action=action):
+            return f"{action}:{system.name}"
+        case PopulateSystem(endpoint=endpoint):
+            return f"populate:{endpoint.system}"
+        case LinkSystems(source=source):
+            return f"link:{source.system}"
+        case CompareSystems(source=source):
+            return f"compare:{source.system}"
+        case ReadFacts():
+            return "facts"
+        case CheckInvariants(endpoint=endpoint):
+            return f"invariants:{endpoint.system}"
+        case RunSql(endpoint=endpoint):
+            return f"sql:{endpoint.system}"
+        case Checkpoint(endpoint=endpoint):
+            return f"checkpoint:{endpoint.system}"
+        case ApplyTuning(check=check):
+            return "plan-tuning" if check else "tune"
+        case VerifyTuning():
+            return "verify-tuning"
+        case RevertTuning():
+            return "revert-tuning"
+        case FormPool():
+            return "pool"
+        case RunLoad():
+            return "load"
+        case PrepareFio():
+            return "fio-files"
+        case RunFio():
+            return "fio"
+        case RunCapture(capture=capture):
+            return f"capture:{capture.name}"
+
+
+def deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911, PLR0912  # one arm per kind of task
+    """How long an agent may take for a task, seconds. Generous: a dead agent is noticed by its lease, not by this."""
+    match spec:
+        case ReadFacts():
+            return 30.0
+        case InspectSystem():
+            return 90.0  # an agent waits for a system that is being restarted
+        case StartSystem() | StopSystem() | FormPool() | VerifyTuning():
+            return 180.0
+        case ApplyTuning(tunings=tunings):
+            return 600.0 + 60.0 * len(tunings)
+        case RevertTuning():
+            return 600.0
+        case PopulateSystem(workload=workload):
+            return 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
+        case LinkSystems(workload=workload, copy_data=copy_data):
+            return 300.0 + (expected_rows(workload) / _ROWS_PER_S_MIN if copy_data else 0.0)
+        case CompareSystems(workload=workload, drain_timeout_s=drain_s):
+            return drain_s + 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
+        case CheckInvariants(workload=workload):
+            return 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
+        case RunLoad(windows=windows) | RunFio(windows=windows):
+            return windows.total_s + 240.0
+        case PrepareFio(job=job):
+            return 300.0 + job.jobs * job.size_bytes / _FILE_BYTES_PER_S_MIN
+        case RunCapture():
+            return 8 * 24 * _HOUR_S
+        case SnapshotSystem() | Checkpoint():
+            return _HOUR_S
+        case RunSql():
+            return 12 * _HOUR_S

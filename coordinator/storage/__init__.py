@@ -1,0 +1,1 @@
+"""The run directory: journal, event codec, audit log, resume."""

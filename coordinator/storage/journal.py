@@ -1,0 +1,356 @@
+"""The append-only journal of a run: every event that has happened, whatever becomes of the coordinator.
+
+Data flow: `run` appends events (live ones are refused) -> `journal.sqlite` in the run directory -> `read` by a resume,
+by `runs` and by reports. SQLite in WAL mode with synchronous=FULL: an event that `append` has returned for survives a
+power cut. Each event carries a hash over itself and the one before, and `journal.head` the hash of the newest (`event_chain`): `read`
+refuses a journal that was changed. Journals of format 1 have no hashes; they are read unchecked, and a resume adds the hashes.
+One coordinator drives a run at a time: it holds an exclusive lock on `lock` beside the journal, which the kernel
+gives up with the process, and each sitting has a higher epoch than the last, so that agents refuse a stale one. No secret
+reaches a journal: events never hold endpoints.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from proveout.coordinator.storage import event_chain
+from proveout.coordinator.storage.event_chain import HEAD_FILE, Head
+from proveout.coordinator.storage.event_codec import UNCHECKED_VERSION, VERSION, JournalFault, decode, encode
+from proveout.core.disk_space import describe, is_full, is_used_up
+from proveout.core.errors import ProveoutError
+from proveout.proto.events import LIVE_EVENTS, Event, Stamped
+
+_Row: TypeAlias = tuple[int, float, str]
+FILE = "journal.sqlite"
+LOCK = "lock"
+_SCHEMA = """
+BEGIN;
+CREATE TABLE IF NOT EXISTS about (version INTEGER NOT NULL, epoch INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS event (sequence INTEGER PRIMARY KEY, unix_s REAL NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL);
+CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+COMMIT;
+"""
+_ADD_HASHES = """
+DROP TRIGGER no_update;
+ALTER TABLE event ADD COLUMN hash TEXT NOT NULL DEFAULT '';
+"""
+_GUARD = "CREATE TRIGGER no_update BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'append-only'); END"
+_IS_MADE = "SELECT count(*) FROM sqlite_master WHERE name = 'event'"
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_NO_LOG = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
+_READS = 3
+"""How often a journal that is being written is read until its head and its events belong together."""
+
+
+class StorageFailed(ProveoutError):
+    """The run directory cannot be written: most likely the disk is full."""
+
+
+def storage_failed(
+    path: Path, fault: Exception, what: str, *, full: bool, then: str = "`proveout resume` goes on"
+) -> StorageFailed:
+    """The error for a file of a run that cannot be written: on a full disk with how full it is, and what to free."""
+    reason = f"{what}: {getattr(fault, 'strerror', None) or fault}"
+    if not full:
+        return StorageFailed(reason, where=str(path), way_out=f"Make it writable; then {then}.")
+    return StorageFailed(
+        f"{reason} ({describe(path.parent)})",
+        where=str(path),
+        way_out=f"Free some space there (older runs, other programs' files), then {then}.",
+    )
+
+
+class RunInUse(ProveoutError):
+    """Another coordinator drives the run."""
+
+
+class Journal:
+    """A run's journal, open for appending by the one coordinator that holds its lock. `epoch` is this sitting's."""
+
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
+        self._directory, self._clock = directory, clock
+        self._lock = _lock(directory)
+        try:
+            self._database = sqlite3.connect(directory / FILE, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as fault:
+            os.close(self._lock)
+            raise _failure(directory, fault) from fault
+        try:
+            self._head = self._begin()
+            self.epoch = self._head.epoch
+            self._head_file = event_chain.open_head(directory, self._head)
+        except BaseException as fault:
+            self._database.close()
+            os.close(self._lock)
+            if isinstance(fault, sqlite3.Error | OSError | UnicodeError):
+                raise _failure(directory, fault) from fault
+            raise
+
+    def _begin(self) -> Head:
+        """Take the journal up: where it ends, with the epoch of this sitting."""
+        known = _about(self._database, self._directory)
+        if known is None:
+            os.close(event_chain.open_head(self._directory, Head(epoch=1)))
+            self._pragmas()
+            self._database.executescript(_SCHEMA)
+            self._database.execute("INSERT INTO about VALUES (?, 1)", (VERSION,))
+            return Head(epoch=1)
+        version, epoch = known
+        head = Head() if version == UNCHECKED_VERSION else event_chain.read_head(self._directory)
+        if head.epoch and epoch not in {head.epoch, head.epoch + 1}:
+            raise event_chain.damaged(
+                f"epoch {epoch} is stored, and {HEAD_FILE} has {head.epoch}", str(self._directory)
+            )
+        rows = _rows(self._database, self._directory, version, Head(), head)
+        self._pragmas()
+        if version == UNCHECKED_VERSION:
+            self._add_hashes(rows, epoch)
+        self._database.execute("UPDATE about SET epoch = epoch + 1")
+        return replace(_end(rows), epoch=epoch + 1)
+
+    def _pragmas(self) -> None:
+        self._database.execute("PRAGMA journal_mode=WAL")
+        self._database.execute("PRAGMA synchronous=FULL")
+
+    def _add_hashes(self, rows: Sequence[_Row], epoch: int) -> None:
+        """Make a journal of format 1 one of format 2, in one transaction. The head is there before a reader may ask for it."""
+        os.close(event_chain.open_head(self._directory, replace(_end(rows), epoch=epoch)))
+        self._database.execute("BEGIN IMMEDIATE")
+        for statement in _ADD_HASHES.strip().splitlines():
+            self._database.execute(statement)
+        hashes = [(hashed, row[0]) for row, hashed in zip(rows, event_chain.hashes(rows), strict=True)]
+        self._database.executemany("UPDATE event SET hash = ? WHERE sequence = ?", hashes)
+        self._database.execute(_GUARD)
+        self._database.execute("UPDATE about SET version = ?", (VERSION,))
+        self._database.execute("COMMIT")
+
+    def append(self, event: Event) -> Stamped:
+        """Make an event part of the run. StorageFailed when it cannot be kept."""
+        if isinstance(event, LIVE_EVENTS):
+            raise TypeError(f"{type(event).__name__} is live; it is not journalled")
+        stamped = Stamped(sequence=self._head.sequence + 1, unix_s=float(self._clock()), event=event)
+        body = encode(event)
+        hashed = event_chain.link(self._head.hash, stamped.sequence, stamped.unix_s, body)
+        try:
+            self._database.execute(
+                "INSERT INTO event VALUES (?, ?, ?, ?)", (stamped.sequence, stamped.unix_s, body, hashed)
+            )
+            self._head = Head(stamped.sequence, hashed, self.epoch)
+            event_chain.write_head(self._head_file, self._head)
+        except (sqlite3.Error, OSError) as fault:
+            raise _failure(self._directory, fault) from fault
+        return stamped
+
+    def live(self, event: Event) -> Stamped:
+        """A live event, stamped with the number of the last one kept, and not kept."""
+        return Stamped(sequence=self._head.sequence, unix_s=self._clock(), event=event)
+
+    def close(self) -> None:
+        """Close the file, then give up the lock. Idempotent."""
+        if self._lock >= 0:
+            self._database.close()
+            os.close(self._head_file)
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read(directory: Path, after: int = 0) -> tuple[Stamped, ...]:
+    """All events of a run (with a number above `after`), also of one that is under way.
+
+    JournalFault when there is no journal or it cannot be read; JournalDamaged, which is one, names the first event that was changed.
+    """
+    where = str(directory / FILE)
+    found = []
+    for sequence, unix_s, body in _read_rows(directory, after):
+        try:
+            found.append(Stamped(sequence=sequence, unix_s=unix_s, event=decode(body)))
+        except JournalFault as fault:
+            raise JournalFault(fault.what, where=f"{where}, event {sequence}", way_out=fault.way_out) from fault
+    return tuple(found)
+
+
+def unchecked(directory: Path) -> str:
+    """What cannot be checked of a journal, for people: all of one of format 1, the end of one that was copied alone; "" when all can."""
+    with _reading(directory) as database:
+        known = _about(database, directory)
+    if known is not None and known[0] == UNCHECKED_VERSION:
+        return "its journal is of version 0.1 and has no checksums; it was not checked for damage"
+    if not (directory / HEAD_FILE).exists():
+        return f"it has no {HEAD_FILE}; whether events are missing at its end was not checked"
+    return ""
+
+
+def _read_rows(directory: Path, after: int) -> Sequence[_Row]:
+    """Checked rows. The head is read first: what it names was committed before. A head read while it is replaced is read again."""
+    with _reading(directory) as database:
+        known = _about(database, directory)
+        if known is None:  # its coordinator is about to make it
+            return ()
+        for left in reversed(range(_READS)):
+            try:
+                head = Head() if known[0] == UNCHECKED_VERSION else event_chain.read_head(directory)
+                return _rows(database, directory, known[0], _before(database, after, known[0]), head)
+            except event_chain.JournalDamaged:
+                if not left:
+                    raise
+        raise AssertionError("not reached")
+
+
+@contextmanager
+def _reading(directory: Path) -> Iterator[sqlite3.Connection]:
+    if not (directory / FILE).is_file():
+        raise JournalFault("there is no journal", where=str(directory), way_out="`proveout runs` lists the runs.")
+    try:
+        database = _connect(directory)
+        try:
+            yield database
+        finally:
+            database.close()
+    except (sqlite3.Error, UnicodeError) as fault:  # SQLite quotes damaged bytes in its messages
+        raise _failure(directory, fault, doing="read") from fault
+
+
+def _connect(directory: Path) -> sqlite3.Connection:
+    """A connection that reads. On a full or read-only disk SQLite cannot share a log; a journal that was closed well has none to share."""
+    address = f"{(directory / FILE).absolute().as_uri()}?mode=ro"
+    database = sqlite3.connect(address, uri=True)
+    try:
+        database.execute(_IS_MADE).fetchone()
+    except sqlite3.OperationalError as fault:
+        database.close()
+        log = directory / f"{FILE}-wal"
+        if _code(fault) not in _NO_LOG or is_driven(directory) or (log.exists() and log.stat().st_size):
+            raise
+        return sqlite3.connect(f"{address}&immutable=1", uri=True)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _code(fault: sqlite3.Error) -> int:
+    """SQLite's primary result code; 0 when there is none."""
+    return int(getattr(fault, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _about(database: sqlite3.Connection, directory: Path) -> tuple[int, int] | None:
+    """Format and epoch; None of a journal that is about to be made. JournalFault for a format of another version."""
+    made = database.execute(_IS_MADE).fetchone()[0]
+    found = database.execute("SELECT version, epoch FROM about").fetchall() if made else []
+    if not found:
+        events = made and database.execute("SELECT count(*) FROM event").fetchone()[0]
+        if events or event_chain.read_head(directory).sequence:
+            raise event_chain.damaged("its tables or its format are missing", str(directory / FILE))
+        return None
+    version, epoch = found[0]
+    if len(found) > 1 or type(version) is not int or type(epoch) is not int:
+        raise event_chain.damaged("its format is not one", str(directory / FILE))
+    _check_version(directory, version)
+    hashed = database.execute("SELECT count(*) FROM pragma_table_info('event') WHERE name = 'hash'").fetchone()[0]
+    if bool(hashed) != (version != UNCHECKED_VERSION):
+        raise event_chain.damaged(f"format {version} does not have its columns", str(directory / FILE))
+    return version, epoch
+
+
+def _before(database: sqlite3.Connection, after: int, version: int) -> Head:
+    """The event that a reader has already, which the first of the others follows."""
+    if version == UNCHECKED_VERSION or not after:
+        return Head(after)
+    row = database.execute("SELECT hash FROM event WHERE sequence = ?", (after,)).fetchone()
+    return Head(after, str(row[0])) if row else Head(after)
+
+
+def _rows(database: sqlite3.Connection, directory: Path, version: int, before: Head, head: Head) -> tuple[_Row, ...]:
+    """Rows after an event, held against their hashes and the head."""
+    columns = "sequence, unix_s, body" + ("" if version == UNCHECKED_VERSION else ", hash")
+    query = f"SELECT {columns} FROM event WHERE sequence > ? ORDER BY sequence"  # noqa: S608 - columns of ours
+    found = database.execute(query, (before.sequence,)).fetchall()
+    where = str(directory / FILE)
+    if version == UNCHECKED_VERSION:
+        return tuple(event_chain.plain_rows(found, before, where))
+    return event_chain.follow(found, before, head, where)
+
+
+def _end(rows: Sequence[_Row]) -> Head:
+    return Head(len(rows), list(event_chain.hashes(rows))[-1]) if rows else Head()
+
+
+def is_driven(directory: Path) -> bool:
+    """Whether a coordinator drives the run right now."""
+    try:
+        handle = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _lock(directory: Path) -> int:
+    try:
+        handle = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as fault:
+        raise storage_failed(
+            directory / LOCK, fault, "the run directory cannot be used", full=is_full(fault)
+        ) from fault
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as fault:
+        owner = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(handle)
+        raise RunInUse(
+            f"another coordinator (pid {owner}) drives this run",
+            where=str(directory),
+            way_out="Wait for its end, or stop it with Ctrl-C.",
+        ) from fault
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    return handle
+
+
+def _check_version(directory: Path, version: int) -> None:
+    if version not in {UNCHECKED_VERSION, VERSION}:
+        raise JournalFault(
+            f"the journal has format {version}, this version reads formats {UNCHECKED_VERSION} and {VERSION}",
+            where=str(directory),
+            way_out="Use the version of proveout that made the run.",
+        )
+
+
+def _failure(directory: Path, fault: sqlite3.Error | OSError | UnicodeError, doing: str = "written") -> ProveoutError:
+    """The error for a journal that cannot be used: damaged, full, or unreadable."""
+    where = directory / FILE
+    if isinstance(fault, UnicodeError):
+        return event_chain.damaged("it cannot be read: its tables have names that are not text", str(where))
+    if isinstance(fault, sqlite3.Error):
+        code = _code(fault)
+        if code in _DAMAGE:
+            return event_chain.damaged(f"it cannot be read: {fault}", str(where))
+        full = code == sqlite3.SQLITE_FULL or (code in _NO_LOG and is_used_up(directory))
+        if doing == "read" and not full:
+            return JournalFault(f"the journal cannot be read: {fault}", where=str(where))
+    else:
+        full = is_full(fault)
+    return storage_failed(where, fault, f"the journal cannot be {doing}", full=full)

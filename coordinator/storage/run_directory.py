@@ -1,0 +1,197 @@
+"""The run directory: where everything that a run leaves behind lies, and how a run is found again.
+
+    <runs>/<plan>-<YYYYmmdd-HHMMSS>-<4 hex>/
+        journal.sqlite   what happened; the truth (`journal`)
+        journal.head     number and hash of its newest event (`event_chain`)
+        command.json     what was asked for, so that a resume can tell whether the plan has changed
+        plan/            copies of the plan's files; plan.json its canonical form
+        samples/         per finished iteration: <stage>-<threads>-<repeat>-<attempt>.{load,captures}.parquet (`samples`)
+        logs/            the local agents' logs
+        systems/         data of provisioned systems; gone when the run has finished
+        result.json      the results, when the run has ended
+        report.html      the report, then
+
+A file has its name only when it is whole: everything is written beside it and renamed.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from proveout.coordinator.storage import event_chain, journal
+from proveout.coordinator.storage.event_codec import load_bounded, plan_data
+from proveout.coordinator.storage.journal import FILE, StorageFailed
+from proveout.core.disk_space import is_full
+from proveout.core.errors import ProveoutError
+from proveout.core.json_data import from_plain
+from proveout.dsl.plan.canonical import canonical_json
+from proveout.dsl.plan.plan import Plan
+
+RUNS_VARIABLE = "PROVEOUT_RUNS_DIR"
+LATEST = "latest"
+
+
+class RunNotFound(ProveoutError):
+    """No run of that name; nothing was done."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What `proveout run` was asked for. Paths are absolute."""
+
+    plan: str
+    overrides: dict[str, str] = field(default_factory=dict)
+    inventory: str | None = None
+    pki: str | None = None
+    policy: str | None = None
+    outputs: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """A run directory; `name` is the run's id."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The run's id."""
+        return self.path.name
+
+    @property
+    def logs(self) -> Path:
+        """Where local agents log."""
+        return self.path / "logs"
+
+    @property
+    def samples(self) -> Path:
+        """Where finished iterations' samples lie."""
+        return self.path / "samples"
+
+    @property
+    def systems(self) -> Path:
+        """Under which provisioned systems keep their data."""
+        return self.path / "systems"
+
+    def command(self) -> Command:
+        """What was asked for. ProveoutError when the file is not what `create` wrote."""
+        try:
+            return from_plain(Command, load_bounded((self.path / "command.json").read_bytes()))
+        except (OSError, ValueError, TypeError, KeyError) as fault:
+            raise ProveoutError(
+                f"command.json cannot be read: {fault}", where=str(self.path), way_out=event_chain.RESTORE
+            ) from fault
+
+    def tidy(self) -> None:
+        """Remove the systems' data: the run has finished."""
+        shutil.rmtree(self.systems, ignore_errors=True)
+
+
+def runs_directory(chosen: Path | None, environment: Mapping[str, str]) -> Path:
+    """`--runs-dir`, else `$PROVEOUT_RUNS_DIR`, else `./runs`."""
+    return (chosen or Path(environment.get(RUNS_VARIABLE) or "runs")).absolute()
+
+
+def create(runs: Path, plan: Plan, command: Command, now: datetime) -> RunDirectory:
+    """A new run directory with copies of the plan. StorageFailed."""
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", plan.name).strip("-.")[:60] or "run"
+    directory = RunDirectory(runs / f"{stem}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}")
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        directory.path.mkdir()
+        for part in (directory.logs, directory.samples, directory.systems, directory.path / "plan"):
+            part.mkdir()
+        write_whole(directory.path / "command.json", json.dumps(asdict(command), indent=2) + "\n")
+        write_whole(directory.path / "plan" / "plan.json", canonical_json(plan) + "\n")
+        _copy_sources(plan, command, directory.path / "plan")
+    except OSError as fault:
+        raise storage_failed(directory.path, fault) from fault
+    return directory
+
+
+def find(runs: Path, name: str) -> RunDirectory:
+    """The run that `name` means: a directory, a run's name, or `latest`. RunNotFound."""
+    if name == LATEST:
+        newest = all_runs(runs)[:1]
+        if newest:
+            return newest[0]
+        raise RunNotFound("there is no run yet", where=str(runs), way_out="Name the folder with --runs-dir.")
+    for path in (runs / name, Path(name)):
+        if (path / FILE).is_file():
+            return RunDirectory(path.absolute())
+    raise RunNotFound(
+        f"there is no run {name}",
+        where=str(runs),
+        way_out="`proveout runs` lists them; --runs-dir names another folder.",
+    )
+
+
+def all_runs(runs: Path) -> list[RunDirectory]:
+    """Every run in a folder, newest first."""
+    if not runs.is_dir():
+        return []
+    found = [path for path in runs.iterdir() if (path / FILE).is_file()]
+    return [RunDirectory(path) for path in sorted(found, key=_begun, reverse=True)]
+
+
+def _begun(path: Path) -> tuple[str, str]:
+    """When a run began, from its name; runs that were renamed come last."""
+    match = re.search(r"(\d{8}-\d{6})-[0-9a-f]{4}$", path.name)
+    return (match.group(1) if match else "", path.name)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is there whole or not at all. OSError. What a killed process has left beside it is removed."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
+        writer = left.name.rpartition(".")[2]
+        if writer.isdigit() and not Path("/proc", writer).exists():
+            left.unlink(missing_ok=True)
+    try:
+        with beside.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def storage_failed(path: Path, fault: OSError) -> StorageFailed:
+    """The error for a run directory that cannot be written."""
+    return journal.storage_failed(path, fault, "the run directory cannot be written", full=is_full(fault))
+
+
+def _copy_sources(plan: Plan, command: Command, into: Path) -> None:
+    """Copy every file that the plan was made of; those beside the plan keep their place, others lie flat."""
+    home = Path(command.plan).parent
+    named = {Path(command.plan), *(Path(name) for name in _files(plan_data(plan)))}
+    if command.inventory is not None:
+        named.add(Path(command.inventory))
+    for source in sorted(path.absolute() for path in named if path.is_file()):
+        place = source.relative_to(home) if source.is_relative_to(home) else Path(source.name)
+        (into / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, into / place)
+
+
+def _files(data: Any) -> Iterable[str]:
+    if isinstance(data, Mapping):
+        if isinstance(data.get("file"), str) and {"line", "column"} <= set(data):
+            yield data["file"]
+        for item in data.values():
+            yield from _files(item)
+    elif isinstance(data, list):
+        for item in data:
+            yield from _files(item)

@@ -1,0 +1,1 @@
+"""Metrics -> verdicts with evidence and provenance."""

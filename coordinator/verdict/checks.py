@@ -1,0 +1,278 @@
+"""An expression over measured numbers -> PASS, FAIL or INCONCLUSIVE, with the numbers it read and their intervals. Pure.
+
+Data flow: text -> `expressions.comparisons` (its logical skeleton) -> each leaf judged by its numbers -> joined by three-valued
+logic -> `Judged`. Rules of a leaf, in this order:
+
+1. Something it reads has no data: INCONCLUSIVE. Never PASS.
+2. A side is an estimate itself (`baseline.peak.tps >= 1000.0`): its whole interval must lie on the right side to PASS, on the wrong
+   side to FAIL; otherwise, or without an interval, INCONCLUSIVE.
+3. It holds as written: PASS.
+4. It does not hold as written, but would if every bound in it were the opposite one (`.lower` for `.upper`, `slope_upper` for
+   `slope_lower`): the interval lies across the limit: INCONCLUSIVE. If it would not hold even then, the whole interval is on the
+   wrong side: FAIL.
+
+A check that reads point estimates (`.mean`, `.median`) has nothing to be uncertain about; its evidence says so and shows the interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from proveout.coordinator.results.results import FUNCTIONS
+from proveout.core.numbers import interval, quantity
+from proveout.dsl.expr.evaluation import (
+    AllOf,
+    AnyOf,
+    Bare,
+    Comparison,
+    Either,
+    ExpressionFault,
+    Logic,
+    Not,
+    comparisons,
+    evaluate,
+)
+from proveout.dsl.expr.syntax import Call, Member, Name, Node, Syntax, children, parse, render, ungroup
+from proveout.proto.events import Outcome
+
+POINTS = ("mean", "median")
+STATISTICS = (*POINTS, "lower", "upper", "cv", "n")
+_OPPOSITE = {"lower": "upper", "upper": "lower"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """How an expression came out, and why. `open`: it is undecided, but would not be if an interval were narrower."""
+
+    outcome: Outcome
+    evidence: str
+    open: bool = False
+
+
+# ---- logic -------------------------------------------------------------------------------------------------------
+
+
+def judge(text: str, tree: Mapping[str, Any], *, lenient: bool = True) -> Judged:
+    """An expression judged over an environment; whatever goes wrong in it makes it INCONCLUSIVE with the reason.
+
+    With `lenient` a leaf whose interval lies across the limit is INCONCLUSIVE; without, bounds are plain numbers and it fails.
+    """
+    try:
+        return _judge(comparisons(text), tree, lenient)
+    except ExpressionFault as fault:
+        return Judged(outcome="INCONCLUSIVE", evidence=fault.what)
+    except Exception as error:  # noqa: BLE001 - a checker that crashes must not decide a run
+        return Judged(
+            outcome="INCONCLUSIVE", evidence=f"the check could not be evaluated: {type(error).__name__}: {error}"
+        )
+
+
+def _judge(node: Logic, tree: Mapping[str, Any], lenient: bool) -> Judged:
+    match node:
+        case AllOf(parts=parts):
+            return _join([_judge(part, tree, lenient) for part in parts], decisive="FAIL", otherwise="PASS")
+        case AnyOf(parts=parts):
+            return _join([_judge(part, tree, lenient) for part in parts], decisive="PASS", otherwise="FAIL")
+        case Not(part=part):
+            inner = _judge(part, tree, lenient)
+            return Judged(outcome=_NEGATED[inner.outcome], evidence=f"not ({inner.evidence})", open=inner.open)
+        case Either():
+            return _either(node, tree, lenient)
+        case Comparison() | Bare():
+            return _leaf(node, tree, lenient)
+
+
+_NEGATED: Mapping[Outcome, Outcome] = {"PASS": "FAIL", "FAIL": "PASS", "INCONCLUSIVE": "INCONCLUSIVE"}
+
+
+def _join(parts: list[Judged], *, decisive: Outcome, otherwise: Outcome) -> Judged:
+    outcomes = {part.outcome for part in parts}
+    outcome = decisive if decisive in outcomes else "INCONCLUSIVE" if "INCONCLUSIVE" in outcomes else otherwise
+    undecided = outcome == "INCONCLUSIVE" and any(part.open for part in parts)
+    return Judged(outcome=outcome, evidence="; ".join(part.evidence for part in parts), open=undecided)
+
+
+def _either(node: Either, tree: Mapping[str, Any], lenient: bool) -> Judged:
+    condition = _judge(node.condition, tree, lenient)
+    branches = {"PASS": node.then, "FAIL": node.otherwise}
+    if condition.outcome in branches:
+        chosen = _judge(branches[condition.outcome], tree, lenient)
+        return Judged(outcome=chosen.outcome, evidence=f"{condition.evidence}; {chosen.evidence}", open=chosen.open)
+    then, other = _judge(node.then, tree, lenient), _judge(node.otherwise, tree, lenient)
+    outcome: Outcome = then.outcome if then.outcome == other.outcome else "INCONCLUSIVE"
+    evidence = "; ".join((condition.evidence, then.evidence, other.evidence))
+    undecided = outcome == "INCONCLUSIVE" and any(part.open for part in (condition, then, other))
+    return Judged(outcome=outcome, evidence=evidence, open=undecided)
+
+
+# ---- leaves ------------------------------------------------------------------------------------------------------
+
+
+def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Judged:
+    try:
+        if isinstance(leaf, Bare):
+            return _bare(leaf, tree)
+        left, right = _value(leaf.left, tree), _value(leaf.right, tree)
+        if isinstance(left, dict) or isinstance(right, dict):
+            outcome = by_interval(_span(left, leaf.left), leaf.operator, _span(right, leaf.right))
+        else:
+            outcome = _as_written(leaf, tree, lenient)
+    except ExpressionFault as fault:
+        return Judged(outcome="INCONCLUSIVE", evidence=fault.what)
+    evidence = _evidence(leaf, tree, left, right, outcome)
+    return Judged(outcome=outcome, evidence=evidence, open=outcome == "INCONCLUSIVE")
+
+
+def _bare(leaf: Bare, tree: Mapping[str, Any]) -> Judged:
+    value = _value(leaf.text, tree)
+    if not isinstance(value, bool):
+        return Judged(outcome="INCONCLUSIVE", evidence=f"`{leaf.text}` is neither true nor false")
+    return Judged(outcome="PASS" if value else "FAIL", evidence=f"{leaf.text} is {str(value).lower()}")
+
+
+def _value(text: str, tree: Mapping[str, Any]) -> Any:
+    return evaluate(text, tree, functions=FUNCTIONS)
+
+
+def _as_written(leaf: Comparison, tree: Mapping[str, Any], lenient: bool) -> Outcome:
+    if _value(leaf.text, tree) is True:
+        return "PASS"
+    opposite = opposite_bounds(leaf.text)
+    if lenient and opposite != render(parse(leaf.text)) and _value(opposite, tree) is True:
+        return "INCONCLUSIVE"
+    return "FAIL"
+
+
+def opposite_bounds(text: str) -> str:
+    """The expression with each confidence bound read from the interval's other end."""
+
+    def turned(node: Syntax) -> Syntax:
+        changes: dict[str, Any] = {}
+        for item in fields(node):
+            value = getattr(node, item.name)
+            if isinstance(value, Node):
+                changes[item.name] = turned(value)  # type: ignore[arg-type]  # every concrete Node is in Syntax
+            elif isinstance(value, tuple):
+                changes[item.name] = tuple(turned(part) for part in value)
+        if isinstance(node, Member | Name):
+            stem, underscore, last = node.name.rpartition("_")
+            changes["name"] = stem + underscore + _OPPOSITE.get(last, last)
+        return replace(node, **changes)
+
+    return render(turned(parse(text)))
+
+
+def _span(value: Any, text: str) -> tuple[float, float] | None:
+    """The interval of an estimate or of a plain number; None when an estimate has none."""
+    if not isinstance(value, dict):
+        return float(value), float(value)
+    if "mean" not in value:
+        raise ExpressionFault(f"`{text}` is a group of metrics, not a number", text=text)
+    return (value["lower"], value["upper"]) if "lower" in value and "upper" in value else None
+
+
+def by_interval(left: tuple[float, float] | None, operator: str, right: tuple[float, float] | None) -> Outcome:
+    """Two intervals compared: PASS when every pair of values agrees, FAIL when none does."""
+    if left is None or right is None:
+        return "INCONCLUSIVE"
+    always, never = _COMPARED[operator](left, right)
+    return "PASS" if always else "FAIL" if never else "INCONCLUSIVE"
+
+
+_Compared = Callable[[tuple[float, float], tuple[float, float]], tuple[bool, bool]]
+
+
+def _apart(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    return a[1] < b[0] or b[1] < a[0]
+
+
+def _same(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    return a[0] == a[1] == b[0] == b[1]
+
+
+_COMPARED: Mapping[str, _Compared] = {
+    ">=": lambda a, b: (a[0] >= b[1], a[1] < b[0]),
+    ">": lambda a, b: (a[0] > b[1], a[1] <= b[0]),
+    "<=": lambda a, b: (a[1] <= b[0], a[0] > b[1]),
+    "<": lambda a, b: (a[1] < b[0], a[0] >= b[1]),
+    "==": lambda a, b: (_same(a, b), _apart(a, b)),
+    "!=": lambda a, b: (_apart(a, b), _same(a, b)),
+}
+
+
+# ---- evidence ----------------------------------------------------------------------------------------------------
+
+
+def _evidence(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, outcome: Outcome) -> str:
+    """`baseline.at(8).tps.lower = 2,290/s >= 2,000/s: holds; reads baseline.at(8).tps 2,310/s (95 % CI …)`."""
+    # A constant takes the unit of what it is compared with.
+    metric = _metric(leaf.left) or _metric(leaf.right)
+    sides = [
+        _side(text, value, _metric(text) if not _is_constant(text) else metric)
+        for text, value in ((leaf.left, left), (leaf.right, right))
+    ]
+    said = _SAID[outcome]
+    if any(isinstance(value, dict) and "lower" not in value for value in (left, right)):
+        said = "undecided, too few repeats for an interval"
+    text = f"{sides[0]} {leaf.operator} {sides[1]}: {said}"
+    read = list(_estimates_read(leaf.text, tree))
+    if not read:
+        return text
+    how = "reads" if any(name not in POINTS for _, name in read) else "point estimates:"
+    return f"{text}; {how} " + ", ".join(dict.fromkeys(words for words, _ in read))
+
+
+_SAID: Mapping[Outcome, str] = {
+    "PASS": "holds",
+    "FAIL": "does not hold",
+    "INCONCLUSIVE": "undecided, the interval lies across the limit",
+}
+
+
+def _metric(text: str) -> str:
+    """The metric that a side is, for its unit: `tps` of `base.at(4).tps.lower`; "" for anything computed."""
+    node = ungroup(parse(text))
+    if isinstance(node, Member) and node.name in STATISTICS:
+        if node.name in ("cv", "n"):
+            return ""
+        node = node.of
+    return node.name if isinstance(node, Member | Name) else ""
+
+
+def _side(text: str, value: Any, metric: str) -> str:
+    shown = (
+        interval(value, metric)
+        if isinstance(value, dict)
+        else quantity(value, metric)
+        if _is_number(value)
+        else str(value)
+    )
+    return shown if _is_constant(text) else f"{text} = {shown}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_constant(text: str) -> bool:
+    return not any(isinstance(node, Name | Member) for node in _walk(parse(text)))
+
+
+def _walk(node: Syntax) -> Iterator[Syntax]:
+    yield node
+    for part in children(node):
+        yield from _walk(part)
+
+
+def _estimates_read(text: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Every estimate whose statistic the text reads, in words, with the statistic's name."""
+    for node in _walk(parse(text)):
+        if not (isinstance(node, Member) and node.name in STATISTICS):
+            continue
+        base = text[node.of.start : node.of.end]
+        value = _value(base, tree)
+        if isinstance(value, dict) and "mean" in value:
+            named = f"{node.of.function}(…)" if isinstance(node.of, Call) else base
+            yield f"{named} {interval(value, _metric(base))}", node.name

@@ -1,0 +1,148 @@
+"""What clients have counted against what the database has: every commit is on both sides, ramps and all. Pure.
+
+Data flow: a workload's `TransactionType.counted` -> read with the invariants, after the population and after every stage that ran
+a load (`InvariantsSeen.tallies`) -> between two readings of a system the number has gone up by `advance`; the iterations
+between them have told how often their clients saw that transaction commit, from the first second of the ramp-up to the last
+statement after the end (`IterationFinished.committed`), and how often nobody knows (`unknown`: the connection was lost, or
+closed, before the answer) -> one verdict `counted:<system>`.
+
+A system that others propagate to has their commits too, and is not judged. Spans that cannot be judged are left out and said: one with an iteration whose clients were lost, with their count, and one in which
+the plan has put the system's data back or written to it by other means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from proveout.coordinator.schedule import tasks as dag
+from proveout.dsl.plan.plan import Ladder, Plan, Populate, Reset, Search, Sql
+from proveout.proto.events import (
+    Event,
+    InvariantsSeen,
+    IterationFinished,
+    IterationVoided,
+    PopulateFinished,
+    StageStarted,
+    Stamped,
+    VerdictReached,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The time between two readings of one number: where it ended, by how much it went up, what clients saw of it.
+
+    `spoilt` says why it cannot be judged.
+    """
+
+    after: str
+    transaction: str
+    advance: int
+    committed: int
+    unknown: int
+    spoilt: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether every commit was counted, and nothing was counted that is no commit."""
+        return self.committed <= self.advance <= self.committed + self.unknown
+
+    @property
+    def evidence(self) -> str:
+        """The numbers in words."""
+        doubt = f" ({self.unknown:,} without an answer)" if self.unknown else ""
+        return f"{self.after}: the database counts {self.advance:,} {self.transaction}, the clients {self.committed:,}{doubt}"
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What was read last of a system, and what has happened to it since."""
+
+    tallies: dict[str, int]
+    committed: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
+    spoilt: str = ""
+
+    def count(self, ended: IterationFinished) -> None:
+        for total, part in ((self.committed, ended.committed), (self.unknown, ended.unknown)):
+            for name, number in part.items():
+                total[name] = total.get(name, 0) + number
+
+
+def spans(plan: Plan, events: Iterable[Stamped | Event]) -> dict[str, list[Span]]:
+    """Of every system whose numbers were read: the spans between the readings, in order."""
+    found: dict[str, list[Span]] = {}
+    last: dict[str, _Reading] = {}
+    sinks = {sink.name for _, sink in dag.propagations(plan)}
+    for item in events:
+        event = item.event if isinstance(item, Stamped) else item
+        match event:
+            case InvariantsSeen(tallies=tallies, system=system) if tallies and system not in sinks:
+                if system in last:
+                    found.setdefault(system, []).extend(_between(last[system], event))
+                last[system] = _Reading(dict(tallies))
+            case IterationFinished(id=identity) if (reading := last.get(_target(plan, identity.stage))) is not None:
+                reading.count(event)
+            case IterationVoided(id=identity) if (reading := last.get(_target(plan, identity.stage))) is not None:
+                reading.spoilt = f"the clients' count of iteration {identity} is lost"
+            case PopulateFinished(system=system):
+                last.pop(system, None)
+            case StageStarted(stage=name):
+                for system in _written(plan, name) & set(last):
+                    last[system].spoilt = f"stage {name} has written to it"
+    return found
+
+
+def judge_tallies(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached, ...]:
+    """The built-in verdicts `counted:<system>`: what the clients report as committed is what the database has committed."""
+    return tuple(_verdict(system, found) for system, found in spans(plan, events).items())
+
+
+def _between(reading: _Reading, seen: InvariantsSeen) -> Iterator[Span]:
+    after = f"iteration {seen.iteration}" if seen.iteration else f"stage {seen.stage}"
+    for name, number in seen.tallies.items():
+        if name in reading.tallies:
+            yield Span(
+                after=after,
+                transaction=name,
+                advance=number - reading.tallies[name],
+                committed=reading.committed.get(name, 0),
+                unknown=reading.unknown.get(name, 0),
+                spoilt=reading.spoilt,
+            )
+
+
+def _verdict(system: str, found: list[Span]) -> VerdictReached:
+    judged = [span for span in found if not span.spoilt]
+    wrong = next((span for span in judged if not span.holds), None)
+    left_out = "".join(f"; {span.after} is left out: {span.spoilt}" for span in found if span.spoilt)
+    verdict = VerdictReached(
+        id=f"counted:{system}",
+        title=f"What clients count as committed is what {system} has committed",
+        severity="fail",
+        outcome="FAIL" if wrong else "PASS" if judged else "INCONCLUSIVE",
+        check=f"the clients' counts of commits, ramps included, equal what {system} has counted",
+        evidence=wrong.evidence + left_out if wrong else "",
+    )
+    if wrong is not None:
+        return verdict
+    told = "; ".join(span.evidence for span in judged) or "no span could be judged"
+    return replace(verdict, evidence=told + left_out)
+
+
+def _target(plan: Plan, stage: str) -> str:
+    return next((s.target for s in plan.stages if s.id == stage and isinstance(s, (Ladder, Search))), "")
+
+
+def _written(plan: Plan, name: str) -> set[str]:
+    """The systems that a stage writes to without counting."""
+    match next((stage for stage in plan.stages if stage.id == name), None):
+        case Sql(system=system):
+            return {system}
+        case Reset(systems=systems):
+            return set(systems)
+        case Populate(into=into):
+            return set(into)
+        case _:
+            return set()

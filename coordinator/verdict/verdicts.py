@@ -1,0 +1,244 @@
+"""A run's verdicts: PASS, FAIL or INCONCLUSIVE, with evidence and the iterations they stand on; and the exit code. Pure.
+
+Data flow: a check of the plan, the run's events -> `judging` (the numbers) and `standing` (the iterations behind them) ->
+`VerdictReached`. If a repeat that a check stands on has no valid iteration, it is INCONCLUSIVE whatever its numbers say. The
+conditions of stages over one iteration (`accept`, `stop_when`) are decided here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from proveout.coordinator.measure.validity import is_refusal
+from proveout.coordinator.results.results import RunResults, environment, ladder_metrics, load_results
+from proveout.coordinator.verdict.advice import advise
+from proveout.coordinator.verdict.checks import Judged, judge
+from proveout.coordinator.verdict.commit_audit import judge_tallies
+from proveout.coordinator.verdict.provenance import Standing, standing
+from proveout.core.numbers import quantity
+from proveout.dsl.expr.syntax import Name, Syntax, children, parse
+from proveout.dsl.plan.plan import Check, Ladder, Plan, Search
+from proveout.proto.events import (
+    Event,
+    InvariantsSeen,
+    IterationFinished,
+    Metrics,
+    Outcome,
+    PropagationCompared,
+    Stamped,
+    VerdictForeseen,
+    VerdictReached,
+)
+
+PASSED: Outcome = "PASS"
+FAILED: Outcome = "FAIL"
+UNDECIDED: Outcome = "INCONCLUSIVE"
+
+
+# ---- verdicts of a run -------------------------------------------------------------------------------------------
+
+
+def reach(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached, ...]:
+    """Every verdict of the plan in its order, then one or two per system with invariants, and one per propagation that was compared
+    or should have been."""
+    events = tuple(events)
+    results = load_results(events)
+    tree = environment(results)
+    written = tuple(_verdict(check, tree, results) for check in plan.verdicts)
+    systems = dict.fromkeys(seen.system for seen in results.invariants)
+    conserved = (judge_invariants(name, [s for s in results.invariants if s.system == name]) for name in systems)
+    counted = judge_tallies(plan, events)
+    return (*written, *conserved, *counted, *(judge_propagation(compared) for compared in results.propagations))
+
+
+def undecided(plan: Plan, ladders: Sequence[Ladder], events: Iterable[Stamped | Event], repeat: int) -> tuple[str, ...]:
+    """The verdicts that would be decided by more repeats of these ladders, judged on the first `repeat` of them.
+
+    Only those that read one of the ladders and nothing that has not ended. What is undecided because a number is missing, or a
+    repeat has no valid iteration, is not among them: more repeats would not help it.
+    """
+    ids = {ladder.id for ladder in ladders}
+    results = load_results(item for item in events if not _later(item, ids, repeat))
+    known = ids | {name for name, stage in results.stages.items() if stage.finished}
+    climbing = [results.stages[name] for name in ids & set(results.stages)]
+    tree = environment(results) | {stage.id: ladder_metrics(stage.iterations, stage.confidence) for stage in climbing}
+    return tuple(
+        check.id
+        for check in plan.verdicts
+        if ids & set(check.check.needs) and known >= set(check.check.needs) and _open(check, tree, results)
+    )
+
+
+def _later(item: Stamped | Event, ladders: set[str], repeat: int) -> bool:
+    event = item.event if isinstance(item, Stamped) else item
+    return isinstance(event, IterationFinished) and event.id.stage in ladders and event.id.repeat > repeat
+
+
+def _open(check: Check, tree: Metrics, results: RunResults) -> bool:
+    return judge(check.check.text, tree).open and not standing(check.check.text, results).excluded
+
+
+def foreseen(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictForeseen, ...]:
+    """What the plan's verdicts come to on the results there are; those of which nothing can be said yet are left out.
+
+    A verdict can be told when all stages that it reads have ended, or when those that have ended decide it whatever the others give
+    (`a && b` fails with `a`). What it comes to at the end is judged anew, by `reach`.
+    """
+    results = load_results(events)
+    tree = environment(results)
+    ended = {name for name, stage in results.stages.items() if stage.finished is not None}
+    told = ((check, _verdict(check, tree, results)) for check in plan.verdicts)
+    return tuple(
+        VerdictForeseen(
+            id=check.id,
+            title=check.title,
+            severity=check.severity,
+            outcome=verdict.outcome,
+            evidence=verdict.evidence,
+        )
+        for check, verdict in told
+        if ended & set(check.check.needs) and (verdict.outcome != UNDECIDED or _is_complete(check, ended))
+    )
+
+
+def _is_complete(check: Check, ended: set[str]) -> bool:
+    """Whether the check reads nothing that is still to come; propagations are compared after the last stage."""
+    return set(check.check.needs) <= ended and not _reads_propagation(parse(check.check.text))
+
+
+def _reads_propagation(node: Syntax) -> bool:
+    return (isinstance(node, Name) and node.name == "propagation") or any(map(_reads_propagation, children(node)))
+
+
+def exit_code(verdicts: Iterable[VerdictReached]) -> int:
+    """1 when a verdict failed, else 3 when one is inconclusive, else 0. Those of severity warn never count."""
+    outcomes = {verdict.outcome for verdict in verdicts if verdict.severity == "fail"}
+    return 1 if FAILED in outcomes else 3 if UNDECIDED in outcomes else 0
+
+
+def _verdict(check: Check, tree: Metrics, results: RunResults) -> VerdictReached:
+    judged = judge(check.check.text, tree)
+    stands = standing(check.check.text, results)
+    if stands.excluded and judged.outcome != UNDECIDED:
+        judged = Judged(outcome=UNDECIDED, evidence=f"{judged.evidence}; but {_without(stands)}")
+    elif stands.excluded or stands.remarks:
+        judged = replace(judged, evidence="; ".join((judged.evidence, *_remarks(stands))))
+    if judged.outcome == UNDECIDED:
+        judged = replace(judged, evidence=judged.evidence + advise(judged, stands, results))
+    return VerdictReached(
+        id=check.id,
+        title=check.title,
+        severity=check.severity,
+        outcome=judged.outcome,
+        check=check.check.text,
+        evidence=judged.evidence,
+        iterations=stands.iterations,
+        file=check.where.file,
+        line=check.where.line,
+    )
+
+
+def _without(stands: Standing) -> str:
+    count = len(stands.excluded)
+    first = stands.excluded[0]
+    return f"{count} repeat{'s' if count > 1 else ''} it stands on had no valid iteration ({first})"
+
+
+def _remarks(stands: Standing) -> Iterator[str]:
+    if stands.excluded:
+        yield _without(stands)
+    yield from stands.remarks
+
+
+def judge_propagation(compared: PropagationCompared) -> VerdictReached:
+    """The built-in verdict `propagation:<source>`: everything committed at the source is at the sink, nothing lost, nothing more."""
+    different = [table for table in compared.tables if not table.same]
+    rows = sum(table.source_rows for table in compared.tables)
+    if not compared.drained:
+        outcome: Outcome = "FAIL"
+        evidence = f"{compared.sink} had not applied all changes of {compared.source} after {quantity(compared.drain_s, 'drain_s')}"
+    elif not compared.tables:
+        outcome, evidence = "INCONCLUSIVE", "no table was compared"
+    elif different:
+        outcome = "FAIL"
+        evidence = f"{len(different)} of {len(compared.tables)} tables differ: " + "; ".join(
+            f"{table.table} has {table.source_rows:,} rows at {compared.source}, {table.sink_rows:,} at {compared.sink}"
+            + (" (same count, other contents)" if table.source_rows == table.sink_rows else "")
+            for table in different
+        )
+    else:
+        outcome = "PASS"
+        evidence = f"{len(compared.tables)} tables, {rows:,} rows: same counts and checksums, drained in {quantity(compared.drain_s, 'drain_s')}"
+    return VerdictReached(
+        id=f"propagation:{compared.source}",
+        title=f"Nothing is lost between {compared.source} and {compared.sink}",
+        severity="fail",
+        outcome=outcome,
+        check=f"{compared.source} and {compared.sink} hold the same rows",
+        evidence=evidence,
+    )
+
+
+def judge_invariants(system: str, seen: Sequence[InvariantsSeen]) -> VerdictReached:
+    """The built-in verdict `invariants:<system>`: whatever the loads did, the data satisfied what the workload must conserve."""
+    broken = [(one, check) for one in seen for check in one.checks if not check.holds]
+    unasked = [one for one in seen if not one.checks]
+    outcome = FAILED if broken else UNDECIDED if unasked else PASSED
+    if broken:
+        first, check = broken[0]
+        places = len({(one.stage, one.iteration) for one, _ in broken})
+        evidence = (
+            f"broken after {places} of {_times(len(seen))}, first after {_after(first)}: {check.name}: {check.evidence}"
+        )
+    elif unasked:
+        evidence = f"{system} could not be asked after {_after(unasked[0])}"
+    else:
+        last = "; ".join(f"{check.name}: {check.evidence}" for check in seen[-1].checks)
+        evidence = f"held each of {_times(len(seen))}, last after {_after(seen[-1])}: {last}"
+    return VerdictReached(
+        id=f"invariants:{system}",
+        title=f"What the workload must conserve is conserved in {system}",
+        severity="fail",
+        outcome=outcome,
+        check=f"the invariants of the workload hold in {system}",
+        evidence=evidence,
+        iterations=tuple(one.iteration for one in seen if one.iteration),
+    )
+
+
+def _times(count: int) -> str:
+    return f"{count} time{'s' if count > 1 else ''} that it was looked at"
+
+
+def _after(seen: InvariantsSeen) -> str:
+    return f"iteration {seen.iteration}" if seen.iteration else f"stage {seen.stage}"
+
+
+# ---- conditions of stages ----------------------------------------------------------------------------------------
+
+
+def holds(text: str, tree: Mapping[str, Any]) -> tuple[bool | None, str]:
+    """Whether a condition over one iteration (`accept`, `stop_when`) holds as written, and on what numbers.
+
+    None when it reads something that has no data. Bounds are taken as written: what is not shown is not accepted.
+    """
+    judged = judge(text, tree, lenient=False)
+    outcome = {PASSED: True, FAILED: False}.get(judged.outcome)
+    return outcome, judged.evidence
+
+
+def judge_probe(stage: Search, probe: IterationFinished) -> tuple[bool | None, str]:
+    """Whether a probe's rate is accepted: valid, the rate held, errors within the limit, and `accept` true.
+
+    None (cannot be judged) when the probe is void or `accept` reads what is not there, unless something else refused it already.
+    """
+    broken = [finding for finding in probe.findings if not finding.ok and finding.voids]
+    if broken:
+        return None, "void: " + "; ".join(finding.evidence for finding in broken)
+    refused = [finding for finding in probe.findings if is_refusal(finding)]
+    outcome, evidence = holds(stage.accept.text, probe.metrics)
+    if refused:
+        return False, "; ".join([finding.evidence for finding in refused] + [evidence])
+    return outcome, evidence

@@ -1,0 +1,1 @@
+"""Nodes -> the frozen `Plan`."""

@@ -1,0 +1,267 @@
+"""A plan file -> a frozen `Plan`, or one `PlanError` with every problem in it.
+
+Data flow: `includes.read` (files -> nodes) -> `parameters` and `substitution` -> section by section, each entry by its
+model: `topology`, `entries`, `stages` -> the expressions, checked against what the stages will measure -> `rules` between
+stages -> `Plan`. Deterministic: the same files and parameters give the same plan and digest. Touches nothing but the
+files it reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from proveout.dsl.compile.matrix import expand
+from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
+from proveout.dsl.compile.stage_conditions import check_conditions, condition, in_order, left_out, needs_of
+from proveout.dsl.compile.stages import Draft, compile_stages
+from proveout.dsl.compile.symbols import Scope, where_of
+from proveout.dsl.compile.topology import add_topology
+from proveout.dsl.compile.tuning import check_tunings, compile_tunings, one_agent_per_machine
+from proveout.dsl.expr.checking import Expected, check_expression
+from proveout.dsl.expr.name_types import Group, iteration, run_scope, stop_scope
+from proveout.dsl.plan.plan import Check, Condition, Expression, Ladder, OnLoss, Open, Plan, Search, Stage, Tune, Where
+from proveout.dsl.rules.repeat_rules import check_repeats
+from proveout.dsl.rules.stage_rules import check_stages
+from proveout.dsl.schema import models
+from proveout.dsl.schema.plan_parameters import Parameters, read_parameters
+from proveout.dsl.schema.scalar_types import Name
+from proveout.dsl.schema.validation import validate
+from proveout.dsl.source.includes import read
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
+from proveout.dsl.source.substitution import substitute
+
+
+def compile_plan(path: Path, *, overrides: Mapping[str, str] | None = None, inventory: Path | None = None) -> Plan:
+    """The plan in the file at `path`; `overrides` are `-p name=value`, `inventory` supplies or replaces the topology.
+
+    Raises PlanError with all problems of the plan, its includes, its inventory and the overrides.
+    """
+    problems = Problems()
+    plan = _compile(path, overrides or {}, inventory, problems)
+    if plan is None or problems.found:
+        raise problems.error()
+    return plan
+
+
+def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, problems: Problems) -> Plan | None:
+    document = read(path, inventory, problems)
+    if document is None:
+        return None
+    _check_head(document, problems)
+    parameters = read_parameters(document, overrides, problems)
+    document, places = expand(document, parameters, problems)
+    root = substitute(document, parameters, problems)
+    scope = Scope(problems=problems, parameters=parameters, inventory=None if inventory is None else str(inventory))
+    add_topology(scope, root)
+    add_workloads(scope, root.get("workloads"))
+    add_captures(scope, root.get("captures"))
+    add_pools(scope, root.get("pools"))
+    tunings = compile_tunings(scope, root.get("tuning"), "tuning")
+    drafts = in_order(compile_stages(scope, root.get("stages"), root, places), problems)
+    figures = _figures(root, problems)
+    draft = dataclasses.replace(_plan(root, scope, drafts, figures), tunings=tunings)
+    check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)])
+    checker = _Expressions(problems=problems, parameters=parameters, plan=draft, drafts=drafts, root=root)
+    stages = checker.stages()
+    verdicts = checker.verdicts(root.get("verdicts"))
+    conditions = checker.conditions()
+    if all(item.stage is not None for item in drafts):
+        never = left_out(conditions)
+        check_stages(scope, [stage for stage in stages if stage.id not in never])
+        check_conditions(stages, conditions, scope.systems, problems)
+        section = root.get("verdicts")
+        written = len(section.items) if isinstance(section, Seq) else int(section is not None)
+        check_repeats(problems, stages, verdicts, whole=len(verdicts) == written)
+    whole = dataclasses.replace(draft, stages=stages, verdicts=verdicts, conditions=conditions)
+    return one_agent_per_machine(whole)
+
+
+def _check_head(document: Map, problems: Problems) -> None:
+    """The top-level keys, and the version and name of the plan."""
+    known = models.Document.model_fields
+    for key, _ in document.entries:
+        if key.text not in known:
+            problems.add(key.where, f"unknown key `{key.text}`", key=key.text, hint=did_you_mean(key.text, known))
+    head = tuple(entry for entry in document.entries if entry[0].text in _Head.model_fields)
+    version = document.get("proveout")
+    if isinstance(version, Scalar) and isinstance(version.value, (int, float)) and version.value != 1:
+        problems.add(version.where, f"format version {version.text} is not known", key="proveout", hint="proveout: 1")
+        head = tuple(entry for entry in head if entry[0].text != "proveout")
+        head = (
+            (Scalar(value="proveout", text="proveout", where=version.where), dataclasses.replace(version, value=1)),
+            *head,
+        )
+    validate(_Head, Map(entries=head, where=document.where), "", problems)
+
+
+class _Head(models.Strict):
+    """What every plan begins with, and what is said of it as a whole."""
+
+    proveout: models.Version
+    name: Name
+    title: models.Title = ""
+    on_loss: models.OnLoss = "rerun"
+
+
+def _figures(root: Map, problems: Problems) -> tuple[str, ...]:
+    node = root.get("report")
+    model = validate(models.ReportEntry, node, "report", problems) if node is not None else None
+    return tuple(model.figures) if model else ()
+
+
+def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], figures: tuple[str, ...]) -> Plan:
+    """Everything but the expressions."""
+    return Plan(
+        name=_text(root, "name"),
+        title=_text(root, "title"),
+        parameters=tuple(scope.parameters.values.values()),
+        hosts=tuple(scope.hosts.values()),
+        systems=tuple(scope.systems.values()),
+        secrets=tuple(scope.secrets.values()),
+        workloads=tuple(scope.workloads.values()),
+        captures=tuple(scope.captures.values()),
+        stages=tuple(draft.stage for draft in drafts if draft.stage is not None),
+        verdicts=(),
+        figures=figures,
+        on_loss=cast("OnLoss", _text(root, "on_loss") or "rerun"),
+    )
+
+
+def _text(root: Map, key: str) -> str:
+    node = root.get(key)
+    return node.text if isinstance(node, Scalar) else ""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class _Expressions:
+    """Checks and completes every expression of the plan; `drafts` tell which stages exist but did not compile."""
+
+    problems: Problems
+    parameters: Parameters
+    plan: Plan
+    drafts: Sequence[Draft]
+    root: Map
+
+    def stages(self) -> tuple[Stage, ...]:
+        done: list[Stage] = []
+        for draft in self.drafts:
+            stage = draft.stage
+            if isinstance(stage, Ladder):
+                stage = self.ladder(draft, stage)
+            elif isinstance(stage, Search):
+                stage = self.search(draft, stage)
+            if stage is not None:
+                done.append(stage)
+        return tuple(done)
+
+    def ladder(self, draft: Draft, stage: Ladder) -> Ladder:
+        if stage.stop_when is not None:
+            scope = stop_scope(self.plan, stage)
+            stop = self.check(stage.stop_when, draft.body, ("stop_when",), scope, "condition")
+            stage = dataclasses.replace(stage, stop_when=stop)
+        if isinstance(stage.arrival, Open) and isinstance(stage.arrival.rate, Expression):
+            rate = self.check(stage.arrival.rate, draft.body, ("rate",), self.before(draft), "number")
+            stage = dataclasses.replace(stage, arrival=dataclasses.replace(stage.arrival, rate=rate))
+        return stage
+
+    def search(self, draft: Draft, stage: Search) -> Search:
+        low, high = stage.rate_from, stage.rate_to
+        if isinstance(low, Expression):
+            low = self.check(low, draft.body, ("rate", "from"), self.before(draft), "number")
+        if isinstance(high, Expression):
+            high = self.check(high, draft.body, ("rate", "to"), self.before(draft), "number")
+        accept = self.check(stage.accept, draft.body, ("accept",), iteration(self.plan, stage), "condition")
+        return dataclasses.replace(stage, rate_from=low, rate_to=high, accept=accept)
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """What each stage waits for, in the order in which they run."""
+        found: list[Condition | None] = []
+        for draft in self.drafts:
+            when = draft.body.get("when") if draft.stage is not None else None
+            checked: Expression | None = None
+            if isinstance(when, Scalar) and not when.faulty:
+                raw = Expression(text=when.text, where=when.where)
+                faults = len(self.problems.found)
+                checked = self.check(raw, draft.body, ("when",), self.before(draft), "when")
+                if len(self.problems.found) > faults or self.hopeless(raw, when):
+                    continue
+            found.append(condition(draft.id, tuple(item.text for item in needs_of(draft)), checked))
+        return tuple(one for one in found if one is not None)
+
+    def before(self, draft: Draft) -> Group:
+        """What the stages before `draft` have to offer."""
+        position = self.drafts.index(draft)
+        earlier = [item.stage for item in self.drafts[:position] if item.stage is not None]
+        scope = run_scope(self.plan, earlier)
+        absent = {
+            name: (f"stage `{name}` runs later", "") for item in self.drafts[position + 1 :] for name in _names(item)
+        }
+        absent |= {draft.id: ("it is this stage's own result", ""), "propagation": ("it is compared at the end", "")}
+        members = {name: shape for name, shape in scope.members.items() if name != "propagation"}
+        return Group(what=scope.what, members=members, absent=absent)
+
+    def check(
+        self, expression: Expression, node: Node, path: tuple[str, ...], scope: Group, expected: Expected
+    ) -> Expression:
+        """The expression with its parameters filled in and its needs known; its problems are noted."""
+        scalar, _ = locate(node, path)
+        if self.hopeless(expression, scalar):
+            return expression
+        checked = check_expression(expression.text, scope, expected, self.parameters.numbers())
+        complete = all(draft.stage is not None for draft in self.drafts) and bool(self.drafts)
+        for fault in checked.faults:
+            if fault.unknown_root and not complete:
+                continue  # a stage that did not compile may have been meant
+            self.problems.add(
+                _place(scalar, expression, fault.offset), fault.message, key=".".join(path), hint=fault.hint
+            )
+        ids = {draft.id for draft in self.drafts}
+        needs = tuple(name for name in checked.roots if name in ids) if scope.what == "the results" else ()
+        return Expression(text=checked.text, needs=needs, where=expression.where)
+
+    def hopeless(self, expression: Expression, scalar: Node) -> bool:
+        """Whether the expression, or something that it reads, has a problem already."""
+        broken = [name for draft in self.drafts if draft.stage is None and draft.id for name in _names(draft)]
+        words = [*broken, *(f"params.{name}" for name in self.parameters.broken)]
+        faulty = isinstance(scalar, Scalar) and scalar.faulty
+        return faulty or any(re.search(rf"\b{re.escape(word)}\b", expression.text) for word in words)
+
+    def verdicts(self, section: Node | None) -> tuple[Check, ...]:
+        if section is None:
+            return ()
+        if not isinstance(section, Seq):
+            self.problems.add(section.where, "`verdicts` must be a list", key="verdicts", hint="- {id: …, check: …}")
+            return ()
+        scope = run_scope(self.plan, self.plan.stages)
+        seen: set[str] = set()
+        found: list[Check] = []
+        for index, node in enumerate(section.items):
+            entry = validate(models.VerdictEntry, node, f"verdicts.{index}", self.problems)
+            if entry is None:
+                continue
+            if entry.id in seen:
+                self.problems.add(
+                    where_of(node, "id"), f"another verdict has the id `{entry.id}`", key=f"verdicts.{index}.id"
+                )
+            seen.add(entry.id)
+            raw = Expression(text=entry.check, where=where_of(node, "check"))
+            check = self.check(raw, node, ("check",), scope, "condition")
+            found.append(Check(id=entry.id, check=check, severity=entry.severity, title=entry.title, where=node.where))
+        return tuple(found)
+
+
+def _names(draft: Draft) -> tuple[str, ...]:
+    """The names that lead to a stage in expressions: its id, and that of its matrix."""
+    return (draft.id,) if draft.cell is None else (draft.id, draft.cell.of)
+
+
+def _place(scalar: Node, expression: Expression, offset: int) -> Where:
+    """Where the character `offset` of an expression stands in its file."""
+    if not isinstance(scalar, Scalar):
+        return expression.where
+    inside = scalar.text.find(expression.text)
+    return scalar.at(max(inside, 0) + offset)

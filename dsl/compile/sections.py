@@ -1,0 +1,134 @@
+"""`workloads:`, `captures:` and `pools:` -> the plan's, each validated by what its kind asks for."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from proveout.core.errors import ProveoutError
+from proveout.dsl.compile.prometheus_captures import exporter, refuse_keys
+from proveout.dsl.compile.symbols import Scope, where_of
+from proveout.dsl.plan.plan import Capture, Pool, Workload
+from proveout.dsl.rules.host_rules import SIZES_EVERY_S, captured_problems, is_cluster
+from proveout.dsl.rules.sql_rules import check_sql
+from proveout.dsl.schema.models import CaptureEntry, PoolEntry
+from proveout.dsl.schema.validation import validate
+from proveout.dsl.source.nodes import Map, Node, Scalar, did_you_mean
+from proveout.dsl.workloads.parameters import KINDS, kinds, model_of, to_values
+from proveout.dsl.workloads.sql.parameters import Custom
+
+
+def add_workloads(scope: Scope, section: Node | None) -> None:
+    """Compile `workloads:` into `scope`; the parameters of each are its kind's model."""
+    for key, node, _ in scope.entries(section, "workload", _AnyKind, "workloads"):
+        path = f"workloads.{key.text}"
+        kind = node.get("kind")
+        if not isinstance(kind, Scalar):
+            scope.problems.add(key.where, "`kind` is required", key=f"{path}.kind", hint=did_you_mean("", KINDS))
+            continue
+        parameters = _parameters(scope, kind, path)
+        if parameters is None:
+            continue
+        rest = Map(entries=tuple(entry for entry in node.entries if entry[0].text != "kind"), where=node.where)
+        model = validate(parameters, rest, path, scope.problems)
+        if isinstance(model, Custom):
+            before = len(scope.problems.found)
+            check_sql(model, rest, path, scope.problems)
+            model = model if len(scope.problems.found) == before else None
+        if model is not None:
+            scope.workloads[key.text] = Workload(
+                name=key.text, kind=kind.text, parameters=to_values(model), where=key.where
+            )
+
+
+def _parameters(scope: Scope, kind: Scalar, path: str) -> type[BaseModel] | None:
+    """The model of a kind, built in or of another package; None, and a problem noted, when there is none."""
+    try:
+        found = model_of(kind.text)
+    except ProveoutError as error:
+        scope.problems.add(kind.where, error.what, key=f"{path}.kind", hint=error.way_out)
+        return None
+    if found is None:
+        hint = did_you_mean(kind.text, kinds())
+        scope.problems.add(kind.where, f"there is no workload kind `{kind.text}`", key=f"{path}.kind", hint=hint)
+    return found
+
+
+class _AnyKind(BaseModel, extra="allow"):
+    """Any mapping: what is in it depends on its `kind`."""
+
+
+def add_captures(scope: Scope, section: Node | None) -> None:
+    """Compile `captures:` into `scope`."""
+    for key, node, entry in scope.entries(section, "capture", CaptureEntry, "captures"):
+        path = f"captures.{key.text}"
+        if entry.kind != "prometheus":
+            refuse_keys(scope, node, entry, path)
+        compiled = {"os": _os, "prometheus": exporter}.get(entry.kind, _database)
+        capture = compiled(scope, key, node, entry, path)
+        if capture is not None:
+            scope.captures[key.text] = capture
+
+
+def _os(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
+    if entry.system is not None:
+        where = where_of(node, "system")
+        scope.problems.add(where, "an os capture is of hosts, not of a system", key=f"{path}.system", hint="on: all")
+    hosts = scope.select_hosts(entry.on or ["all"], where_of(node, "on"), f"{path}.on")
+    if hosts is None:
+        return None
+    return Capture(name=key.text, kind="os", every_s=entry.every, hosts=hosts, where=key.where)
+
+
+def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
+    """A capture of kind waits, lag or sizes."""
+    if entry.on is not None:
+        where = where_of(node, "on")
+        scope.problems.add(where, f"a {entry.kind} capture is of a `system`, not of hosts", key=f"{path}.on")
+    if entry.system is None:
+        hint = did_you_mean("", scope.declared.get("system", ()))
+        scope.problems.add(key.where, f"a {entry.kind} capture needs a `system`", key=f"{path}.system", hint=hint)
+        return None
+    where = where_of(node, "system")
+    system = scope.resolve("system", entry.system, scope.systems, where, f"{path}.system")
+    if system is None:
+        return None
+    if entry.kind == "lag" and system.propagates_to is None:
+        hint = "the lag is captured at the system with `propagates_to`"
+        scope.problems.add(where, f"`{system.name}` propagates to nothing", key=f"{path}.system", hint=hint)
+        return None
+    unseen = list(captured_problems(entry.kind, system.engine))
+    for objection in unseen:
+        scope.problems.add(where, objection.message, key=f"{path}.system", hint=objection.way_out)
+    if unseen:
+        return None
+    every_s = SIZES_EVERY_S if entry.kind == "sizes" and node.get("every") is None else entry.every
+    return Capture(name=key.text, kind=entry.kind, every_s=every_s, system=system.name, where=key.where)
+
+
+OWN_POOLS = (Pool(name="local"), Pool(name="ray", kind="ray"))
+"""The pools that every plan has."""
+
+
+def add_pools(scope: Scope, section: Node | None) -> None:
+    """Compile `pools:` into `scope`, beside those that every plan has."""
+    scope.pools |= {pool.name: pool for pool in OWN_POOLS}
+    for key, node, entry in scope.entries(section, "pool", PoolEntry, "pools"):
+        path = f"pools.{key.text}"
+        if key.text in {pool.name for pool in OWN_POOLS}:
+            scope.problems.add(key.where, f"every plan has a pool `{key.text}`", key=path, hint="choose another name")
+            continue
+        if entry.address is not None and not is_cluster(entry.address):
+            where = where_of(node, "address")
+            hint = "`auto`, or name:port of the cluster's GCS; the agent's host is one of its nodes"
+            message = f"`{entry.address}` is not the address of a Ray cluster"
+            scope.problems.add(where, message, key=f"{path}.address", hint=hint)
+            continue
+        scope.pools[key.text] = Pool(
+            name=key.text,
+            kind=entry.kind,
+            address=entry.address or "",
+            placement=entry.placement,
+            workers=entry.workers,
+            where=key.where,
+        )
+    scope.declared["pool"] |= {pool.name for pool in OWN_POOLS}

@@ -1,0 +1,450 @@
+"""`stages:` -> the plan's stages: names resolved, defaults filled in, rates typed; expressions come later (`compiler`)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from proveout.dsl.compile.matrix import Place
+from proveout.dsl.compile.symbols import Scope, where_of
+from proveout.dsl.compile.tool_stages import tool_job, tool_limits
+from proveout.dsl.compile.topology import setting_text
+from proveout.dsl.compile.tuning import compile_tunings
+from proveout.dsl.plan.matrix_labels import Cell
+from proveout.dsl.plan.plan import (
+    Arrival,
+    Capture,
+    Closed,
+    Expression,
+    Host,
+    Ladder,
+    Limits,
+    Open,
+    Pause,
+    Pool,
+    Populate,
+    Ramp,
+    Reset,
+    Search,
+    Sql,
+    Stage,
+    System,
+    Think,
+    Tool,
+    Tune,
+    Where,
+    Windows,
+)
+from proveout.dsl.rules import session_settings
+from proveout.dsl.schema import models
+from proveout.dsl.schema.validation import validate
+from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
+
+SERVING_ROLES = frozenset({"server", "storage"})
+_TEMPLATE = re.compile(r"\$\{(.*)\}", re.DOTALL)
+
+Entry = TypeVar("Entry", bound=models.StageBase)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A stage entry of the document: kind, body and the id it has or gets; `stage` is None when it did not compile."""
+
+    id: str
+    kind: str
+    body: Map
+    stage: Stage | None
+    cell: Cell | None = None
+
+
+def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequence[Place]) -> list[Draft]:
+    """All stages in order, the broken ones without a `stage`; one that is not even a stage has no id either.
+
+    `places` are those of the section's entries, from `matrix.expand`.
+    """
+    if not isinstance(section, Seq) or not section.items:
+        where = section.where if section is not None else root.where
+        scope.problems.add(where, "a plan needs a list of stages", key="stages", hint="- ladder: {…}")
+        return []
+    bodies = [
+        None if place.broken else _body(scope, item, place.index)
+        for item, place in zip(section.items, places, strict=True)
+    ]
+    kinds = Counter(kind for kind, _ in filter(None, bodies))
+    drafts: list[Draft] = []
+    for place, body in zip(places, bodies, strict=True):
+        if body is None:
+            drafts.append(Draft(id="", kind="", body=root, stage=None))
+        else:
+            drafts.append(_draft(scope, body, place, kinds, drafts))
+    return drafts
+
+
+def _body(scope: Scope, item: Node, index: int) -> tuple[str, Map] | None:
+    """(kind, body) of `- kind: {…}`."""
+    path = f"stages.{index}"
+    if not isinstance(item, Map) or len(item.entries) != 1:
+        hint = f"- kind: {{…}}, kind one of {', '.join(models.STAGES)}"
+        scope.problems.add(item.where, "a stage is one kind with its settings", key=path, hint=hint)
+        return None
+    key, body = item.entries[0]
+    if key.text not in models.STAGES:
+        hint = did_you_mean(key.text, models.STAGES)
+        scope.problems.add(key.where, f"unknown stage `{key.text}`", key=path, hint=hint)
+        return None
+    if not isinstance(body, Map):
+        scope.problems.add(key.where, f"`{key.text}` needs its settings", key=path, hint=f"- {key.text}: {{…}}")
+        return None
+    return key.text, body
+
+
+def _draft(scope: Scope, item: tuple[str, Map], place: Place, kinds: Mapping[str, int], before: list[Draft]) -> Draft:
+    kind, body = item
+    path = f"stages.{place.index}.{kind}"
+    named = body.get("id")
+    stage_id = named.text if isinstance(named, Scalar) else kind
+    entry = validate(models.STAGES[kind], body, path, scope.problems)
+    if named is None and kinds[kind] > 1:
+        hint = f"there are {kinds[kind]} {kind} stages; expressions tell them apart by id"
+        scope.problems.add(body.where, f"this {kind} stage needs an `id`", key=path, hint=hint)
+        entry = None
+    elif stage_id and any(draft.id == stage_id for draft in before):
+        where = named.where if named is not None else body.where
+        scope.problems.add(where, f"another stage has the id `{stage_id}`", key=f"{path}.id")
+        entry = None
+    maker = _Stages(scope=scope, body=body, path=path, id=stage_id, cell=place.cell)
+    stage = None if entry is None else maker.of(entry)
+    return Draft(id=stage_id, kind=kind, body=body, stage=stage, cell=place.cell)
+
+
+@dataclass(slots=True)
+class _Stages:
+    """Makes one stage of its model; None when a name in it does not resolve."""
+
+    scope: Scope
+    body: Map
+    path: str
+    id: str
+    cell: Cell | None = None
+
+    def of(self, entry: models.StageBase) -> Stage | None:  # noqa: PLR0911 - one per kind
+        match entry:
+            case models.PopulateEntry():
+                return self.populate(entry)
+            case models.LadderEntry():
+                return self.ladder(entry)
+            case models.SearchEntry():
+                return self.search(entry)
+            case models.SqlEntry():
+                system = self.system(entry.system, "system")
+                if system is None:
+                    return None
+                statements = tuple(entry.statements)
+                return Sql(id=self.id, system=system.name, statements=statements, where=self.body.where)
+            case models.ResetEntry():
+                return self.reset(entry)
+            case models.PauseEntry():
+                return Pause(id=self.id, duration_s=entry.duration, where=self.body.where)
+            case models.TuneEntry():
+                return self.tune(entry)
+            case models.ToolEntry():
+                return self.tool(entry)
+            case _:  # the table of models and this match name the same kinds; a test holds them together
+                raise TypeError(type(entry).__name__)
+
+    # ---- names ----
+
+    def where(self, *path: str | int) -> Where:
+        return where_of(self.body, *path)
+
+    def system(self, name: str, key: str, *more: str | int) -> System | None:
+        return self.scope.resolve("system", name, self.scope.systems, self.where(key, *more), f"{self.path}.{key}")
+
+    def all_systems(self, names: list[str], key: str) -> tuple[str, ...] | None:
+        found = [self.system(name, key, index) for index, name in enumerate(names)]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                self.problem(f"`{name}` is there twice", key, index)
+        return tuple(names) if all(found) else None
+
+    def problem(self, message: str, *path: str | int, hint: str = "") -> None:
+        key = ".".join([self.path, *map(str, path)])
+        self.scope.problems.add(self.where(*path), message, key=key, hint=hint)
+
+    def has_workload(self, name: str) -> bool:
+        where = self.where("workload")
+        return self.scope.resolve("workload", name, self.scope.workloads, where, f"{self.path}.workload") is not None
+
+    def clients(self, words: list[str]) -> tuple[str, ...] | None:
+        where = self.where("from")
+        return self.scope.select_hosts(words, where, f"{self.path}.from")
+
+    def captures(self, names: list[str] | None) -> tuple[str, ...] | None:
+        found: list[Capture | None] = []
+        for index, name in enumerate(names or ()):
+            where = self.where("capture", index)
+            found.append(self.scope.resolve("capture", name, self.scope.captures, where, f"{self.path}.capture"))
+            if name in (names or ())[:index]:
+                self.problem(f"`{name}` is there twice", "capture", index)
+        return tuple(names or ()) if all(found) else None
+
+    def reachable(self, system: System, clients: tuple[str, ...], key: str) -> None:
+        """An embedded system listens on its own machine only."""
+        remote = [name for name in clients if not self.scope.hosts[name].is_local]
+        if system.provision == "embedded" and remote:
+            message = f"`{system.name}` is embedded and out of reach for {', '.join(remote)}"
+            self.problem(message, key, hint="an embedded system takes its load from local hosts")
+
+    # ---- kinds ----
+
+    def tune(self, entry: models.TuneEntry) -> Tune | None:
+        tunings = compile_tunings(self.scope, self.body.get("tuning"), f"{self.path}.tuning")
+        if len(tunings) < len(entry.tuning):
+            return None
+        return Tune(id=self.id, tunings=tunings, where=self.body.where)
+
+    def tool(self, entry: models.ToolEntry) -> Tool | None:
+        clients = self.clients(entry.from_)
+        captures = self.captures(entry.capture)
+        job = tool_job(entry, self.problem)
+        if entry.iodepth != sorted(set(entry.iodepth)):
+            self.problem("the rungs of a ladder go up", "iodepth", hint=f"{sorted(set(entry.iodepth))}")
+        if clients is None or captures is None or job is None:
+            return None
+        return Tool(
+            id=self.id,
+            clients=clients,
+            pattern=entry.pattern,
+            job=job,
+            iodepths=tuple(entry.iodepth),
+            windows=Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure, ramp_down_s=0.0),
+            repeat=entry.repeat,
+            captures=captures,
+            retries=entry.retries,
+            limits=tool_limits(entry.limits),
+            where=self.body.where,
+        )
+
+    def populate(self, entry: models.PopulateEntry) -> Populate | None:
+        into = self.all_systems(entry.into, "into")
+        clients = self.clients(entry.from_)
+        workload = self.has_workload(entry.workload)
+        if into is None or clients is None or not workload:
+            return None
+        for name in into:
+            self.reachable(self.scope.systems[name], clients, "into")
+        return Populate(
+            id=self.id,
+            workload=entry.workload,
+            into=into,
+            clients=clients,
+            workers=entry.workers,
+            where=self.body.where,
+        )
+
+    def reset(self, entry: models.ResetEntry) -> Reset | None:
+        systems = self.all_systems(entry.systems, "systems")
+        if systems is None:
+            return None
+        if not (entry.restore or entry.checkpoint):
+            self.problem("this reset does nothing", hint="leave `restore` or `checkpoint` true")
+        return Reset(
+            id=self.id, systems=systems, restore=entry.restore, checkpoint=entry.checkpoint, where=self.body.where
+        )
+
+    def ladder(self, entry: models.LadderEntry) -> Ladder | None:
+        target, clients, captures = self.measured(entry)
+        pool = self.pool(entry, clients)
+        arrival = self.arrival(entry)
+        rungs = self.rungs(entry)
+        if target is None or clients is None or captures is None or arrival is None or rungs is None or pool is None:
+            return None
+        stop = entry.stop_when
+        return Ladder(
+            id=self.id,
+            workload=entry.workload,
+            target=target.name,
+            clients=clients,
+            threads=rungs,
+            windows=Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure, ramp_down_s=entry.ramp_down),
+            arrival=arrival,
+            repeat=entry.repeat.most,
+            repeat_min=entry.repeat.least,
+            order=entry.order,
+            seed=self.seed(entry),
+            interleaved_with=self.partner(entry),
+            captures=captures,
+            stop_when=None if stop is None else Expression(text=stop, where=self.where("stop_when")),
+            retries=entry.retries,
+            workers=max(rungs) if entry.processes is not None else entry.workers,
+            pool=pool,
+            limits=_limits(entry.limits),
+            session=self.session(entry, target),
+            cell=self.cell,
+            where=self.body.where,
+        )
+
+    def rungs(self, entry: models.LadderEntry) -> tuple[int, ...] | None:
+        """The rungs, in `threads` or in `processes`; a process that has one thread is a worker of its own."""
+        key, given = ("threads", entry.threads) if entry.processes is None else ("processes", entry.processes)
+        if given is None:
+            self.problem("`threads` is required", hint="threads: [1, 2, 4], or processes: [1, 2, 4]")
+            return None
+        if entry.processes is not None and entry.threads is not None:
+            self.problem("the rungs are either `threads` or `processes`", "processes", hint="leave one of them out")
+        if entry.processes is not None and entry.workers is not None:
+            self.problem("`processes` says how many load processes there are", "workers", hint="leave `workers` out")
+        if given != sorted(set(given)):
+            self.problem("the rungs of a ladder go up", key, hint=f"{sorted(set(given))}")
+        return tuple(given)
+
+    def seed(self, entry: models.LadderEntry) -> int | None:
+        """What a shuffled order is drawn by."""
+        if entry.seed is not None and entry.order != "shuffled":
+            self.problem("nothing is drawn by this seed", "seed", hint="order: shuffled")
+        return (1 if entry.seed is None else entry.seed) if entry.order == "shuffled" else None
+
+    def partner(self, entry: models.LadderEntry) -> str | None:
+        """The ladder that an interleaved one takes turns with; `repeat_rules` sees whether it can."""
+        if entry.with_ is not None and entry.order != "interleaved":
+            self.problem("`with` is for an interleaved ladder", "with", hint="order: interleaved")
+        if entry.with_ is None and entry.order == "interleaved":
+            self.problem("an interleaved ladder takes turns with another one", "order", hint="with: its id")
+        return entry.with_ if entry.order == "interleaved" else None
+
+    def search(self, entry: models.SearchEntry) -> Search | None:
+        target, clients, captures = self.measured(entry)
+        pool = self.pool(entry, clients)
+        low = self.rate(entry.rate.from_, "rate", "from")
+        high = self.rate(entry.rate.to, "rate", "to")
+        if isinstance(low, float) and isinstance(high, float) and low >= high:
+            self.problem("the search has no range: `from` is not below `to`", "rate", "from")
+        if target is None or clients is None or captures is None or pool is None:
+            return None
+        if low is None or high is None:
+            return None
+        return Search(
+            id=self.id,
+            workload=entry.workload,
+            target=target.name,
+            clients=clients,
+            threads=entry.threads,
+            rate_from=low,
+            rate_to=high,
+            accept=Expression(text=entry.accept, where=self.where("accept")),
+            probe=Windows(ramp_up_s=entry.settle, measure_s=entry.measure, ramp_down_s=0.0),
+            confirm=Windows(ramp_up_s=entry.confirm.ramp_up, measure_s=entry.confirm.measure, ramp_down_s=0.0),
+            tolerance_fraction=entry.rate.tolerance,
+            probes_max=entry.probes_max,
+            distribution=entry.arrival,
+            captures=captures,
+            retries=entry.retries,
+            workers=entry.workers,
+            pool=pool,
+            limits=_limits(entry.limits),
+            session=self.session(entry, target),
+            where=self.body.where,
+        )
+
+    def measured(self, entry: models.Measured) -> tuple[System | None, tuple[str, ...] | None, tuple[str, ...] | None]:
+        """(target, clients, captures) of a stage that measures, each None when it does not resolve."""
+        target = self.system(entry.target, "target")
+        clients = self.clients(entry.from_)
+        captures = self.captures(entry.capture)
+        if not self.has_workload(entry.workload):
+            target = None
+        if target is not None and clients is not None:
+            self.reachable(target, clients, "from")
+        return target, clients, captures
+
+    def session(self, entry: models.Measured, target: System) -> tuple[tuple[str, str], ...]:
+        """Settings of the load's connections: the system's, and over them the stage's own."""
+        for name, value in entry.session.items():
+            objection = session_settings.objection(target.engine, name, setting_text(value))
+            if objection:
+                self.problem(objection, "session", name)
+        own = {name: setting_text(value) for name, value in entry.session.items()}
+        return tuple(sorted({**self.scope.sessions.get(target.name, {}), **own}.items()))
+
+    def pool(self, entry: models.Measured, clients: tuple[str, ...] | None) -> Pool | None:
+        """The pool of a stage that measures. Ray runs code for whoever is let in, so never beside a database or storage."""
+        where = self.where("pool")
+        pool = self.scope.resolve("pool", entry.pool, self.scope.pools, where, f"{self.path}.pool")
+        if pool is None or pool.kind != "ray" or pool.address:
+            return pool
+        for name in clients or ():
+            host = self.scope.hosts[name]
+            if not host.is_local and (neighbour := self._beside(host)):
+                message = f"Ray would run on `{name}`, {neighbour}"
+                self.problem(message, "pool", hint="make the load from other hosts, or use `pool: local`")
+        return pool
+
+    def _beside(self, host: Host) -> str:
+        """What on a host keeps Ray away from it: a database of the plan, or the role that it has; "" when nothing does."""
+        for system in self.scope.systems.values():
+            if system.host == host.name:
+                return f"beside the database `{system.name}`"
+        serving = [role for role in host.roles if role in SERVING_ROLES]
+        return f"whose role is `{serving[0]}`" if serving else ""
+
+    def arrival(self, entry: models.LadderEntry) -> Arrival | None:
+        if entry.rate is None:
+            if entry.arrival in ("constant", "poisson"):
+                self.problem(f"arrival {entry.arrival} needs a `rate`", "arrival", hint="rate: 500/s")
+            return Closed(think=None if entry.think is None else self.think(entry.think))
+        if entry.arrival == "closed":
+            self.problem("closed arrival has no rate", "rate", hint="leave `arrival` or `rate` away")
+        if entry.think is not None:
+            self.problem("a schedule of arrivals has no think times", "think", hint="leave `think` or `rate` away")
+        distribution: Literal["constant", "poisson"] = "poisson" if entry.arrival == "poisson" else "constant"
+        if isinstance(entry.rate, models.RateRamp):
+            return self.ramp(entry.rate, distribution)
+        rate = self.rate(entry.rate, "rate")
+        return None if rate is None else Open(rate=rate, distribution=distribution)
+
+    def think(self, entry: models.ThinkEntry) -> Think | None:
+        """The pauses of closed arrival."""
+        match entry.constant, entry.exponential:
+            case float(mean_s), None:
+                return Think(mean_s=mean_s, distribution="constant")
+            case None, float(mean_s):
+                return Think(mean_s=mean_s, distribution="exponential")
+        self.problem("a think time is either constant or exponential", "think", hint="think: {exponential: 200ms}")
+        return None
+
+    def ramp(self, entry: models.RateRamp, distribution: Literal["constant", "poisson"]) -> Ramp | None:
+        """A rate that changes in the measure window; its ends are known when the plan is compiled."""
+        ends: list[float] = []
+        for value, path in ((entry.from_, "from"), (entry.to, "to")):
+            if isinstance(value, str):
+                hint = "a rate that stays may be one: rate: ${cap.rate}"
+                self.problem("the ends of a ramp are no expressions", "rate", path, hint=hint)
+            else:
+                ends.append(value)
+        return Ramp(rate_from=ends[0], rate_to=ends[1], distribution=distribution) if len(ends) == 2 else None
+
+    def rate(self, value: float | str, *path: str) -> float | Expression | None:
+        """A rate that is known, or an expression that waits for a result."""
+        if not isinstance(value, str):
+            return float(value)
+        match = _TEMPLATE.fullmatch(value)
+        if match is not None:
+            return Expression(text=match[1].strip(), where=self.where(*path))
+        self.problem("a rate is either 500/s or one ${…}", *path)
+        return None
+
+
+def _limits(entry: models.LimitsEntry) -> Limits:
+    return Limits(
+        errors_fraction_max=entry.errors,
+        start_skew_ms_max=entry.start_skew * 1e3,
+        client_cpu_fraction_max=entry.client_cpu,
+        achieved_fraction_min=entry.achieved,
+        schedule_p99_ms_max=entry.schedule_p99 * 1e3,
+        tps_slope_fraction_max=entry.tps_slope,
+        tps_cv_max=entry.tps_cv,
+        pause_s_max=entry.pause,
+    )

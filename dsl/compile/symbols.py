@@ -1,0 +1,104 @@
+"""What the compiler knows while it resolves names: the things compiled so far, and what was declared but is broken.
+
+A name that is declared and broken has its own problem already; whatever refers to it is quietly left out instead of
+being called unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from proveout.dsl.plan.plan import Capture, Host, Pool, Secret, System, Where, Workload
+from proveout.dsl.schema.plan_parameters import Parameters
+from proveout.dsl.schema.scalar_types import ID_PATTERN, NAME_PATTERN
+from proveout.dsl.schema.validation import validate
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean
+from proveout.dsl.source.nodes import where_of as where_of  # noqa: PLC0414 - it is looked for here
+
+Thing = TypeVar("Thing")
+Model = TypeVar("Model", bound=BaseModel)
+
+
+NAME_HINT = "names are made of ASCII letters, digits, _ and -, and begin with a letter"
+
+_NAME, _ID = re.compile(NAME_PATTERN), re.compile(ID_PATTERN)
+_NAMES = {"host": _NAME, "system": _NAME, "workload": _NAME, "capture": _NAME, "pool": _NAME, "secret": _ID}
+
+
+@dataclass(slots=True)
+class Scope:
+    """Everything with a name.
+
+    `declared` holds all names of a kind, also those that did not compile; the names of an `unknowable` kind cannot be told
+    (its section is missing or is no mapping), so that nobody calls one unknown. `sessions` are the settings of connections, by system.
+    """
+
+    problems: Problems
+    parameters: Parameters
+    hosts: dict[str, Host] = field(default_factory=dict)
+    systems: dict[str, System] = field(default_factory=dict)
+    sessions: dict[str, dict[str, str]] = field(default_factory=dict)
+    secrets: dict[str, Secret] = field(default_factory=dict)
+    workloads: dict[str, Workload] = field(default_factory=dict)
+    captures: dict[str, Capture] = field(default_factory=dict)
+    pools: dict[str, Pool] = field(default_factory=dict)
+    declared: dict[str, set[str]] = field(default_factory=dict)
+    unknowable: set[str] = field(default_factory=set)
+    inventory: str | None = None
+    """The name of the inventory's file, None without one."""
+
+    def entries(
+        self, section: Node | None, kind: str, model: type[Model], path: str
+    ) -> Iterator[tuple[Scalar, Map, Model]]:
+        """The valid entries of a section of names; the names of all of them are declared as `kind`."""
+        if section is not None and not isinstance(section, Map):
+            self.problems.add(section.where, f"`{path}` must be a mapping of names", key=path)
+            self.unknowable.add(kind)
+        entries = section.entries if isinstance(section, Map) else ()
+        self.declared[kind] = {key.text for key, _ in entries}
+        for key, node in entries:
+            if not _NAMES[kind].fullmatch(key.text):
+                message = f"`{key.text}` is not a name that can be used here"
+                self.problems.add(key.where, message, key=path, hint=NAME_HINT)
+                continue
+            valid = validate(model, node, f"{path}.{key.text}", self.problems)
+            if valid is not None and isinstance(node, Map):
+                yield key, node, valid
+
+    def resolve(self, kind: str, name: str, table: Mapping[str, Thing], where: Where, key: str) -> Thing | None:
+        """The thing called `name`; a problem when nobody declared it."""
+        found = table.get(name)
+        declared = self.declared.get(kind, set())
+        if found is None and name not in declared and kind not in self.unknowable and not self.problems.at(where):
+            self.problems.add(where, f"there is no {kind} `{name}`", key=key, hint=did_you_mean(name, declared))
+        return found
+
+    def select_hosts(self, words: list[str], where: Where, key: str) -> tuple[str, ...] | None:
+        """Host names, in the topology's order, for `all`, `role:client` and plain names; None when a word fits none."""
+        chosen: set[str] = set()
+        fine = True
+        for word in words:
+            if word == "all":
+                chosen |= set(self.hosts)
+            elif word.startswith("role:"):
+                fine &= self._with_role(word.removeprefix("role:"), chosen, where, key)
+            else:
+                host = self.resolve("host", word, self.hosts, where, key)
+                fine &= host is not None
+                chosen.add(word)
+        return tuple(name for name in self.hosts if name in chosen) if fine and self.hosts else None
+
+    def _with_role(self, role: str, chosen: set[str], where: Where, key: str) -> bool:
+        found = {host.name for host in self.hosts.values() if role in host.roles}
+        if not found:
+            if self.declared.get("host", set()) - set(self.hosts) or "host" in self.unknowable:
+                return False  # a broken host might have had the role
+            roles = {role for host in self.hosts.values() for role in host.roles}
+            self.problems.add(where, f"no host has the role `{role}`", key=key, hint=did_you_mean(role, roles))
+        chosen |= found
+        return bool(found)

@@ -1,0 +1,300 @@
+"""`topology:` and `secrets:` -> hosts, systems, secrets of the plan, with everything that can be wrong about them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+from proveout.dsl import extensions
+from proveout.dsl.compile.symbols import Scope, where_of
+from proveout.dsl.plan.plan import Host, Secret, System, Where
+from proveout.dsl.rules import secret_destinations as destinations
+from proveout.dsl.rules import session_settings
+from proveout.dsl.rules.host_rules import (
+    Objection,
+    dsn_problems,
+    instances_problems,
+    is_host_and_port,
+    provision_problems,
+    setting_problems,
+    without_dsn_problems,
+)
+from proveout.dsl.rules.secret_files import refused_path
+from proveout.dsl.schema.models import ENGINES, HostEntry, SecretEntry, SystemEntry, Topology
+from proveout.dsl.source.nodes import Map, Node, did_you_mean
+
+DRIVERS = ("mysql", "oracle", "postgres", "sqlite", "timesten")
+"""Engines with a driver in this release."""
+
+PROPAGATIONS = frozenset({("postgres", "postgres"), ("timesten", "oracle")})
+"""Which engine's changes can go on to which."""
+
+_SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
+_PLAIN_DSN = "write the host, and the secret as the user or the password"
+_PASSWORD = re.compile(
+    r"(?:password|passwd|pwd)\s*=\s*(?P<word>'[^']*'|[^\s&;]*)|^(?:[a-z0-9+]+://)?[^:/@\s]*[:/](?P<url>[^/@]*)@", re.I
+)
+
+
+def add_topology(scope: Scope, root: Map) -> None:
+    """Compile `secrets:` and `topology:` into `scope`."""
+    _add_secrets(scope, root.get("secrets"))
+    node = root.get("topology")
+    if node is None:
+        scope.problems.add(root.where, "there is no topology", hint="give `topology:` here or an inventory with -i")
+        scope.unknowable |= {"host", "system"}
+    if node is not None and not isinstance(node, Map):
+        scope.problems.add(node.where, "`topology` must be a mapping", key="topology")
+        scope.unknowable |= {"host", "system"}
+    topology = node if isinstance(node, Map) else Map(entries=(), where=root.where)
+    for key, _ in topology.entries:
+        if key.text not in Topology.model_fields:
+            hint = did_you_mean(key.text, Topology.model_fields)
+            scope.problems.add(key.where, f"unknown key `{key.text}`", key=f"topology.{key.text}", hint=hint)
+    _add_hosts(scope, topology.get("hosts"))
+    if not scope.declared["host"] and "host" not in scope.unknowable:
+        scope.problems.add(topology.where, "the topology has no hosts", key="topology.hosts")
+        scope.unknowable.add("host")
+    _add_systems(scope, topology.get("systems"))
+
+
+def _add_secrets(scope: Scope, section: Node | None) -> None:
+    for key, node, entry in scope.entries(section, "secret", SecretEntry, "secrets"):
+        path = f"secrets.{key.text}"
+        if (entry.env is None) == (entry.file is None):
+            scope.problems.add(
+                key.where, "a secret has either `env` or `file`", key=path, hint="{env: NAME_OF_VARIABLE}"
+            )
+        elif entry.file is not None and not entry.file.startswith("/"):
+            scope.problems.add(key.where, "the file of a secret is an absolute path", key=path)
+        elif entry.file is not None and (reason := refused_path(entry.file)):
+            hint = "write the password alone into a file of its own"
+            scope.problems.add(where_of(node, "file"), reason, key=f"{path}.file", hint=hint)
+        else:
+            kind: Literal["env", "file"] = "file" if entry.env is None else "env"
+            secret = Secret(
+                name=key.text,
+                kind=kind,
+                reference=entry.env or entry.file or "",
+                to=_places(scope, node, entry.to or [], f"{path}.to"),
+                where=key.where,
+            )
+            scope.secrets[key.text] = secret
+
+
+def _places(scope: Scope, node: Map, words: list[str], path: str) -> tuple[str, ...]:
+    """The hosts that a secret names."""
+    found: list[str] = []
+    for word in words:
+        try:
+            found.append(str(destinations.place(word)))
+        except destinations.Unclear as fault:
+            hint = "to: [db1.lab, 10.0.0.7:9100]"
+            scope.problems.add(where_of(node, "to"), str(fault), key=path, hint=hint)
+    return tuple(found)
+
+
+def refuse_destinations(scope: Scope, uses: destinations.Uses, where: Where, key: str, *, exporter: bool) -> None:
+    """A problem for each secret that is sent where it may not go."""
+    reasons = list(destinations.objections(uses, scope.secrets.values(), scope.hosts.values(), exporter=exporter))
+    for reason, place in reasons:
+        hint = f"if it may, say so where it is declared: to: [{place}]"
+        scope.problems.add(where, reason, key=key, hint=hint)
+    if scope.inventory is None or reasons:
+        return
+    reach = _reach(scope, scope.inventory)
+    for place in uses.places:
+        if uses.secrets and not destinations.is_within(place, reach):
+            message = f"{place} is not a host of the inventory {scope.inventory}, so no secret goes there"
+            hint = f"if it may, say so in the inventory: secrets: {{{uses.secrets[0]}: {{…, to: [{place}]}}}}"
+            scope.problems.add(where, message, key=key, hint=hint)
+
+
+def _reach(scope: Scope, inventory: str) -> set[str]:
+    """The hosts that an inventory names: where its agents run, and where its secrets may go."""
+    hosts = destinations.hosts_of(host for host in scope.hosts.values() if host.where.file == inventory)
+    secrets = (secret for secret in scope.secrets.values() if secret.where.file == inventory)
+    return {*hosts, *(place for secret in secrets for place in secret.to)}
+
+
+def _add_hosts(scope: Scope, section: Node | None) -> None:
+    addresses: dict[str, str] = {}
+    for key, node, entry in scope.entries(section, "host", HostEntry, "topology.hosts"):
+        path = f"topology.hosts.{key.text}"
+        if entry.address != "local" and not is_host_and_port(entry.address):
+            where = where_of(node, "address")
+            hint = "`local`, or name:port of a running agent"
+            scope.problems.add(where, f"`{entry.address}` is not an address", key=f"{path}.address", hint=hint)
+            continue
+        if entry.address != "local" and entry.address in addresses:
+            other = addresses[entry.address]
+            scope.problems.add(where_of(node, "address"), f"host `{other}` has the same address", key=f"{path}.address")
+        addresses[entry.address] = key.text
+        scope.hosts[key.text] = Host(name=key.text, roles=tuple(entry.roles), address=entry.address, where=key.where)
+
+
+def _add_systems(scope: Scope, section: Node | None) -> None:
+    nodes: dict[str, Map] = {}
+    for key, node, entry in scope.entries(section, "system", SystemEntry, "topology.systems"):
+        path = f"topology.systems.{key.text}"
+        nodes[key.text] = node
+        host = scope.resolve("host", entry.host, scope.hosts, where_of(node, "host"), f"{path}.host")
+        if _system_is_fine(scope, node, entry, host, path) and host is not None:
+            scope.systems[key.text] = System(
+                name=key.text,
+                engine=entry.engine,
+                host=entry.host,
+                provision=entry.provision,
+                dsn=entry.instances[0] if entry.instances else entry.dsn,
+                instances=tuple(entry.instances or ()),
+                settings=tuple(sorted((name, setting_text(value)) for name, value in entry.settings.items())),
+                propagates_to=entry.propagates_to,
+                where=key.where,
+            )
+            scope.sessions[key.text] = {name: setting_text(value) for name, value in entry.session.items()}
+    _check_propagation(scope, nodes)
+    for system in scope.systems.values():
+        _check_secrets(scope, nodes[system.name], system)
+
+
+def _check_secrets(scope: Scope, node: Map, system: System) -> None:
+    """Where the secrets of a system's dsns go."""
+    name = "instances" if system.instances else "dsn"
+    where, key = where_of(node, name), f"topology.systems.{system.name}.{name}"
+    try:
+        uses = destinations.of_system(system, scope.systems.values())
+    except destinations.Unclear as fault:
+        scope.problems.add(where, f"it cannot be told where a secret would go: {fault}", key=key, hint=_PLAIN_DSN)
+        return
+    refuse_destinations(scope, uses, where, key, exporter=False)
+
+
+def setting_text(value: str | float | bool) -> str:
+    """A setting's value as servers read it: true and false as on and off."""
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | None, path: str) -> bool:
+    """Whether the rest of the plan can be checked with it; a missing driver is a problem, but does not stand in the way."""
+    if entry.engine not in ENGINES and not _is_announced(scope, node, entry, path):
+        return False
+    if entry.engine in ENGINES and entry.engine not in DRIVERS:
+        hint = f"this release has {', '.join(DRIVERS)}"
+        where = where_of(node, "engine")
+        scope.problems.add(where, f"driver {entry.engine} is not built in yet", key=f"{path}.engine", hint=hint)
+    before = len(scope.problems.found)
+    if entry.instances is not None:
+        _check_instances(scope, node, entry, path)
+    elif (entry.provision is None) == (entry.dsn is None):
+        message = (
+            "`provision` and `dsn` exclude each other" if entry.dsn else "a system has either `provision` or `dsn`"
+        )
+        hint = "provision: embedded starts one; dsn: … reaches one that runs already"
+        scope.problems.add(node.where, message, key=path, hint=hint)
+    if entry.dsn is not None:
+        _note(scope, where_of(node, "dsn"), f"{path}.dsn", without_dsn_problems(entry.engine))
+    if entry.provision == "embedded" and entry.engine in DRIVERS:
+        _note(scope, where_of(node, "provision"), f"{path}.provision", provision_problems(entry.engine))
+    if entry.provision == "embedded" and host is not None and not host.is_local:
+        where = where_of(node, "provision")
+        message = f"an embedded system needs a host with `address: local`; `{host.name}` is at {host.address}"
+        scope.problems.add(where, message, key=f"{path}.provision")
+    _check_settings(scope, node, entry, path)
+    _check_dsn(scope, node, entry, path)
+    return len(scope.problems.found) == before
+
+
+def _is_announced(scope: Scope, node: Map, entry: SystemEntry, path: str) -> bool:
+    """Whether another package has a driver for an engine; of those only the metadata is read here."""
+    announced = extensions.announced(extensions.DRIVERS)
+    if entry.engine not in announced:
+        hint = did_you_mean(entry.engine, [*ENGINES, *announced])
+        scope.problems.add(
+            where_of(node, "engine"), f"`engine` cannot be {entry.engine}", key=f"{path}.engine", hint=hint
+        )
+        return False
+    if entry.provision is not None:
+        where = where_of(node, "provision")
+        message = f"proveout cannot start {entry.engine}, whose driver is of another package"
+        hint = "start it yourself and give its dsn"
+        scope.problems.add(where, message, key=f"{path}.provision", hint=hint)
+    return entry.provision is None
+
+
+def _check_settings(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
+    if entry.settings and entry.dsn is not None and entry.engine in DRIVERS:
+        where = where_of(node, "settings")
+        hint = "set them on the server; proveout only starts what it provisions"
+        scope.problems.add(where, "`settings` of a system that runs already", key=f"{path}.settings", hint=hint)
+    for name, value in entry.session.items():
+        if objection := session_settings.objection(entry.engine, name, setting_text(value)):
+            where = where_of(node, "session", name)
+            scope.problems.add(where, objection, key=f"{path}.session.{name}")
+    for name, value in entry.settings.items():
+        where = where_of(node, "settings", name)
+        _note(scope, where, f"{path}.settings.{name}", setting_problems(entry.engine, name, str(value)))
+
+
+def _note(scope: Scope, where: Where, key: str, found: Iterable[Objection]) -> None:
+    """Report what an agent would object to as well."""
+    for objection in found:
+        scope.problems.add(where, objection.message, key=key, hint=objection.way_out)
+
+
+def _check_instances(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
+    """Several dsns instead of one, each to another instance."""
+    where, dsns = where_of(node, "instances"), entry.instances or []
+    if entry.dsn is not None or entry.provision is not None:
+        other = "dsn" if entry.dsn is not None else "provision"
+        scope.problems.add(where, f"`instances` and `{other}` exclude each other", key=f"{path}.instances")
+    _note(scope, where, f"{path}.instances", instances_problems(entry.engine, dsns))
+
+
+def _check_dsn(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
+    dsns = {"dsn": [entry.dsn] if entry.dsn is not None else [], "instances": entry.instances or []}
+    for name, found in dsns.items():
+        for dsn in found:
+            _check_one_dsn(scope, where_of(node, name), entry.engine, dsn, f"{path}.{name}")
+
+
+def _check_one_dsn(scope: Scope, where: Where, engine: str, dsn: str, key: str) -> None:
+    for match in _SECRET.finditer(dsn):
+        scope.resolve("secret", match[1], scope.secrets, where, key)
+    for match in _PASSWORD.finditer(dsn):
+        word = match["word"] if match["word"] is not None else match["url"]
+        if word and not _SECRET.fullmatch(word):
+            hint = "declare it under secrets: and write ${secrets.name}"
+            scope.problems.add(where, "a literal password in a dsn", key=key, hint=hint)
+    _note(scope, where, key, dsn_problems(engine, dsn))
+
+
+def _check_propagation(scope: Scope, nodes: dict[str, Map]) -> None:
+    for system in list(scope.systems.values()):
+        if system.propagates_to is None:
+            continue
+        where = where_of(nodes[system.name], "propagates_to")
+        path = f"topology.systems.{system.name}.propagates_to"
+        sink = scope.resolve("system", system.propagates_to, scope.systems, where, path)
+        if sink is None:
+            continue
+        if leads_back(scope, system):
+            scope.problems.add(where, f"the changes of `{system.name}` would come back to it", key=path)
+        if (system.engine, sink.engine) in PROPAGATIONS:
+            continue
+        for end in (system, sink):
+            if end.engine not in DRIVERS or end.engine == "postgres":
+                continue
+            message = f"only PostgreSQL propagates to PostgreSQL, and TimesTen to Oracle; `{end.name}` is {end.engine}"
+            scope.problems.add(where, message, key=path)
+
+
+def leads_back(scope: Scope, system: System) -> bool:
+    """Whether a system's changes would come back to it."""
+    seen: set[str] = set()
+    name: str | None = system.name
+    while name is not None and name not in seen:
+        seen.add(name)
+        following = scope.systems.get(name)
+        name = following.propagates_to if following else None
+    return name == system.name

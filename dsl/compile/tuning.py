@@ -1,0 +1,208 @@
+"""`tuning:` and `tune` stages -> `plan.Tuning`s: each block by its operation's model, hosts resolved, conflicts named.
+
+Data flow: nodes -> `TuningEntry` (what every tuning has) and the operation's own model -> `plan.Tuning`. Then all tunings of the plan are
+held against each other by the targets of their operations: hosts whose address is `local` are one machine. `one_agent_per_machine` gives
+what such hosts share to the agent of one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import Field
+
+from proveout.dsl.compile.symbols import Scope, where_of
+from proveout.dsl.operations.operation import Operation
+from proveout.dsl.operations.table import OPERATIONS, operation_of
+from proveout.dsl.operations.types import Line, UnitName
+from proveout.dsl.plan.plan import Host, Plan, Tune, Tuning, Where
+from proveout.dsl.rules.host_rules import TUNING_NAME_MAX, consent_problems
+from proveout.dsl.schema.model_values import to_values
+from proveout.dsl.schema.models import Strict
+from proveout.dsl.schema.scalar_types import Selector
+from proveout.dsl.schema.validation import validate
+from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
+
+TUNINGS_MAX = 500
+
+
+class TuningEntry(Strict):
+    """What every tuning has, beside its operation."""
+
+    name: Line = Field(max_length=TUNING_NAME_MAX, description="What results and messages call it.")
+    on: Selector | None = Field(
+        None, description="The hosts: `all`, `role:…` or names. Left out where the operation is of a `system`."
+    )
+    keep: bool = Field(False, description="Leave it in place after the run, and say so in the result.")
+    restart: UnitName | None = Field(
+        None,
+        description="A systemd unit that takes the change up when it is restarted: after the change, and after its undoing.",
+    )
+    destructive: bool = Field(False, description="Agree to the loss of data, where the operation can destroy it.")
+
+
+def compile_tunings(scope: Scope, section: Node | None, path: str) -> tuple[Tuning, ...]:
+    """The valid tunings of a list, in order; problems are noted."""
+    if section is None:
+        return ()
+    if not isinstance(section, Seq):
+        hint = "- {name: …, on: role:server, sysctl: {vm.swappiness: 10}}"
+        scope.problems.add(section.where, f"`{path.rpartition('.')[2]}` must be a list", key=path, hint=hint)
+        return ()
+    if len(section.items) > TUNINGS_MAX:
+        scope.problems.add(section.where, f"more than {TUNINGS_MAX} tunings", key=path)
+        return ()
+    found = (_Entry(scope=scope, node=node, path=f"{path}.{n}").tuning() for n, node in enumerate(section.items))
+    return tuple(tuning for tuning in found if tuning is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    scope: Scope
+    node: Node
+    path: str
+
+    def tuning(self) -> Tuning | None:
+        parts = self.parts()
+        if parts is None:
+            return None
+        kind, block, rest = parts
+        entry = validate(TuningEntry, rest, self.path, self.scope.problems)
+        operation = self.operation(kind, block)
+        if entry is None or operation is None:
+            return None
+        hosts = self.hosts(entry, operation)
+        consent = next(consent_problems(kind.text, operation, destructive=entry.destructive, keep=entry.keep), None)
+        if consent is not None:
+            self.problem(kind.where, consent.message, consent.way_out, kind.text)
+            return None
+        if hosts is None:
+            return None
+        return Tuning(
+            name=entry.name,
+            operation=kind.text,
+            hosts=hosts,
+            parameters=to_values(operation),
+            keep=entry.keep,
+            restart=entry.restart or "",
+            system=operation.of_system or "",
+            destructive=entry.destructive,
+            where=self.node.where,
+        )
+
+    def problem(self, where: Where, message: str, hint: str = "", *more: str) -> None:
+        self.scope.problems.add(where, message, key=".".join([self.path, *more]), hint=hint)
+
+    def parts(self) -> tuple[Scalar, Node, Map] | None:
+        """(the operation's key, its block, all the rest)."""
+        if not isinstance(self.node, Map):
+            self.problem(self.node.where, "a tuning is a mapping", "- {name: …, on: …, sysctl: {…}}")
+            return None
+        known = {field.alias or name for name, field in TuningEntry.model_fields.items()}
+        others = [entry for entry in self.node.entries if entry[0].text not in known]
+        kinds = [entry for entry in others if entry[0].text in OPERATIONS]
+        for key, _ in others:
+            if key.text not in OPERATIONS:
+                self.problem(key.where, f"unknown key `{key.text}`", did_you_mean(key.text, [*OPERATIONS, *known]))
+        if len(kinds) > 1:
+            names = " and ".join(f"`{key.text}`" for key, _ in kinds)
+            self.problem(kinds[1][0].where, f"a tuning is one operation, not {names}", "make two of it")
+        if not others:
+            self.problem(self.node.where, "this tuning does nothing", f"one of {', '.join(OPERATIONS)}")
+        if len(kinds) != 1 or len(others) != 1:
+            return None
+        rest = tuple(entry for entry in self.node.entries if entry[0].text in known)
+        return kinds[0][0], kinds[0][1], Map(entries=rest, where=self.node.where)
+
+    def operation(self, kind: Scalar, block: Node) -> Operation | None:
+        model = OPERATIONS[kind.text]
+        path = f"{self.path}.{kind.text}"
+        if not isinstance(block, Map):
+            self.problem(block.where, f"`{kind.text}` needs its settings", f"{kind.text}: {{…}}", kind.text)
+            return None
+        return validate(model, model.reshape(block), path, self.scope.problems)
+
+    def hosts(self, entry: TuningEntry, operation: Operation) -> tuple[str, ...] | None:
+        """The hosts that are tuned; of a system, its host."""
+        if operation.of_system is None:
+            if entry.on is None:
+                self.problem(self.node.where, "`on` is required", "on: role:server, on: all, or host names")
+                return None
+            return self.scope.select_hosts(entry.on, where_of(self.node, "on"), f"{self.path}.on")
+        where = where_of(self.node)
+        if entry.on is not None:
+            self.problem(
+                where_of(self.node, "on"), "this tuning is of a system, on that system's host", "leave `on` out"
+            )
+        system = self.scope.resolve("system", operation.of_system, self.scope.systems, where, f"{self.path}.system")
+        return None if system is None else (system.host,)
+
+
+# ---- conflicts -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Set:
+    tuning: Tuning
+    host: str
+    value: str
+
+
+def check_tunings(scope: Scope, tunings: Sequence[Tuning], stages: Sequence[Tune]) -> None:
+    """Note what two tunings of one machine set differently, and names that are not unique.
+
+    A `tune` stage may change what `tuning:` or an earlier stage has set: that is what it is for. Within one list nothing may.
+    """
+    for together in (tunings, *(stage.tunings for stage in stages)):
+        seen: dict[tuple[str, str], _Set] = {}
+        for tuning in together:
+            _check_conflicts(scope, tuning, seen)
+    names: dict[str, Tuning] = {}
+    for tuning in (*tunings, *(one for stage in stages for one in stage.tunings)):
+        if tuning.name in names:
+            message = f"another tuning is called `{tuning.name}`, at {names[tuning.name].where}"
+            scope.problems.add(tuning.where, message, key="tuning", hint="results tell tunings apart by name")
+        names.setdefault(tuning.name, tuning)
+
+
+def one_agent_per_machine(plan: Plan) -> Plan:
+    """The plan with each tuning of local hosts on one of them, the first that is tuned: they are one machine, and one agent keeps the order
+    in which it is changed and set back. What tunes a system stays with the agent of that system's host."""
+    every = (*plan.tunings, *(one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings))
+    tuned = {host for tuning in every if not tuning.system for host in tuning.hosts}
+    local = [host.name for host in plan.hosts if host.is_local and host.name in tuned]
+    if len(local) < 2:
+        return plan
+
+    def moved(tunings: tuple[Tuning, ...]) -> tuple[Tuning, ...]:
+        return tuple(one if one.system else replace(one, hosts=_with_first(one.hosts, local)) for one in tunings)
+
+    stages = tuple(replace(one, tunings=moved(one.tunings)) if isinstance(one, Tune) else one for one in plan.stages)
+    return replace(plan, tunings=moved(plan.tunings), stages=stages)
+
+
+def _with_first(hosts: Sequence[str], local: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(local[0] if host in local else host for host in hosts))
+
+
+def _check_conflicts(scope: Scope, tuning: Tuning, seen: dict[tuple[str, str], _Set]) -> None:
+    said: set[str] = set()
+    for host, machine, target, value in _settings(scope, tuning):
+        other = seen.setdefault((machine, target), _Set(tuning=tuning, host=host, value=value))
+        if other.value == value or other.tuning.name in said:
+            continue
+        said.add(other.tuning.name)
+        place = host if host == other.host else f"{host}, which is the same machine as {other.host}"
+        message = f"`{tuning.name}` and `{other.tuning.name}` are in conflict over {target} on {place}"
+        scope.problems.add(tuning.where, message, key="tuning", hint=f"the other is at {other.tuning.where}")
+
+
+def _settings(scope: Scope, tuning: Tuning) -> Iterator[tuple[str, str, str, str]]:
+    """(host, machine, target, value) of all that a tuning sets."""
+    targets = operation_of(tuning).targets()
+    for name in tuning.hosts:
+        host: Host | None = scope.hosts.get(name)
+        machine = "local" if host is not None and host.is_local else name
+        for target, value in targets.items():
+            yield name, machine, target, value

@@ -1,0 +1,1 @@
+"""Plan -> what would run, as data and as text (`proveout explain`)."""

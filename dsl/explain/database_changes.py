@@ -1,0 +1,64 @@
+"""What a plan does to its databases besides load, for `proveout explain`: which one is meant, what is dropped, what stays.
+
+Data flow: `Plan` -> lines for people, which `describe` puts into the timetable. A dsn is shown as the plan writes it: a password in it is a
+reference, for nothing else compiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from proveout.dsl.plan.plan import Plan, Populate, Sql, System
+from proveout.dsl.workloads.parameters import expected_rows, of_workload
+from proveout.dsl.workloads.sql.parameters import Custom
+
+TABLES: Mapping[str, tuple[str, ...]] = {
+    "hlr": ("subscriber", "access_info", "special_facility", "call_forwarding"),
+    "tptbm": ("vpn_users",),
+    "prepaid": ("account_type", "account_status", "customers", "accounts", "transactions"),
+    "tprocc": ("item", "warehouse", "stock", "district", "customer", "history", "orders", "new_order", "order_line"),
+}
+"""The tables of each kind, which the modules that have their columns need numpy for; a test holds the two together."""
+
+
+def origin(system: System) -> str:
+    """Where a system comes from: `runs already: <dsn>`."""
+    if system.provision:
+        return "started by proveout, removed afterwards"
+    return f"runs already: {', '.join(system.instances or (str(system.dsn),))}"
+
+
+def populated(plan: Plan, stage: Populate) -> Iterator[str]:
+    """How many rows a populate loads, and what it does to the tables that are there."""
+    workload = plan.workload(stage.workload)
+    each = " each" if len(stage.into) > 1 else ""
+    yield f"about {expected_rows(workload):,.0f} rows{each}"
+    names = tables_of(plan, stage.workload)
+    if names and any(not plan.system(name).provision for name in stage.into):
+        yield f"tables made anew, those of an earlier populate are dropped: {', '.join(names)}"
+
+
+def tables_of(plan: Plan, workload: str) -> tuple[str, ...]:
+    """The tables of a workload; none for a kind of another package, which has not to say."""
+    entry = plan.workload(workload)
+    model = of_workload(entry)
+    return tuple(model.tables) if isinstance(model, Custom) else TABLES.get(entry.kind, ())
+
+
+def onward(system: System) -> str | None:
+    """Where its changes go, and what is set up for it: `backend (by a publication …)`."""
+    if system.propagates_to is None:
+        return None
+    if system.propagates_by_itself:
+        return f"{system.propagates_to} (by its own cache groups; not compared)"
+    if system.provision:
+        return system.propagates_to
+    return f"{system.propagates_to} (a publication and a slot here, a subscription there, both removed afterwards)"
+
+
+def statements(stage: Sql) -> Iterator[str]:
+    """The statements, numbered, and what nobody can tell of them."""
+    yield f"how long {'it takes' if len(stage.statements) == 1 else 'they take'} is not known before the run"
+    yield "what they change is not set back after the run"
+    for number, text in enumerate(stage.statements, 1):
+        yield f"{number}) {' '.join(text.split())}"

@@ -1,0 +1,447 @@
+"""Plan -> timetable: what would run, where, with which privileges, and for how long (`proveout explain`). Touches nothing.
+
+Data flow: `Plan` -> `timetable` -> `Timetable` (frozen, serialisable with `canonical.to_data`) -> `render` (text for people). The
+estimates are also what a run shows as remaining time; they are rough where the work depends on the machine (populate)
+or on results (search, `stop_when`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from proveout.core.units import format_duration, format_size
+from proveout.dsl.compile.stage_conditions import left_out
+from proveout.dsl.explain import database_changes
+from proveout.dsl.explain.tuning import (
+    TuningLine,
+    TuningSum,
+    estimate_tunings_s,
+    hosts_of,
+    privileges_of,
+    tuning_lines,
+    tuning_sums,
+)
+from proveout.dsl.plan import iteration_order
+from proveout.dsl.plan.plan import (
+    Capture,
+    Closed,
+    Expression,
+    Host,
+    Ladder,
+    Open,
+    Parameter,
+    Pause,
+    Plan,
+    Populate,
+    Ramp,
+    Reset,
+    Search,
+    Sql,
+    Stage,
+    System,
+    Think,
+    Tool,
+    Tune,
+)
+from proveout.dsl.rules.host_rules import SIZES_EVERY_S
+from proveout.dsl.workloads.parameters import expected_rows
+
+ITERATION_OVERHEAD_S = 1.0
+"""Connecting, arming and collecting around an iteration."""
+TOOL_OVERHEAD_S = 1.5
+"""Starting a program and collecting what it says."""
+LAID_OUT_BYTES_PER_S = 500e6
+SYSTEM_START_S = 2.5
+RESET_S = 1.5
+LOAD_ROWS_PER_S = 150_000.0
+SEARCH_SPAN = 16.0
+"""The range of a search, highest over lowest rate, where it is not known before the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPart:
+    """What one host does in a stage."""
+
+    host: str
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageLine:
+    """A stage: at most `iterations` iterations (0: it has none), about `seconds` seconds; from `seconds_min` when it may end early."""
+
+    id: str
+    kind: str
+    summary: str
+    detail: tuple[str, ...]
+    iterations: int
+    seconds: float
+    hosts: tuple[HostPart, ...]
+    seconds_min: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLine:
+    """A host: how it is reached and what its agent must be allowed to do."""
+
+    name: str
+    address: str
+    roles: tuple[str, ...]
+    privileges: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemLine:
+    """A system: where it comes from and with which settings."""
+
+    name: str
+    engine: str
+    host: str
+    origin: str
+    settings: tuple[tuple[str, str], ...]
+    propagates_to: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timetable:
+    """All that a run of the plan would do. `untimed` are the stages whose time is in no estimate: nobody knows it."""
+
+    name: str
+    title: str
+    digest: str
+    seconds: float
+    seconds_min: float
+    untimed: tuple[str, ...]
+    on_loss: str
+    parameters: tuple[Parameter, ...]
+    hosts: tuple[HostLine, ...]
+    systems: tuple[SystemLine, ...]
+    tunings: tuple[TuningLine, ...]
+    tuning_sums: tuple[TuningSum, ...]
+    stages: tuple[StageLine, ...]
+    verdicts: tuple[tuple[str, str, str], ...]
+
+
+def timetable(plan: Plan) -> Timetable:
+    """The timetable of a compiled plan."""
+    stages = tuple(_stage_line(plan, stage) for stage in plan.stages)
+    start = estimate_tunings_s(plan.tunings) + SYSTEM_START_S * sum(
+        system.provision is not None for system in plan.systems
+    )
+    return Timetable(
+        name=plan.name,
+        title=plan.title,
+        digest=plan.digest,
+        seconds=start + sum(stage.seconds for stage in stages),
+        seconds_min=start + sum(stage.seconds_min for stage in stages),
+        untimed=tuple(stage.id for stage in stages if stage.kind == "sql" and stage.seconds > 0.0),
+        on_loss=plan.on_loss,
+        parameters=plan.parameters,
+        hosts=tuple(_host_line(plan, host) for host in plan.hosts),
+        systems=tuple(_system_line(system) for system in plan.systems),
+        tunings=tuning_lines(plan),
+        tuning_sums=tuning_sums(plan),
+        stages=stages,
+        verdicts=tuple((check.id, check.severity, check.check.text) for check in plan.verdicts),
+    )
+
+
+def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR0911 - one per kind
+    """About how long a stage takes, seconds of wall clock; without the `plan` a populate counts as if it loaded nothing."""
+    match stage:
+        case Populate():
+            rows = expected_rows(plan.workload(stage.workload)) if plan else 0.0
+            return 1.0 + len(stage.into) * (1.0 + rows / LOAD_ROWS_PER_S)
+        case Ladder():
+            return iterations(stage) * (stage.windows.total_s + ITERATION_OVERHEAD_S)
+        case Search():
+            probes = min(stage.probes_max, _expected_probes(stage))
+            one = stage.probe.total_s + ITERATION_OVERHEAD_S
+            return probes * one + stage.confirm.total_s + ITERATION_OVERHEAD_S
+        case Tool():
+            files = 0.0 if stage.job.devices else stage.job.jobs * stage.job.size_bytes / LAID_OUT_BYTES_PER_S
+            return files + iterations(stage) * (stage.windows.total_s + TOOL_OVERHEAD_S)
+        case Reset():
+            return RESET_S * len(stage.systems)
+        case Pause():
+            return stage.duration_s
+        case Sql():
+            return 1.0
+        case Tune():
+            return estimate_tunings_s(stage.tunings)
+
+
+def shortest_s(stage: Stage, plan: Plan | None = None) -> float:
+    """The estimate of a ladder whose least repeats suffice; of any other stage, its estimate."""
+    whole = estimate_s(stage, plan)
+    if isinstance(stage, Ladder) and stage.repeat_min is not None:
+        return whole * stage.repeat_min / stage.repeat
+    return whole
+
+
+def iterations(stage: Stage) -> int:
+    """How many iterations a stage runs at most, reruns of invalid ones not counted; 0 when it measures nothing."""
+    match stage:
+        case Ladder():
+            return len(stage.threads) * stage.repeat
+        case Tool():
+            return len(stage.iodepths) * stage.repeat
+        case Search():
+            return stage.probes_max
+        case _:
+            return 0
+
+
+def terminals(total: int, clients: int) -> tuple[int, ...]:
+    """How `total` threads are split over `clients` hosts: as evenly as whole numbers allow, the first get the rest."""
+    each, rest = divmod(total, clients)
+    return tuple(each + (index < rest) for index in range(clients))
+
+
+def _expected_probes(stage: Search) -> int:
+    low, high = stage.rate_from, stage.rate_to
+    known = not isinstance(low, Expression) and not isinstance(high, Expression)
+    span = high / low if known else SEARCH_SPAN  # type: ignore[operator]
+    bracket = math.ceil(math.log2(max(span, 2.0)))
+    bisect = math.ceil(math.log2(max(1.0 / stage.tolerance_fraction / 2.0, 2.0)))
+    return bracket + bisect
+
+
+# ---- lines -------------------------------------------------------------------------------------------------------
+
+
+_SERVERS = {"postgres": "PostgreSQL", "mysql": "MariaDB"}
+"""The engines that are processes of their own when embedded."""
+
+
+def _host_line(plan: Plan, host: Host) -> HostLine:
+    here = [system for system in plan.systems if system.host == host.name and system.provision == "embedded"]
+    servers = [name for engine, name in _SERVERS.items() if any(system.engine == engine for system in here)]
+    running = f"{' and '.join(servers)} {'run' if len(servers) > 1 else 'runs'} as an unprivileged user"
+    disks = any(isinstance(s, Tool) and s.job.devices and host.name in s.clients for s in plan.stages)
+    own = (*privileges_of(plan, host.name), *(("root: opens block devices",) if disks else ()))
+    privileges = (*own, *((f"as root, {running}",) if servers else ()))
+    return HostLine(name=host.name, address=host.address, roles=host.roles, privileges=privileges)
+
+
+def _system_line(system: System) -> SystemLine:
+    return SystemLine(
+        name=system.name,
+        engine=system.engine,
+        host=system.host,
+        origin=database_changes.origin(system),
+        settings=system.settings,
+        propagates_to=database_changes.onward(system),
+    )
+
+
+def _stage_line(plan: Plan, stage: Stage) -> StageLine:
+    summary, detail = _say(plan, stage)
+    if stage.id in left_out(plan.conditions):
+        summary = "left out with these parameters"
+        return StageLine(
+            id=stage.id,
+            kind=stage.kind,
+            summary=summary,
+            detail=(),
+            iterations=0,
+            seconds=0.0,
+            seconds_min=0.0,
+            hosts=(),
+        )
+    return StageLine(
+        id=stage.id,
+        kind=stage.kind,
+        summary=summary,
+        detail=(*_waits(plan, stage), *detail),
+        iterations=iterations(stage),
+        seconds=estimate_s(stage, plan),
+        seconds_min=shortest_s(stage, plan),
+        hosts=_parts(plan, stage),
+    )
+
+
+def _waits(plan: Plan, stage: Stage) -> tuple[str, ...]:
+    """What decides in the run whether the stage runs."""
+    condition = plan.condition(stage.id)
+    if condition is None:
+        return ()
+    needs = (f"needs {', '.join(condition.needs)}",) if condition.needs else ()
+    return (*needs, f"only when {condition.when.text}") if condition.when is not None else needs
+
+
+def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0911 - one per kind
+    """(one line, more lines) on a stage."""
+    match stage:
+        case Populate():
+            return f"load {stage.workload} into {', '.join(stage.into)}", tuple(database_changes.populated(plan, stage))
+        case Ladder():
+            rungs = ", ".join(map(str, stage.threads))
+            alone = stage.workers is not None and stage.workers >= max(stage.threads)
+            each = "process of one thread" if stage.threads == (1,) else "processes of one thread each"
+            what = each if alone else "threads"
+            detail = [f"{rungs} {what}, {_times(stage)}; {_arrival(stage)}", _windows(stage), *_order(plan, stage)]
+            detail += _session(stage)
+            if stage.stop_when is not None:
+                detail.append(f"stops climbing when {stage.stop_when.text}")
+            of = "" if stage.cell is None else f"{stage.cell.of} with {stage.cell}: "
+            return f"{of}{stage.workload} on {stage.target}", tuple(detail)
+        case Search():
+            span = f"from {_rate(stage.rate_from)} to {_rate(stage.rate_to)}, within {stage.tolerance_fraction * 100.0:.3g} %"
+            detail = [
+                f"{stage.threads} threads, {stage.distribution} arrival {span}",
+                *_session(stage),
+                f"accept {stage.accept.text}",
+                f"probes of {_seconds(stage.probe.ramp_up_s)} + {_seconds(stage.probe.measure_s)}, at most {stage.probes_max};"
+                f" confirmed by {_seconds(stage.confirm.ramp_up_s)} + {_seconds(stage.confirm.measure_s)}",
+            ]
+            return f"highest rate of {stage.workload} on {stage.target}", tuple(detail)
+        case Tool():
+            return f"fio on {', '.join(stage.clients)}: {stage.pattern}", tuple(_tool(stage))
+        case Sql():
+            count = len(stage.statements)
+            said = f"{count} statement{'' if count == 1 else 's'} in {stage.system}"
+            return said, tuple(database_changes.statements(stage))
+        case Reset():
+            does = [word for word, on in (("restore", stage.restore), ("checkpoint", stage.checkpoint)) if on]
+            return f"{' and '.join(does)} {', '.join(stage.systems)}", ()
+        case Pause():
+            return f"wait {_seconds(stage.duration_s)}", ()
+        case Tune():
+            names = ", ".join(tuning.name for tuning in stage.tunings)
+            return f"tune {', '.join(hosts_of(stage.tunings))}: {names}", ()
+
+
+def _session(stage: Ladder | Search) -> tuple[str, ...]:
+    """The settings of the load's connections."""
+    settings = ", ".join(f"{name} = {value}" for name, value in stage.session)
+    return (f"connections with {settings}",) if settings else ()
+
+
+def _tool(stage: Tool) -> Iterator[str]:
+    job = stage.job
+    size = f"{format_size(job.size_bytes)} each, {'past' if job.direct else 'through'} the page cache"
+    mixed = f"reads ({job.read_fraction * 100.0:.3g} %) and writes"
+    what = mixed if job.reads and job.writes else "reads" if job.reads else "writes"
+    how = f"{'random' if job.random else 'sequential'} {what} of {format_size(job.block_bytes)}"
+    yield f"{how}, {job.jobs} jobs on each host, {size}"
+    yield f"I/O depths {', '.join(map(str, stage.iodepths))}, {_times(stage)}"
+    yield _windows(stage)
+    where = job.directory or "a folder of the run"
+    yield f"on {', '.join(job.devices)}" if job.devices else f"on files in {where}, removed afterwards"
+    if job.destructive:
+        yield "destroys what is on these devices"
+
+
+def _times(stage: Ladder | Tool) -> str:
+    if isinstance(stage, Tool) or stage.repeat_min is None:
+        return f"{stage.repeat} times" if stage.repeat > 1 else "once"
+    return f"{stage.repeat_min} to {stage.repeat} times, until the verdicts on it are decided"
+
+
+ORDERS_SHOWN = 3
+
+
+def _order(plan: Plan, stage: Ladder) -> Iterator[str]:
+    """In which order the rungs run, where it is not as listed: the first repeats of it."""
+    members = iteration_order.group(plan, stage)
+    leader, drawn = members[0], f"drawn by seed {members[0].seed}"
+    if stage is not leader:
+        yield f"takes turns with {leader.id}, rung by rung; the order is there"
+        return
+    if len(members) > 1:
+        shuffled = "" if leader.seed is None else f", shuffled in each repeat, {drawn}"
+        yield f"{' and '.join(member.id for member in members)} take turns at each rung{shuffled}:"
+    elif leader.seed is not None:
+        yield f"shuffled in each repeat, {drawn}:"
+    else:
+        return
+    alike = len({member.threads for member in members}) == 1
+    for repeat in range(1, min(stage.repeat, ORDERS_SHOWN) + 1):
+        ran = [slot for slot in iteration_order.slots(members, leader) if slot.repeat == repeat]
+        turns = [f"{slot.ladder.id} {slot.rung}" for slot in ran]
+        if alike:
+            turns = [str(slot.rung) for slot in ran if slot.ladder is leader]
+        yield f"  repeat {repeat}: {', '.join(turns)}"
+    if stage.repeat > ORDERS_SHOWN:
+        yield f"  and so on, {stage.repeat} repeats at most"
+
+
+def _arrival(stage: Ladder) -> str:
+    match stage.arrival:
+        case Closed(think=Think(mean_s=mean_s, distribution=distribution)):
+            return f"closed arrival with {distribution} think times of {_seconds(mean_s)}"
+        case Closed():
+            return "closed arrival"
+        case Ramp(rate_from=low, rate_to=high, distribution=distribution):
+            return f"{distribution} arrival from {_rate(low)} to {_rate(high)} over the measure window"
+        case Open(rate=rate, distribution=distribution):
+            return f"{distribution} arrival at {_rate(rate)}"
+
+
+def _windows(stage: Ladder | Tool) -> str:
+    windows = stage.windows
+    parts = (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)
+    ramp_up, measure, ramp_down = map(_seconds, parts)
+    return f"{ramp_up} ramp-up, {measure} measured, {ramp_down} ramp-down"
+
+
+def _rate(rate: float | Expression) -> str:
+    if not isinstance(rate, Expression):
+        return f"{rate:,.6g}/s"
+    known = f", known when {' and '.join(rate.needs)} has ended" if rate.needs else ""
+    return f"${{{rate.text}}}{known}"
+
+
+def _seconds(seconds: float) -> str:
+    return "0s" if seconds == 0 else format_duration(seconds)
+
+
+def _parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:
+    """What each host does in a stage, hosts in the plan's order; hosts with nothing to do are left out."""
+    tasks: dict[str, list[str]] = {host.name: [] for host in plan.hosts}
+    match stage:
+        case Populate():
+            tasks[stage.clients[0]].append(f"load {', '.join(stage.into)}")
+        case Ladder() | Search():
+            _add_load(stage, tasks)
+            for name in stage.captures:
+                _add_capture(plan, plan.capture(name), tasks)
+        case Tool():
+            for client in stage.clients:
+                tasks[client].append(f"fio, {stage.job.jobs} jobs")
+            for name in stage.captures:
+                _add_capture(plan, plan.capture(name), tasks)
+        case Sql():
+            tasks[plan.system(stage.system).host].append("run the statements")
+        case Reset():
+            for name in stage.systems:
+                tasks[plan.system(name).host].append(f"reset {name}")
+        case Tune():
+            for host in hosts_of(stage.tunings):
+                tasks[host].append("tune")
+        case Pause():
+            pass
+    return tuple(HostPart(host=host, tasks=tuple(found)) for host, found in tasks.items() if found)
+
+
+def _add_load(stage: Ladder | Search, tasks: dict[str, list[str]]) -> None:
+    rungs = stage.threads if isinstance(stage, Ladder) else (stage.threads,)
+    shares = zip(*(terminals(rung, len(stage.clients)) for rung in rungs), strict=True)
+    for client, share in zip(stage.clients, shares, strict=True):
+        tasks[client].append(f"load on {stage.target}: {', '.join(map(str, share))} threads")
+
+
+def _add_capture(plan: Plan, capture: Capture, tasks: dict[str, list[str]]) -> None:
+    every = _seconds(capture.every_s)
+    hosts = capture.hosts if capture.system is None else (plan.system(capture.system).host,)
+    what = capture.kind if capture.system is None else f"{capture.kind} of {capture.system}"
+    if capture.url:
+        what = f"{what} of {capture.url.rpartition('@')[2].removeprefix('http://')}"
+    often = (
+        "when it begins and ends" if capture.kind == "sizes" and capture.every_s >= SIZES_EVERY_S else f"every {every}"
+    )
+    for host in hosts:
+        tasks[host].append(f"capture {what}, {often}")

@@ -1,0 +1,125 @@
+"""The tunings of a plan, host by host, for `proveout explain`: what each host would be like, and what that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from proveout.dsl.operations.table import operation_of
+from proveout.dsl.plan.plan import Plan, Tune, Tuning
+
+TUNING_S = 0.5
+"""Reading, changing and reading again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningLine:
+    """A tuning on a host. `words` say what is special about it; `stage` is the one that applies it, "" for the plan's own."""
+
+    host: str
+    name: str
+    operation: str
+    wanted: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    stage: str = ""
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningSum:
+    """How many tunings a host has: looked at only, set back when the run ends, kept after it; of these, how many destroy data."""
+
+    host: str
+    looked_at: int
+    set_back: int
+    kept: int
+    destructive: int
+
+
+def tuning_sums(plan: Plan) -> tuple[TuningSum, ...]:
+    """A sum for each host of a plan that tunes any, those of which nothing is changed too."""
+    every = [tuning for _, tuning in _all(plan)]
+    return tuple(_sum(host.name, [t for t in every if host.name in t.hosts]) for host in plan.hosts) if every else ()
+
+
+def _sum(host: str, tunings: Sequence[Tuning]) -> TuningSum:
+    changing = [tuning for tuning in tunings if operation_of(tuning).changing]
+    kept = sum(tuning.keep for tuning in changing)
+    return TuningSum(
+        host=host,
+        looked_at=len(tunings) - len(changing),
+        set_back=len(changing) - kept,
+        kept=kept,
+        destructive=sum(tuning.destructive for tuning in changing),
+    )
+
+
+def tuning_lines(plan: Plan) -> tuple[TuningLine, ...]:
+    """Every tuning on every host: hosts in the plan's order, then the order in which they are applied.
+
+    That is: those of the plan, then those of each stage; of either, those of the host before those of systems on it.
+    """
+    batches = [("", plan.tunings), *((stage.id, stage.tunings) for stage in plan.stages if isinstance(stage, Tune))]
+    ordered = [(stage, t) for stage, tunings in batches for t in sorted(tunings, key=lambda t: bool(t.system))]
+    local = [host.name for host in plan.hosts if host.is_local]
+    machine = f"on the one machine of hosts {', '.join(local)}" if len(local) > 1 else ""
+    return tuple(
+        _line(t, host.name, stage, machine if host.is_local and not t.system else "")
+        for host in plan.hosts
+        for stage, t in ordered
+        if host.name in t.hosts
+    )
+
+
+def privileges_of(plan: Plan, host: str) -> tuple[str, ...]:
+    """What the agent of a host must be able to do for the tunings there, without repeats."""
+    found = (operation_of(tuning).privileges for _, tuning in _all(plan) if host in tuning.hosts)
+    restarts = ("root: restarts units" for _, tuning in _all(plan) if host in tuning.hosts and tuning.restart)
+    return tuple(dict.fromkeys((*found, *restarts)))
+
+
+def hosts_of(tunings: Sequence[Tuning]) -> tuple[str, ...]:
+    """The hosts that tunings are for, in the order they are named."""
+    return tuple(dict.fromkeys(host for tuning in tunings for host in tuning.hosts))
+
+
+def estimate_tunings_s(tunings: Sequence[Tuning]) -> float:
+    """About how long it takes to apply them, seconds: hosts are tuned side by side."""
+    return max((TUNING_S * sum(host in t.hosts for t in tunings) for host in hosts_of(tunings)), default=0.0)
+
+
+def _all(plan: Plan) -> Iterator[tuple[str, Tuning]]:
+    """(stage or "", tuning) of the whole plan."""
+    for tuning in plan.tunings:
+        yield "", tuning
+    for stage in plan.stages:
+        if isinstance(stage, Tune):
+            for tuning in stage.tunings:
+                yield stage.id, tuning
+
+
+def _line(tuning: Tuning, host: str, stage: str, machine: str) -> TuningLine:
+    return TuningLine(
+        host=host,
+        name=tuning.name,
+        operation=tuning.operation,
+        wanted=operation_of(tuning).wanted(),
+        words=(*((machine,) if machine else ()), *_words(tuning, stage)),
+        stage=stage,
+        keep=tuning.keep,
+    )
+
+
+def _words(tuning: Tuning, stage: str) -> Iterator[str]:
+    if stage:
+        yield f"by stage {stage}"
+    if tuning.system:
+        yield f"of system {tuning.system}"
+    if tuning.destructive:
+        yield "destroys data"
+    if tuning.restart:
+        yield f"restarts {tuning.restart}"
+    if operation_of(tuning).changing:
+        yield "kept after the run" if tuning.keep else "set back after the run"
+    else:
+        yield "looked at only"

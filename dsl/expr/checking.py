@@ -1,0 +1,430 @@
+"""Expressions at compile time: every name resolved, every type checked, every problem with its place in the text.
+
+Data flow: text + scope (`vocabulary.Group`) -> syntax tree -> `_Checker` walks all of it, also what a short circuit would
+skip -> faults and the root names used. When it finds nothing, the CEL library evaluates the text over sample data of
+the scope's shape: what compiles here runs there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from proveout.dsl.expr.evaluation import evaluate
+from proveout.dsl.expr.name_types import BOOLEAN, ESTIMATE, ESTIMATE_MEMBERS, NUMBER, Boolean, Estimate, Shape, sample
+from proveout.dsl.expr.name_types import Group as Names
+from proveout.dsl.expr.name_types import Number as Plain
+from proveout.dsl.expr.syntax import (
+    COMPARISONS,
+    Binary,
+    Call,
+    Choice,
+    ExpressionFault,
+    Flag,
+    Group,
+    Index,
+    Member,
+    Name,
+    Number,
+    Syntax,
+    Text,
+    Unary,
+    children,
+    parse,
+    ungroup,
+)
+from proveout.dsl.plan.matrix_labels import Label, same, written
+from proveout.dsl.source.nodes import did_you_mean
+
+Expected: TypeAlias = Literal["condition", "number", "when"]
+"""What an expression must give; `when` is a condition that may read nothing but parameters."""
+
+NUMERIC_FUNCTIONS = {"us": 1, "ms": 1, "s": 1, "abs": 1, "min": 2, "max": 2}
+FUNCTIONS = (*NUMERIC_FUNCTIONS, "at", "ratio")
+PARAMS = "params"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something wrong `offset` characters into an expression; `unknown_root`: nobody knows the name that a path begins with."""
+
+    offset: int
+    message: str
+    hint: str = ""
+    unknown_root: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What checking found: faults, root names read, and the text with `params.x` filled in."""
+
+    faults: tuple[Fault, ...]
+    roots: tuple[str, ...]
+    text: str
+
+
+def check_expression(
+    text: str, scope: Names, expected: Expected, parameters: Mapping[str, float | bool] | None = None
+) -> Checked:
+    """Check `text` in `scope`; `parameters` are the values that `params.x` stands for."""
+    known = parameters or {}
+    try:
+        tree = parse(text)
+    except ExpressionFault as fault:
+        problem = Fault(offset=fault.offset, message=fault.what, hint=fault.way_out)
+        return Checked(faults=(problem,), roots=(), text=text)
+    params: dict[str, Shape] = {name: BOOLEAN if isinstance(value, bool) else NUMBER for name, value in known.items()}
+    more = {PARAMS: Names(what=PARAMS, members=params)} if params else {}
+    inside = Names(what=scope.what, members={**scope.members, **more}, absent=scope.absent)
+    checker = _Checker(text=text, scope=inside)
+    checker.whole(tree, expected)
+    roots = tuple(sorted(checker.roots - {PARAMS}))
+    if checker.faults:
+        return Checked(faults=tuple(checker.faults), roots=roots, text=text)
+    filled = _fill(text, tree, known, checker.cells)
+    return Checked(faults=_dry_run(filled, inside), roots=roots, text=filled)
+
+
+def _dry_run(text: str, scope: Names) -> tuple[Fault, ...]:
+    """Evaluate over samples, estimates by their mean where they are compared as such."""
+    try:
+        evaluate(_by_mean(text, scope), sample(scope), functions={"ratio": lambda _a, _b: sample(ESTIMATE)})
+    except ExpressionFault as fault:
+        return (Fault(offset=0, message=fault.what, hint=fault.way_out),)
+    return ()
+
+
+def _by_mean(text: str, scope: Names) -> str:
+    """The text with `.mean` behind every estimate that is an operand by itself."""
+    cuts: list[int] = []
+
+    def visit(node: Syntax) -> None:
+        if isinstance(node, Binary) and node.operator in COMPARISONS:
+            for side in (node.left, node.right):
+                if isinstance(_Checker(text=text, scope=scope).shape(side), Estimate):
+                    cuts.append(side.end)
+        for part in children(node):
+            visit(part)
+
+    visit(parse(text))
+    for cut in sorted(cuts, reverse=True):
+        text = f"{text[:cut]}.mean{text[cut:]}"
+    return text
+
+
+def _fill(
+    text: str, tree: Syntax, parameters: Mapping[str, float | bool], cells: Sequence[tuple[int, int, str]]
+) -> str:
+    """The text with the value of every `params.x` in its place, and the stage's id in that of every cell of a matrix."""
+    cuts = list(cells)
+
+    def visit(node: Syntax) -> None:
+        if isinstance(node, Member) and isinstance(node.of, Name) and node.of.name == PARAMS:
+            value = parameters[node.name]
+            shown = str(value).lower() if isinstance(value, bool) else repr(value)
+            cuts.append((node.start, node.end, f"({shown})" if shown.startswith("-") else shown))
+        for part in children(node):
+            visit(part)
+
+    visit(tree)
+    for start, end, value in sorted(cuts, reverse=True):
+        text = text[:start] + value + text[end:]
+    return text
+
+
+@dataclass(slots=True)
+class _Checker:
+    """Walks a tree bottom up; `shape` gives what a node is, None when a fault below it makes that unknowable."""
+
+    text: str
+    scope: Names
+    faults: list[Fault] = field(default_factory=list)
+    roots: set[str] = field(default_factory=set)
+    cells: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def whole(self, tree: Syntax, expected: Expected) -> None:
+        shape = self.shape(tree)
+        if shape is not None:
+            if expected != "number" and not isinstance(shape, Boolean):
+                self.fault(tree, f"expected a condition, but this is {_describe(shape)}", "compare it: … >= 1.5")
+            if expected == "number":
+                self.number(tree, shape)
+        if expected != "when" and not self.faults and not self.roots - {PARAMS}:
+            self.fault(tree, "this reads no result, so it can tell nothing", did_you_mean("", self.scope.members))
+
+    def fault(self, node: Syntax, message: str, hint: str = "") -> None:
+        self.faults.append(Fault(offset=node.start, message=message, hint=hint))
+
+    def source(self, node: Syntax) -> str:
+        return self.text[node.start : node.end]
+
+    def shape(self, node: Syntax) -> Shape | None:  # noqa: PLR0911 - one line per kind of node
+        match node:
+            case Number():
+                return NUMBER
+            case Flag():
+                return BOOLEAN
+            case Text():
+                self.fault(node, "a text has no use here", 'names with a dash are written hosts["db-1"]')
+                return None
+            case Group(inner=inner):
+                return self.shape(inner)
+            case Name():
+                return self.name(node)
+            case Member(of=of, name=name):
+                return self.member(node, of, name, node.name_start)
+            case Index(of=of, key=key):
+                return self.member(node, of, key.value if isinstance(key, Text) else "", key.start)
+            case Call():
+                return self.call(node)
+            case Unary(operator="!", operand=operand):
+                self.condition(operand, self.shape(operand))
+                return BOOLEAN
+            case Unary(operand=operand):
+                self.number(operand, self.shape(operand))
+                return NUMBER
+            case Choice():
+                return self.choice(node)
+            case Binary():
+                return self.binary(node)
+
+    def name(self, node: Name) -> Shape | None:
+        if node.name in self.scope.members:
+            self.roots.add(node.name)
+            return self.scope.members[node.name]
+        self.unknown(node.name, node.start, self.scope)
+        self.faults[-1] = dataclasses.replace(self.faults[-1], unknown_root=True)
+        return None
+
+    def member(self, node: Syntax, of: Syntax, name: str, name_start: int) -> Shape | None:
+        tree = self.shape(of)
+        if isinstance(tree, Estimate):
+            tree = Names(what=f"the estimate `{self.source(of)}`", members=ESTIMATE_MEMBERS)
+        if isinstance(tree, (Plain, Boolean)):
+            self.faults.append(
+                Fault(offset=name_start, message=f"`{self.source(of)}` is {_describe(tree)} and has no `.{name}`")
+            )
+            return None
+        if tree is None:
+            return None
+        if name in tree.members:
+            return tree.members[name]
+        self.unknown(name, name_start, tree)
+        return None
+
+    def unknown(self, name: str, offset: int, tree: Names) -> None:
+        if name in tree.absent:
+            why, way_out = tree.absent[name]
+            self.faults.append(Fault(offset=offset, message=f"`{name}` has no numbers here: {why}", hint=way_out))
+            return
+        message = f"{tree.what} {'have' if tree.what.endswith('s') else 'has'} no `{name}`"
+        hint = did_you_mean(name, tree.members)
+        if tree.rung is not None and name in tree.rung.members:
+            hint = f"name the rung: .at({tree.rungs[0]}).{name} or .peak.{name}"
+        elif tree.axes:
+            hint = f"choose a cell: {_way_to_cell(tree)}"
+        elif tree.rung is not None:
+            hint = f"a ladder has .peak and .at(n), n of {', '.join(map(str, tree.rungs))}"
+        self.faults.append(Fault(offset=offset, message=message, hint=hint))
+
+    def call(self, node: Call) -> Shape | None:
+        if node.function == "at":
+            return self.at(node)
+        if node.arguments and self.is_matrix(node.arguments[0]):
+            return self.axis(node)
+        if node.function == "ratio":
+            return self.ratio(node)
+        arity = NUMERIC_FUNCTIONS.get(node.function)
+        for argument in node.arguments:
+            self.number(argument, self.shape(argument))
+        if arity is None:
+            self.fault(node, f"there is no function `{node.function}`", did_you_mean(node.function, FUNCTIONS))
+            return None
+        if len(node.arguments) != arity:
+            self.fault(
+                node, f"{node.function}() takes {arity} value{'s' if arity > 1 else ''}, not {len(node.arguments)}"
+            )
+        return NUMBER
+
+    def at(self, node: Call) -> Shape | None:
+        if len(node.arguments) != 2:
+            self.fault(node, "at() takes the number of threads", "as in baseline.at(4)")
+            return None
+        ladder, threads = node.arguments
+        tree = self.shape(ladder)
+        if tree is None:
+            return None
+        if not isinstance(tree, Names) or tree.rung is None:
+            hint = f"choose a cell: {_way_to_cell(tree)}" if isinstance(tree, Names) and tree.axes else ""
+            self.fault(node, f"`{self.source(ladder)}` is not a ladder and has no rungs", hint)
+            return None
+        rung = ungroup(threads)
+        if not isinstance(rung, Number):
+            self.fault(threads, "at() takes a plain number of threads", f"one of {', '.join(map(str, tree.rungs))}")
+        elif rung.value not in tree.rungs:
+            self.fault(
+                threads,
+                f"{tree.what} has no rung of {rung.value:g} threads",
+                f"its rungs are {', '.join(map(str, tree.rungs))}",
+            )
+        return tree.rung
+
+    # ---- matrices ----
+
+    def is_matrix(self, node: Syntax) -> bool:
+        """Whether labels are being chosen: the expression begins with the name of a matrix and has not come to a cell."""
+        while isinstance(node := ungroup(node), Call) and node.arguments and node.function not in FUNCTIONS:
+            node = node.arguments[0]
+        known = self.scope.members.get(node.name) if isinstance(node, Name) else None
+        return isinstance(known, Names) and bool(known.axes)
+
+    def axis(self, node: Call) -> Shape | None:
+        """`matrix.axis(value)`: what is left of the matrix, or the cell when that was its last axis."""
+        tree = self.shape(node.arguments[0])
+        if not isinstance(tree, Names):
+            return None
+        if node.function not in tree.axes:
+            message = f"{tree.what} has no axis `{node.function}`" + (" to choose by" if tree.axes else " left")
+            self.fault(node, message, did_you_mean(node.function, tree.axes))
+            return None
+        label = _label(node.arguments[1]) if len(node.arguments) == 2 else None
+        values = tree.axes[node.function]
+        if label is None or not any(same(label, value) for value in values):
+            given = ", ".join(map(self.source, node.arguments[1:])) or "nothing"
+            texts = [value for value in values if isinstance(value, str)]
+            hint = did_you_mean(label, texts) if isinstance(label, str) and texts else ""
+            hint = hint or f"its values are {', '.join(map(_quoted, values))}"
+            self.fault(
+                node.arguments[1] if len(node.arguments) > 1 else node,
+                f"the axis `{node.function}` has no value {given}",
+                hint,
+            )
+            return None
+        return self.chosen(node, tree, node.function, label)
+
+    def chosen(self, node: Call, tree: Names, axis: str, label: Label) -> Shape | None:
+        cells = {
+            labels: cell for labels, cell in tree.cells.items() if any(a == axis and same(v, label) for a, v in labels)
+        }
+        rest = {
+            name: tuple(value for value in values if any((name, value) in labels for labels in cells))
+            for name, values in tree.axes.items()
+            if name != axis
+        }
+        if rest:
+            what = f"`{self.source(node)}`"
+            return Names(what=what, members={}, axes=rest, cells=cells)
+        stage, shape = next(iter(cells.values()))
+        self.cells.append((node.start, node.end, stage))
+        self.roots.add(stage)
+        return shape
+
+    def ratio(self, node: Call) -> Shape | None:
+        if len(node.arguments) != 2:
+            self.fault(node, f"ratio() takes two estimates, not {len(node.arguments)} values")
+        for argument in node.arguments:
+            shape = self.shape(argument)
+            if shape is not None and not isinstance(shape, Estimate):
+                hint = "leave .mean away" if _is_part_of_estimate(argument) else "take one number of a rung"
+                self.fault(
+                    argument, f"ratio() takes estimates, but `{self.source(argument)}` is {_describe(shape)}", hint
+                )
+        return ESTIMATE
+
+    def number(self, node: Syntax, shape: Shape | None) -> None:
+        if shape is None or shape == NUMBER:
+            return
+        message = f"expected a number, but `{self.source(node)}` is {_describe(shape)}"
+        self.fault(node, message, _way_to_number(shape))
+
+    def condition(self, node: Syntax, shape: Shape | None) -> None:
+        if shape is None or isinstance(shape, Boolean):
+            return
+        self.fault(
+            node, f"expected a condition, but `{self.source(node)}` is {_describe(shape)}", "compare it: … >= 1.5"
+        )
+
+    def choice(self, node: Choice) -> Shape | None:
+        self.condition(node.condition, self.shape(node.condition))
+        then, otherwise = self.shape(node.then), self.shape(node.otherwise)
+        if then is None or otherwise is None:
+            return None
+        if type(then) is not type(otherwise):
+            self.fault(node.otherwise, f"one branch is {_describe(then)}, the other {_describe(otherwise)}")
+        return then
+
+    def binary(self, node: Binary) -> Shape | None:
+        left, right = self.shape(node.left), self.shape(node.right)
+        if node.operator in ("&&", "||"):
+            self.condition(node.left, left)
+            self.condition(node.right, right)
+            return BOOLEAN
+        if node.operator in COMPARISONS:
+            self.comparison(node, left, right)
+            return BOOLEAN
+        self.number(node.left, left)
+        self.number(node.right, right)
+        return NUMBER
+
+    def comparison(self, node: Binary, left: Shape | None, right: Shape | None) -> None:
+        """Numbers with numbers; an estimate by its interval, so only where one side can lie beyond the other."""
+        if isinstance(left, Boolean) and isinstance(right, Boolean) and node.operator in ("==", "!="):
+            return
+        by_interval = node.operator not in ("==", "!=")
+        for side, shape in ((node.left, left), (node.right, right)):
+            if not (by_interval and isinstance(shape, Estimate)):
+                self.number(side, shape)
+
+
+def _is_part_of_estimate(node: Syntax) -> bool:
+    return isinstance(node, Member) and node.name in ESTIMATE_MEMBERS
+
+
+def _label(node: Syntax) -> Label | None:
+    """The label that an argument is; None for anything but a plain value."""
+    match ungroup(node):
+        case Text(value=text):
+            return text
+        case Number(value=number) | Flag(value=number):
+            return number
+        case Unary(operator="-", operand=Number(value=number)):
+            return -number
+    return None
+
+
+def _quoted(value: Label) -> str:
+    return f'"{value}"' if isinstance(value, str) else written(value)
+
+
+def _way_to_cell(tree: Names) -> str:
+    return "".join(f".{axis}({_quoted(values[0])})" for axis, values in tree.axes.items())
+
+
+def _describe(shape: Shape) -> str:
+    match shape:
+        case Names(axes=axes) if axes:
+            return "a matrix of ladders"
+        case Estimate():
+            return "an estimate over the repeats"
+        case Boolean():
+            return "true or false"
+        case Names():
+            return "a group of numbers" if shape.rung is None else "a ladder"
+        case _:
+            return "a number"
+
+
+def _way_to_number(shape: Shape) -> str:
+    match shape:
+        case Estimate():
+            return "take its .mean, .median, .lower or .upper"
+        case Names(axes=axes) if axes:
+            return f"choose a cell: {_way_to_cell(shape)}.at(…)"
+        case Names(rung=None):
+            return did_you_mean("", (f".{name}" for name in shape.members))
+        case Names():
+            return "name a rung: .at(4) or .peak"
+        case _:
+            return ""

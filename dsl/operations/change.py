@@ -1,0 +1,212 @@
+"""The changes that a tuning can come to: a closed union, each with what it takes to undo it, and how a person reads it.
+
+Data flow: `Operation.changes(facts)` -> `Change`s, in the order in which they are made -> `agent.tuning.transaction` makes them, and undoes
+them in the reverse order. So a step that must follow the restoring of a file (a reload) stands *before* the file's change, with an empty
+apply side; `around` puts a command on both sides.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, assert_never
+
+from proveout.dsl.operations.facts import ABSENT, FileFact
+
+DIFF_LINES_MAX = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteFile:
+    """Make a file have this content, mode and owner. `validator` names a program of the agent's policy that must accept it first.
+
+    `before` is what the facts said, for the diff; the agent keeps the original itself, byte by byte with mode, owner and xattrs.
+    `runs`: argvs of programs that the host will start because the file says so; the agent's policy must list them as if it started them.
+    `sysctls`: kernel parameters that the host will set because the file says so; likewise.
+    `writes`: paths that the host will write to because the file says so; likewise.
+    `governs`: of each udev rule that gives devices an owner, a mode or a name, the pairs (key, pattern) that they match; likewise.
+    `links`: links below /dev that the host will make because the file says so; likewise.
+    """
+
+    path: str
+    content: bytes
+    mode: int = 0o644
+    owner: str = "root"
+    group: str = "root"
+    validator: str = ""
+    runs: tuple[tuple[str, ...], ...] = ()
+    sysctls: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    governs: tuple[tuple[tuple[str, str], ...], ...] = ()
+    links: tuple[str, ...] = ()
+    before: FileFact = ABSENT
+    kind: Literal["write_file"] = "write_file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveFile:
+    """Take a file away."""
+
+    path: str
+    before: FileFact
+    kind: Literal["remove_file"] = "remove_file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetText:
+    """Write an attribute below /proc or /sys. `before` is what is written to undo it; blanks between words do not count.
+
+    The file of some attributes lists all choices with the current one in brackets (`always [madvise] never`): the operation
+    gives the bare word, whoever reads it back looks for the brackets.
+
+    Setting one attribute may set another. `part` "undo": the kernel changes this one when another is set, so it is only set back, after that one,
+    and only if `only_if` (a path and its text) holds: else another hand has been there. "make": what undoes it is such a change.
+
+    `adjusted`: the kernel may make another number of what it is
+    given (as many huge pages as it finds), so until the transaction has ended well one between the two is taken for its answer, and set back.
+    """
+
+    path: str
+    before: str
+    after: str
+    part: Literal["", "make", "undo"] = ""
+    adjusted: bool = False
+    only_if: tuple[str, str] | tuple[()] = ()
+    kind: Literal["set_text"] = "set_text"
+
+
+UnitVerb: TypeAlias = Literal["start", "stop", "restart", "reload", "enable", "disable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitAction:
+    """An action on a systemd unit; `undo` brings back what was. One of the two may be "": nothing is done on that side."""
+
+    unit: str
+    verb: UnitVerb | Literal[""]
+    undo: UnitVerb | Literal[""] = ""
+    kind: Literal["unit_action"] = "unit_action"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A program by its argv, without a shell; the agent's policy must list it. Empty on the side where nothing is to be run.
+
+    Both sides must be idempotent: after a crash nobody knows whether they had run. `device` is one that it destroys data on.
+    """
+
+    argv: tuple[str, ...] = ()
+    undo: tuple[str, ...] = ()
+    device: str = ""
+    kind: Literal["command"] = "command"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepSpans:
+    """Keep what a program is about to overwrite on a device: `spans` of (offset, length), bytes. Nothing is changed by it.
+
+    To undo writes it back, after what undoes the program; but if `probe` (blkid) finds anything on the device by then (exit code other
+    than 2), another hand has put it there, and it is left alone.
+    """
+
+    device: str
+    spans: tuple[tuple[int, int], ...]
+    probe: tuple[str, ...]
+    kind: Literal["keep_spans"] = "keep_spans"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A statement in a system of the plan and the one that undoes it; "" where nothing is to be run. Both must be idempotent.
+
+    `destructive`: it overwrites what is not the database's own (disks); the policy of the host must allow such steps. `devices` are these
+    disks, each by all of its lasting names: the policy must list one of them. `place` is what statements stand on one another in: as long
+    as the undoing of one there is left, those made before it are left as well.
+    """
+
+    system: str
+    text: str = ""
+    undo: str = ""
+    destructive: bool = False
+    devices: tuple[tuple[str, ...], ...] = ()
+    place: str = ""
+    kind: Literal["statement"] = "statement"
+
+
+Change: TypeAlias = WriteFile | RemoveFile | SetText | UnitAction | Command | KeepSpans | Statement
+
+
+def around(changes: tuple[Change, ...], argv: tuple[str, ...]) -> tuple[Change, ...]:
+    """The changes with a command that follows them, both when they are made and when they are undone; nothing around nothing."""
+    return (Command(undo=argv), *changes, Command(argv=argv)) if changes else ()
+
+
+def only_undoes(change: Change) -> bool:
+    """Whether nothing is done when it is made: it follows the undoing of the changes that come after it."""
+    match change:
+        case SetText(part="undo") | KeepSpans() | UnitAction(verb="") | Command(argv=()) | Statement(text=""):
+            return True
+        case _:
+            return False
+
+
+def diff(change: Change) -> tuple[str, ...]:  # noqa: PLR0911 - one per kind of change
+    """What a change does, as a person reads it."""
+    match change:
+        case WriteFile():
+            lines = _file_diff(change.path, change.before, change.content, _access(change), validator=change.validator)
+            return (*lines, *(f"  makes the host run {shlex.join(argv)}" for argv in change.runs))
+        case RemoveFile():
+            return _file_diff(change.path, change.before, None, "")
+        case SetText(part="undo"):
+            return (f"to undo: {change.path}: {change.before}",)
+        case SetText():
+            return (f"{change.path}: {change.before} -> {change.after}",)
+        case UnitAction():
+            return _sided(f"systemctl {change.verb} {change.unit}", f"systemctl {change.undo} {change.unit}", change)
+        case Command():
+            return _sided(shlex.join(change.argv), shlex.join(change.undo), change)
+        case KeepSpans():
+            kib = sum(length for _, length in change.spans) / 1024
+            return (f"to undo: the {kib:g} KiB that this takes at both ends of {change.device}, as they were",)
+        case Statement():
+            lines = _sided(f"{change.system}: {change.text}", f"{change.system}: {change.undo}", change)
+            return (*lines, *(f"  destroys what is on {names[0]}" for names in change.devices if names))
+        case _:
+            assert_never(change)
+
+
+def _sided(apply: str, undo: str, change: UnitAction | Command | Statement) -> tuple[str, ...]:
+    does = (
+        change.verb if isinstance(change, UnitAction) else change.argv if isinstance(change, Command) else change.text
+    )
+    undoes = change.undo
+    lines = (apply,) if does else ()
+    return (*lines, f"{'  ' if does else ''}to undo: {undo}") if undoes else lines
+
+
+def _access(change: WriteFile) -> str:
+    return f"{change.mode:04o} {change.owner}:{change.group}"
+
+
+def _file_diff(
+    path: str, before: FileFact, after: bytes | None, access: str, *, validator: str = ""
+) -> tuple[str, ...]:
+    old = _lines(before.content) if before.exists else []
+    new = [] if after is None else _lines(after)
+    was = f"{before.mode:04o} {before.owner}:{before.group}" if before.exists else ""
+    head = f"{path}: " + (
+        f"new, {access}" if not before.exists else "removed" if after is None else f"{was} -> {access}"
+    )
+    if before.exists and was == access:
+        head = f"{path}:"
+    body = [line for line in difflib.unified_diff(old, new, lineterm="", n=1) if line[:3] not in ("---", "+++")]
+    if len(body) > DIFF_LINES_MAX:
+        body = [*body[:DIFF_LINES_MAX], f"… and {len(body) - DIFF_LINES_MAX} lines more"]
+    checked = (f"  checked by {validator} first",) if validator else ()
+    return (head, *(f"  {line}" for line in body), *checked)
+
+
+def _lines(content: bytes) -> list[str]:
+    return content.decode("utf-8", errors="backslashreplace").splitlines()

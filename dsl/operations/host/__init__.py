@@ -1,0 +1,1 @@
+"""Tuning operations on files, services and packages of a host."""

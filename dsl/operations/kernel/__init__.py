@@ -1,0 +1,1 @@
+"""Tuning operations on kernel parameters."""

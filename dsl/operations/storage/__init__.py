@@ -1,0 +1,1 @@
+"""Tuning operations on disks, file systems and disk groups."""

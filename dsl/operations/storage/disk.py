@@ -1,0 +1,113 @@
+"""Whether a disk is in use, or has anything on it: what is asked of a host, and the reasons not to touch it. Source: blkid(8).
+
+Data flow: a by-id name -> `disk_queries` (where the name leads; then all that could be in use or on it) -> facts -> `in_use`. Of a volume that
+is known by another path (a partition, an alias of udev's) `name_queries` -> facts -> `names`: what /dev/disk/by-id calls it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from proveout.dsl.operations.facts import Facts, LinkQuery, OutputQuery, PathsQuery, Query, TextQuery
+
+BLKID = "/usr/sbin/blkid"
+MOUNTS, SWAPS = "/proc/self/mountinfo", "/proc/swaps"
+SECTOR = 512
+"""/sys/block/*/size counts in these, whatever the disk does."""
+NOTHING_FOUND, AMBIVALENT = 2, 8
+"""Exit code of blkid: there is nothing that it knows."""
+BY_ID = "/dev/disk/by-id/"
+BLOCK, VOLUMES = "/sys/block", "/sys/class/block"
+"""Whole disks only; all block devices, partitions too."""
+_LASTING = ("wwn-", "nvme-", "scsi-", "dm-uuid-")
+
+
+def sys_folder(device: str, facts: Facts, tree: str = BLOCK) -> str:
+    """The kernel's folder of the disk that the name leads to; in `BLOCK` only whole disks have one."""
+    return f"{tree}/{(facts.link(device) or '').rpartition('/')[2]}"
+
+
+def disk_queries(device: str, known: Facts, tree: str = BLOCK) -> tuple[Query, ...]:
+    """What has to be known of a disk before it is written to; asked again until nothing is new."""
+    link = LinkQuery(device)
+    if link not in known or known.link(device) is None:
+        return (link,)
+    disk = sys_folder(device, known, tree)
+    texts = (f"{disk}/size", f"{disk}/ro", f"{disk}/dev", f"{disk}/queue/logical_block_size", MOUNTS, SWAPS)
+    listings = (PathsQuery(f"{disk}/{below}") for below in ("holders/*", "*/holders/*", "*/dev"))
+    first: tuple[Query, ...] = (link, *(TextQuery(path) for path in texts), *listings)
+    if any(query not in known for query in first):
+        return first
+    numbers = (TextQuery(path) for path in known.paths(f"{disk}/*/dev"))
+    return (*first, *numbers, OutputQuery(probe_argv(device)))
+
+
+def name_queries(path: str, known: Facts) -> tuple[Query, ...]:
+    """What it takes to tell by which names /dev/disk/by-id knows a volume; asked again until nothing is new."""
+    listing = PathsQuery(f"{BY_ID}*")
+    if listing not in known:
+        return (LinkQuery(path), listing)
+    return (LinkQuery(path), listing, *(LinkQuery(name) for name in known.paths(listing.pattern)))
+
+
+def names(path: str, facts: Facts) -> tuple[str, ...]:
+    """The names below /dev/disk/by-id of what a path leads to, those first that the disk itself gives."""
+    real = facts.link(path)
+    found = [] if real is None else [name for name in facts.paths(f"{BY_ID}*") if facts.link(name) == real]
+    return tuple(sorted(found, key=lambda name: (not name.removeprefix(BY_ID).startswith(_LASTING), name)))
+
+
+def probe_argv(device: str) -> tuple[str, ...]:
+    """The argv that looks for signatures, and changes nothing."""
+    return (BLKID, "--probe", "--output", "export", device)
+
+
+def probed(device: str, facts: Facts) -> dict[str, str] | None:
+    """What blkid finds on it, by its words (TYPE, LABEL …); empty when nothing, None when it cannot tell."""
+    said = facts.output(*probe_argv(device))
+    if said.code not in (0, NOTHING_FOUND):
+        return None
+    return dict(line.partition("=")[::2] for line in said.text.splitlines()) if said.code == 0 else {}
+
+
+def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str = "") -> Iterator[str]:
+    """Why the disk must not be written to: it is read-only, held, mounted, swap, signed (with anything but `own`) or partitioned."""
+    disk = sys_folder(device, facts, tree)
+    if facts.text(f"{disk}/ro") != "0":
+        yield f"{device} is read-only"
+    holders = (*facts.paths(f"{disk}/holders/*"), *facts.paths(f"{disk}/*/holders/*"))
+    if holders:
+        held_by = ", ".join(sorted({path.rpartition("/")[2] for path in holders}))
+        yield f"{device} is held by {held_by} (LVM, md or device mapper)"
+    numbers = {facts.text(f"{disk}/dev"), *(facts.text(path) for path in facts.paths(f"{disk}/*/dev"))}
+    mounted = [line.split() for line in (facts.text(MOUNTS) or "").splitlines()]
+    yield from (f"{device} is mounted at {words[4]}" for words in mounted if words[2:3] and words[2] in numbers)
+    own_or_part = _nodes(facts.link(device) or "")
+    for line in (facts.text(SWAPS) or "").splitlines():
+        if own_or_part.fullmatch((line.split() or [""])[0]):
+            yield f"{device} is swap"
+    yield from _signature(device, facts, disk, own)
+
+
+def _nodes(node: str) -> re.Pattern[str]:
+    """A device and its partitions: after a name that ends in a number the kernel puts a `p` before the partition's."""
+    between = "p" if node[-1:].isdigit() else ""
+    return re.compile(rf"{re.escape(node)}({between}\d+)?")
+
+
+def _signature(device: str, facts: Facts, disk: str, own: str) -> Iterator[str]:
+    said = facts.output(*probe_argv(device))
+    found = probed(device, facts)
+    if said.code != NOTHING_FOUND and not (own and found is not None and _is_own(found, own)):
+        words = " ".join(
+            line for line in said.text.split() if line.startswith(("TYPE=", "PTTYPE=", "LABEL=", "USAGE="))
+        )
+        yield f"{device} is not empty: blkid finds {words or 'something that it cannot tell'}"
+    if facts.paths(f"{disk}/*/dev"):
+        yield f"{device} has partitions"
+
+
+def _is_own(found: dict[str, str], own: str) -> bool:
+    """Whether all that is found is a signature of the one kind, or no signature but the partition's entry in its table."""
+    return found.get("TYPE", own) == own and "PTTYPE" not in found

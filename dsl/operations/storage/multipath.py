@@ -1,0 +1,211 @@
+"""`multipath`: how multipathd treats the disks of an array, and the names it gives them, in a file of /etc/multipath/conf.d.
+
+The worldwide names of disks are read out of their vital product data, as the kernel shows it; nothing is run for that. Disks of
+one array are numbered in the order of those names, so every host of a cluster calls a disk the same. Source: multipath.conf(5).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from proveout.dsl.operations.change import Change, UnitAction
+from proveout.dsl.operations.facts import BytesQuery, Facts, FileQuery, PathsQuery, Query, TextQuery, UnitQuery
+from proveout.dsl.operations.operation import Operation, Step
+from proveout.dsl.operations.storage.vpd import wwid
+from proveout.dsl.operations.types import AbsolutePath, Line
+from proveout.dsl.operations.whole_file import whole_file
+from proveout.dsl.schema.scalar_types import custom
+
+UNIT = "multipathd.service"
+PAGES = "/sys/block/sd*/device/vpd_pg83"
+MAPS = "/sys/block/dm-*/dm/uuid"
+_FILE = re.compile(r"/etc/multipath/conf\.d/[A-Za-z0-9][A-Za-z0-9_.-]*\.conf")
+_VALUE = re.compile(r"[A-Za-z0-9_ .:,/*?+()|^$\[\]-]+")
+_ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,40}")
+_WWID = re.compile(r"[0-9a-z][0-9A-Za-z_.-]{7,127}")
+
+
+def _file(path: str) -> str:
+    if not _FILE.fullmatch(path):
+        raise custom(f"`{path}` is not a file of /etc/multipath/conf.d: /etc/multipath/conf.d/NAME.conf")
+    return path
+
+
+def _value(value: str) -> str:
+    if not _VALUE.fullmatch(value):
+        raise custom(
+            f"{value!r} cannot stand in multipath.conf: letters, digits, blanks and _ . : , / * ? + ( ) | ^ $ [ ] -"
+        )
+    return value
+
+
+def _alias(value: str) -> str:
+    if not _ALIAS.fullmatch(value):
+        raise custom(f"`{value}` is not the name of a map, as fcion1")
+    return value
+
+
+def _wwid(value: str) -> str:
+    if not _WWID.fullmatch(value):
+        raise custom(f"`{value}` is no worldwide name, as 3600a098038304437415d4b6a59676d51")
+    return value
+
+
+Word: TypeAlias = Annotated[Line, AfterValidator(_value)]
+Alias: TypeAlias = Annotated[str, AfterValidator(_alias)]
+Seconds: TypeAlias = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class Device(BaseModel):
+    """A `device` section: an array, and how its paths are treated. What is left out is multipathd's own."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    vendor: Word
+    product: Word = ".*"
+    path_grouping_policy: (
+        Literal["failover", "multibus", "group_by_serial", "group_by_prio", "group_by_node_name", "group_by_tpg"] | None
+    ) = None
+    path_selector: Word | None = None
+    path_checker: Literal["tur", "directio", "readsector0", "emc_clariion", "hp_sw", "rdac", "none"] | None = None
+    prio: Literal["const", "alua", "ontap", "emc", "hds", "rdac", "sysfs", "random", "path_latency"] | None = None
+    features: Word | None = None
+    hardware_handler: Word | None = None
+    failback: Literal["immediate", "manual", "followover"] | None = None
+    rr_weight: Literal["uniform", "priorities"] | None = None
+    rr_min_io_rq: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    no_path_retry: Word | None = Field(None, description="A number in quotes, fail, or queue.")
+    fast_io_fail_tmo: Seconds | None = None
+    dev_loss_tmo: Seconds | None = None
+
+    def lines(self) -> Iterator[str]:
+        """The section."""
+        yield "    device {"
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if value is not None:
+                yield f"        {name} {value}" if isinstance(value, int) else f'        {name} "{value}"'
+        yield "    }"
+
+
+class Numbered(BaseModel):
+    """Names for all disks of an array: the prefix and a number, in the order of their worldwide names."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    vendor: Word = Field(description="As the disks tell it, or a pattern: FUSIONIO, 3PARdata.")
+    model: Word = Field("*", description="As the disks tell it, or a pattern.")
+    prefix: Alias = Field(description="fcion gives fcion1, fcion2 …")
+    count: int = Field(ge=1, le=1000, description="How many there have to be: a missing disk must not shift the names.")
+
+
+class Multipath(Operation):
+    """Device sections and names of maps, in a file of their own: `{file: /etc/multipath/conf.d/x.conf, devices: […], aliases: {…}}`."""
+
+    file: Annotated[AbsolutePath, AfterValidator(_file)] = Field(
+        description="The file of /etc/multipath/conf.d that holds them, whole and alone."
+    )
+    devices: list[Device] = Field([], max_length=50, description="Device sections.")
+    aliases: dict[Alias, Annotated[str, AfterValidator(_wwid)]] = Field(
+        {}, max_length=1000, description="Name of a map to the worldwide name of its disk."
+    )
+    numbered: list[Numbered] = Field([], max_length=20, description="Names for all disks of an array.")
+
+    privileges = "root: writes /etc/multipath, reloads multipathd"
+
+    @model_validator(mode="after")
+    def _sets_something(self) -> Multipath:
+        if not (self.devices or self.aliases or self.numbered):
+            raise custom("nothing is to be set: give devices, aliases or numbered")
+        return self
+
+    def targets(self) -> Mapping[str, str]:
+        """The file."""
+        return {f"file {self.file}": "\n".join(self.wanted())}
+
+    def wanted(self) -> tuple[str, ...]:
+        """The sections, and the names as far as they can be told."""
+        numbered = (
+            f"    {one.prefix}1 … {one.prefix}{one.count}: disks of {one.vendor} {one.model}, in the order of their worldwide names"
+            for one in self.numbered
+        )
+        return (f"{self.file}:", *_text(self.devices, self.aliases).splitlines(), *numbered)
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The file, the daemon, the maps there are; where disks are numbered, their vendors and pages."""
+        first: tuple[Query, ...] = (FileQuery(self.file), UnitQuery(UNIT), PathsQuery(MAPS))
+        first += (PathsQuery(PAGES),) if self.numbered else ()
+        if any(query not in known for query in first):
+            return first
+        maps = (TextQuery(path) for uuid in known.paths(MAPS) for path in (uuid, _name_of(uuid)))
+        pages = known.paths(PAGES) if self.numbered else ()
+        words = (TextQuery(page.replace("vpd_pg83", name)) for page in pages for name in ("vendor", "model"))
+        return (*first, *maps, *words, *(BytesQuery(page) for page in pages))
+
+    def changes(self, facts: Facts) -> Step:
+        """The file; multipathd is reloaded after it, also when it is set back. A map that keeps an older name is told."""
+        unit = facts.unit(UNIT)
+        if unit is None or not unit.active:
+            return Step(refusals=("multipathd does not run on this host (multipathd.service)",))
+        aliases, refusals = dict(self.aliases), []
+        for one in self.numbered:
+            disks = _disks(one, facts)
+            if len(disks) != one.count:
+                there = ", ".join(disks) or "none"
+                refusals.append(
+                    f"this host has {len(disks)} disks of {one.vendor} {one.model}, not {one.count}: {there}"
+                )
+            aliases |= {f"{one.prefix}{number}": disk for number, disk in enumerate(disks, 1)}
+        twice = sorted({disk for disk in aliases.values() if list(aliases.values()).count(disk) > 1})
+        refusals += [f"{disk} has two names" for disk in twice]
+        if refusals:
+            return Step(refusals=tuple(refusals))
+        step = whole_file(facts, self.file, _text(self.devices, aliases).encode())
+        restarts = () if step.changes else tuple(_misnamed(aliases, facts))
+        return Step(changes=_reloaded(step.changes), refusals=step.refusals, restarts=restarts)
+
+
+def _reloaded(changes: tuple[Change, ...]) -> tuple[Change, ...]:
+    if not changes:
+        return ()
+    return (UnitAction(unit=UNIT, verb="", undo="reload"), *changes, UnitAction(unit=UNIT, verb="reload"))
+
+
+def _disks(one: Numbered, facts: Facts) -> list[str]:
+    """The worldwide names of an array's disks, each once however many paths it has."""
+    found: set[str] = set()
+    for page in facts.paths(PAGES):
+        vendor, model = (facts.text(page.replace("vpd_pg83", name)) or "" for name in ("vendor", "model"))
+        name = wwid(facts.octets(page) or b"")
+        if name is not None and fnmatchcase(vendor, one.vendor) and fnmatchcase(model, one.model):
+            found.add(name)
+    return sorted(found)
+
+
+def _misnamed(aliases: Mapping[str, str], facts: Facts) -> Iterator[str]:
+    names = {facts.text(uuid): facts.text(_name_of(uuid)) for uuid in facts.paths(MAPS)}
+    for alias, disk in aliases.items():
+        now = names.get(f"mpath-{disk}")
+        if now is not None and now != alias:
+            yield f"{disk} is still called {now}: multipathd names it {alias} when nobody has it open"
+
+
+def _name_of(uuid: str) -> str:
+    return f"{uuid.removesuffix('uuid')}name"
+
+
+def _text(devices: list[Device], aliases: Mapping[str, str]) -> str:
+    lines: list[str] = []
+    if devices:
+        lines += ["devices {", *(line for device in devices for line in device.lines()), "}"]
+    if aliases:
+        lines.append("multipaths {")
+        for alias, disk in aliases.items():
+            lines += ["    multipath {", f'        wwid "{disk}"', f'        alias "{alias}"', "    }"]
+        lines.append("}")
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,76 @@
+"""Which operations there are: the explicit table, and the way from a compiled tuning back to its operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pydantic import ValidationError
+
+from proveout.core.errors import ProveoutError
+from proveout.dsl.operations.database.oracle_parameters import OracleParameters
+from proveout.dsl.operations.database.oracle_redo import OracleRedo
+from proveout.dsl.operations.database.postgres_settings import PostgresSettings
+from proveout.dsl.operations.database.sql import Sql
+from proveout.dsl.operations.host.file import File
+from proveout.dsl.operations.host.ini_section import IniSection
+from proveout.dsl.operations.host.limits import Limits
+from proveout.dsl.operations.host.package_present import PackagePresent
+from proveout.dsl.operations.host.service import Service
+from proveout.dsl.operations.kernel.block_queue import BlockQueue
+from proveout.dsl.operations.kernel.cpu_governor import CpuGovernor
+from proveout.dsl.operations.kernel.huge_pages import HugePages
+from proveout.dsl.operations.kernel.sysctl import Sysctl
+from proveout.dsl.operations.kernel.thp import Thp
+from proveout.dsl.operations.operation import Operation
+from proveout.dsl.operations.storage.asm_disk_group import AsmDiskGroup
+from proveout.dsl.operations.storage.mount import Mount
+from proveout.dsl.operations.storage.multipath import Multipath
+from proveout.dsl.operations.storage.partition import Partition
+from proveout.dsl.operations.storage.udev_rules import UdevRules
+from proveout.dsl.plan.plan import Tuning
+from proveout.dsl.schema.model_values import from_values
+
+OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
+    {
+        "sysctl": Sysctl,
+        "huge_pages": HugePages,
+        "service": Service,
+        "package_present": PackagePresent,
+        "file": File,
+        "cpu_governor": CpuGovernor,
+        "thp": Thp,
+        "limits": Limits,
+        "udev_rules": UdevRules,
+        "multipath": Multipath,
+        "block_queue": BlockQueue,
+        "mount": Mount,
+        "partition": Partition,
+        "ini_section": IniSection,
+        "postgres_settings": PostgresSettings,
+        "oracle_parameters": OracleParameters,
+        "oracle_redo": OracleRedo,
+        "asm_disk_group": AsmDiskGroup,
+        "sql": Sql,
+    }
+)
+
+
+def operation_of(tuning: Tuning) -> Operation:
+    """The operation of a compiled tuning. ProveoutError when this release has none such, or its parameters are not valid."""
+    model = OPERATIONS.get(tuning.operation)
+    if model is None:
+        raise ProveoutError(
+            f"no tuning operation is called {tuning.operation!r}",
+            where=f"tuning {tuning.name}",
+            way_out=f"there are {', '.join(OPERATIONS)}; have the same release on coordinator and agents",
+        )
+    try:
+        return from_values(model, tuning.parameters)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ProveoutError(
+            f"the parameters of {tuning.operation} are not valid: {first['msg']}",
+            where=f"tuning {tuning.name}",
+            way_out="have the same release on coordinator and agents",
+        ) from error

@@ -1,0 +1,1 @@
+"""The compiled plan: frozen data."""

@@ -1,0 +1,1 @@
+"""Rules that a plan must satisfy, beyond the types of its fields."""

@@ -1,0 +1,357 @@
+"""The rules of a plan that protect the hosts it runs on. Pure: plan data in, objections out.
+
+Data flow: the compiler asks each rule while it compiles a plan and reports the answer at its line. An agent asks the same rules about every
+task before it starts anything for it (`agent.security.task_rules`), as a task can be made without a compiler. So this module imports neither the schema
+nor the compiler; bounds that the schema has too come from `typed`.
+
+Each rule gives nothing, or `Objection`s: what is wrong, what to do, and the key below the part that is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
+
+from proveout.core.errors import ProveoutError
+from proveout.dsl.plan.fio_job import FioJob, is_plain_folder
+from proveout.dsl.plan.plan import NOWHERE, Capture, Scrape, System, Tuning, Windows, Workload
+from proveout.dsl.rules import mysql_settings, postgres_parameters
+from proveout.dsl.schema.scalar_types import (
+    EVERY_MAX_S,
+    EVERY_MIN_S,
+    ID_PATTERN,
+    NAME_PATTERN,
+    SIZE_MAX,
+    SIZE_MIN,
+    TEXT_MAX,
+    WEEK_S,
+)
+
+if TYPE_CHECKING:
+    from proveout.dsl.operations.operation import Operation
+
+SQLITE_SETTINGS = frozenset({"auto_vacuum", "encoding", "page_size"})
+"""What an SQLite file keeps; pragmas of a connection would be set on one that nobody uses."""
+
+EMBEDDED = frozenset({"mysql", "postgres", "sqlite"})
+"""Engines that proveout can provision."""
+
+ORACLE_LIKE = frozenset({"oracle", "timesten"})
+"""Engines that are reached with `user/password@connect-string`, and never started by proveout."""
+
+SETTINGS_MAX, INSTANCES_MAX, SCRAPES_MAX, TUNING_NAME_MAX = 200, 64, 200, 80
+DSN_MAX = 65_536
+"""Characters of a dsn with its passwords filled in."""
+SIZES_EVERY_S = 24 * 3600.0
+"""A capture looks when it begins and when it ends; of sizes that is all, unless the plan says otherwise."""
+
+_NAME, _ID = re.compile(NAME_PATTERN), re.compile(ID_PATTERN)
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
+_ORACLE_DSN = re.compile(r"[^/@\s]+(?: as sys(?:dba|asm|oper))?/.+@\S.*", re.S)
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}")
+_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\])"
+_HOST_AND_PORT = re.compile(rf"{_HOST}:(\d{{1,5}})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objection:
+    """Why something must not be done, and what to do. `at`: the keys that lead to what is wrong, below the part that was looked at."""
+
+    message: str
+    way_out: str = ""
+    at: tuple[str | int, ...] = ()
+
+    def __str__(self) -> str:
+        return self.message
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def name_problems(what: str, name: str) -> Iterator[Objection]:
+    """A name of the plan: it becomes the name of folders and of resources."""
+    if not _NAME.fullmatch(name):
+        way_out = "names are made of ASCII letters, digits, _ and -, and begin with a letter"
+        yield Objection(message=f"{name[:80]!r} is not the name of a {what}", way_out=way_out)
+
+
+def text_problems(what: str, text: str, longest: int = TEXT_MAX) -> Iterator[Objection]:
+    """One line of text."""
+    if len(text) > longest or any(ord(character) < 32 or ord(character) == 127 for character in text):
+        yield Objection(message=f"{what} is longer than {longest} characters, or has control characters")
+
+
+def is_host_and_port(text: str) -> bool:
+    """Whether it is `name:port`, the name being one of DNS or an IP address."""
+    match = _HOST_AND_PORT.fullmatch(text)
+    return match is not None and 0 < int(match[1]) < 65_536
+
+
+def is_cluster(address: str) -> bool:
+    """Whether it is how a Ray cluster is named: `auto`, or name:port."""
+    return address == "auto" or is_host_and_port(address)
+
+
+# ---- systems ---------------------------------------------------------------------------------------------------------
+
+
+def provision_problems(engine: str) -> Iterator[Objection]:
+    """Which engines can be started."""
+    if engine not in EMBEDDED:
+        yield Objection(message=f"proveout cannot start {engine}", way_out="start it yourself and give its dsn")
+
+
+def setting_problems(engine: str, name: str, value: str) -> Iterator[Objection]:
+    """A setting of a system that proveout starts: no program, no library, no file, no second line."""
+    if not _SETTING.fullmatch(name):
+        yield Objection(message=f"`{name}` is not the name of a setting")
+        return
+    if any(ord(character) < 32 for character in value):
+        yield Objection(message=f"the value of `{name}` is more than one line")
+        return
+    objection = _SETTINGS[engine](name, value) if engine in _SETTINGS else None
+    if objection:
+        yield Objection(message=objection, way_out="" if engine == "sqlite" else postgres_parameters.WAY_OUT)
+
+
+def _sqlite_setting(name: str, _value: str) -> str | None:
+    if name in SQLITE_SETTINGS:
+        return None
+    return f"`{name}` is not kept in an SQLite file; what is: {', '.join(sorted(SQLITE_SETTINGS))}"
+
+
+_SETTINGS: Mapping[str, Callable[[str, str], str | None]] = {
+    "mysql": mysql_settings.objection,
+    "postgres": lambda name, _value: postgres_parameters.objection(name),
+    "sqlite": _sqlite_setting,
+}
+
+
+def system_problems(system: System) -> Iterator[Objection]:
+    """A system that proveout is to start."""
+    yield from name_problems("system", system.name)
+    yield from provision_problems(system.engine)
+    if system.provision is None or system.dsn is not None or system.instances:
+        yield Objection(message=f"system {system.name} is not one to be started: it has a dsn, or no `provision`")
+    if len(system.settings) > SETTINGS_MAX:
+        yield Objection(message=f"system {system.name} has more than {SETTINGS_MAX} settings")
+    for name, value in system.settings[:SETTINGS_MAX]:
+        yield from setting_problems(system.engine, name, value)
+
+
+def dsn_problems(engine: str, dsn: str) -> Iterator[Objection]:
+    """The form of a dsn; passwords may be filled in or be references."""
+    if engine in ORACLE_LIKE and not _ORACLE_DSN.fullmatch(dsn.strip()):
+        way_out = "hlr/${secrets.name}@//db1:1521/HLR, or @ a TNS alias"
+        yield Objection(message="not of the form user/password@connect-string", way_out=way_out)
+    if engine == "timesten" and not re.search(r":timesten_(direct|client)\b", dsn):
+        way_out = "hlr/${secrets.name}@cache1/hlrcache:timesten_direct, or …:timesten_client"
+        yield Objection(message="does not say how TimesTen is reached", way_out=way_out)
+    if engine == "postgres" and "=" not in dsn and "://" not in dsn:
+        way_out = "host=db1 port=5432 dbname=hlr user=proveout, or postgresql://…"
+        yield Objection(message="not a PostgreSQL connection string", way_out=way_out)
+    if engine == "mysql" and not dsn.startswith(("mysql://", "mariadb://")):
+        way_out = "mysql://proveout:${secrets.name}@db1:3306/hlr"
+        yield Objection(message="not a MySQL dsn", way_out=way_out)
+
+
+def without_dsn_problems(engine: str) -> Iterator[Objection]:
+    """Engines that a dsn cannot reach, as that would be a file of the host."""
+    if engine == "sqlite":
+        yield Objection(message="SQLite is in-process: it has no dsn", way_out="provision: embedded", at=("dsn",))
+
+
+def instances_problems(engine: str, dsns: Sequence[str]) -> Iterator[Objection]:
+    """Several dsns instead of one."""
+    if engine != "oracle":
+        yield Objection(message=f"a system of several instances is an oracle one, not {engine}")
+    if len(set(dsns)) != len(dsns):
+        yield Objection(message="two instances have the same dsn")
+
+
+def endpoint_problems(
+    system: str, engine: str, dsn: str, *, instances: Sequence[str] = (), provisioned: bool = False
+) -> Iterator[Objection]:
+    """How a task says that a system is reached."""
+    yield from name_problems("system", system)
+    if not _NAME.fullmatch(engine):
+        yield Objection(message=f"{engine[:80]!r} is not the name of an engine")
+    dsns = (dsn, *instances)
+    if len(dsns) > INSTANCES_MAX + 1 or any(not one or len(one) > DSN_MAX or "\0" in one for one in dsns):
+        message = f"a dsn of system {system} is empty, longer than {DSN_MAX} characters, or holds a NUL"
+        yield Objection(message=message)
+        return
+    if instances:
+        yield from instances_problems(engine, instances)
+    yield from provision_problems(engine) if provisioned else without_dsn_problems(engine)
+    if engine == "sqlite" and not is_plain_folder(dsn):
+        yield Objection(message="the file of an SQLite system is an absolute path without `.` and `..`")
+    for one in dsns:
+        yield from dsn_problems(engine, one)
+
+
+# ---- captures --------------------------------------------------------------------------------------------------------
+
+_WITHOUT_WAITS = {
+    "sqlite": ("sqlite has no wait events to capture", ""),
+    "mysql": (
+        "the waits of a mysql system cannot be captured yet",
+        "capture its host with kind: os, and look into performance_schema on the server",
+    ),
+}
+"""Engine -> why its waits cannot be captured, and what to do instead."""
+
+
+def captured_problems(kind: str, engine: str) -> Iterator[Objection]:
+    """What can be captured of an engine."""
+    if kind == "waits" and engine not in {"postgres", "oracle"}:
+        message, way_out = _WITHOUT_WAITS.get(engine, (f"wait events of {engine} are not captured in this release", ""))
+        yield Objection(message=message, way_out=way_out)
+    if kind == "sizes" and engine not in {"postgres", "mysql", "sqlite", "oracle"}:
+        yield Objection(message=f"the sizes of tables of {engine} are not captured in this release")
+
+
+def exporter_problems(url: str) -> Iterator[Objection]:
+    """The address of an exporter, with a word in the place of each secret, or with the secrets filled in."""
+    parts = _split(url)
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
+        yield Objection(message="not the address of an exporter", way_out="http://127.0.0.1:9100/metrics")
+
+
+def _split(url: str) -> SplitResult | None:
+    if re.search(r"[\s\x00-\x20\x7f]", url):
+        return None
+    try:
+        parts = urlsplit(url)
+        return parts if parts.port is None or parts.port > 0 else None
+    except ValueError:
+        return None
+
+
+def scrape_problems(metric: str, alias: str, labels: Sequence[str]) -> Iterator[Objection]:
+    """What is kept of an exporter."""
+    if ":" in alias:
+        yield Objection(message=f"`{alias}` is no name in an expression", way_out="give one: as: name")
+    elif not _METRIC.fullmatch(metric) or not (_METRIC.fullmatch(alias) or _ID.fullmatch(alias)):
+        yield Objection(message=f"{metric[:200]!r} as {alias[:200]!r} is not the name of a metric")
+    bad = [label for label in labels if not _LABEL.fullmatch(label)]
+    if bad:
+        yield Objection(message=f"`{bad[0]}` is no name of a label", at=("labels",))
+
+
+def capture_problems(capture: Capture) -> Iterator[Objection]:
+    """A capture; how its systems are reached is looked at by themselves."""
+    yield from name_problems("capture", capture.name)
+    rare = capture.kind == "sizes" and capture.every_s == SIZES_EVERY_S
+    if not (EVERY_MIN_S <= capture.every_s <= EVERY_MAX_S or rare):
+        way_out = "a capture samples every 100ms to every 1h"
+        yield Objection(message=f"a sample every {capture.every_s} s is not possible", way_out=way_out)
+    if len(capture.scrapes) > SCRAPES_MAX:
+        yield Objection(message=f"capture {capture.name} keeps more than {SCRAPES_MAX} numbers")
+    for scrape in capture.scrapes[:SCRAPES_MAX]:
+        yield from _scrape(scrape)
+
+
+def _scrape(scrape: Scrape) -> Iterator[Objection]:
+    return scrape_problems(scrape.metric, scrape.alias, [name for name, _ in scrape.labels])
+
+
+# ---- load and tools --------------------------------------------------------------------------------------------------
+
+
+def window_problems(windows: Windows) -> Iterator[Objection]:
+    """How long a load runs."""
+    parts = (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)
+    if not all(0.0 <= part <= WEEK_S for part in parts) or windows.measure_s <= 0.0:
+        message = f"windows of {parts[0]}, {parts[1]} and {parts[2]} s are not possible"
+        yield Objection(message=message, way_out="each is at most 7d, and the measure window is longer than 0")
+
+
+def statement_problems(statements: Sequence[str], most: int) -> Iterator[Objection]:
+    """The statements of an sql stage."""
+    if len(statements) > most or any(not 0 < len(text) <= TEXT_MAX or "\0" in text for text in statements):
+        message = f"more than {most} statements, or one that is empty, longer than {TEXT_MAX} characters or holds a NUL"
+        yield Objection(message=message)
+
+
+def fio_problems(job: FioJob) -> Iterator[Objection]:
+    """What fio is to do: the bounds of the schema, and `fio_job.problems`."""
+    sizes = all(SIZE_MIN <= size <= SIZE_MAX for size in (job.block_bytes, job.size_bytes))
+    if not sizes or not 0.0 <= job.read_fraction <= 1.0:
+        message = (
+            f"blocks of {job.block_bytes} and files of {job.size_bytes} bytes, {job.read_fraction} of the I/Os reads"
+        )
+        yield Objection(message=f"{message}: not possible")
+    for message, at, way_out in job.problems():
+        yield Objection(message=message, way_out=way_out, at=at)
+
+
+# ---- what has a model of its own -------------------------------------------------------------------------------------
+
+
+def workload_problems(workload: Workload) -> Iterator[Objection]:
+    """A workload: its kind's strict model with all bounds, and of SQL the same look at its texts that the compiler takes."""
+    from proveout.dsl.rules.sql_rules import check_sql  # noqa: PLC0415
+    from proveout.dsl.source.nodes import Map, Problems  # noqa: PLC0415 - an agent without load does without the models
+    from proveout.dsl.workloads.parameters import of_workload  # noqa: PLC0415
+    from proveout.dsl.workloads.sql.parameters import Custom  # noqa: PLC0415
+
+    yield from name_problems("workload", workload.name)
+    try:
+        model = of_workload(workload)
+    except ProveoutError as error:
+        yield Objection(message=error.what, way_out=error.way_out)
+        return
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        yield Objection(message=f"the parameters of workload {workload.name[:80]!r} are not valid: {_first(error)}")
+        return
+    if isinstance(model, Custom):
+        problems = Problems()
+        check_sql(model, Map(entries=(), where=NOWHERE), workload.name, problems)
+        yield from (Objection(message=found.message, way_out=found.hint) for found in problems.found)
+
+
+def tuning_problems(tuning: Tuning) -> Iterator[Objection]:
+    """A tuning: its operation's strict model, and the plan's consent."""
+    from proveout.dsl.operations.table import operation_of  # noqa: PLC0415 - an agent that tunes nothing does without
+    from proveout.dsl.operations.types import no_control, unit_name  # noqa: PLC0415
+
+    try:
+        operation = operation_of(tuning)
+        no_control(tuning.name)
+        restart = unit_name(tuning.restart) if tuning.restart else ""
+    except ProveoutError as error:
+        yield Objection(message=error.what, way_out=error.way_out)
+        return
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        yield Objection(message=f"tuning {tuning.name[:80]!r} is not valid: {_first(error)}")
+        return
+    if restart != tuning.restart or not 0 < len(tuning.name) <= TUNING_NAME_MAX:
+        yield Objection(message=f"tuning {tuning.name[:80]!r} has a name or a unit that the compiler does not make")
+    if tuning.system != (operation.of_system or ""):
+        yield Objection(message=f"tuning {tuning.name!r} is not of the system that its operation is of")
+    yield from consent_problems(tuning.operation, operation, destructive=tuning.destructive, keep=tuning.keep)
+
+
+def consent_problems(kind: str, operation: Operation, *, destructive: bool, keep: bool) -> Iterator[Objection]:
+    """What a plan has to agree to in words."""
+    if operation.destructive and not destructive:
+        way_out = "destructive: true, beside `name`; the agent's policy has to allow it too"
+        yield Objection(message=f"`{kind}` can destroy data", way_out=way_out, at=(kind,))
+    elif operation.lasting and not keep:
+        yield Objection(
+            message=f"{operation.lasting} cannot be set back", way_out="keep: true, beside `name`", at=(kind,)
+        )
+
+
+def _first(error: Exception) -> str:
+    """The first thing that is wrong with parameters, without their values."""
+    errors = getattr(error, "errors", None)
+    if errors is None:
+        return type(error).__name__
+    found = errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(str(step)[:80] for step in found['loc'][:6])}: {found['msg'][:300]}"

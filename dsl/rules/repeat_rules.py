@@ -1,0 +1,74 @@
+"""What must hold of repeats: ladders that take turns can do so, and `auto` repeats have a verdict to decide.
+
+Data flow: the compiled stages and verdicts -> problems. Called when every stage of the plan compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proveout.dsl.plan.iteration_order import groups
+from proveout.dsl.plan.plan import Check, Expression, Ladder, Open, Stage
+from proveout.dsl.source.nodes import Problems, did_you_mean
+
+
+def check_repeats(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[Check], *, whole: bool) -> None:
+    """Add what is wrong. `whole`: all verdicts compiled, so that one that is missing here is missing in the plan."""
+    for members in groups(stages):
+        first = members[0]
+        if first.interleaved_with is not None:
+            _no_partner(problems, first, stages)
+        for ladder in members[1:]:
+            _take_turns(problems, ladder, members)
+    if whole:
+        _decidable(problems, stages, verdicts)
+
+
+def _no_partner(problems: Problems, ladder: Ladder, stages: Sequence[Stage]) -> None:
+    ids = [stage.id for stage in stages if isinstance(stage, Ladder) and stage is not ladder]
+    if ladder.interleaved_with not in ids:
+        message, hint = (
+            f"there is no other ladder `{ladder.interleaved_with}`",
+            did_you_mean(str(ladder.interleaved_with), ids),
+        )
+    else:
+        message = f"`{ladder.id}` cannot take turns with `{ladder.interleaved_with}`: they do not stand side by side"
+        hint = f"put `{ladder.id}` directly behind `{ladder.interleaved_with}`"
+    problems.add(ladder.where, message, key="stages", hint=hint)
+
+
+def _take_turns(problems: Problems, ladder: Ladder, members: Sequence[Ladder]) -> None:
+    first = members[0]
+    if (ladder.repeat, ladder.repeat_min) != (first.repeat, first.repeat_min):
+        message = f"`{ladder.id}` and `{first.id}` take turns, but are not repeated alike"
+        problems.add(ladder.where, message, key="stages", hint=f"repeat: {_written(first)}")
+    waits = ladder.arrival.rate if isinstance(ladder.arrival, Open) else None
+    needed = set(waits.needs) if isinstance(waits, Expression) else set()
+    for other in members:
+        if other.id in needed:
+            message = f"the rate of `{ladder.id}` waits for the end of `{other.id}`, with which it takes turns"
+            problems.add(ladder.where, message, key="stages", hint="order: ladder")
+
+
+def _written(ladder: Ladder) -> str:
+    return str(ladder.repeat) if ladder.repeat_min is None else f"auto({ladder.repeat_min}..{ladder.repeat})"
+
+
+def _decidable(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[Check]) -> None:
+    """An `auto` ladder needs a verdict that stands on it and on nothing later: else it would never know when to stop."""
+    order = [stage.id for stage in stages]
+    for members in groups(stages):
+        known = set(order[: order.index(members[-1].id) + 1])
+        for ladder in members:
+            reading = [check for check in verdicts if ladder.id in check.check.needs]
+            if ladder.repeat_min is None or any(set(check.check.needs) <= known for check in reading):
+                continue
+            if reading:
+                message = (
+                    f"`{ladder.id}` is repeated until its verdicts are decided, but they all wait for later stages"
+                )
+                hint = "order: interleaved on the later ladder, or a fixed `repeat` here"
+            else:
+                message = f"`{ladder.id}` is repeated until its verdicts are decided, but no verdict reads it"
+                hint = f"repeat: {ladder.repeat}, or a verdict that reads `{ladder.id}`"
+            problems.add(ladder.where, message, key="stages", hint=hint)

@@ -1,0 +1,267 @@
+"""Where secrets go: the hosts that a dsn or a url with secrets leads to, and whether a secret names them.
+
+Flow: a dsn or url with `${secrets.NAME}` -> `of_system`, `of_url` -> `Uses` (the secrets, the places that they go to) -> `objections`, with the
+secret's `to` and the hosts of the topology -> reasons, none when every secret may go there. The compiler asks with the text of the plan,
+and the coordinator asks again with the compiled plan before it reads a secret.
+
+A secret with `to` goes only to these hosts. One without goes, in a dsn, to hosts of the topology (their agents have shown a certificate of
+the lab) and to the agent's own host; never to an exporter. A secret can only stand where a client sends it as a user or a password: in a
+host's name or a query it would leave by DNS or in logs. A text that could lead elsewhere than it says (`service=`, a proxy) is refused.
+Sources: libpq "Connection Strings", Oracle Net Services "Easy Connect Plus" and "Connect descriptor", RFC 3986.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from proveout.dsl.plan.plan import Host, Secret, System
+
+REFERENCE = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
+HERE = "localhost"
+"""The place of unix sockets, and of all addresses of loopback: the host of the agent that connects."""
+
+_MARK = "\ue000"
+"""Stands for a secret while a text is taken apart."""
+_HOST = re.compile(r"[a-z0-9_]([a-z0-9._-]*[a-z0-9_])?")
+_CONNINFO = re.compile(r"\s*([A-Za-z_]+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)*)(?:\s|$)", re.S)
+_CREDENTIALS = frozenset({"user", "password", "sslpassword"})
+_LIBPQ_URI = ("postgres", "postgresql")
+_WITH_CONNECT_STRINGS = frozenset({"oracle", "timesten"})
+_LEADS_ELSEWHERE = frozenset({"service", "servicefile", "oauth_issuer"})
+_EASY = re.compile(r"(?:(?:tcp|tcps):)?(?://)?([^/?()=\s]+)(?:/[^?()\s]*)?(?:\?(\S*))?")
+_EASY_KEYS = frozenset(
+    {
+        "connect_timeout", "expire_time", "failover", "load_balance", "pool_boundary", "pool_connection_class", "pool_purity",
+        "retry_count", "retry_delay", "sdu", "ssl_server_cert_dn", "ssl_server_dn_match", "transport_connect_timeout",
+        "wallet_location",
+    }
+)  # fmt: skip
+_DESCRIPTOR_KEYS = frozenset(
+    {
+        "address", "address_list", "backup", "connect_data", "connect_timeout", "delay", "description", "description_list", "enable",
+        "expire_time", "failover", "failover_mode", "host", "instance_name", "load_balance", "method", "pool_boundary",
+        "pool_connection_class", "pool_purity", "port", "protocol", "recv_buf_size", "retries", "retry_count", "retry_delay", "sdu",
+        "security", "send_buf_size", "server", "service_name", "sid", "source_route", "ssl_server_cert_dn", "ssl_server_dn_match",
+        "transport_connect_timeout", "type", "ur", "wallet_location",
+    }
+)  # fmt: skip
+
+
+class Unclear(ValueError):
+    """A text of which it cannot be told where it leads, or which puts a secret where it would be told to others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A host, in its plain form, and a port where one is written."""
+
+    host: str
+    port: int | None = None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port is None else f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uses:
+    """The names of secrets in a text, and the places that they are sent to."""
+
+    secrets: tuple[str, ...]
+    places: tuple[Place, ...]
+
+
+def place(text: str) -> Place:
+    """`db1.lab`, `db1.lab:5432`, `[::1]:5432`, `/run/postgresql`. Raises Unclear."""
+    if text.startswith(("/", "@")):
+        return Place(HERE)
+    found = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\](?::(\d{1,5}))?|([^:\[\]]+)(?::(\d{1,5}))?|([0-9A-Fa-f:.]+)", text)
+    if found is None:
+        raise Unclear(f"`{text}` is not a host, or host:port")
+    return Place(_plain(found[1] or found[3] or found[5]), int(port) if (port := found[2] or found[4]) else None)
+
+
+def _plain(host: str) -> str:
+    """A host's name in lower case, an address in its shortest form; `HERE` for loopback."""
+    name = host.lower().rstrip(".")
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        if not _HOST.fullmatch(name):
+            raise Unclear(f"`{_shown(host)}` is not the name of a host") from None
+        return name
+    mapped = getattr(address, "ipv4_mapped", None)
+    address = address if mapped is None else mapped
+    return HERE if address.is_loopback else str(address)
+
+
+def _shown(text: str) -> str:
+    return text.replace(_MARK, "${…}")
+
+
+# ---- what a text leads to --------------------------------------------------------------------------------------------
+
+
+def of_system(system: System, systems: Iterable[System]) -> Uses:
+    """The secrets of a system's dsns and where they go: to its hosts, and to those of the system that its changes go on to.
+
+    The sink of a propagation is given the source's dsn (CREATE SUBSCRIPTION). Raises Unclear.
+    """
+    dsns = dict.fromkeys(dsn for dsn in (system.dsn, *system.instances) if dsn)
+    names = tuple(name for dsn in dsns for name in REFERENCE.findall(dsn))
+    if not names:
+        return Uses(secrets=(), places=())
+    sink = next((one for one in systems if one.name == system.propagates_to), None)
+    if sink is not None and not system.propagates_by_itself:
+        dsns |= dict.fromkeys(dsn for dsn in (sink.dsn, *sink.instances) if dsn)
+    found = {where for dsn in dsns for where in of_dsn(system.engine, dsn)}
+    return Uses(secrets=names, places=tuple(sorted(found, key=str)))
+
+
+def of_dsn(engine: str, dsn: str) -> Sequence[Place]:
+    """Where a dsn leads, and its secrets with it. Raises Unclear."""
+    text = REFERENCE.sub(_MARK, dsn).strip()
+    scheme = text.partition("://")[0].lower() if "://" in text.partition("@")[0] else ""
+    if scheme in _LIBPQ_URI or (scheme and engine not in _WITH_CONNECT_STRINGS):
+        return _of_uri(text, many=scheme in _LIBPQ_URI)
+    if engine == "postgres" or (engine not in _WITH_CONNECT_STRINGS and "=" in text and "@" not in text):
+        return _of_conninfo(text)
+    return _of_connect_string(text)
+
+
+def of_url(url: str) -> Uses:
+    """The secrets of an exporter's url and where they go. Raises Unclear."""
+    names = tuple(REFERENCE.findall(url))
+    places = _of_uri(REFERENCE.sub(_MARK, url), many=False) if names else ()
+    return Uses(secrets=names, places=tuple(places))
+
+
+def _of_uri(text: str, *, many: bool) -> Sequence[Place]:
+    """`scheme://user:password@host:port/path?key=value`; `many`: as libpq has it, hosts may be several, or in the query."""
+    if re.search(r"[\s\\\x00-\x1f]", text):
+        raise Unclear("a blank or a backslash in an address")
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        raise Unclear("not an address") from None
+    authority = re.split(r"[/?#]", text.partition("://")[2], maxsplit=1)[0]
+    if authority != parts.netloc or authority.count("@") > 1:
+        raise Unclear("more than one @, or an unencoded / or ? before it")
+    hosts = (
+        [unquote(one) for one in authority.rpartition("@")[2].split(",")] if many else [authority.rpartition("@")[2]]
+    )
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    _refuse_secrets(("the path", parts.path), ("the fragment", parts.fragment), *pairs)
+    places = [place(host.removesuffix(":")) for host in hosts if host]
+    places += _hosts_of_pairs(pairs) if many else []
+    if any(key == "unix_socket" for key, _ in pairs):
+        places.append(Place(HERE))
+    return places or [Place(HERE)]
+
+
+def _of_conninfo(text: str) -> Sequence[Place]:
+    """libpq's `host=db1 dbname=x password=…`. All hosts count, also those that a later word overrides."""
+    at, pairs = 0, []
+    while at < len(text):
+        found = _CONNINFO.match(text, at)
+        if found is None:
+            raise Unclear("not words of the form key=value")
+        value = found[2][1:-1] if found[2].startswith("'") else found[2]
+        pairs.append((found[1].lower(), re.sub(r"\\(.)", r"\1", value)))
+        at = found.end()
+    if any(key == "dbname" and ("=" in value or "://" in value) for key, value in pairs):
+        raise Unclear("a connection string in the place of a database's name")
+    _refuse_secrets(*pairs)
+    return _hosts_of_pairs(pairs) or [Place(HERE)]
+
+
+def _hosts_of_pairs(pairs: Sequence[tuple[str, str]]) -> list[Place]:
+    if other := next((key for key, _ in pairs if key.lower() in _LEADS_ELSEWHERE), ""):
+        raise Unclear(f"`{other}` names a host that is not written there")
+    hosts = [one for key, value in pairs if key.lower() in {"host", "hostaddr"} for one in value.split(",") if one]
+    return [place(host) if host.startswith(("/", "@")) else Place(_plain(host)) for host in hosts]
+
+
+def _of_connect_string(text: str) -> Sequence[Place]:
+    """Oracle's and TimesTen's `user/password@connect-string`: Easy Connect, a descriptor, or an alias, which counts as a host."""
+    _, at, target = text.rpartition("@")
+    if not at:
+        raise Unclear("no @ before the host")
+    _refuse_secrets(("the connect string", target))
+    if target.startswith("("):
+        return _of_descriptor(target)
+    found = _EASY.fullmatch(target)
+    if found is None:
+        raise Unclear("not of the form //host:port/service")
+    if unknown := {key.lower() for key, _ in parse_qsl(found[2] or "", keep_blank_values=True)} - _EASY_KEYS:
+        raise Unclear(f"`{min(unknown)}` could lead elsewhere")
+    return [place(one) for one in re.split(r"[,;]", found[1].rstrip(":")) if one]
+
+
+def _of_descriptor(text: str) -> Sequence[Place]:
+    unknown = {key.lower() for key in re.findall(r"\(\s*([^=()\s]+)\s*=", text)} - _DESCRIPTOR_KEYS
+    hosts = [host.strip("\"' ") for host in re.findall(r"\(\s*host\s*=\s*([^()]*)\)", text, re.I)]
+    if unknown or not hosts:
+        raise Unclear(f"`{min(unknown)}` could lead elsewhere" if unknown else "a descriptor without a HOST")
+    return [Place(_plain(host)) for host in hosts]
+
+
+def _refuse_secrets(*pairs: tuple[str, str]) -> None:
+    for key, value in pairs:
+        if _MARK in key or (_MARK in value and key.lower() not in _CREDENTIALS):
+            raise Unclear(f"a secret stands in {_shown(key)}, not as a user or a password")
+
+
+# ---- whether it may --------------------------------------------------------------------------------------------------
+
+
+def objections(
+    uses: Uses, secrets: Iterable[Secret], hosts: Iterable[Host], *, exporter: bool
+) -> Iterator[tuple[str, Place]]:
+    """Why secrets may not go where a text sends them, and the place; none when they may."""
+    known = {secret.name: secret for secret in secrets}
+    agents = hosts_of(hosts)
+    for name in dict.fromkeys(uses.secrets):
+        if name not in known:
+            continue  # reported as unknown where it is resolved
+        for where in uses.places:
+            if said := _objection(known[name], where, agents, exporter=exporter):
+                yield said, where
+
+
+def _objection(secret: Secret, where: Place, agents: frozenset[str], *, exporter: bool) -> str:
+    if secret.to:
+        fine = any(_covers(place(entry), where) for entry in secret.to)
+        return "" if fine else f"the secret `{secret.name}` may go to {', '.join(secret.to)}, not to {where}"
+    if exporter:
+        return f"the secret `{secret.name}` does not name the exporter at {where} as a place where it may go"
+    if where.host == HERE or where.host in agents:
+        return ""
+    return f"the secret `{secret.name}` does not name {where}, which is not a host of the topology, as a place where it may go"
+
+
+def _covers(entry: Place, where: Place) -> bool:
+    return entry.host == where.host and entry.port in (None, where.port)
+
+
+def hosts_of(hosts: Iterable[Host]) -> frozenset[str]:
+    """The hosts at which agents of the topology run, by the names of their addresses and the first labels of these."""
+    names = {place(host.address).host for host in hosts if not host.is_local}
+    return frozenset({*names, *(name.partition(".")[0] for name in names if not _is_address(name))})
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def is_within(where: Place, reach: Iterable[str]) -> bool:
+    """Whether a place is one of these hosts, or the agent's own."""
+    return where.host == HERE or any(_covers(place(entry), where) for entry in reach)

@@ -1,0 +1,1 @@
+"""Models of the plan format and their validation."""

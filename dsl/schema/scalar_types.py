@@ -1,0 +1,173 @@
+"""The typed scalars of a plan: durations, rates, percentages, names, repeats, and values that may stand alone or in a list.
+
+Each is an annotation for a model's field in `schema`: how the value is read, its bounds, and how JSON Schema tells it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler, PlainValidator, WithJsonSchema
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from proveout.core import units
+from proveout.dsl.expr.syntax import RESERVED
+
+WEEK_S = 7 * units.DAY_S
+EVERY_MIN_S, EVERY_MAX_S = 0.1, 3600.0
+RATE_MAX = 1e9
+SIZE_MIN, SIZE_MAX = 512, 2**50
+THREADS_MAX = 10_000
+TEXT_MAX = 4096
+STATEMENTS_MAX = 1000
+RESERVED_IDS = RESERVED | {"at", "hosts", "params", "propagation", "ratio", "rung", "secrets"}
+
+NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
+ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+TEMPLATE_PATTERN = r"^\$\{.+\}$"
+
+
+def custom(message: str) -> PydanticCustomError:
+    """A validation failure with a message of our own."""
+    return PydanticCustomError("proveout", "{message}", {"message": message})
+
+
+def _reader(parse: Any, low: float, high: float, say: str) -> BeforeValidator:
+    """Parse a typed scalar and hold it to its bounds."""
+
+    def read(value: object) -> object:
+        try:
+            number = parse(value)
+        except ValueError as error:
+            raise custom(str(error)) from None
+        if not low <= number <= high:
+            raise custom(f"{value} is out of bounds: {say}")
+        return number
+
+    return BeforeValidator(read)
+
+
+def _typed(kind: str, pattern: str, description: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": pattern, "title": kind, "description": description})
+
+
+_DURATION = _typed("duration", units.DURATION_PATTERN, "500ms, 10s, 1h30m")
+_RATE = _typed("rate", units.RATE_PATTERN, "500/s")
+_PERCENTAGE = _typed("percentage", units.PERCENTAGE_PATTERN, "5%")
+
+Duration: TypeAlias = Annotated[
+    float, _reader(units.duration_s, 1e-6, WEEK_S, "a duration is longer than 0 and at most 7d"), _DURATION
+]
+Ramp: TypeAlias = Annotated[float, _reader(units.duration_s, 0.0, WEEK_S, "a ramp is from 0s to 7d"), _DURATION]
+Every: TypeAlias = Annotated[
+    float, _reader(units.duration_s, EVERY_MIN_S, EVERY_MAX_S, "a capture samples every 100ms to every 1h"), _DURATION
+]
+Percentage: TypeAlias = Annotated[
+    float, _reader(units.fraction, 0.0, 1.0, "a percentage is from 0% to 100%"), _PERCENTAGE
+]
+Variation: TypeAlias = Annotated[
+    float, _reader(units.fraction, 0.0, 100.0, "a variation is from 0% to 10000%"), _PERCENTAGE
+]
+"""Of a rate over its mean, which has no upper bound by nature."""
+Tolerance: TypeAlias = Annotated[
+    float, _reader(units.fraction, 0.001, 0.5, "a tolerance is from 0.1% to 50%"), _PERCENTAGE
+]
+
+
+Size: TypeAlias = Annotated[
+    int,
+    _reader(units.size_bytes, SIZE_MIN, SIZE_MAX, "a size is from 512b to 1024TiB"),
+    _typed("size", units.SIZE_PATTERN, "8k, 1MiB, 15GB"),
+]
+
+
+def _rate_or_template(value: object) -> object:
+    """A rate, or `${…}` as it is: the compiler reads that as an expression."""
+    if isinstance(value, str) and value.startswith("${"):
+        return value
+    try:
+        number = units.rate_per_s(value)
+    except ValueError as error:
+        raise custom(f"{error}; a result of an earlier stage is written ${{stage…}}") from None
+    if not 0 < number <= RATE_MAX:
+        raise custom(f"{value} is out of bounds: a rate is over 0/s and at most 1_000_000_000/s")
+    return number
+
+
+Rate: TypeAlias = Annotated[float | str, BeforeValidator(_rate_or_template), _RATE]
+
+
+def _not_reserved(name: str) -> str:
+    if name in RESERVED_IDS:
+        raise custom(f"`{name}` is a word of the expression language and cannot be an id")
+    return name
+
+
+Name: TypeAlias = Annotated[str, Field(pattern=NAME_PATTERN)]
+Id: TypeAlias = Annotated[str, Field(pattern=ID_PATTERN), AfterValidator(_not_reserved)]
+Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=TEXT_MAX)]
+
+
+def one_or_many(value: object) -> object:
+    """A value that stands alone, as a list of one."""
+    return [value] if isinstance(value, (str, int)) and not isinstance(value, bool) else value
+
+
+class OrOne:
+    """In the JSON Schema: a list, or one item of it."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        whole = handler(core)
+        return {"anyOf": [whole["items"], whole]}
+
+
+Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=80)]
+Selector: TypeAlias = Annotated[list[Word], Field(min_length=1, max_length=1000), BeforeValidator(one_or_many), OrOne()]
+Names: TypeAlias = Annotated[list[Name], Field(min_length=1, max_length=100), BeforeValidator(one_or_many), OrOne()]
+Roles: TypeAlias = Annotated[list[Name], BeforeValidator(one_or_many), OrOne()]
+Threads: TypeAlias = Annotated[int, Field(ge=1, le=THREADS_MAX)]
+Rungs: TypeAlias = Annotated[list[Threads], Field(min_length=1, max_length=100), BeforeValidator(one_or_many), OrOne()]
+
+
+class Repeats(NamedTuple):
+    """How often each rung is run: `most` times, or as `auto` between `least` and `most`."""
+
+    most: int
+    least: int | None = None
+
+
+REPEAT_PATTERN = r"^auto\(\d{1,3}\.\.\d{1,3}\)$"
+REPEATS_MAX = 100
+REPEATS_LEAST = 3
+
+
+def _repeats(value: object) -> object:
+    """`5`, or `auto(3..10)`. Three at least: fewer repeats do not tell their own spread, so nothing may be decided on them."""
+    if isinstance(value, Repeats):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 1 <= value <= REPEATS_MAX:
+            raise custom(f"{value} is out of bounds: a rung is run 1 to {REPEATS_MAX} times")
+        return Repeats(value)
+    if not isinstance(value, str) or not re.fullmatch(REPEAT_PATTERN, value):
+        raise custom(f"expected a number of repeats such as 3, or auto(3..10), not {value}")
+    least, most = (int(number) for number in value[5:-1].split(".."))
+    if not REPEATS_LEAST <= least < most <= REPEATS_MAX:
+        raise custom(f"{value} is out of bounds: auto(a..b) with {REPEATS_LEAST} <= a < b <= {REPEATS_MAX}")
+    return Repeats(most, least)
+
+
+_REPEAT = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "integer", "minimum": 1, "maximum": REPEATS_MAX},
+            {"type": "string", "pattern": REPEAT_PATTERN},
+        ]
+    }
+)
+Repeat: TypeAlias = Annotated[Repeats, PlainValidator(_repeats), _REPEAT]
+Statements: TypeAlias = Annotated[
+    list[Text], Field(min_length=1, max_length=STATEMENTS_MAX), BeforeValidator(one_or_many), OrOne()
+]

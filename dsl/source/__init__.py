@@ -1,0 +1,1 @@
+"""YAML files -> nodes with positions: loading, includes, extends, substitution."""

@@ -1,0 +1,245 @@
+"""Plan file + includes + inventory -> one root mapping, every node still knowing its own file and line.
+
+Rules, all by name and never deeper than an entry: what the including file defines wins over what it includes; two
+includes that define the same name are in conflict unless the including file defines it too. An include may hold
+`params`, `topology`, `secrets`, `workloads`, `captures`, `tuning`, `verdicts` and includes of its own; stages stay in the plan,
+where a reader looks for them. Of verdicts (by id) and tunings (by name) includes' come first. An inventory replaces `topology.hosts` as a whole, `topology.systems` and `secrets` entry by entry.
+
+A plan that `extends` another is that plan with its own entries laid over it: sections of names entry by entry, stages and
+verdicts by id (in the place of the one they replace, new ones after the last), anything else as a whole. `name` and
+`title` are never inherited. See `extending`.
+
+An include or a base is relative to the file that names it and stays, symlinks resolved, within the plan's own folder.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from proveout.dsl.plan.plan import Where
+from proveout.dsl.source.extends import extended
+from proveout.dsl.source.loader import load
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
+
+FILES_MAX = 50
+DEPTH_MAX = 8
+
+FRAGMENT_KEYS = ("proveout", "include", "params", "topology", "secrets", "workloads", "captures", "tuning", "verdicts")
+INVENTORY_KEYS = ("proveout", "topology", "secrets")
+_BY_NAME = ("params", "secrets", "workloads", "captures")
+
+Entries = dict[str, tuple[Scalar, Node]]
+
+
+def read(path: Path, inventory: Path | None, problems: Problems) -> Map | None:
+    """The merged document; None when the plan itself cannot be read."""
+    reader = _Reader(folder=path.parent.resolve(), problems=problems)
+    root = reader.file(path, str(path), (), whole=True)
+    if root is None or inventory is None:
+        return root
+    return _with_inventory(root, inventory, problems)
+
+
+@dataclass(slots=True)
+class _Reader:
+    folder: Path
+    problems: Problems
+    files: int = 0
+    known: dict[tuple[Path, bool], Map | None] = field(default_factory=dict)
+
+    def file(self, path: Path, name: str, above: tuple[Path, ...], *, whole: bool = False) -> Map | None:
+        """The file with its includes merged in; a file that is included twice is read once. `whole`: it is a plan."""
+        real = path.resolve()
+        if (real, whole) not in self.known:
+            root = load(real, name, self.problems)
+            if root is not None and not whole:
+                _refuse_unknown(root, FRAGMENT_KEYS, "an include", self.problems)
+            self.known[real, whole] = None if root is None else self.merged(root, real, name, above)
+        return self.known[real, whole]
+
+    def merged(self, root: Map, real: Path, name: str, above: tuple[Path, ...]) -> Map | None:
+        fragments: list[Map] = []
+        for item in _include_items(root, self.problems):
+            fragment = self.other("include", item, real, name, (*above, real))
+            if fragment is not None:
+                fragments.append(fragment)
+        whole = _merge(root, fragments, self.problems) if fragments else root
+        if root.get("extends") is None:
+            return whole
+        named = _base_item(root, self.problems)
+        base = self.other("extends", named, real, name, (*above, real)) if named is not None else None
+        return None if base is None else extended(whole, base)  # half a plan has no problems worth telling
+
+    def other(self, key: str, item: Scalar, real: Path, name: str, above: tuple[Path, ...]) -> Map | None:
+        """The file that an `include` or `extends` names."""
+        target = (real.parent / item.text).resolve()
+        self.files += 1
+        message, hint = self.objection(key, item.text, real.parent, target, above)
+        if message:
+            self.problems.add(item.where, message, key=key, hint=hint)
+            return None
+        return self.file(target, str(Path(name).parent / item.text), above, whole=key == "extends")
+
+    def objection(  # noqa: PLR0911 - one line per reason
+        self, key: str, text: str, beside: Path, target: Path, above: tuple[Path, ...]
+    ) -> tuple[str, str]:
+        """(why `text` cannot be included or extended, hint); "" when it can."""
+        what, does = ("a base", "extends") if key == "extends" else ("an include", "includes")
+        if "://" in text:
+            return f"{what} is a file beside the plan, never fetched from elsewhere", ""
+        if text.startswith(("/", "~")) or "\\" in text:
+            return f"{what} is a path relative to the file that names it", ""
+        if not target.is_relative_to(self.folder):
+            return f"`{text}` leads out of the plan's folder", ""
+        if target in above:
+            return f"`{text}` {does} itself: {' -> '.join(file.name for file in (*above, target))}", ""
+        if self.files > FILES_MAX or len(above) > DEPTH_MAX:
+            return f"more than {FILES_MAX} files, or nested deeper than {DEPTH_MAX}", ""
+        if not target.is_file():
+            found = target.parent.glob("*.yaml") if target.parent.is_dir() else ()
+            return f"there is no file `{text}`", did_you_mean(text, (os.path.relpath(file, beside) for file in found))
+        return "", ""
+
+
+def _base_item(root: Map, problems: Problems) -> Scalar | None:
+    node = root.get("extends")
+    if node is None or (isinstance(node, Scalar) and isinstance(node.value, str) and node.text):
+        return node
+    problems.add(node.where, "`extends` is the path of one plan", key="extends", hint="extends: base.yaml")
+    return None
+
+
+def _include_items(root: Map, problems: Problems) -> list[Scalar]:
+    node = root.get("include")
+    if node is None:
+        return []
+    items = node.items if isinstance(node, Seq) else (node,)
+    scalars = [item for item in items if isinstance(item, Scalar) and isinstance(item.value, str) and item.text]
+    for item in items:
+        if item not in scalars:
+            problems.add(item.where, "an include is the path of a file", key="include")
+    return scalars
+
+
+def _refuse_unknown(root: Map, allowed: tuple[str, ...], what: str, problems: Problems) -> None:
+    for key, _ in root.entries:
+        if key.text not in allowed:
+            hint = did_you_mean(key.text, allowed)
+            problems.add(key.where, f"{what} cannot hold `{key.text}`", key=key.text, hint=hint)
+
+
+def _merge(root: Map, fragments: list[Map], problems: Problems) -> Map:
+    result = dict(_entries(root))
+    for section in _BY_NAME:
+        _put(result, section, _merge_names([f.get(section) for f in fragments], root.get(section), problems))
+    topology = {
+        part: _merge_names([_below(f, "topology", part) for f in fragments], _below(root, "topology", part), problems)
+        for part in ("hosts", "systems")
+    }
+    own = root.get("topology")
+    rest = dict(_entries(own)) if isinstance(own, Map) else {}
+    for part, node in topology.items():
+        _put(rest, part, node)
+    if rest and (own is None or isinstance(own, Map)):
+        where = own.where if own is not None else root.where
+        _put(result, "topology", Map(entries=tuple(rest.values()), where=where))
+    _put(result, "verdicts", _merge_listed(root, fragments, "verdicts", "id"))
+    _put(result, "tuning", _merge_listed(root, fragments, "tuning", "name"))
+    return Map(entries=tuple(result.values()), where=root.where)
+
+
+def _entries(node: Map) -> Entries:
+    return {key.text: (key, value) for key, value in node.entries}
+
+
+def _below(root: Map, *path: str) -> Node | None:
+    node: Node | None = root
+    for key in path:
+        node = node.get(key) if isinstance(node, Map) else None
+    return node
+
+
+def _put(entries: Entries, name: str, node: Node | None) -> None:
+    if node is not None:
+        key = entries[name][0] if name in entries else Scalar(value=name, text=name, where=node.where)
+        entries[name] = (key, node)
+
+
+def _merge_names(fragments: list[Node | None], own: Node | None, problems: Problems) -> Node | None:
+    """One mapping of several; `own` wins. Anything but mappings is left for the models to complain of."""
+    maps = [node for node in fragments if isinstance(node, Map)]
+    for node in fragments:
+        if node is not None and not isinstance(node, Map):
+            problems.add(node.where, "expected a mapping of names")
+    if not maps or (own is not None and not isinstance(own, Map)):
+        return own
+    mine = _entries(own) if own is not None else {}
+    merged: Entries = {}
+    for node in maps:
+        for name, (key, value) in _entries(node).items():
+            other = merged.get(name)
+            if other is not None and name not in mine and other[0].where != key.where:
+                problems.add(
+                    key.where,
+                    f"`{name}` is defined by two includes",
+                    key=name,
+                    hint=f"the other is at {other[0].where}; define it in the plan to settle it",
+                )
+            merged[name] = (key, value)
+    where = own.where if own is not None else maps[0].where
+    return Map(entries=tuple((merged | mine).values()), where=where)
+
+
+def _merge_listed(root: Map, fragments: list[Map], section: str, key: str) -> Node | None:
+    """One list of several: what includes list comes first, but for items whose `key` the plan's own list has too."""
+    own = root.get(section)
+    lists = [node for node in (f.get(section) for f in fragments) if isinstance(node, Seq)]
+    if not lists or (own is not None and not isinstance(own, Seq)):
+        return own
+    mine = own.items if own is not None else ()
+    keys = {_text_at(item, key) for item in mine}
+    taken = tuple(item for node in lists for item in node.items if _text_at(item, key) not in keys)
+    unique = tuple(item for index, item in enumerate(taken) if item not in taken[:index])
+    return Seq(items=(*unique, *mine), where=own.where if own is not None else lists[0].where)
+
+
+def _text_at(item: Node, key: str) -> str | None:
+    node = item.get(key) if isinstance(item, Map) else None
+    return node.text if isinstance(node, Scalar) else None
+
+
+def _with_inventory(root: Map, path: Path, problems: Problems) -> Map:
+    inventory = load(path, str(path), problems)
+    if inventory is None:
+        return root
+    _refuse_unknown(inventory, INVENTORY_KEYS, "an inventory", problems)
+    result = dict(_entries(root))
+    topology = _below(inventory, "topology")
+    if isinstance(topology, Map):
+        own = root.get("topology")
+        merged = _entries(own) if isinstance(own, Map) else {}
+        for key, node in topology.entries:
+            below = _below(root, "topology", "systems") if key.text == "systems" else None
+            merged[key.text] = (key, _over(below, node))
+        _put(result, "topology", Map(entries=tuple(merged.values()), where=topology.where))
+    elif topology is not None:
+        problems.add(topology.where, "expected a mapping of hosts and systems", key="topology")
+    secrets = inventory.get("secrets")
+    if secrets is not None:
+        _put(result, "secrets", _over(root.get("secrets"), secrets))
+    return Map(entries=tuple(result.values()), where=root.where)
+
+
+def _over(below: Node | None, above: Node) -> Node:
+    """`above` laid over `below`, entry by entry."""
+    if not isinstance(below, Map) or not isinstance(above, Map):
+        return above
+    return Map(entries=tuple((_entries(below) | _entries(above)).values()), where=above.where)
+
+
+def position_of(root: Map, key: str) -> Where:
+    """Where a top-level key stands; the beginning of the plan when it is not there."""
+    entry = root.entry(key)
+    return entry[0].where if entry else root.where

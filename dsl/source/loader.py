@@ -1,0 +1,268 @@
+"""A plan file -> nodes with positions. Safe and bounded: size, depth, aliases and their expansion all have a limit.
+
+Data flow: bytes -> `_decode` (UTF-8, no hidden characters, no tabs) -> PyYAML's events -> `_Composer` -> `nodes.Map`.
+PyYAML only parses; tags, merge keys and its idea of implicit types never come into play (`scalars` has ours). Problems
+are collected; what cannot be read at all gives None.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from proveout.dsl.plan.plan import Where
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
+from proveout.dsl.source.scalars import hidden_character, read_plain
+
+BYTES_MAX = 1 << 20
+DEPTH_MAX = 32
+NODES_MAX = 20_000
+ALIASES_MAX = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """What a file is called in messages, and the line that one begins with."""
+
+    name: str
+    opening: str
+
+
+PLAN = Document(name="plan", opening="proveout: 1")
+
+
+def load(path: Path, name: str, problems: Problems, document: Document = PLAN) -> Map | None:
+    """The root mapping of the file at `path`, called `name` in messages; None when it cannot be read."""
+    start = Where(file=name, line=1, column=1)
+    problems.sources.setdefault(name, ())
+    try:
+        content = _read(path)
+    except OSError as error:
+        problems.add(Where(file=name), f"cannot read the file: {error.strerror or error}")
+        return None
+    if content is None:
+        problems.add(start, "not a regular file")
+        return None
+    if len(content) > BYTES_MAX:
+        problems.add(
+            start, f"the file is larger than {BYTES_MAX >> 20} MiB", hint=f"a {document.name} is text that people read"
+        )
+        return None
+    return loads(content, name, problems, document)
+
+
+def loads(content: bytes, name: str, problems: Problems, document: Document = PLAN) -> Map | None:
+    """Like `load`, from bytes."""
+    text = _decode(content, name, problems)
+    return None if text is None else _compose(text, name, problems, document)
+
+
+def _read(path: Path) -> bytes | None:
+    """At most one byte more than allowed; None for what is not a regular file (a FIFO would block for ever)."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        return file.read(BYTES_MAX + 1)
+
+
+def _decode(content: bytes, name: str, problems: Problems) -> str | None:
+    start = Where(file=name, line=1, column=1)
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        problems.add(start, "the file is UTF-16", hint="save it as UTF-8")
+        return None
+    if content.startswith(b"\xef\xbb\xbf"):
+        problems.add(start, "the file begins with a byte order mark", hint="save it as UTF-8 without BOM")
+        return None
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - content.rfind(b"\n", 0, error.start)
+        problems.add(Where(file=name, line=line, column=column), "not valid UTF-8", hint="save it as UTF-8")
+        return None
+    text = text.replace("\r\n", "\n")
+    problems.sources[name] = text.split("\n")
+    return text if _readable(text, name, problems) else None
+
+
+def _readable(text: str, name: str, problems: Problems) -> bool:
+    """Whether every line shows what it holds."""
+    clean = True
+    for number, line in enumerate(text.split("\n"), 1):
+        tab = line.find("\t")
+        if tab >= 0:
+            problems.add(Where(file=name, line=number, column=tab + 1), "a tab", hint="indent with spaces")
+            clean = False
+            continue
+        hidden = hidden_character(line) if "\r" not in line else (line.index("\r"), "U+000D (carriage return)")
+        if hidden is not None:
+            where = Where(file=name, line=number, column=hidden[0] + 1)
+            problems.add(where, f"a hidden character: {hidden[1]}", hint="remove it")
+            clean = False
+    return clean
+
+
+def _compose(text: str, name: str, problems: Problems, document: Document) -> Map | None:
+    parser: Any = yaml.SafeLoader(text)
+    try:
+        root = _Composer(parser=parser, name=name, problems=problems, kind=document).document()
+    except _Unreadable:
+        return None
+    except yaml.MarkedYAMLError as error:
+        problems.add(_where(error.problem_mark, name), f"not valid YAML: {error.problem}", hint=error.context or "")
+        return None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        problems.add(_where(parser.get_mark(), name), f"not valid YAML: {str(error).splitlines()[0]}")
+        return None
+    finally:
+        parser.dispose()
+    if isinstance(root, Map):
+        return root
+    problems.add(root.where, f"a {document.name} is a mapping", hint=f"it begins with `{document.opening}`")
+    return None
+
+
+class _Unreadable(Exception):
+    """The problem is noted and reading on makes no sense."""
+
+
+@dataclass(slots=True)
+class _Composer:
+    """Events -> nodes. `sizes` counts what an anchored node expands to, so that a bomb is seen without expanding it."""
+
+    parser: Any  # yaml.SafeLoader; its stubs leave the event methods untyped
+    name: str
+    problems: Problems
+    kind: Document
+    anchors: dict[str, Node | None] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    aliases: int = 0
+    nodes: int = 0
+    depth: int = 0
+
+    def document(self) -> Node:
+        self.parser.get_event()
+        if self.parser.check_event(yaml.StreamEndEvent):
+            hint = f"a {self.kind.name} begins with `{self.kind.opening}`"
+            raise self.stop(Where(file=self.name, line=1, column=1), "the file is empty", hint)
+        begin = self.parser.get_event()
+        if begin.version or begin.tags:
+            where = _where(begin.start_mark, self.name)
+            self.problems.add(where, f"YAML directives are not part of the {self.kind.name} language")
+        root = self.node()
+        self.parser.get_event()
+        if not self.parser.check_event(yaml.StreamEndEvent):
+            where = _where(self.parser.peek_event().start_mark, self.name)
+            self.problems.add(where, "a second document", hint=f"a {self.kind.name} file holds one document")
+        return root
+
+    def stop(self, where: Where, message: str, hint: str = "") -> _Unreadable:
+        self.problems.add(where, message, hint=hint)
+        return _Unreadable()
+
+    def node(self, *, key: bool = False) -> Node:
+        event: Any = self.parser.get_event()
+        where = _where(event.start_mark, self.name)
+        if isinstance(event, yaml.AliasEvent):
+            return self.alias(str(event.anchor), where)
+        self.count(1, where)
+        before = self.nodes
+        if event.tag is not None:
+            self.problems.add(
+                where,
+                f"the tag {event.tag} is not part of the {self.kind.name} language",
+                hint="write the value plainly",
+            )
+        if event.anchor is not None:
+            self.anchors[event.anchor] = None
+        node = self.content(event, where, key)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+            self.sizes[event.anchor] = 1 + self.nodes - before
+        return node
+
+    def content(self, event: Any, where: Where, key: bool) -> Node:
+        if isinstance(event, yaml.ScalarEvent):
+            return self.scalar(event, where, key)
+        self.depth += 1
+        if self.depth > DEPTH_MAX:
+            raise self.stop(where, f"nested deeper than {DEPTH_MAX} levels")
+        node = self.mapping(where) if isinstance(event, yaml.MappingStartEvent) else self.sequence(where)
+        self.depth -= 1
+        return node
+
+    def count(self, more: int, where: Where) -> None:
+        self.nodes += more
+        if self.nodes > NODES_MAX:
+            raise self.stop(where, f"more than {NODES_MAX} values once aliases are expanded")
+
+    def alias(self, anchor: str, where: Where) -> Node:
+        self.aliases += 1
+        if self.aliases > ALIASES_MAX:
+            raise self.stop(where, f"more than {ALIASES_MAX} aliases")
+        if anchor not in self.anchors:
+            raise self.stop(where, f"no anchor is called &{anchor}")
+        node = self.anchors[anchor]
+        if node is None:
+            raise self.stop(where, f"the alias *{anchor} stands inside what it refers to")
+        self.count(self.sizes[anchor], where)
+        return node
+
+    def sequence(self, where: Where) -> Seq:
+        items: list[Node] = []
+        while not self.parser.check_event(yaml.SequenceEndEvent):
+            items.append(self.node())
+        self.parser.get_event()
+        return Seq(items=tuple(items), where=where)
+
+    def mapping(self, where: Where) -> Map:
+        entries: list[tuple[Scalar, Node]] = []
+        seen: dict[str, Where] = {}
+        while not self.parser.check_event(yaml.MappingEndEvent):
+            key = self.key()
+            value = self.node()
+            if key.text in seen:
+                hint = f"it stands in line {seen[key.text].line} already"
+                self.problems.add(key.where, f"the key `{key.text}` is there twice", key=key.text, hint=hint)
+            elif key.text == "<<" and not key.quoted:
+                hint = "use include: or params:" if self.kind is PLAN else "write the keys out"
+                self.problems.add(key.where, f"`<<` is not part of the {self.kind.name} language", hint=hint)
+            else:
+                seen[key.text] = key.where
+                entries.append((key, value))
+        self.parser.get_event()
+        return Map(entries=tuple(entries), where=where)
+
+    def key(self) -> Scalar:
+        where = _where(self.parser.peek_event().start_mark, self.name)
+        node = self.node(key=True)
+        if isinstance(node, Scalar):
+            return node
+        raise self.stop(where, "a key is a plain word, not a list or a mapping")
+
+    def scalar(self, event: Any, where: Where, key: bool) -> Scalar:
+        """A scalar; keys are always text (`on:` is a fine key)."""
+        text: str = event.value
+        quoted = event.style is not None
+        column = self.column(where, text, 1 if quoted else 0)
+        value, problem, hint = (text, "", "") if key or quoted else read_plain(text)
+        if hidden := hidden_character(text):
+            problem, hint = f"a hidden character: {hidden[1]}", "remove it"
+        if problem:
+            self.problems.add(where, problem, hint=hint)
+        return Scalar(value=value, text=text, where=where, quoted=quoted, text_column=column, faulty=bool(problem))
+
+    def column(self, where: Where, text: str, quote: int) -> int:
+        """The column at which `text` stands as it is; 0 when it is folded or holds escapes."""
+        begin = where.column - 1 + quote
+        return begin + 1 if self.problems.line(where).startswith(text, begin) else 0
+
+
+def _where(mark: yaml.Mark | None, name: str) -> Where:
+    return Where(file=name) if mark is None else Where(file=name, line=mark.line + 1, column=mark.column + 1)

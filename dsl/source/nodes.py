@@ -1,0 +1,171 @@
+"""What a plan file is made of before it means anything: nodes with positions, and the problems found so far.
+
+Data flow: `loader` makes nodes of a file, `includes` and `parameters` rewrite them, `schema` reads their plain values
+(`plain`) and finds its way back to a position with `locate`. `Problems` collects from all of these; whoever is at the
+edge raises one `PlanError` of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, TypeAlias
+
+from proveout.core.errors import PlanError, PlanProblem
+from proveout.dsl.plan.plan import NOWHERE, Where
+
+SHOWN_MAX = 100
+FOUND_MAX = 1_000
+MESSAGE_MAX = 400
+
+Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str, Plain] | None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scalar:
+    """A value as written (`text`) and as read (`value`).
+
+    `text_column` is the column at which `text` stands character for character, 0 where it does not (escapes, folding).
+    `faulty`: its problem is reported already, so that nobody complains of it twice.
+    """
+
+    value: str | int | float | bool | None
+    text: str
+    where: Where
+    quoted: bool = False
+    text_column: int = 0
+    faulty: bool = False
+
+    def at(self, offset: int) -> Where:
+        """The position of the character `offset` of the text."""
+        column = self.text_column + offset if self.text_column else self.where.column
+        return Where(file=self.where.file, line=self.where.line, column=column)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seq:
+    """A list."""
+
+    items: tuple[Node, ...]
+    where: Where
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map:
+    """A mapping, in the order of the file; keys are unique."""
+
+    entries: tuple[tuple[Scalar, Node], ...]
+    where: Where
+
+    def entry(self, key: str) -> tuple[Scalar, Node] | None:
+        """(the key with its position, the node under it), None when there is none."""
+        return next((entry for entry in self.entries if entry[0].text == key), None)
+
+    def get(self, key: str) -> Node | None:
+        """The node under `key`, None when there is none."""
+        entry = self.entry(key)
+        return entry[1] if entry else None
+
+    def keys(self) -> tuple[str, ...]:
+        """All keys."""
+        return tuple(name.text for name, _ in self.entries)
+
+
+Node: TypeAlias = Scalar | Seq | Map
+
+
+def plain(node: Node) -> Plain:
+    """The node as plain data, for the models."""
+    if isinstance(node, Scalar):
+        return node.value
+    if isinstance(node, Seq):
+        return [plain(item) for item in node.items]
+    return {key.text: plain(item) for key, item in node.entries}
+
+
+def locate(root: Node, path: Iterable[str | int]) -> tuple[Node, Scalar | None]:
+    """(the deepest node on `path`, the key that leads to it); steps that lead nowhere are skipped."""
+    node: Node = root
+    key: Scalar | None = None
+    for step in path:
+        if isinstance(node, Map) and isinstance(step, str):
+            found = node.entry(step)
+            if found is not None:
+                key, node = found
+        elif isinstance(node, Seq) and isinstance(step, int) and step < len(node.items):
+            node, key = node.items[step], None
+    return node, key
+
+
+def where_of(node: Node, *path: str | int) -> Where:
+    """The position of the value at `path` below `node`; of the deepest node there is, when the path ends early."""
+    for step in path:
+        below: Node | None = None
+        if isinstance(node, Map) and isinstance(step, str):
+            below = node.get(step)
+        elif isinstance(node, Seq) and isinstance(step, int) and step < len(node.items):
+            below = node.items[step]
+        if below is None:
+            break
+        node = below
+    return node.where
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """A hint: the closest known names, or all of them when none is close."""
+    names = sorted(known)
+    close = get_close_matches(wrong.lower(), [name.lower() for name in names], n=2, cutoff=0.6)
+    if close:
+        by_lower = {name.lower(): name for name in names}
+        return f"did you mean {' or '.join(f'`{by_lower[name]}`' for name in close)}?"
+    if not names:
+        return ""
+    shown = ", ".join(names[:20])
+    return f"known: {shown}{', …' if len(names) > 20 else ''}"
+
+
+@dataclass(slots=True)
+class Problems:
+    """The problems found so far and the text of the files they lie in (name -> lines)."""
+
+    sources: dict[str, Sequence[str]] = field(default_factory=dict)
+    found: dict[PlanProblem, None] = field(default_factory=dict)
+    places: set[Where] = field(default_factory=set)
+
+    def add(self, where: Where, message: str, *, key: str = "", hint: str = "") -> None:
+        """Note a problem; the same problem at the same place only once, and no more than anybody will read."""
+        if len(self.found) < FOUND_MAX:
+            said = message if len(message) <= MESSAGE_MAX else f"{message[:MESSAGE_MAX]}…"
+            problem = PlanProblem(message=said, where=where, key=key, hint=hint, source_line=self.line(where))
+            if not any(one.message == said and one.where == where for one in self.found if where in self.places):
+                self.found[problem] = None
+            self.places.add(where)
+
+    def at(self, where: Where) -> bool:
+        """Whether something is wrong at exactly that place already."""
+        return where in self.places
+
+    def line(self, where: Where) -> str:
+        """The line of the file that `where` points at, "" when it is not known."""
+        lines = self.sources.get(where.file, ())
+        return lines[where.line - 1] if 0 < where.line <= len(lines) else ""
+
+    def error(self) -> PlanError:
+        """All problems as one error, in file order."""
+        files = list(self.sources)
+
+        def order(problem: PlanProblem) -> tuple[int, int, int]:
+            where = problem.where
+            return (files.index(where.file) if where.file in files else -1, where.line, where.column)
+
+        ordered = sorted(self.found, key=order)
+        if len(ordered) > SHOWN_MAX:
+            rest = PlanProblem(message=f"… and {len(ordered) - SHOWN_MAX} more problems", where=NOWHERE)
+            ordered = [*ordered[:SHOWN_MAX], rest]
+        return PlanError(tuple(ordered))
+
+
+def is_template(value: Any) -> bool:
+    """Whether a value still holds `${…}`."""
+    return isinstance(value, str) and "${" in value

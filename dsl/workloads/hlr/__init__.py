@@ -1,0 +1,1 @@
+"""The HLR workload (TATP)."""

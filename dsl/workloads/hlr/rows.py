@@ -1,0 +1,133 @@
+"""The HLR rows, made by arithmetic: subscriber number -> random words -> columns, in numpy, any slice at any time.
+
+Every subscriber owns a fixed run of words in each stream of its own purpose (`streams`), so a row never depends on how the
+population was cut. Fields come from disjoint bits.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from proveout.dsl.workloads.hlr.shares import ACTIVE, LAB_FORWARDINGS, START_TIMES, types_of
+from proveout.dsl.workloads.parameters import Hlr
+from proveout.dsl.workloads.random_streams import Ints, Rows, Words, choice, digits15, field, letters, words
+
+
+class Purpose(IntEnum):
+    """Which stream: a part of the Philox key, so never renumbered."""
+
+    SUBSCRIBER = 1
+    ACCESS_TYPES = 2
+    ACCESS_DATA = 3
+    FACILITY_TYPES = 4
+    FACILITY_DATA = 5
+    FORWARDING_TIMES = 6
+    FORWARDING_NUMBER = 7
+    FORWARDING_LAB = 8
+
+
+def subscriber(parameters: Hlr, first: int, count: int) -> Rows:
+    """SUBSCRIBER: s_id, sub_nbr, ten bits, ten half-bytes, ten bytes, two locations in 1 … 2^32 - 1."""
+    ids = np.arange(first, first + count, dtype=np.int64)
+    word = words(parameters.seed, Purpose.SUBSCRIBER, first, count, 4)
+    bits = [field(word[:, 0], i, 1) for i in range(10)]
+    halves = [field(word[:, 0], 10 + 4 * i, 4) for i in range(10)]
+    octets = [field(word[:, 1 + i // 8], 8 * (i % 8), 8) for i in range(10)]
+    locations = [1 + choice(word[:, column] >> np.uint64(32), 2**32 - 1, 32) for column in (2, 3)]
+    return [ids, digits15(ids), *bits, *halves, *octets, *locations]
+
+
+def access_info(parameters: Hlr, first: int, count: int) -> Rows:
+    """ACCESS_INFO: 1..4 distinct types (or all five), two bytes, three letters, five letters."""
+    types = types_of(parameters)
+    owned = np.flatnonzero(_owned_types(parameters, Purpose.ACCESS_TYPES, first, count))
+    row, kind = _divided(owned, types)
+    word = words(parameters.seed, Purpose.ACCESS_DATA, first, count, 2 * types).reshape(-1, 2).take(owned, axis=0)
+    drawn = word[:, 1]
+    return [
+        first + row,
+        1 + kind,
+        field(word[:, 0], 0, 8),
+        field(word[:, 0], 8, 8),
+        letters(drawn % np.uint64(26**3), 3),
+        letters(drawn // np.uint64(26**3) % np.uint64(26**5), 5),
+    ]
+
+
+def special_facility(parameters: Hlr, first: int, count: int) -> Rows:
+    """SPECIAL_FACILITY: 1..4 distinct types (or all five), active with probability 0.85, two bytes, five letters."""
+    types = types_of(parameters)
+    owned = np.flatnonzero(_owned_types(parameters, Purpose.FACILITY_TYPES, first, count))
+    row, kind = _divided(owned, types)
+    word = words(parameters.seed, Purpose.FACILITY_DATA, first, count, 2 * types).reshape(-1, 2).take(owned, axis=0)
+    active = (word[:, 0] >> np.uint64(32)) < np.uint64(round(ACTIVE * 2**32))
+    return [
+        first + row,
+        1 + kind,
+        active.astype(np.int64),
+        field(word[:, 0], 0, 8),
+        field(word[:, 0], 8, 8),
+        letters(word[:, 1] % np.uint64(26**5), 5),
+    ]
+
+
+def call_forwarding(parameters: Hlr, first: int, count: int) -> Rows:
+    """CALL_FORWARDING: 0..3 distinct start times per facility (or one row in a tenth of the subscribers), 15 digits."""
+    if parameters.cardinality == "lab":
+        return _call_forwarding_lab(parameters, first, count)
+    types, starts = types_of(parameters), len(START_TIMES)
+    owned = _owned_types(parameters, Purpose.FACILITY_TYPES, first, count)
+    times = words(parameters.seed, Purpose.FORWARDING_TIMES, first, count, types).ravel()
+    chosen = _START_MASKS.take(choice(times >> np.uint64(32), len(_START_MASKS), 32), axis=0)
+    chosen &= owned.reshape(-1, 1)
+    full = np.flatnonzero(chosen)
+    facility, slot = _divided(full, starts)
+    row, kind = _divided(facility, types)
+    number = words(parameters.seed, Purpose.FORWARDING_NUMBER, first, count, types * starts).ravel()
+    hours = 1 + ((times[facility] >> (3 * slot).astype(np.uint64)) & np.uint64(7)).astype(np.int64)
+    start = _STARTS[slot]
+    return [first + row, 1 + kind, start, start + hours, _number(number[full])]
+
+
+def _call_forwarding_lab(parameters: Hlr, first: int, count: int) -> Rows:
+    word = words(parameters.seed, Purpose.FORWARDING_LAB, first, count, 2)
+    row = np.nonzero((word[:, 0] >> np.uint64(32)) < np.uint64(round(LAB_FORWARDINGS * 2**32)))[0]
+    low = word[row, 0] & np.uint64(0xFFFFFFFF)
+    slots = types_of(parameters) * len(START_TIMES)
+    kind, slot = _divided(choice(low >> np.uint64(3), slots, 29), len(START_TIMES))
+    start = _STARTS[slot]
+    return [first + row, 1 + kind, start, start + 1 + field(low, 0, 3), _number(word[row, 1])]
+
+
+def _owned_types(parameters: Hlr, purpose: Purpose, first: int, count: int) -> npt.NDArray[np.bool_]:
+    """Shape (count, types): which types each subscriber has. 1..4 of four by chance, all five in the lab's cardinality."""
+    if parameters.cardinality == "lab":
+        return np.ones((count, types_of(parameters)), dtype=np.bool_)
+    drawn = words(parameters.seed, purpose, first, count, 1)[:, 0]
+    return _TYPE_MASKS.take(choice(drawn >> np.uint64(32), len(_TYPE_MASKS), 32), axis=0)
+
+
+def _divided(numbers: Ints, by: int) -> tuple[Ints, Ints]:
+    """Quotients and remainders; quicker than numpy's divmod."""
+    quotients = numbers // by
+    return quotients, numbers - quotients * by
+
+
+def _masks(width: int, sizes: range) -> npt.NDArray[np.bool_]:
+    """Shape (n, width): rows drawn alike give each size of subset alike, and each subset of a size alike."""
+    subsets = [[bool(value >> bit & 1) for bit in range(width)] for value in range(2**width)]
+    of_size = {size: [subset for subset in subsets if sum(subset) == size] for size in sizes}
+    common = int(np.lcm.reduce([len(members) for members in of_size.values()]))
+    return np.array([subset for m in of_size.values() for subset in m for _ in range(common // len(m))])
+
+
+def _number(source: Words) -> npt.NDArray[np.bytes_]:
+    return digits15((source % np.uint64(10**15)).astype(np.int64))
+
+
+_STARTS = np.array(START_TIMES, dtype=np.int64)
+_TYPE_MASKS = _masks(4, range(1, 5))
+_START_MASKS = _masks(3, range(4))

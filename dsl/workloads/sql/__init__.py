@@ -1,0 +1,1 @@
+"""Workloads whose transactions are written in the plan (`kind: sql`)."""

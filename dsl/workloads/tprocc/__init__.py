@@ -1,0 +1,1 @@
+"""The TPROC-C workload."""

@@ -1,0 +1,269 @@
+"""The SQL that TPROC-C's transactions send from the client, per dialect, and the calls of its procedures.
+
+One text serves all dialects but for what they write differently: row locks (SQLite has one lock, which its writers take
+first), whole cents, one row of many, and rows of several values. A New Order reads its items and its stock rows in one
+statement each and inserts its lines in one, so there is a statement for every number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from proveout.dsl.workloads.base import Dialect, Statement
+from proveout.dsl.workloads.tprocc.parameters import DISTRICTS
+from proveout.dsl.workloads.tprocc.tables import LINES_MAX, LINES_MIN
+
+Type = type[int] | type[str]
+
+ROLLED_BACK_STATE = "TC001"
+"""What the procedure raises for an item that does not exist; in Oracle it is error 20001."""
+_DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "mysql", "oracle")
+_WRITTEN: Mapping[str, Mapping[Dialect, str]] = {
+    "{lock}": {"postgres": " FOR UPDATE", "sqlite": "", "mysql": " FOR UPDATE", "oracle": " FOR UPDATE"},
+    "{first}": {
+        "postgres": " LIMIT 1",
+        "sqlite": " LIMIT 1",
+        "mysql": " LIMIT 1",
+        "oracle": " FETCH FIRST 1 ROWS ONLY",
+    },
+    "{cents}": {
+        "postgres": "CAST(i_price * 100 AS integer)",
+        "sqlite": "CAST(ROUND(i_price * 100) AS INTEGER)",
+        "mysql": "CAST(i_price * 100 AS SIGNED)",
+        "oracle": "i_price * 100",
+    },
+}
+
+
+def _statement(name: str, text: str, arguments: str, columns: str = "", *, reads: bool | None = None) -> Statement:
+    """A statement of all dialects; `i` and `s` stand for a whole number and for text. It reads when it has columns."""
+    return Statement(
+        name=name,
+        text={dialect: _in(dialect, text) for dialect in _DIALECTS},
+        arguments=_types(arguments),
+        columns=_types(columns),
+        reads=bool(columns) if reads is None else reads,
+    )
+
+
+def _in(dialect: Dialect, text: str) -> str:
+    for mark, by_dialect in _WRITTEN.items():
+        text = text.replace(mark, by_dialect[dialect])
+    return text
+
+
+def _types(letters: str) -> tuple[Type, ...]:
+    return tuple({"i": int, "s": str}[letter] for letter in letters)
+
+
+def _marks(first: int, count: int) -> str:
+    return ", ".join(f"${number}" for number in range(first, first + count))
+
+
+# ---- New Order -----------------------------------------------------------------------------------------------------
+
+GET_CUSTOMER = _statement(
+    "get_customer",
+    "SELECT c_discount, c_last, c_credit, w_tax FROM customer, warehouse"
+    " WHERE w_id = $1 AND c_w_id = w_id AND c_d_id = $2 AND c_id = $3",
+    "iii",
+    "ssss",
+)
+GET_NEXT_ORDER = _statement(
+    "get_next_order",
+    "SELECT d_next_o_id, d_tax FROM district WHERE d_w_id = $1 AND d_id = $2{lock}",
+    "ii",
+    "is",
+)
+SET_NEXT_ORDER = _statement(
+    "set_next_order", "UPDATE district SET d_next_o_id = $1 WHERE d_w_id = $2 AND d_id = $3", "iii"
+)
+ADD_ORDER = _statement(
+    "add_order",
+    "INSERT INTO orders (o_id, o_d_id, o_w_id, o_c_id, o_entry_d, o_ol_cnt, o_all_local)"
+    " VALUES ($1, $2, $3, $4, CURRENT_TIMESTAMP, $5, $6)",
+    "iiiiii",
+)
+ADD_NEW_ORDER = _statement(
+    "add_new_order", "INSERT INTO new_order (no_o_id, no_d_id, no_w_id) VALUES ($1, $2, $3)", "iii"
+)
+SET_STOCK = _statement(
+    "set_stock",
+    "UPDATE stock SET s_quantity = $1, s_ytd = s_ytd + $2, s_order_cnt = s_order_cnt + 1,"
+    " s_remote_cnt = s_remote_cnt + $3 WHERE s_w_id = $4 AND s_i_id = $5",
+    "iiiii",
+)
+_DIST = " ".join(f"WHEN {number} THEN s_dist_{number:02}" for number in range(1, DISTRICTS + 1))
+
+
+def _get_items(count: int) -> Statement:
+    return _statement(
+        f"get_items_{count}",
+        f"SELECT i_id, {{cents}}, i_name, i_data FROM item WHERE i_id IN ({_marks(1, count)})",  # noqa: S608
+        "i" * count,
+        "iiss",
+    )
+
+
+def _get_stock(count: int) -> Statement:
+    return _statement(
+        f"get_stock_{count}",
+        f"SELECT s_i_id, s_quantity, s_data, CASE 0 + $1 {_DIST} END FROM stock"  # noqa: S608
+        f" WHERE s_w_id = $2 AND s_i_id IN ({_marks(3, count)}){{lock}}",
+        "i" * (2 + count),
+        "iiss",
+    )
+
+
+def _add_lines(count: int) -> Statement:
+    """Oracle takes several rows from a query only (before release 23)."""
+    columns = "ol_o_id, ol_d_id, ol_w_id, ol_number, ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_dist_info"
+    rows = [_marks(1 + 9 * row, 9) for row in range(count)]
+    values = f"INSERT INTO order_line ({columns}) VALUES {', '.join(f'({row})' for row in rows)}"  # noqa: S608
+    query = " UNION ALL ".join(f"SELECT {row} FROM dual" for row in rows)  # noqa: S608
+    text: dict[Dialect, str] = dict.fromkeys(_DIALECTS, values)
+    text["oracle"] = f"INSERT INTO order_line ({columns}) {query}"
+    return Statement(name=f"add_lines_{count}", text=text, arguments=_types("iiiiiiiss" * count), reads=False)
+
+
+GET_ITEMS: Mapping[int, Statement] = {count: _get_items(count) for count in range(1, LINES_MAX + 1)}
+GET_STOCK: Mapping[int, Statement] = {count: _get_stock(count) for count in range(1, LINES_MAX + 1)}
+ADD_LINES: Mapping[int, Statement] = {count: _add_lines(count) for count in range(LINES_MIN, LINES_MAX + 1)}
+
+# ---- Payment -------------------------------------------------------------------------------------------------------
+
+PAY_WAREHOUSE = _statement("pay_warehouse", "UPDATE warehouse SET w_ytd = w_ytd + $1 WHERE w_id = $2", "si")
+GET_WAREHOUSE = _statement(
+    "get_warehouse",
+    "SELECT w_name, w_street_1, w_street_2, w_city, w_state, w_zip FROM warehouse WHERE w_id = $1",
+    "i",
+    "ssssss",
+)
+PAY_DISTRICT = _statement(
+    "pay_district", "UPDATE district SET d_ytd = d_ytd + $1 WHERE d_w_id = $2 AND d_id = $3", "sii"
+)
+GET_DISTRICT = _statement(
+    "get_district",
+    "SELECT d_name, d_street_1, d_street_2, d_city, d_state, d_zip FROM district WHERE d_w_id = $1 AND d_id = $2",
+    "ii",
+    "ssssss",
+)
+FIND_CUSTOMERS = _statement(
+    "find_customers",
+    "SELECT c_id FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_last = $3 ORDER BY c_first",
+    "iis",
+    "i",
+)
+GET_PAYER = _statement(
+    "get_payer",
+    "SELECT c_first, c_middle, c_last, c_street_1, c_street_2, c_city, c_state, c_zip, c_phone, c_credit, c_credit_lim,"
+    " c_discount, c_balance, c_since FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3{lock}",
+    "iii",
+    "s" * 14,
+)
+CREDIT = 9
+"""Where c_credit stands in GET_PAYER."""
+GET_DATA = _statement(
+    "get_data", "SELECT c_data FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3", "iii", "s"
+)
+PAY_CUSTOMER = _statement(
+    "pay_customer",
+    "UPDATE customer SET c_balance = c_balance - $1, c_ytd_payment = c_ytd_payment + $2,"
+    " c_payment_cnt = c_payment_cnt + 1 WHERE c_w_id = $3 AND c_d_id = $4 AND c_id = $5",
+    "ssiii",
+)
+PAY_BAD_CUSTOMER = _statement(
+    "pay_bad_customer",
+    "UPDATE customer SET c_balance = c_balance - $1, c_ytd_payment = c_ytd_payment + $2,"
+    " c_payment_cnt = c_payment_cnt + 1, c_data = $3 WHERE c_w_id = $4 AND c_d_id = $5 AND c_id = $6",
+    "sssiii",
+)
+ADD_HISTORY = _statement(
+    "add_history",
+    "INSERT INTO history (h_c_id, h_c_d_id, h_c_w_id, h_d_id, h_w_id, h_date, h_amount, h_data)"
+    " VALUES ($1, $2, $3, $4, $5, CURRENT_TIMESTAMP, $6, $7)",
+    "iiiiiss",
+)
+
+# ---- Order Status, Delivery, Stock Level -----------------------------------------------------------------------------
+
+GET_BUYER = _statement(
+    "get_buyer",
+    "SELECT c_balance, c_first, c_middle, c_last FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3",
+    "iii",
+    "ssss",
+)
+GET_LAST_ORDER = _statement(
+    "get_last_order",
+    "SELECT o_id, o_entry_d, o_carrier_id FROM orders WHERE o_w_id = $1 AND o_d_id = $2 AND o_c_id = $3"
+    " ORDER BY o_id DESC{first}",
+    "iii",
+    "isi",
+)
+GET_LINES = _statement(
+    "get_lines",
+    "SELECT ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_delivery_d FROM order_line"
+    " WHERE ol_w_id = $1 AND ol_d_id = $2 AND ol_o_id = $3",
+    "iii",
+    "iiiss",
+)
+GET_OLDEST = _statement(
+    "get_oldest", "SELECT MIN(no_o_id) FROM new_order WHERE no_w_id = $1 AND no_d_id = $2", "ii", "i"
+)
+TAKE_NEW_ORDER = _statement(
+    "take_new_order", "DELETE FROM new_order WHERE no_w_id = $1 AND no_d_id = $2 AND no_o_id = $3", "iii"
+)
+GET_ORDERER = _statement(
+    "get_orderer", "SELECT o_c_id FROM orders WHERE o_w_id = $1 AND o_d_id = $2 AND o_id = $3", "iii", "i"
+)
+SET_CARRIER = _statement(
+    "set_carrier", "UPDATE orders SET o_carrier_id = $1 WHERE o_w_id = $2 AND o_d_id = $3 AND o_id = $4", "iiii"
+)
+SET_DELIVERED = _statement(
+    "set_delivered",
+    "UPDATE order_line SET ol_delivery_d = CURRENT_TIMESTAMP WHERE ol_w_id = $1 AND ol_d_id = $2 AND ol_o_id = $3",
+    "iii",
+)
+GET_TOTAL = _statement(
+    "get_total",
+    "SELECT SUM(ol_amount) FROM order_line WHERE ol_w_id = $1 AND ol_d_id = $2 AND ol_o_id = $3",
+    "iii",
+    "s",
+)
+BILL_CUSTOMER = _statement(
+    "bill_customer",
+    "UPDATE customer SET c_balance = c_balance + $1, c_delivery_cnt = c_delivery_cnt + 1"
+    " WHERE c_w_id = $2 AND c_d_id = $3 AND c_id = $4",
+    "siii",
+)
+PEEK_NEXT_ORDER = _statement(
+    "peek_next_order", "SELECT d_next_o_id FROM district WHERE d_w_id = $1 AND d_id = $2", "ii", "i"
+)
+COUNT_LOW_STOCK = _statement(
+    "count_low_stock",
+    "SELECT COUNT(DISTINCT s_i_id) FROM order_line, stock WHERE ol_w_id = $1 AND ol_d_id = $2 AND ol_o_id >= $3"
+    " AND ol_o_id < $4 AND s_w_id = $5 AND s_i_id = ol_i_id AND s_quantity < $6",
+    "iiiiii",
+    "i",
+)
+
+# ---- procedures ----------------------------------------------------------------------------------------------------
+
+
+def _call(procedure: str, arguments: str) -> Statement:
+    """One call; the item that is not there is the specification's rollback."""
+    marks = _marks(1, len(arguments))
+    return Statement(
+        name=f"call_{procedure}",
+        text={"postgres": f"SELECT {procedure}({marks})", "oracle": f"BEGIN {procedure}({marks}); END;"},
+        arguments=_types(arguments),
+        reads=False,
+        logical_errors=frozenset((ROLLED_BACK_STATE, "ORA-20001")),
+    )
+
+
+CALL_NEW_ORDER = _call("tprocc_neword", "iiiisss")
+CALL_PAYMENT = _call("tprocc_payment", "iiiiiss")
+CALL_ORDER_STATUS = _call("tprocc_ostat", "iiis")
+CALL_DELIVERY = _call("tprocc_delivery", "ii")
+CALL_STOCK_LEVEL = _call("tprocc_slev", "iii")

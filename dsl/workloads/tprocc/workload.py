@@ -1,0 +1,326 @@
+"""The TPROC-C workload: five transactions of an order entry company, as SQL from the client or as calls of procedures.
+
+Flow: `build(parameters)` -> `TproccWorkload`; a driver takes `keys(stream)` for each terminal, picks a transaction by weight and
+runs its body. Bodies follow TPC-C 2.4 to 2.8. One New Order in a hundred names an item that does not exist and is rolled
+back: a logical failure, as specified. A delivery does its ten districts in one transaction and at once, as HammerDB does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from operator import attrgetter
+from typing import Any
+
+from proveout.dsl.workloads.base import (
+    Body,
+    Invariant,
+    Outcome,
+    Population,
+    Request,
+    Result,
+    Statement,
+    Table,
+    TransactionType,
+)
+from proveout.dsl.workloads.tprocc import rows as tprocc_rows
+from proveout.dsl.workloads.tprocc import statements as sql
+from proveout.dsl.workloads.tprocc import tables as tprocc_tables
+from proveout.dsl.workloads.tprocc.invariants import INVARIANTS, ORDERS_TAKEN
+from proveout.dsl.workloads.tprocc.keys import Customer, Keys, NewOrder, Payment
+from proveout.dsl.workloads.tprocc.parameters import (
+    DISTRICTS,
+    KEYING_S,
+    ROLLED_BACK,
+    THINKING_S,
+    TPROCC_TRANSACTIONS,
+    UNITS_PER_WAREHOUSE,
+    Tprocc,
+)
+
+COMMIT, LOGICAL_FAILURE = Outcome.COMMIT, Outcome.LOGICAL_FAILURE
+DATA_MAX = 500
+STOCK_MIN, STOCK_REFILL = 10, 91
+RECENT_ORDERS = 20
+
+Lines = Sequence[tuple[int, int, int]]
+Found = Generator[Request, Result, Any]
+
+
+def new_order(inputs: NewOrder) -> Body:
+    """An order of 5 to 15 lines; rolled back where an item does not exist, which shows after all else was done (2.4.2.2)."""
+    w_id, d_id, c_id, lines = inputs
+    yield sql.GET_CUSTOMER, (w_id, d_id, c_id)
+    district = yield sql.GET_NEXT_ORDER, (w_id, d_id)
+    o_id = district.rows()[0][0]
+    yield sql.SET_NEXT_ORDER, (o_id + 1, w_id, d_id)
+    local = int(all(supply == w_id for _, supply, _ in lines))
+    yield sql.ADD_ORDER, (o_id, d_id, w_id, c_id, len(lines), local)
+    yield sql.ADD_NEW_ORDER, (o_id, d_id, w_id)
+    wanted = sorted({line[0] for line in lines})
+    found = yield sql.GET_ITEMS[len(wanted)], tuple(wanted)
+    prices = {row[0]: row[1] for row in found.rows()}
+    if len(prices) < len(wanted):
+        return LOGICAL_FAILURE
+    stock = yield from _stock(w_id, d_id, lines)
+    values: list[Any] = []
+    for number, (item, supply, quantity) in enumerate(lines, start=1):
+        left, district_info = stock[supply, item]
+        left -= quantity
+        if left < STOCK_MIN:
+            left += STOCK_REFILL
+        stock[supply, item] = (left, district_info)
+        yield sql.SET_STOCK, (left, quantity, int(supply != w_id), supply, item)
+        amount = money(quantity * prices[item])
+        values += (o_id, d_id, w_id, number, item, supply, quantity, amount, district_info)
+    yield sql.ADD_LINES[len(lines)], tuple(values)
+    return COMMIT
+
+
+def _stock(w_id: int, d_id: int, lines: Lines) -> Found:
+    """(quantity, district information) by (warehouse, item), locked: those of the home warehouse in one statement."""
+    wanted: dict[int, set[int]] = {}
+    for item, supply, _ in lines:
+        wanted.setdefault(supply, set()).add(item)
+    stock: dict[tuple[int, int], tuple[int, str]] = {}
+    for supply in sorted(wanted):
+        items = sorted(wanted[supply])
+        found = yield sql.GET_STOCK[len(items)], (d_id, supply, *items)
+        stock |= {(supply, row[0]): (row[1], row[3]) for row in found.rows()}
+    return stock
+
+
+def payment(inputs: Payment) -> Body:
+    """A customer pays at a warehouse and district; one with bad credit has it written into its data."""
+    w_id, d_id, customer, cents = inputs
+    amount = money(cents)
+    yield sql.PAY_WAREHOUSE, (amount, w_id)
+    warehouse = yield sql.GET_WAREHOUSE, (w_id,)
+    w_name = warehouse.rows()[0][0]
+    yield sql.PAY_DISTRICT, (amount, w_id, d_id)
+    district = yield sql.GET_DISTRICT, (w_id, d_id)
+    d_name = district.rows()[0][0]
+    c_id = yield from _found(customer)
+    place = (customer.w_id, customer.d_id, c_id)
+    payer = yield sql.GET_PAYER, place
+    if payer.rows()[0][sql.CREDIT] == "BC":
+        data = yield sql.GET_DATA, place
+        told = f"{c_id} {customer.d_id} {customer.w_id} {d_id} {w_id} {amount}|{data.rows()[0][0]}"
+        yield sql.PAY_BAD_CUSTOMER, (amount, amount, told[:DATA_MAX], *place)
+    else:
+        yield sql.PAY_CUSTOMER, (amount, amount, *place)
+    history = (c_id, customer.d_id, customer.w_id, d_id, w_id, amount, f"{w_name}    {d_name}")
+    yield sql.ADD_HISTORY, history
+    return COMMIT
+
+
+def order_status(inputs: Customer) -> Body:
+    """A customer's last order with its lines."""
+    c_id = yield from _found(inputs)
+    place = (inputs.w_id, inputs.d_id)
+    yield sql.GET_BUYER, (*place, c_id)
+    last = yield sql.GET_LAST_ORDER, (*place, c_id)
+    if last.count:
+        yield sql.GET_LINES, (*place, last.rows()[0][0])
+    return COMMIT
+
+
+def delivery(inputs: tuple[int, int]) -> Body:
+    """The oldest order of each district that has one is delivered and billed; one that another delivery took is left to it."""
+    w_id, carrier = inputs
+    for d_id in range(1, DISTRICTS + 1):
+        oldest = yield sql.GET_OLDEST, (w_id, d_id)
+        place = (w_id, d_id, oldest.rows()[0][0])
+        if place[2] is None:
+            continue
+        taken = yield sql.TAKE_NEW_ORDER, place
+        if not taken.count:
+            continue
+        orderer = yield sql.GET_ORDERER, place
+        c_id = orderer.rows()[0][0]
+        yield sql.SET_CARRIER, (carrier, *place)
+        yield sql.SET_DELIVERED, place
+        total = yield sql.GET_TOTAL, place
+        yield sql.BILL_CUSTOMER, (total.rows()[0][0], w_id, d_id, c_id)
+    return COMMIT
+
+
+def stock_level(inputs: tuple[int, int, int]) -> Body:
+    """How many items of a district's last 20 orders are low in stock."""
+    w_id, d_id, threshold = inputs
+    district = yield sql.PEEK_NEXT_ORDER, (w_id, d_id)
+    following = district.rows()[0][0]
+    yield sql.COUNT_LOW_STOCK, (w_id, d_id, following - RECENT_ORDERS, following, w_id, threshold)
+    return COMMIT
+
+
+def _found(customer: Customer) -> Generator[Request, Result, int]:
+    """The customer's number; of several of one name, the one in the middle by first name (2.5.2.2)."""
+    if customer.c_id:
+        return customer.c_id
+    namesakes = yield sql.FIND_CUSTOMERS, (customer.w_id, customer.d_id, customer.last)
+    rows = namesakes.rows()
+    number: int = rows[(len(rows) + 1) // 2 - 1][0]
+    return number
+
+
+def money(cents: int) -> str:
+    """An amount as SQL takes it in every dialect."""
+    return f"{cents // 100}.{cents % 100:02d}"
+
+
+# ---- procedures ----------------------------------------------------------------------------------------------------
+
+
+def _call_new_order(inputs: NewOrder) -> Body:
+    w_id, d_id, c_id, lines = inputs
+    local = int(all(supply == w_id for _, supply, _ in lines))
+    columns = (",".join(map(str, column)) for column in zip(*lines, strict=True))
+    yield sql.CALL_NEW_ORDER, (w_id, d_id, c_id, local, *columns)
+    return COMMIT
+
+
+def _call_payment(inputs: Payment) -> Body:
+    w_id, d_id, customer, cents = inputs
+    yield sql.CALL_PAYMENT, (w_id, d_id, *customer, money(cents))
+    return COMMIT
+
+
+def _call_order_status(inputs: Customer) -> Body:
+    yield sql.CALL_ORDER_STATUS, tuple(inputs)
+    return COMMIT
+
+
+def _call_delivery(inputs: tuple[int, int]) -> Body:
+    yield sql.CALL_DELIVERY, inputs
+    return COMMIT
+
+
+def _call_stock_level(inputs: tuple[int, int, int]) -> Body:
+    yield sql.CALL_STOCK_LEVEL, inputs
+    return COMMIT
+
+
+Bodies = Mapping[str, tuple[Callable[[Any], Body], tuple[Statement, ...]]]
+
+_FROM_CLIENT: Bodies = {
+    "NewOrder": (
+        new_order,
+        (
+            sql.GET_CUSTOMER,
+            sql.GET_NEXT_ORDER,
+            sql.SET_NEXT_ORDER,
+            sql.ADD_ORDER,
+            sql.ADD_NEW_ORDER,
+            *sql.GET_ITEMS.values(),
+            *sql.GET_STOCK.values(),
+            sql.SET_STOCK,
+            *sql.ADD_LINES.values(),
+        ),
+    ),
+    "Payment": (
+        payment,
+        (
+            sql.PAY_WAREHOUSE,
+            sql.GET_WAREHOUSE,
+            sql.PAY_DISTRICT,
+            sql.GET_DISTRICT,
+            sql.FIND_CUSTOMERS,
+            sql.GET_PAYER,
+            sql.GET_DATA,
+            sql.PAY_CUSTOMER,
+            sql.PAY_BAD_CUSTOMER,
+            sql.ADD_HISTORY,
+        ),
+    ),
+    "OrderStatus": (order_status, (sql.FIND_CUSTOMERS, sql.GET_BUYER, sql.GET_LAST_ORDER, sql.GET_LINES)),
+    "Delivery": (
+        delivery,
+        (
+            sql.GET_OLDEST,
+            sql.TAKE_NEW_ORDER,
+            sql.GET_ORDERER,
+            sql.SET_CARRIER,
+            sql.SET_DELIVERED,
+            sql.GET_TOTAL,
+            sql.BILL_CUSTOMER,
+        ),
+    ),
+    "StockLevel": (stock_level, (sql.PEEK_NEXT_ORDER, sql.COUNT_LOW_STOCK)),
+}
+_BY_CALL: Bodies = {
+    "NewOrder": (_call_new_order, (sql.CALL_NEW_ORDER,)),
+    "Payment": (_call_payment, (sql.CALL_PAYMENT,)),
+    "OrderStatus": (_call_order_status, (sql.CALL_ORDER_STATUS,)),
+    "Delivery": (_call_delivery, (sql.CALL_DELIVERY,)),
+    "StockLevel": (_call_stock_level, (sql.CALL_STOCK_LEVEL,)),
+}
+
+
+_INPUTS: Mapping[str, Callable[[Keys], Callable[[], Any]]] = {
+    "NewOrder": attrgetter("new_order"),
+    "Payment": attrgetter("payment"),
+    "OrderStatus": attrgetter("order_status"),
+    "Delivery": attrgetter("delivery"),
+    "StockLevel": attrgetter("stock_level"),
+}
+
+
+@dataclass(frozen=True)
+class TproccWorkload:
+    """A `base.WorkloadKind`: TPROC-C with its parameters."""
+
+    parameters: Tprocc
+
+    @cached_property
+    def transactions(self) -> tuple[TransactionType, ...]:
+        """All five; those the plan leaves out have weight 0."""
+        bodies = _BY_CALL if self.parameters.procedures else _FROM_CLIENT
+        return tuple(self._transaction(name, *bodies[name]) for name in TPROCC_TRANSACTIONS)
+
+    def _transaction(
+        self, name: str, body: Callable[[Any], Body], statements: tuple[Statement, ...]
+    ) -> TransactionType:
+        failing = ROLLED_BACK if name == "NewOrder" else 0.0
+        return TransactionType(
+            name=name,
+            weight=self.parameters.weights[name],
+            inputs=_INPUTS[name],
+            body=body,
+            statements=statements,
+            single=self.parameters.procedures,
+            logical_failure=(failing, failing),
+            counted=ORDERS_TAKEN if name == "NewOrder" else None,
+            keying_s=KEYING_S[name] if self.parameters.keying else 0.0,
+            thinking_s=THINKING_S[name] if self.parameters.thinking else 0.0,
+        )
+
+    @cached_property
+    def population(self) -> Population:
+        """The nine tables; a unit is a customer."""
+        return Population(
+            units=self.parameters.warehouses * UNITS_PER_WAREHOUSE,
+            tables=tuple(
+                Table(name=name, columns=tprocc_tables.COLUMNS[name], rows=partial(rows, self.parameters))
+                for name, rows in tprocc_rows.TABLES.items()
+            ),
+            before=tprocc_tables.before(self.parameters),
+            after=tprocc_tables.after(),
+            drop=tprocc_tables.drop(self.parameters),
+            expected=tprocc_tables.expected(self.parameters),
+        )
+
+    @property
+    def invariants(self) -> tuple[Invariant, ...]:
+        """Consistency conditions 1 to 4 of TPC-C."""
+        return INVARIANTS
+
+    def keys(self, stream: int) -> Keys:
+        """Inputs for one terminal; `stream` sets terminals (and repeats) apart."""
+        return Keys(self.parameters, stream)
+
+
+def build(parameters: Tprocc) -> TproccWorkload:
+    """The workload of these parameters."""
+    return TproccWorkload(parameters)

@@ -1,0 +1,97 @@
+"""Random arguments of the TPTBM transactions, drawn ahead in numpy batches; and the two walks that are not random.
+
+Reads and updates take any loaded row, all alike. Inserts and deletes walk, each terminal by itself:
+
+- *Inserts* go beyond the loaded ids: vpn_id = key + the terminal's stream (see `stripe`), vpn_nb counts from 0. No two
+  terminals of a load, and no two iterations of a run, have a stripe in common, so an insert never meets a row.
+- *Deletes* walk the loaded rows in their order, each terminal from a place of its own: terminal k starts at the van der
+  Corput fraction of k (0, 1/2, 1/4, 3/4, 1/8 …), which keeps any number of terminals about evenly apart without any of
+  them knowing how many there are; and every iteration turns all places by a fraction of its own. A walk that comes to
+  where another (or an earlier iteration) has been finds nothing: a miss, which is counted, as in the original.
+
+The original has a stripe of ids per process and starts anew with each run of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
+
+import numpy as np
+
+from proveout.dsl.workloads.base import Request
+from proveout.dsl.workloads.random_streams import batch_of, endless
+from proveout.dsl.workloads.tptbm import rows as tptbm_rows
+from proveout.dsl.workloads.tptbm.parameters import TPTBM_TRANSACTIONS, Tptbm
+from proveout.dsl.workloads.tptbm.statements import DELETE, INSERT, READ, UPDATE
+
+PURPOSE = 100  # of the first transaction; other workloads' keys have others
+TERMINAL_BITS = 24
+ITERATION_BITS = 32
+PLACE_BITS = 32
+TURN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: multiples of it are spread evenly over the circle
+
+
+class Keys:
+    """One terminal's arguments: each attribute gives the next request of a transaction."""
+
+    __slots__ = ("delete", "insert", "read", "update")
+
+    def __init__(self, parameters: Tptbm, stream: int) -> None:
+        draws = (
+            lambda random, n: zip(repeat(READ), _loaded(random, n, parameters.key)),
+            lambda random, n: _updates(random, n, parameters.key),
+        )
+        total = sum(parameters.weights.values()) / parameters.ops_per_transaction
+        sources = [
+            endless(draw, batch_of(parameters.weights[name] / total), parameters.seed, PURPOSE + purpose, stream)
+            for purpose, (name, draw) in enumerate(zip(TPTBM_TRANSACTIONS, draws, strict=False))
+        ]
+        self.read: Callable[[], Request] = sources[0].__next__
+        self.update: Callable[[], Request] = sources[1].__next__
+        self.insert: Callable[[], Request] = _inserts(parameters.key + stripe(stream)).__next__
+        self.delete: Callable[[], Request] = _deletes(parameters.key, delete_start(parameters.rows, stream)).__next__
+
+
+def stripe(stream: int) -> int:
+    """A number below 2^56 of a terminal's own: `stream` has the iteration's seed above bit 32 and the terminal below.
+
+    Different for any two terminals below 2^24 and iterations whose seeds are below 2^32, which they are (`dag.seed`).
+    """
+    iteration = stream >> 32 & (1 << ITERATION_BITS) - 1
+    return iteration << TERMINAL_BITS | stream & (1 << TERMINAL_BITS) - 1
+
+
+def delete_start(rows: int, stream: int) -> int:
+    """The row (from 0) where a terminal's deletes begin."""
+    terminal = stream & (1 << PLACE_BITS) - 1
+    place = int(f"{terminal:0{PLACE_BITS}b}"[::-1], 2)
+    turn = (stream >> 32) * TURN % (1 << 64) >> 64 - PLACE_BITS
+    return ((place + turn) % (1 << PLACE_BITS)) * rows >> PLACE_BITS
+
+
+def _loaded(random: np.random.Generator, count: int, key: int) -> Iterator[tuple[int, int]]:
+    ids, numbers = random.integers(0, key, (2, count)).tolist()
+    return zip(ids, numbers, strict=True)
+
+
+def _updates(random: np.random.Generator, count: int, key: int) -> Iterable[Request]:
+    """The new value is what the original writes: the row's own id and number, cut to the column."""
+    return [
+        (UPDATE, (f"{vpn_id}x{vpn_nb}"[:10].ljust(10), vpn_id, vpn_nb))
+        for vpn_id, vpn_nb in _loaded(random, count, key)
+    ]
+
+
+def _inserts(vpn_id: int) -> Iterator[Request]:
+    vpn_nb = 0
+    while True:
+        texts = (tptbm_rows.directory_nb(vpn_id, vpn_nb), tptbm_rows.NOBODY, tptbm_rows.descr(vpn_id, vpn_nb))
+        yield INSERT, (vpn_id, vpn_nb, *texts)
+        vpn_nb += 1
+
+
+def _deletes(key: int, row: int) -> Iterator[Request]:
+    while True:
+        yield DELETE, divmod(row, key)
+        row = (row + 1) % (key * key)

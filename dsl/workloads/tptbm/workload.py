@@ -1,0 +1,119 @@
+"""The TPTBM workload: reads, updates, inserts and deletes by key on one table of key × key rows.
+
+Flow: `build(parameters)` -> `TptbmWorkload`; a driver takes `keys(stream)` for each terminal, picks a `TransactionType` by
+weight and runs it. The mix 80-10-5-5 is 80 % reads, 10 % updates, 5 % inserts, 5 % deletes; the original is given the
+percentages of reads, inserts and deletes, and updates are the rest.
+
+A read, an update or a delete of a row that has been deleted finds nothing: a *logical failure*, counted apart. With
+`ops_per_transaction: n` a transaction is n statements of its own kind in one commit, and one that misses fails as a
+whole. (In the original, n statements drawn one by one share a commit and misses are nothing special.)
+
+Source: tptbm.c of the TimesTen quickstart samples (oracle-samples/oracle-timesten-samples).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from operator import attrgetter, itemgetter
+
+from proveout.dsl.workloads import ddl
+from proveout.dsl.workloads.base import (
+    Body,
+    Invariant,
+    Outcome,
+    Population,
+    Request,
+    Row,
+    Statement,
+    Table,
+    TransactionType,
+)
+from proveout.dsl.workloads.statement_steps import Step, walk
+from proveout.dsl.workloads.tptbm.keys import Keys
+from proveout.dsl.workloads.tptbm.parameters import TPTBM_TRANSACTIONS, Tptbm
+from proveout.dsl.workloads.tptbm.rows import WIDTH, vpn_users
+from proveout.dsl.workloads.tptbm.statements import DELETE, INSERT, READ, UPDATE
+
+STATEMENTS: dict[str, Statement] = dict(zip(TPTBM_TRANSACTIONS, (READ, UPDATE, INSERT, DELETE), strict=True))
+
+VPN_USERS = ddl.TableShape(
+    name="vpn_users",
+    columns=(
+        ("vpn_id", "int8"),  # of four bytes in the original: here inserted ids have room for every terminal's stripe
+        ("vpn_nb", "int4"),
+        ("directory_nb", "char(10)"),
+        ("last_calling_party", "char(10)"),
+        ("descr", f"char({WIDTH})"),
+    ),
+    primary_key="vpn_id, vpn_nb",
+)
+
+
+@dataclass(frozen=True)
+class TptbmWorkload:
+    """A `base.WorkloadKind`: TPTBM with its parameters."""
+
+    parameters: Tptbm
+
+    @cached_property
+    def transactions(self) -> tuple[TransactionType, ...]:
+        """All four; those the plan leaves out have weight 0."""
+        return tuple(self._transaction(name) for name in TPTBM_TRANSACTIONS)
+
+    def _transaction(self, name: str) -> TransactionType:
+        source: Callable[[Keys], Callable[[], Request]] = attrgetter(name.lower())
+        operations = self.parameters.ops_per_transaction
+        steps = (Step(STATEMENTS[name]),) * operations
+        return TransactionType(
+            name=name,
+            weight=self.parameters.weights[name],
+            inputs=source if operations == 1 else partial(_several, source, operations),
+            body=_operation if operations == 1 else partial(walk, steps),
+            statements=(STATEMENTS[name],),
+            single=operations == 1,
+            bare=operations == 1,
+            steps=() if operations == 1 else steps,
+            logical_failure=(0.0, 0.0) if name == "Insert" else None,
+        )
+
+    @cached_property
+    def population(self) -> Population:
+        """The one table; see `tptbm_rows`."""
+        rows = self.parameters.rows
+        table = Table(name=VPN_USERS.name, columns=VPN_USERS.columns, rows=partial(vpn_users, self.parameters))
+        return Population(
+            units=rows,
+            tables=(table,),
+            before=ddl.before([VPN_USERS]),
+            after=ddl.after([VPN_USERS]),
+            drop=ddl.drop([VPN_USERS]),
+            expected={VPN_USERS.name: (rows, rows)},
+        )
+
+    @property
+    def invariants(self) -> tuple[Invariant, ...]:
+        """None: rows come and go, and nothing is conserved."""
+        return ()
+
+    def keys(self, stream: int) -> Keys:
+        """Arguments for one terminal; `stream` sets terminals (and repeats) apart."""
+        return Keys(self.parameters, stream)
+
+
+def _several(source: Callable[[Keys], Callable[[], Request]], count: int, keys: Keys) -> Callable[[], tuple[Row, ...]]:
+    """A source of the arguments of `count` statements at a time."""
+    arguments = map(itemgetter(1), iter(source(keys), None))
+    return zip(*[arguments] * count, strict=True).__next__
+
+
+def _operation(request: Request) -> Body:
+    """One statement."""
+    result = yield request
+    return Outcome.COMMIT if result.count else Outcome.LOGICAL_FAILURE
+
+
+def build(parameters: Tptbm) -> TptbmWorkload:
+    """The workload of these parameters."""
+    return TptbmWorkload(parameters)

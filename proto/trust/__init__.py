@@ -1,0 +1,1 @@
+"""Identities, task signatures, enrolment, audit log."""

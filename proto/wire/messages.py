@@ -1,0 +1,194 @@
+"""The session between coordinator and agent: what each may say, as frozen data; tasks and results have modules of their own.
+
+Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the message speaks of, unless said otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from proveout.dsl.plan.plan import Value
+from proveout.proto.wire.results import CaptureSample, LoadSecond, TaskError, TaskResult
+from proveout.proto.wire.tasks import Task
+
+PROTOCOL_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """The coordinator opens: which run, which fencing epoch. An agent that has seen a higher epoch refuses.
+
+    `signer` is the certificate (PEM) of who signs its tasks, `audit` the head of the run's audit log. Samples may wait for `gather_s`
+    to go as one message; 0: each goes at once.
+    """
+
+    run_id: str
+    epoch: int
+    host: str
+    beat_s: float = 2.0
+    lease_s: float = 10.0
+    protocol: int = PROTOCOL_VERSION
+    version: str = ""
+    signer: str = field(default="", repr=False)
+    audit: str = ""
+    gather_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """A heartbeat and clock probe: `sent_ns` on the coordinator's monotonic clock."""
+
+    sequence: int
+    sent_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Start the armed load of `key` at `t0_ns`."""
+
+    key: str
+    t0_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """End a capture gracefully: it answers its result."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Stop a task and undo what it holds; it ends `cancelled`."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodbye:
+    """The run is over: the agent ends all of the run's tasks and systems, forgets its state, and a child agent exits.
+
+    `keep_data` leaves the data of provisioned systems in place for a resume.
+    """
+
+    keep_data: bool = False
+
+
+CoordinatorMessage: TypeAlias = Hello | Beat | Task | Start | Finish | Cancel | Goodbye
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    """The agent's answer to Hello: what it is, and what its machine is (the fingerprint, name -> value).
+
+    `session` names the agent's session: the same again after a reconnect means that its tasks have gone on meanwhile.
+    `audit` is the head of the agent's audit log.
+    """
+
+    agent: str
+    version: str
+    protocol: int
+    machine_id: str
+    cores: int
+    facts: tuple[tuple[str, Value], ...] = ()
+    session: str = ""
+    audit: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The agent will not serve this session (stale epoch, other version); the stream ends after it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeatReply:
+    """Answer to a Beat: its sequence and sent time echoed, the agent's monotonic time on arrival and on sending."""
+
+    sequence: int
+    sent_ns: int
+    received_ns: int
+    replied_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAccepted:
+    """The agent has the task, and has noted its key."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskArmed:
+    """A load is ready to start."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProgress:
+    """How far a task is, for people: `done` of `total` `unit`s (total 0 = not known)."""
+
+    key: str
+    done: float
+    total: float
+    unit: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDone:
+    """A task's result."""
+
+    key: str
+    result: TaskResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFailed:
+    """A task's failure. What it had started is stopped."""
+
+    key: str
+    error: TaskError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A sample of a task; `sequence` counts from 1 per task, so a gap is seen."""
+
+    key: str
+    sequence: int
+    sample: LoadSecond | CaptureSample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Samples that have waited for each other, in order (`Hello.gather_s`)."""
+
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """Something a person may want to know; `level` is debug, info, warning or error."""
+
+    level: str
+    text: str
+
+
+AgentMessage: TypeAlias = (
+    Welcome
+    | Refused
+    | BeatReply
+    | TaskAccepted
+    | TaskArmed
+    | TaskProgress
+    | TaskDone
+    | TaskFailed
+    | Sample
+    | Samples
+    | LogLine
+)

@@ -1,0 +1,314 @@
+"""Results and samples: what agents send back of tasks, as frozen data.
+
+Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the message speaks of, unless said otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from proveout.dsl.plan.plan import Value
+from proveout.proto.wire.tasks import Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemStarted:
+    """A system is up: how to reach it, and its settings that travel with the results (name -> value, sorted)."""
+
+    endpoint: Endpoint
+    settings: tuple[tuple[str, str], ...] = ()
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCount:
+    """Rows in a table after population, and the range that the specification gives."""
+
+    table: str
+    rows: int
+    expected_low: int
+    expected_high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Populated:
+    """A population: rows per table with what was expected, wall time in seconds."""
+
+    tables: tuple[TableCount, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDifference:
+    """One table compared: row counts and order-independent checksums on both sides."""
+
+    table: str
+    source_rows: int
+    sink_rows: int
+    source_checksum: str
+    sink_checksum: str
+
+    @property
+    def same(self) -> bool:
+        """Whether the two sides hold the same rows."""
+        return self.source_rows == self.sink_rows and self.source_checksum == self.sink_checksum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Source and sink after the last change was applied; `drained` False when the timeout came first."""
+
+    tables: tuple[TableDifference, ...]
+    drained: bool
+    drain_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvariantCheck:
+    """One invariant of a workload: whether it holds, and the two numbers it stands on, as a sentence for people."""
+
+    name: str
+    holds: bool
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactsRead:
+    """A machine's part of the environment's fingerprint, sorted by name (see `agent/host_facts.py`)."""
+
+    facts: tuple[tuple[str, Value], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvariantsChecked:
+    """All invariants of a workload, as one system has them; `tallies` are what it counts of transactions (`TransactionType.counted`)."""
+
+    checks: tuple[InvariantCheck, ...]
+    seconds: float
+    tallies: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolFormed:
+    """A Ray node is up in the cluster whose GCS is at `address` (`name:port`)."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlDone:
+    """Rows returned or affected, per statement."""
+
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """It is done; there is nothing to say about it but how long it took."""
+
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """A log-linear histogram of nanoseconds, 3 significant digits, HdrHistogram's bucket layout, sparse.
+
+    `indices` ascending, `counts` beside them; `sum_ns`, `min_ns`, `max_ns` exact. Merging is adding.
+    """
+
+    indices: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
+    sum_ns: int = 0
+    min_ns: int = 0
+    max_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionCounts:
+    """Outcomes of one transaction type: errors by class (SQLSTATE or the engine's name for it)."""
+
+    name: str
+    ok: int = 0
+    logical_failures: int = 0
+    retried: int = 0
+    missed: int = 0
+    errors: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def error_count(self) -> int:
+        """All errors, whatever their class."""
+        return sum(count for _, count in self.errors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLoad:
+    """One transaction type in one window: outcomes; response (ended - intended), service (ended - started), schedule lag."""
+
+    counts: TransactionCounts
+    response: Histogram = field(default_factory=Histogram)
+    service: Histogram = field(default_factory=Histogram)
+    schedule: Histogram = field(default_factory=Histogram)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSecond:
+    """What ended in one second of the load, all workers of one agent merged; by end time, so it sums to throughput.
+
+    `second` counts from T0; `window` is the one that the second's start lies in. `duration_s` is < 1 for a cut second.
+    What came over the wire has its transactions in columns (`proto.wire.columns`); equal all the same.
+    """
+
+    second: int
+    window: Literal["ramp_up", "measure", "ramp_down"]
+    start_ns: int
+    duration_s: float
+    transactions: Sequence[TransactionLoad]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """A time in which no transaction of a load ended, in ns after the start of its measure window (negative: before it).
+
+    `waiting` counts, by name, the transactions that were under way for at least half of that time and had no answer before its end.
+    `errors` counts the transactions, and the attempts to connect, that failed in it.
+    """
+
+    start_ns: int
+    end_ns: int
+    errors: int = 0
+    waiting: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadResult:
+    """An agent's whole load: the measure window merged, and what judges it.
+
+    `ended_in_window` counts transactions (ok + logical failures) that ended inside the measure window: throughput.
+    `transactions` classifies by intended time under open arrival (so that a stall cannot drop its own victims) and by
+    end time under closed. `missed`: intended in the window and never finished. `client_cpu_fraction`: CPU of the busiest
+    worker process over the window, 1.0 = a whole core. `start_skew_ns`: how late after T0 the load really began.
+    `seconds_produced` counts the `LoadSecond`s sent before this. `ceiling_…_per_s` is what this host was measured to do at most with
+    this driver (`proveout ceiling`), with the server on the same machine and on another; None when it was not measured.
+    `committed` counts, by name, all transactions that committed, in the ramps and after the end too; `unknown` those that may have:
+    the connection was lost, or closed at the end, before the answer. `pause_longest_ns`: the longest time in the measure window for
+    which one of the worker processes did not run (stopped, starved, or on a machine that was). `stalls`: the longest times without
+    the end of a transaction that touch the measure window, in order of time.
+    """
+
+    transactions: tuple[TransactionLoad, ...]
+    ended_in_window: int
+    measure_start_ns: int
+    measure_end_ns: int
+    client_cpu_fraction: float
+    client_cpu_s: float
+    start_skew_ns: int
+    seconds_produced: int
+    samples_lost: int = 0
+    first_errors: tuple[str, ...] = ()
+    ceiling_shared_per_s: float | None = None
+    ceiling_apart_per_s: float | None = None
+    committed: tuple[tuple[str, int], ...] = ()
+    unknown: tuple[tuple[str, int], ...] = ()
+    pause_longest_ns: int = 0
+    stalls: tuple[Stall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One number of a capture: `metric` in the field's terms with its unit last, `label` tells instances apart ("" = the one)."""
+
+    metric: str
+    value: float
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSample:
+    """Readings of one capture at one instant of its host's clock. Counters are cumulative where their metric ends in `_total`.
+
+    What came over the wire has its readings in columns (`proto.wire.columns`); equal all the same.
+    """
+
+    capture: str
+    at_ns: int
+    readings: Sequence[Reading]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureResult:
+    """A capture that ended: samples sent, samples it knows it lost, CPU it cost in seconds."""
+
+    capture: str
+    samples: int
+    lost: int = 0
+    cpu_s: float = 0.0
+
+
+TuningOutcome: TypeAlias = Literal[
+    "would_change",
+    "applied",
+    "unchanged",
+    "needs_restart",
+    "refused",
+    "failed",
+    "in_place",
+    "drifted",
+    "reverted",
+    "kept",
+    "residue",
+]
+"""What became of a tuning on a host.
+
+Of applying: `would_change` (only asked), `applied` and verified, `unchanged` (was so already), `needs_restart` (stored, but not in effect),
+`refused` (nothing was changed), `failed`. Of looking again: `in_place`, `drifted` (another hand changed it since). Of undoing: `reverted`,
+`kept`, `drifted` (left as the other hand set it), `residue` (could not be undone).
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningState:
+    """A tuning and what became of it; `lines` tell people how: the diff, the reason, the missing step, what is left."""
+
+    name: str
+    operation: str
+    outcome: TuningOutcome
+    lines: tuple[str, ...] = ()
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningDone:
+    """A tuning task's answer, one state for each tuning (of several outcomes, as drift in one of two files, one each)."""
+
+    states: tuple[TuningState, ...]
+    seconds: float = 0.0
+
+
+TaskResult: TypeAlias = (
+    SystemStarted
+    | Populated
+    | Compared
+    | InvariantsChecked
+    | FactsRead
+    | PoolFormed
+    | SqlDone
+    | TuningDone
+    | Done
+    | LoadResult
+    | CaptureResult
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskError:
+    """Why a task failed: `code` for programs, `message` and `way_out` for people.
+
+    `code`: `unreachable`, `refused`, `invalid`, `timeout`, `cancelled`, `lease_lost`, `disk_full`, `missing`, `fault`,
+    `lost` (the connection broke, and what was under way may or may not have taken effect).
+    """
+
+    code: str
+    message: str
+    way_out: str = ""

@@ -1,0 +1,310 @@
+"""Tasks: what the coordinator asks of an agent, as frozen data.
+
+A task has a key, `run/stage/rung/repeat/attempt/what/host`; an agent that gets a key again answers with what it knows of
+that key and does nothing twice. What comes of each is in `results`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.plan import Capture, Scrape, System, Tuning, Windows, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """How to reach a system: `dsn` is a libpq conninfo (postgres), a file path (sqlite), `user/password@target` (oracle).
+
+    `instances` are those of a system with several, the first of them equal to `dsn`. May hold passwords: not logged.
+    """
+
+    system: str
+    engine: str
+    dsn: str = field(repr=False)
+    version: str = ""
+    provisioned: bool = False
+    instances: tuple[str, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartSystem:
+    """Provision `system` (embedded): initialise if its data is not there yet, start, answer `SystemStarted`.
+
+    `data_root` is a directory on that host under which the system keeps its data across a resume.
+    """
+
+    system: System
+    data_root: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopSystem:
+    """Stop a provisioned system; with `remove`, delete its data."""
+
+    system: str
+    data_root: str
+    remove: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectSystem:
+    """Connect to a system that runs already: check that it answers; version and settings for the fingerprint."""
+
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSystem:
+    """Keep (`save`) or bring back (`restore`) the data of a provisioned system; it is stopped and started for it."""
+
+    system: System
+    data_root: str
+    action: Literal["save", "restore"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopulateSystem:
+    """Create the schema of `workload` in `endpoint` and load it with `workers` processes; answer `Populated`."""
+
+    workload: Workload
+    endpoint: Endpoint
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSystems:
+    """Set up asynchronous propagation `source` -> `sink` of `workload`'s tables; await the initial sync.
+
+    `copy_data` copies the rows that the source has (the sink's tables are empty); else both hold the same rows already.
+    Idempotent: an existing link is renewed (its connection may have moved), never doubled.
+    `source_key` and `sink_key` are conninfos that the agent puts in for embedded ends, see `agent.engines.postgres.roles`;
+    a coordinator leaves them empty, and what it sends there is not used.
+    """
+
+    source: Endpoint
+    sink: Endpoint
+    workload: Workload
+    copy_data: bool
+    source_key: str = field(default="", repr=False)
+    sink_key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareSystems:
+    """Await that all committed on `source` is applied on `sink` (at most `drain_timeout_s`), then compare every table."""
+
+    source: Endpoint
+    sink: Endpoint
+    workload: Workload
+    drain_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFacts:
+    """Tell what this machine is and how it is set; answer `FactsRead`.
+
+    `directories`: (system, where its data lies). `tools`: outside programs whose versions are asked for.
+    """
+
+    directories: tuple[tuple[str, str], ...] = ()
+    tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckInvariants:
+    """Ask `endpoint` whether what `workload` must conserve is conserved; answer `InvariantsChecked`."""
+
+    workload: Workload
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSql:
+    """Statements, in order, each in its own transaction."""
+
+    endpoint: Endpoint
+    statements: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Ask the system to write out its dirty pages, so that the next iteration does not pay for the last one."""
+
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyTuning:
+    """Make these changes to the host, all or none of them; answer `TuningDone`.
+
+    With `check` nothing is written: the answer is what would be changed. `endpoints` are those of the systems that are tuned. What is
+    applied stays until `RevertTuning`, or the end of the session whatever ends it; what says `keep` stays after it.
+    """
+
+    tunings: tuple[Tuning, ...]
+    endpoints: tuple[Endpoint, ...] = ()
+    check: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyTuning:
+    """Look whether what was applied is still in place; answer `TuningDone`, changing nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevertTuning:
+    """Undo what was applied, the last change first; answer `TuningDone`. With `systems_only` only what tunes systems."""
+
+    systems_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadShare:
+    """This agent's part of the load: terminals `first` … `first + count - 1` of `total`, over all agents.
+
+    With `rate` (transactions a second, all agents together) arrival is open: terminal k fires the schedule's arrivals
+    k, k + total, k + 2 total … (constant), or its own Poisson process of rate/total. `rate_to` is what the rate has become by
+    the end of the measure window, in a straight line. Without `rate`, arrival is closed; `think_s` is then the pause between
+    two transactions, or its mean, in place of the workload's own think times.
+    """
+
+    first: int
+    count: int
+    total: int
+    rate: float | None = None
+    distribution: Literal["constant", "poisson"] = "constant"
+    rate_to: float | None = None
+    think_s: float | None = None
+    think: Literal["constant", "exponential"] = "exponential"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSecrets:
+    """What lets a process into a run's Ray cluster: a token, and the authority of its certificates (PEM). Not logged."""
+
+    token: str = field(repr=False)
+    authority: str
+    authority_key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormPool:
+    """Start a Ray node for `cpus` workers (0: the host's cores): the head of a cluster, or one that joins that `head` (`name:port`).
+
+    The node listens at one address of the host: the one that the other hosts know it by, `address`, or when that is "" the one
+    from which it reaches another of them, the `head` or else `towards` (`name:port`). Answer `PoolFormed`.
+    """
+
+    head: str
+    address: str
+    cpus: int
+    secrets: ClusterSecrets
+    towards: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPool:
+    """Where an agent's load workers run: see `plan.Pool`. A `ray` pool without an address is one that the agent forms."""
+
+    kind: Literal["local", "ray"] = "local"
+    address: str = ""
+    placement: Literal["spread", "pack"] = "spread"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLoad:
+    """Arm a load: connect and prepare, report `armed`, wait for `Start(t0_ns)`, run the windows, answer `LoadResult`.
+
+    `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there. `session`: settings, (name, value),
+    of every connection.
+    """
+
+    workload: Workload
+    endpoint: Endpoint
+    share: LoadShare
+    windows: Windows
+    workers: int
+    seed: int
+    label: str
+    pool: LoadPool = field(default_factory=LoadPool)
+    session: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareFio:
+    """Make the files that `job` works on, as large as they must be, or look whether its devices may be used; answer `Done`.
+
+    `data_root`: a directory on that host for the files of a job that names none; "" is one of the agent's own.
+    """
+
+    job: FioJob
+    data_root: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFio:
+    """Arm fio, report `armed`, wait for `Start(t0_ns)`, run it through ramp-up and measure window, answer `LoadResult`.
+
+    Its transactions are `read` and `write`. Slices of devices are counted over all hosts: this one's begin with `first_slice`.
+    """
+
+    job: FioJob
+    iodepth: int
+    windows: Windows
+    label: str
+    data_root: str = ""
+    first_slice: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCapture:
+    """Start a capture now, stream `CaptureSample`s until it is stopped by `Finish`; answer `CaptureResult`."""
+
+    capture: Capture
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+def exported_name(scrape: Scrape) -> str:
+    """The metric of the readings that a prometheus capture makes of a scrape; counters' end in `_total`, as all counters' here do."""
+    ending = "_total" if scrape.kind == "counter" else ""
+    return f"prometheus.{scrape.alias.removesuffix(ending)}{ending}"
+
+
+TaskSpec: TypeAlias = (
+    StartSystem
+    | StopSystem
+    | InspectSystem
+    | SnapshotSystem
+    | PopulateSystem
+    | LinkSystems
+    | CompareSystems
+    | CheckInvariants
+    | ReadFacts
+    | RunSql
+    | Checkpoint
+    | ApplyTuning
+    | VerifyTuning
+    | RevertTuning
+    | FormPool
+    | RunLoad
+    | PrepareFio
+    | RunFio
+    | RunCapture
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One piece of work for one agent; `deadline_s` counts from its arrival there.
+
+    The last three are its signature (`proto.trust.task_signing`), which the connection to the agent adds.
+    """
+
+    key: str
+    spec: TaskSpec
+    deadline_s: float
+    sequence: int = 0
+    expires_unix_s: int = 0
+    signature: str = field(default="", repr=False)

@@ -1,0 +1,262 @@
+"""Plain progress lines of a run: for CI, pipes, and terminals that want no screen.
+
+Data flow: stamped events -> `tui.run.model.reduce` -> a `RunView` -> lines. What happens once (a stage begins, an iteration ends, a verdict) is a
+line of its own; what moves all the time (load, progress) is at most one line a second, and none when nothing has changed. Lines are
+never rewritten. Colour only on a terminal and without NO_COLOR. Text from outside cannot act on the terminal (`wording.safe`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TextIO
+
+from proveout.core.numbers import microseconds, number, percent, rate_unit, rung_name, safe, seconds, threads
+from proveout.proto.events import (
+    AgentLost,
+    AgentUp,
+    InvariantsSeen,
+    IterationFinished,
+    IterationId,
+    IterationStarted,
+    IterationVoided,
+    LadderCut,
+    LoadTick,
+    Notice,
+    PopulateFinished,
+    ProbeFinished,
+    PropagationCompared,
+    RunFinished,
+    RunStarted,
+    SearchFinished,
+    StageFinished,
+    StageProgress,
+    StageStarted,
+    Stamped,
+    SystemUp,
+    TuningSeen,
+    VerdictForeseen,
+    VerdictReached,
+)
+from proveout.tui.run.model import RunView, reduce
+
+LIVE_EVERY_S = 1.0
+_COLOURS = {"PASS": "32", "FAIL": "31", "INCONCLUSIVE": "33", "error": "31", "warning": "33"}
+
+
+def wants_colour(stream: TextIO, environment: Mapping[str, str] | None = None) -> bool:
+    """Whether the stream is a terminal that takes colour (https://no-color.org; TERM=dumb has none)."""
+    env = os.environ if environment is None else environment
+    return stream.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+
+
+class HeadlessPrinter:
+    """Call it with each stamped event, in order. Writes to `stream` and flushes; a stream that is gone is not written to again."""
+
+    def __init__(self, stream: TextIO, *, colour: bool | None = None) -> None:
+        self.view = RunView()
+        self._stream = stream
+        self._colour = wants_colour(stream) if colour is None else colour
+        self._live_at_s = float("-inf")
+        self._live_text = ""
+        self._gone = False
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Take in one event and print what it gives to say."""
+        self.view = reduce(self.view, stamped)
+        if isinstance(stamped.event, LoadTick | StageProgress):
+            self._live(stamped)
+            return
+        text = _line(self.view, stamped)
+        if text:
+            self._write(text)
+
+    def _live(self, stamped: Stamped) -> None:
+        text = _tick(self.view, stamped)
+        due = stamped.unix_s - self._live_at_s >= LIVE_EVERY_S or stamped.unix_s < self._live_at_s
+        if due and text and text != self._live_text:
+            self._live_at_s, self._live_text = stamped.unix_s, text
+            self._write(text)
+
+    def _write(self, text: str) -> None:
+        if self._gone:
+            return
+        try:
+            self._stream.write(f"{self._clock()} {self._paint(text)}\n")
+            self._stream.flush()
+        except (BrokenPipeError, ValueError):
+            # The reader has closed the pipe; the run goes on without being watched.
+            self._gone = True
+
+    def _clock(self) -> str:
+        """Elapsed, and what the estimate leaves while it leaves something: `[ 1:05, 2:10 left]`."""
+        left = _minutes(self.view.remaining_s)
+        rest = f", {left} left" if self.view.remaining_s >= 1.0 else ""
+        return f"[{_minutes(self.view.elapsed_s):>5}{rest}]"
+
+    def _paint(self, text: str) -> str:
+        word = text.partition(" ")[0].rstrip(":")
+        if not self._colour or word not in _COLOURS:
+            return text
+        return f"\x1b[{_COLOURS[word]}m{word}\x1b[0m{text[len(word) :]}"
+
+
+def _minutes(duration_s: float) -> str:
+    whole = int(duration_s)
+    if whole >= 3600:
+        return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+    return f"{whole // 60}:{whole % 60:02d}"
+
+
+def _name(view: RunView, iteration: IterationId) -> str:
+    """`baseline, 4 threads, repeat 2 of 3 (attempt 2)`; a search's iterations are probes."""
+    stage = view.stage(iteration.stage)
+    again = f" (attempt {iteration.attempt})" if iteration.attempt > 1 else ""
+    if stage is not None and stage.kind == "search":
+        return f"{safe(iteration.stage)}, {threads(iteration.rung)}, probe {iteration.repeat}{again}"
+    repeats = f" of {stage.repeats}" if stage is not None and stage.repeats else ""
+    rung = rung_name(stage.kind if stage is not None else "", iteration.rung)
+    return f"{safe(iteration.stage)}, {rung}, repeat {iteration.repeat}{repeats}{again}"
+
+
+def _unit(view: RunView, iteration: IterationId) -> str:
+    stage = view.stage(iteration.stage)
+    return rate_unit(stage.kind if stage is not None else "")
+
+
+# ---- what moves --------------------------------------------------------------------------------------------------
+
+
+def _tick(view: RunView, stamped: Stamped) -> str:
+    event = stamped.event
+    if isinstance(event, StageProgress):
+        share = f" ({percent(event.done / event.total)})" if event.total > 0.0 else ""
+        total = f" of {number(event.total)}" if event.total > 0.0 else ""
+        note = f", {safe(event.note)}" if event.note else ""
+        return (
+            f"  {safe(event.stage)} on {safe(event.host)}: {number(event.done)}{total} {safe(event.unit)}{share}{note}"
+        )
+    if not isinstance(event, LoadTick):
+        return ""
+    errors = f", {event.errors} errors" if event.errors else ""
+    window = event.window.replace("_", "-")
+    return (
+        f"  {_name(view, event.id)}: {window} {event.second} s, {number(event.tps)} {_unit(view, event.id)}, "
+        f"avg {microseconds(event.avg_us)}, p99 {microseconds(event.p99_us)}{errors}"
+    )
+
+
+# ---- what happens ------------------------------------------------------------------------------------------------
+
+
+def _line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one arm per kind of event
+    match stamped.event:
+        case RunStarted() as run:
+            again = f", resumed ({run.resumed})" if run.resumed else ""
+            about = f", about {seconds(run.estimate_s)}" if run.estimate_s else ""
+            title = f": {safe(run.title)}" if run.title else ""
+            return f"run {safe(run.run_id)}{again}{title}{about}"
+        case AgentUp() as agent:
+            bound = f"clock ± {microseconds(agent.uncertainty_ns / 1e3)}"
+            return f"agent {safe(agent.host)} is up: {agent.cores} cores, {bound}"
+        case AgentLost() as lost:
+            return f"error: agent {safe(lost.host)} is lost: {safe(lost.reason)}"
+        case SystemUp() as system:
+            return f"system {safe(system.system)} is up on {safe(system.host)}: {safe(system.engine)} {safe(system.version)}"
+        case Notice() as notice:
+            where = f" on {safe(notice.host)}" if notice.host else ""
+            return f"{notice.level}{where}: {safe(notice.text)}"
+        case VerdictForeseen() as verdict:
+            return f"provisional: {verdict.outcome} {safe(verdict.id)}: {safe(verdict.evidence)}"
+        case VerdictReached() as verdict:
+            warn = " (a warning only)" if verdict.severity == "warn" and verdict.outcome != "PASS" else ""
+            return f"{verdict.outcome} {safe(verdict.id)}{warn}: {safe(verdict.evidence)}"
+        case RunFinished() as ended:
+            return f"{ended.status} in {seconds(ended.seconds)}: {safe(ended.reason)} (exit code {ended.exit_code})"
+        case _:
+            return _stage_line(view, stamped) or _iteration_line(view, stamped)
+
+
+def _stage_line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one arm per kind of event
+    match stamped.event:
+        case StageStarted() as stage:
+            most = "up to " if stage.kind == "search" else ""
+            count = f", {most}{stage.iterations} iterations" if stage.iterations else ""
+            about = f", about {seconds(stage.estimate_s)}" if stage.estimate_s else ""
+            return f"stage {safe(stage.stage)} ({safe(stage.kind)}) begins{count}{about}"
+        case StageFinished() as stage:
+            if stage.outcome == "skipped":
+                return ""  # the notice before it has said why
+            word = "is done" if stage.outcome == "ok" else "failed"
+            return f"stage {safe(stage.stage)} {word} after {seconds(stage.seconds)}"
+        case PopulateFinished() as done:
+            rows = sum(table.rows for table in done.populated.tables)
+            rate = f", {number(rows / done.populated.seconds)} rows/s" if done.populated.seconds else ""
+            return f"  {safe(done.system)} holds {rows:,} rows after {seconds(done.populated.seconds)}{rate}"
+        case ProbeFinished() as probe:
+            word = "accepted" if probe.accepted else "refused"
+            return f"  {safe(probe.stage)} {probe.phase}: {number(probe.rate)}/s {word}: {safe(probe.evidence)}"
+        case SearchFinished() as search:
+            rate = f"{number(search.rate)}/s" if search.rate is not None else "no rate"
+            return f"  {safe(search.stage)} found {rate} in {search.probes} probes: {safe(search.reason)}"
+        case LadderCut() as cut:
+            skipped = ", ".join(map(str, cut.skipped))
+            return f"  {safe(cut.stage)} stops at {threads(cut.at_rung)} ({safe(cut.evidence)}); not run: {skipped}"
+        case TuningSeen() as tuned:
+            return "\n".join(_tuning_lines(tuned))
+        case InvariantsSeen(checks=checks) as seen if checks and all(check.holds for check in checks):
+            return (
+                f"  {safe(seen.system)} conserves what it must: {'; '.join(safe(check.evidence) for check in checks)}"
+            )
+        case PropagationCompared() as pair:
+            different = sum(not table.same for table in pair.tables)
+            same = (
+                f"{different} of {len(pair.tables)} tables differ"
+                if different
+                else f"{len(pair.tables)} tables are the same"
+            )
+            drained = (
+                f"drained in {seconds(pair.drain_s)}" if pair.drained else f"not drained after {seconds(pair.drain_s)}"
+            )
+            return f"propagation {safe(pair.source)} -> {safe(pair.sink)}: {drained}, {same}"
+    return ""
+
+
+_TOLD = {"would_change", "applied", "needs_restart", "refused", "failed", "drifted", "reverted", "kept", "residue"}
+
+
+def _tuning_lines(tuned: TuningSeen) -> Iterator[str]:
+    """A line for each tuning that is worth one, and the diff of what was applied."""
+    for state in tuned.states:
+        if state.outcome in _TOLD:
+            yield f"  {safe(tuned.host)}: tuning {safe(state.name)}: {state.outcome.replace('_', ' ')}"
+        if state.outcome == "applied":  # what is wrong, and why, comes as a notice
+            yield from (f"    {safe(line)}" for line in state.lines)
+
+
+def _iteration_line(view: RunView, stamped: Stamped) -> str:
+    match stamped.event:
+        case IterationStarted() as begun:
+            rate = f" at {number(begun.rate)}/s" if begun.rate is not None else ""
+            windows = f"ramp-up {begun.ramp_up_s:g} s, measure {begun.measure_s:g} s, ramp-down {begun.ramp_down_s:g} s"
+            return f"  {_name(view, begun.id)}{rate}: {windows}"
+        case IterationFinished() as ended:
+            return f"  {_name(view, ended.id)}: {_numbers(ended, _unit(view, ended.id))}"
+        case IterationVoided() as voided:
+            again = "; it is run again" if voided.rerun else ""
+            return f"warning: {_name(view, voided.id)} is void: {safe(voided.reason)}{again}"
+    return ""
+
+
+def _numbers(ended: IterationFinished, unit: str) -> str:
+    response = ended.metrics.get("response", {})
+    text = (
+        f"{number(ended.metrics.get('tps'))} {unit}, avg {microseconds(response.get('avg_us'))}, "
+        f"p50 {microseconds(response.get('p50_us'))}, p99 {microseconds(response.get('p99_us'))}"
+    )
+    broken = [finding for finding in ended.findings if not finding.ok]
+    voids = [finding for finding in broken if finding.voids]
+    if voids:
+        return text + "; INVALID: " + "; ".join(f"{finding.check}: {safe(finding.evidence)}" for finding in voids)
+    noted = ", ".join(safe(finding.check) for finding in broken)
+    return text + (f"; noted: {noted}" if noted else "")

@@ -1,0 +1,294 @@
+"""What the home screen works with: the folders, the compiler, the journals and the comparison, as plain data.
+
+Data flow: folders -> `Found` (path, stamp) -> `compile_plan` or a journal -> the cards of `tui.home.services`. Nothing is started or written.
+Every call may block and is made in a thread of the screen's; nothing raises but what its docstring says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from proveout.cli.common.messages import describe
+from proveout.core.errors import PlanError, ProveoutError
+from proveout.tui.home import services as shown
+
+if TYPE_CHECKING:
+    from proveout.coordinator.compare.comparison import ComparedRuns
+    from proveout.coordinator.results.results import RunResults
+    from proveout.coordinator.schedule.progress import Facts
+    from proveout.dsl.explain.timetable import Timetable
+    from proveout.dsl.plan.plan import Plan
+
+SUFFIXES = (".yaml", ".yml")
+HEAD_BYTES = 64 * 1024
+_IS_PLAN = re.compile(rb"^[\"']?proveout[\"']?[ \t]*:", re.MULTILINE)
+_HAS_STAGES = re.compile(rb"^[\"']?(stages|extends|name)[\"']?[ \t]*:", re.MULTILINE)
+
+
+def plan_files(places: Sequence[Path]) -> list[Path]:
+    """The plan files among `places` and in those that are folders, each once, by name; fragments and inventories are none."""
+    found: dict[Path, Path] = {}
+    for place in places:
+        inside = sorted(place.iterdir()) if place.is_dir() else [place]
+        for path in inside:
+            if path.suffix in SUFFIXES and path.is_file() and (path == place or _is_plan(path)):
+                found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def _is_plan(path: Path) -> bool:
+    """Whether a file looks like a plan; one that cannot be read is shown, so that its reader learns why."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(HEAD_BYTES)
+    except OSError:
+        return True
+    return _IS_PLAN.search(head) is not None and _HAS_STAGES.search(head) is not None
+
+
+class LocalDesk:
+    """The desk of this machine. `places` are files and folders with plans, `runs` the folder of the run directories."""
+
+    def __init__(self, places: Sequence[Path], runs: Path, here: str) -> None:
+        self._places, self._runs = [place.absolute() for place in places], runs
+        self.here, self.runs_here = here, str(runs)
+        self._ended: dict[str, object] = {}
+
+    def plans(self) -> Sequence[shown.Found]:
+        """The plan files. Their stamp is when they and what lies beside them were last changed."""
+        try:
+            files = plan_files(self._places)
+        except OSError:  # a folder is gone, or is nobody's business
+            return []
+        newest = {folder: _newest(folder) for folder in {file.parent for file in files}}
+        return [
+            shown.Found(path=str(file), name=_short(file), stamp=(_stamp(file), newest[file.parent])) for file in files
+        ]
+
+    def plan(self, path: str, overrides: Mapping[str, str], inventory: str) -> shown.PlanCard:
+        """The plan as it compiles, with what it would do or what is wrong."""
+        from proveout.dsl.compile.compiler import compile_plan
+        from proveout.dsl.explain.timetable import timetable
+
+        file = Path(path)
+        try:
+            plan = compile_plan(file, overrides=overrides, inventory=Path(inventory) if inventory else None)
+        except PlanError as error:
+            lines = tuple(line for problem in error.problems for line in describe(problem).splitlines())
+            shorter = tuple(line.replace(f"{file.parent}/", "", 1) for line in lines)
+            return shown.PlanCard(path=path, name=_short(file), state="wrong", lines=shorter)
+        except ProveoutError as error:
+            return shown.PlanCard(path=path, name=_short(file), state="wrong", lines=tuple(str(error).splitlines()))
+        table = timetable(plan)
+        return shown.PlanCard(
+            path=path,
+            name=_short(file),
+            state="fine",
+            title=plan.title or plan.name,
+            lines=tuple(_lines(table)),
+            seconds=table.seconds,
+            iterations=sum(stage.iterations for stage in table.stages),
+            remote=any(not host.is_local for host in plan.hosts),
+            tunes_here=tunes_here(plan),
+        )
+
+    def form(self, path: str) -> shown.Form:
+        """The plan's parameters. PlanError when they cannot be read."""
+        from proveout.dsl.schema.parameter_form import read_form
+
+        found = read_form(Path(path))
+        fields = tuple(shown.Field(**asdict(field)) for field in found.fields)
+        return shown.Form(fields=fields, objection=found.objection)
+
+    def runs(self) -> Sequence[shown.Found]:
+        """The runs, newest first. A run that has ended is another one when its journal changes, others also with who drives them."""
+        from proveout.coordinator.storage import run_directory
+        from proveout.coordinator.storage.journal import is_driven
+
+        try:
+            found = run_directory.all_runs(self._runs)
+        except OSError:
+            return []
+        listed = []
+        for directory in found:
+            written = _journal_stamp(directory.path)
+            ended = self._ended.get(str(directory.path)) == written
+            stamp = (written, False if ended else is_driven(directory.path))
+            listed.append(shown.Found(path=str(directory.path), name=directory.name, stamp=stamp))
+        return listed
+
+    def run(self, path: str) -> shown.RunCard:
+        """What the journal says."""
+        from proveout.coordinator.schedule.progress import of
+        from proveout.coordinator.storage.journal import is_driven, read
+
+        directory = Path(path)
+        written = _journal_stamp(directory)
+        try:
+            events = read(directory)
+            driven = is_driven(directory)
+        except ProveoutError as fault:
+            return shown.RunCard(path=path, name=directory.name, state="unreadable", reason=fault.what)
+        facts = of(stamped.event for stamped in events)
+        if facts.ended is not None:
+            self._ended[path] = written
+        began = events[0].unix_s if events else 0.0
+        seconds = events[-1].unix_s - began if events else 0.0
+        return _run_card(directory, facts, began, seconds, driven=driven)
+
+    def compare(self, reference: str, other: str, *, despite: bool) -> shown.Comparison:
+        """Two runs side by side. JournalFault, or ProveoutError when one has not begun."""
+        from proveout.coordinator.compare import comparison as comparing
+        from proveout.coordinator.compare.comparability import NotComparable, differences
+
+        before, after = _results(Path(reference)), _results(Path(other))
+        names = Path(reference).name, Path(other).name
+        differing = tuple(map(str, differences(before, after)))
+        try:
+            found = comparing.compare(before, after, despite=despite)
+        except NotComparable:
+            said = "They differ in what figures depend on, and nobody has said that this is what is compared."
+            return shown.Comparison(reference=names[0], other=names[1], refused=said, differences=differing)
+        from proveout.core.numbers import percent
+
+        heads = ("", "reference", "this run", "change", f"{percent(found.confidence)} CI", "")
+        parts = tuple(_compared(found))
+        return shown.Comparison(
+            reference=names[0], other=names[1], differences=differing, notes=found.notes, heads=heads, parts=parts
+        )
+
+
+def tunes_here(plan: Plan) -> bool:
+    """Whether a plan changes settings of a machine whose agent is started here."""
+    from proveout.dsl.plan.plan import Tune
+
+    local = {host.name for host in plan.hosts if host.is_local}
+    tunings = (*plan.tunings, *(one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings))
+    return any(local & set(one.hosts) for one in tunings)
+
+
+def _run_card(directory: Path, facts: Facts, began: float, seconds: float, *, driven: bool) -> shown.RunCard:
+    ended = facts.ended
+    state: shown.PastState = "running" if driven else ended.status if ended is not None else "crashed"
+    plan = facts.started.plan if facts.started else {}
+    planned = plan.get("stages", ()) if isinstance(plan, Mapping) else ()
+    return shown.RunCard(
+        path=str(directory),
+        name=directory.name,
+        state=state,
+        plan=facts.started.name if facts.started else "",
+        title=facts.started.title if facts.started else "",
+        began_unix_s=began,
+        seconds=seconds,
+        reason=ended.reason if ended is not None and not driven else "" if driven else "nobody drives it any more",
+        verdicts=tuple(
+            shown.PastVerdict(id=one.id, outcome=one.outcome, title=one.title, evidence=one.evidence)
+            for one in {one.id: one for one in facts.verdicts}.values()  # a resumed run reaches them again
+        ),
+        ladders=tuple(
+            ladder for data in planned if data.get("kind") == "ladder" and (ladder := _ladder(facts, str(data["id"])))
+        ),
+        found=tuple(
+            f"{name}: {answer.rate:,.4g}/s, {answer.reason}" if answer.rate is not None else f"{name}: {answer.reason}"
+            for name, answer in facts.searches.items()
+        ),
+    )
+
+
+def _ladder(facts: Facts, stage: str) -> shown.Ladder | None:
+    """Mean TPS by rung over the valid iterations; None when there is none."""
+    values: dict[int, list[float]] = {}
+    for one in facts.of_stage(stage):
+        tps = one.metrics.get("tps")
+        if one.valid and isinstance(tps, int | float):
+            values.setdefault(one.id.rung, []).append(float(tps))
+    rungs = tuple(sorted(values))
+    means = tuple(sum(values[rung]) / len(values[rung]) for rung in rungs)
+    return shown.Ladder(stage=stage, rungs=rungs, tps=means) if rungs else None
+
+
+def _results(directory: Path) -> RunResults:
+    from proveout.coordinator.results.results import load_results
+    from proveout.coordinator.storage.journal import read
+
+    results = load_results(read(directory))
+    if results.run is None:
+        raise ProveoutError(f"{directory.name} has not begun", where=str(directory), way_out="Take another run.")
+    return results
+
+
+def _compared(found: ComparedRuns) -> Iterator[shown.ComparedPart]:
+    from proveout.coordinator.report.compare.document import SAID, bounds, change, label, value
+    from proveout.core.numbers import rung_name
+
+    for stage in found.stages:
+        for rung in stage.rungs:
+            rows = tuple(
+                shown.ComparedRow(
+                    cells=(
+                        label(row),
+                        value(row, row.base),
+                        value(row, row.other),
+                        change(row),
+                        bounds(row),
+                        SAID[row.direction],
+                    ),
+                    tone=row.direction,
+                )
+                for row in rung.rows
+            )
+            head = f"{stage.id}, {rung_name(stage.kind, rung.threads)}, {rung.repeats[0]} and {rung.repeats[1]} repeats"
+            yield shown.ComparedPart(head=head, rows=rows)
+        for count, run in stage.missing:
+            yield shown.ComparedPart(
+                head=f"{stage.id} at {rung_name(stage.kind, count)}: no valid iteration in {run}", rows=()
+            )
+
+
+def _lines(table: Timetable) -> Iterator[str]:
+    """What the plan would do: its systems, its stages, its verdicts."""
+    for system in table.systems:
+        onward = f", propagates to {system.propagates_to}" if system.propagates_to else ""
+        yield f"{system.name}: {system.engine} on {system.host}, {system.origin}{onward}"
+    for number, stage in enumerate(table.stages, 1):
+        yield f"{number}. {stage.id} ({stage.kind}): {stage.summary}"
+    for name, severity, check in table.verdicts:
+        yield f"{'warns' if severity == 'warn' else 'fails'} unless {name}: {check}"
+
+
+def _short(path: Path) -> str:
+    """As one would type it here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """When a file was written, and its size; zeros when it is gone."""
+    try:
+        about = path.stat()
+    except OSError:
+        return 0, 0
+    return about.st_mtime_ns, about.st_size
+
+
+def _newest(folder: Path) -> int:
+    """When the newest file in or right below a folder was written: plans include what lies there."""
+    try:
+        return max(
+            (_stamp(path)[0] for pattern in ("*.y*ml", "*/*.y*ml", "*/*.sql") for path in folder.glob(pattern)),
+            default=0,
+        )
+    except OSError:
+        return 0
+
+
+def _journal_stamp(directory: Path) -> tuple[tuple[int, int], tuple[int, int]]:
+    from proveout.coordinator.storage.journal import FILE
+
+    return _stamp(directory / FILE), _stamp(directory / f"{FILE}-wal")

@@ -1,0 +1,88 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from proveout.cli.common import completion
+
+PlanFile: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="PLAN", help="A plan file.", autocompletion=completion.plan_files)
+]
+Overrides: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-p",
+        metavar="NAME=VALUE",
+        help="Give a parameter of the plan another value.",
+        autocompletion=completion.parameters,
+    ),
+]
+Inventory: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "-i",
+        "--inventory",
+        metavar="FILE",
+        help="A file that supplies or replaces the topology.",
+        autocompletion=completion.plan_files,
+    ),
+]
+
+
+PolicyFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--policy",
+        metavar="FILE",
+        help="What agents on this machine (`address: local`) may change; without one they change nothing.",
+    ),
+]
+
+
+class Annotations(StrEnum):
+    """Whose marks for failed verdicts the log gets; `auto`: GitHub's in a GitHub job."""
+
+    auto = "auto"
+    github = "github"
+    none = "none"
+
+
+AnnotationsOption: TypeAlias = Annotated[
+    Annotations,
+    typer.Option(
+        "--annotations",
+        help="Mark what failed at its line of the plan, in the log; by itself in a GitHub job, `github` implies --headless.",
+    ),
+]
+CodeQuality: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write what failed as GitLab's code quality report.")
+]
+GitlabMetrics: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the main figures as GitLab's metrics report.")
+]
+MetricsAddress: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="ADDR",
+        help="Serve OpenMetrics while it runs, for Prometheus: PORT (on loopback), HOST:PORT, or the path of a Unix socket.",
+    ),
+]
+
+
+def parse_overrides(words: list[str] | None) -> dict[str, str]:
+    """`name=value` words as a mapping. Raises typer.BadParameter for anything else, and for a name given twice."""
+    found: dict[str, str] = {}
+    for word in words or ():
+        name, equals, value = word.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"{word!r} is not NAME=VALUE", param_hint="-p")
+        if name.strip() in found:
+            raise typer.BadParameter(f"{name.strip()!r} is given twice", param_hint="-p")
+        found[name.strip()] = value
+    return found

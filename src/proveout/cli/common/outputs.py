@@ -1,0 +1,107 @@
+"""The files that a run leaves when it has ended: made from its journal alone, so that they can be made again at any time.
+
+Data flow: the journal's results -> one renderer for each kind of file -> files, each of which has its name only when it is whole. `complete`
+makes what is missing when a coordinator was killed, or a disk was full, after the run's last event: a file that is older than that
+event is not of this end of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from proveout.cli.common.options import Annotations
+from proveout.core.errors import ProveoutError
+
+if TYPE_CHECKING:
+    from proveout.coordinator.results.results import RunResults
+    from proveout.coordinator.storage.journal import StorageFailed
+    from proveout.coordinator.storage.run_directory import RunDirectory
+
+RESULT, PAGE = "result", "page"
+"""The two files of every run; others are those of `sitting.OUTPUTS`."""
+
+
+def kept(directory: RunDirectory) -> dict[str, str]:
+    """The files that every run has in its directory."""
+    return {RESULT: str(directory.path / "result.json"), PAGE: str(directory.path / "report.html")}
+
+
+def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]) -> StorageFailed | None:
+    """Write all files that can be written; the error of the first that cannot."""
+    from proveout.coordinator.storage.journal import storage_failed
+    from proveout.coordinator.storage.run_directory import write_whole
+    from proveout.core.disk_space import is_full
+
+    renderers = _renderers(directory)
+    failed: StorageFailed | None = None
+    for name, path in files.items():
+        text = renderers[name](results)
+        try:
+            write_whole(Path(path), text)
+        except OSError as fault:
+            then = f"`proveout resume {directory.name}` makes the missing files"
+            what = f"{Path(path).name} cannot be written"
+            failed = failed or storage_failed(Path(path), fault, what, full=is_full(fault), then=then)
+    return failed
+
+
+def _renderers(directory: RunDirectory) -> Mapping[str, Callable[[RunResults], str]]:
+    from proveout.cli.common.run_session import checkout
+    from proveout.coordinator.report import annotations, junit, markdown, result_json
+    from proveout.coordinator.report import html as page
+
+    return {
+        RESULT: result_json.to_json,
+        PAGE: lambda results: page.to_html(results, directory),
+        "junit": junit.to_xml,
+        "json": result_json.to_json,
+        "summary": markdown.to_markdown,
+        "codequality": lambda results: annotations.to_codequality(results, checkout(os.environ)),
+        "gitlab-metrics": annotations.to_metrics,
+    }
+
+
+def is_due(path: Path, results: RunResults) -> bool:
+    """Whether a file is missing, or older than the run's end: of an earlier end, or of another run before."""
+    try:
+        return path.stat().st_mtime < results.ended_unix_s
+    except OSError:
+        return True
+
+
+def complete(directory: RunDirectory, chosen: Mapping[str, str], notes: Annotations) -> int:
+    """Make what is missing of a run that has finished, and the files that are chosen now; its exit code.
+
+    The two files of every run are made anew, whatever is in their place. A file that `run` was asked for is made too, unless one that is
+    newer than the run's end is in its place.
+    """
+    from proveout.cli.common.run_session import show_results
+    from proveout.coordinator.results.results import load_results
+    from proveout.coordinator.storage.journal import read
+
+    results = load_results(read(directory.path))
+    due = {name: path for name, path in _asked(directory).items() if is_due(Path(path), results)}
+    files = {**kept(directory), **due, **chosen}
+    fault = write(results, directory, files)
+    sys.stdout.write(f"{directory.name} has finished; made from its journal: {', '.join(files.values())}\n")
+    show_results(results, directory, notes)
+    if fault is not None:
+        raise fault
+    assert results.ended is not None  # noqa: S101 - the verb has looked
+    return results.ended.exit_code
+
+
+def _asked(directory: RunDirectory) -> dict[str, str]:
+    """The files that `run` was asked for; none, and a word about it, when that cannot be read."""
+    from proveout.cli.common.run_session import OUTPUTS
+
+    try:
+        asked = directory.command().outputs
+    except ProveoutError as fault:
+        sys.stderr.write(f"warning: {fault}\n")
+        return {}
+    return {name: path for name, path in asked.items() if name in OUTPUTS}

@@ -1,0 +1,161 @@
+"""A run with a screen in front of it: the run in a process of its own, the screen a watcher like any other.
+
+Data flow: `run` or `resume` on a terminal -> a child with the same command line, `--headless` and `--tell-fd` -> when it holds the
+run's lock it names its directory on that descriptor and sends its lines to `run.log` there -> the screen (`Tail`) -> the child's
+exit code. The child has a session of its own: a screen that is killed, or a terminal that is closed, takes nothing with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from proveout.core import child_process
+from proveout.core.errors import ProveoutError
+
+if TYPE_CHECKING:
+    from proveout.tui.run.event_source import Source
+
+LOG = "run.log"
+
+TellFd: TypeAlias = Annotated[int | None, typer.Option("--tell-fd", hidden=True)]
+"""Where a run that has a screen in front of it says which directory it has."""
+
+
+class NoTerminal(ProveoutError):
+    """A screen was asked for where there is none."""
+
+    exit_code = 2
+
+
+class RunKilled(ProveoutError):
+    """The run's own process is gone, and its screen is not."""
+
+    exit_code = 4
+
+
+def wanted(*, headless: bool) -> bool:
+    """Whether there is a terminal that a screen can be shown on, and nobody said no."""
+    everywhere = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))  # Textual draws on stderr
+    return not headless and everywhere and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def need_terminal() -> None:
+    """NoTerminal when there is none."""
+    if not wanted(headless=False):
+        raise NoTerminal(
+            "there is no terminal to show a run on",
+            way_out="`proveout runs` lists the runs; a run's journal and result.json are in its directory.",
+        )
+
+
+def show(source: Source) -> str:
+    """The screen, until it is left; how it was left: ended, detached."""
+    from proveout.tui.run.app import RunApp
+
+    app = RunApp(source)
+    left = app.run()
+    if app.fault:
+        raise ProveoutError(app.fault)
+    return left or "detached"
+
+
+def words(
+    parameters: Sequence[str] | None, options: Mapping[str, Path | None], *, metrics: str | None = None
+) -> list[str]:
+    """Options of a command line again, paths absolute: `words(["a=1"], {"runs_dir": …})` -> `-p a=1 --runs-dir …`."""
+    found = [word for parameter in parameters or () for word in ("-p", parameter)]
+    for name, path in options.items():
+        if path is not None:
+            found += [f"--{name.replace('_', '-')}", str(path.absolute())]
+    return found if metrics is None else [*found, f"--metrics={metrics}"]
+
+
+def run(arguments: Sequence[str], says: IO[bytes] | None = None) -> int:
+    """Start the run, show it, and give its exit code; 0 when it goes on without us.
+
+    What the run says before it has a directory goes to `says`, the terminal by default: above all why it did not begin.
+    """
+    reading, writing = os.pipe()
+    child = subprocess.Popen(
+        child_process.coordinator(*arguments, "--headless", "--tell-fd", str(writing)),
+        stdin=subprocess.DEVNULL,
+        stdout=says,
+        stderr=says,
+        pass_fds=(writing,),
+        start_new_session=True,
+        env=child_process.coordinator_environment(),
+    )
+    os.close(writing)
+    before = {number: signal.signal(number, lambda *_: _stop(child)) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        directory = _told(reading)
+        if directory is None:  # it has said why
+            return child.wait()
+        return _watched(child, directory)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def tell(fd: int | None, directory: Path) -> None:
+    """In the child: name the run's directory, and write lines there from now on."""
+    if fd is None:
+        return
+    log = os.open(directory / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        os.dup2(log, stream.fileno())
+    os.close(log)
+    with suppress(OSError):  # the screen is gone already; the run is not
+        os.write(fd, os.fsencode(directory) + b"\n")
+    os.close(fd)
+
+
+def _told(reading: int) -> Path | None:
+    """The directory that the child names; None when it ends without one."""
+    with os.fdopen(reading, "rb") as pipe:
+        line = pipe.readline()
+    return Path(os.fsdecode(line[:-1])) if line.endswith(b"\n") else None
+
+
+def _watched(child: subprocess.Popen[bytes], directory: Path) -> int:
+    from proveout.coordinator.live.follow import Tail
+
+    left = show(Tail(directory))
+    if left == "detached" and child.poll() is None:
+        sys.stdout.write(
+            f"The run goes on. `proveout watch {directory}` shows it; its lines are in {directory / LOG}.\n"
+        )
+        return 0
+    exit_code = child.wait()
+    if exit_code < 0:
+        raise RunKilled(
+            f"the run's process was ended by signal {-exit_code}",
+            where=str(directory),
+            way_out="`proveout resume` goes on with it.",
+        )
+    _summary(directory)
+    return exit_code
+
+
+def _summary(directory: Path) -> None:
+    """What a run without a screen says at its end."""
+    from proveout.coordinator.report import terminal
+    from proveout.coordinator.results.results import load_results
+    from proveout.coordinator.storage.journal import read
+
+    terminal.show(load_results(read(directory)), directory, sys.stdout)
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        child.send_signal(signal.SIGINT)

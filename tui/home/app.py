@@ -1,0 +1,186 @@
+"""The application without a run: plans, runs, a form to start one, two runs side by side.
+
+Data flow: the survey's messages -> `home_model` -> the frozen `HomeView` -> `HomeScreen.show`, at most `FRAMES_PER_S` times a second.
+`HomeApp.run()` returns what was chosen (`desk.Choice`), None for nothing more; `view` and `place` go into the next one, so that
+coming back is where one left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from textual import work
+from textual.app import App
+from textual.binding import Binding
+
+from proveout.core.errors import ProveoutError
+from proveout.tui.home import model, scanner
+from proveout.tui.home.comparison_screen import ComparedScreen
+from proveout.tui.home.form import DEBOUNCE_S, FormScreen
+from proveout.tui.home.model import HomeView
+from proveout.tui.home.screen import HomeScreen, Wanted
+from proveout.tui.home.services import Choice, Desk, Resume, Start, Watch
+from proveout.tui.run.dialogs import HelpScreen
+from proveout.tui.text import terminal_colours
+
+FRAMES_PER_S = 5.0
+HELP = """\
+1, 2, [ ]    plans; runs (in a wide terminal both are in sight, Tab goes from one to the other)
+arrows       move in the list; what is known of the row is below it
+Enter        a plan: its parameters, then start it; a run: watch it while it goes on, else see it once more
+c            runs: take this one as the reference (◆), then c on another one compares the two
+g            runs: go on with one that nobody drives any more
+/            filter by words; Escape leaves the filter
+t            light or dark
+Ctrl+P       all commands
+q            quit; runs under way go on
+
+Signs: … being read   ✓ fine, finished, PASS   ✗ wrong, failed, crashed, FAIL   ▶ running   ■ interrupted   ? INCONCLUSIVE
+TPS by rung: means over the valid repeats, from 0 to the highest, and the highest; one line of blocks per ladder.
+Plans are compiled in the background, and again when a file changes.
+"""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where one was: the list, its rows, the theme; and a notice to show on coming back."""
+
+    pane: str = "plans"
+    plan: str = ""
+    run: str = ""
+    theme: str = "textual-dark"
+    notice: str = ""
+
+
+class HomeApp(App[Choice | None]):
+    """What there is to run and what has been run. It starts nothing itself: it returns what was chosen."""
+
+    TITLE = "proveout"
+    CSS_PATH = "app.tcss"
+    BINDINGS: ClassVar = [
+        Binding("q", "leave", "Quit", priority=False),
+        Binding("ctrl+c,ctrl+q", "leave", "Quit", show=False, priority=True),
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("t", "light_or_dark", "Light/dark"),
+    ]
+
+    def __init__(
+        self,
+        desk: Desk,
+        view: HomeView | None = None,
+        place: Place | None = None,
+        *,
+        debounce_s: float = DEBOUNCE_S,
+    ) -> None:
+        super().__init__(ansi_color=terminal_colours(os.environ))
+        self.debounce_s = debounce_s
+        self.desk, self.view, self.place = desk, view or HomeView(), place or Place()
+        self._back = {"plans": self.place.plan, "runs": self.place.run}
+        self._stale = True
+
+    def on_mount(self) -> None:
+        """Show the screen and begin to look."""
+        self.theme = self.place.theme
+        self._of_home = HomeScreen(self.desk.here, self.desk.runs_here, self.place.notice)
+        self._of_home.pane = self.place.pane
+        self.push_screen(self._of_home)
+        self.run_worker(scanner.plans(self.desk, self, self.view.plan_stamps), name="plans", group="plans")
+        self.run_worker(scanner.runs(self.desk, self, self.view.run_stamps), name="runs", group="runs")
+        self.set_interval(1.0 / FRAMES_PER_S, self.draw)
+        self.call_after_refresh(self.draw)
+
+    def _now(self, view: HomeView) -> None:
+        self._stale = self._stale or view != self.view
+        self.view = view
+
+    def on_plans_found(self, message: scanner.PlansFound) -> None:
+        """Fold it in; it is drawn with the next frame."""
+        self._now(model.found_plans(self.view, message.found))
+
+    def on_plan_read(self, message: scanner.PlanRead) -> None:
+        """Fold it in."""
+        self._now(model.read_plan(self.view, message.card, message.stamp))
+
+    def on_runs_found(self, message: scanner.RunsFound) -> None:
+        """Fold it in."""
+        self._now(model.found_runs(self.view, message.found))
+
+    def on_run_read(self, message: scanner.RunRead) -> None:
+        """Fold it in."""
+        self._now(model.read_run(self.view, message.card, message.stamp))
+
+    def draw(self) -> None:
+        """Draw when something has changed."""
+        if self._stale and self._of_home.is_mounted:
+            self._stale = False
+            self._of_home.show(self.view)
+            self._go_back()
+
+    def _go_back(self) -> None:
+        """Put the cursors on the rows where they were, as soon as these are there."""
+        for name, known in (("plans", self.view.plans), ("runs", self.view.runs)):
+            if self._back.get(name) in known:
+                self._of_home.go(name, self._back.pop(name))
+
+    async def on_wanted(self, message: Wanted) -> None:
+        """What a key on a row asks for."""
+        if message.what == "open" and message.pane == "plans":
+            self._ask(message.path)
+        elif message.what == "open":
+            self._leave_with(Watch(run=message.path))
+        elif message.what == "compare":
+            self._compare(message.path)
+        elif message.what == "resume":
+            self._resume(message.path)
+
+    @work(exclusive=True, group="ask")
+    async def _ask(self, path: str) -> None:
+        """Ask for the plan's parameters, then leave with them."""
+        try:
+            form = await asyncio.to_thread(self.desk.form, path)
+        except ProveoutError:
+            self.notify("The plan cannot be read; what is wrong stands below the list.", severity="error")
+            return
+        self.push_screen(FormScreen(self.desk, self.view.plans[path], form, self.debounce_s), self._started)
+
+    def _started(self, choice: Start | None) -> None:
+        if choice is not None:
+            self._leave_with(choice)
+
+    def _compare(self, path: str) -> None:
+        reference = self.view.reference
+        if not reference or reference == path:
+            self._now(replace(self.view, reference="" if reference == path else path))
+            if not reference:
+                self.notify(f"{model.REFERENCE} is the reference; c on another run compares the two.")
+            self.draw()
+            return
+        self.clear_notifications()
+        self.push_screen(ComparedScreen(self.desk, reference, path))
+
+    def _resume(self, path: str) -> None:
+        card = self.view.runs.get(path)
+        if card is not None and card.state in ("crashed", "interrupted", "failed"):
+            self._leave_with(Resume(run=path))
+        else:
+            self.notify("There is nothing to go on with: only a run that did not come to its end is resumed.")
+
+    def _leave_with(self, choice: Choice | None) -> None:
+        home = self._of_home
+        self.place = Place(pane=home.pane, plan=home.here("plans"), run=home.here("runs"), theme=self.theme)
+        self.exit(choice)
+
+    def action_light_or_dark(self) -> None:
+        """The other theme."""
+        self.theme = "textual-dark" if self.theme == "textual-light" else "textual-light"
+
+    def action_help(self) -> None:
+        """Keys and signs."""
+        self.push_screen(HelpScreen(HELP))
+
+    def action_leave(self) -> None:
+        """Nothing is lost by leaving: runs go on."""
+        self._leave_with(None)

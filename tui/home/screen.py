@@ -1,0 +1,203 @@
+"""The home screen: the plans found here, the runs of the past, and what is known of the one under the cursor.
+
+Data flow: `HomeApp` calls `show(view)` -> rows and texts -> two lists, side by side where the terminal is wide, else one at a time.
+"""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
+
+from proveout.tui.home import model
+from proveout.tui.home.model import HomeView
+from proveout.tui.text import safe
+from proveout.tui.widgets.list_view import Listing
+
+PLANS = ("plan", "about", "title")
+NO_PLAN = "There is no plan here; `proveout new` writes one."
+NO_RUN = "Nothing has been run yet."
+RUNS = ("state", "when", "plan", "verdicts", "TPS by rung")
+
+
+class Wanted(Message):
+    """A key was pressed on a row: `what` is open, compare or resume; `path` is the plan's or the run's."""
+
+    def __init__(self, what: str, pane: str, path: str) -> None:
+        super().__init__()
+        self.what, self.pane, self.path = what, pane, path
+
+
+class HomeScreen(Screen[None]):
+    """Two lists with a detail under each. It knows nothing but views."""
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (150, "-wide")]  # noqa: RUF012 - Textual's form
+    BINDINGS = [  # noqa: RUF012 - Textual's form
+        Binding("1", "pane('plans')", "Plans", show=False),
+        Binding("2", "pane('runs')", "Runs", show=False),
+        Binding("left_square_bracket,right_square_bracket", "turn", "Plans/runs", key_display="1 2"),
+        Binding("c", "wanted('compare')", "Compare"),
+        Binding("g", "wanted('resume')", "Go on"),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("escape", "leave", "Out of the filter", show=False),
+    ]
+
+    def __init__(self, here: str, runs_here: str, notice: str) -> None:
+        super().__init__()
+        self._here, self._runs_here, self._notice = here, runs_here, notice
+        self._view = HomeView()
+        self.pane = "plans"
+
+    def compose(self) -> ComposeResult:
+        """Top, notice, tabs, two columns, filter, footer."""
+        yield Static(id="home-top")
+        yield Static(id="notice")
+        yield Tabs(Tab("Plans", id="plans"), Tab("Runs", id="runs"))
+        with Horizontal(id="home"):
+            for name, head in (("plans", PLANS), ("runs", RUNS)):
+                with Vertical(id=f"{name}-pane", classes="pane"):
+                    yield Listing(head, id=f"{name}-list")
+                    with VerticalScroll(id=f"{name}-detail", can_focus=True):
+                        yield Static()
+        yield Input(placeholder="filter: words that must be there (a plan, a state, PASS …)", compact=True, id="filter")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """The list has the keys."""
+        self.query_one("#filter").display = False
+        self.say(self._notice)
+        for name in ("plans", "runs"):
+            self.query_one(f"#{name}-pane").border_title = name.capitalize()
+        self.action_pane(self.pane)
+
+    def say(self, notice: str) -> None:
+        """What must not be overlooked; "" for nothing."""
+        widget = self.query_one("#notice", Static)
+        widget.display = bool(notice)
+        widget.update(Text("! " + "\n  ".join(map(safe, notice.splitlines())), style="bold") if notice else "")
+
+    def show(self, view: HomeView) -> None:
+        """Bring both lists up to date."""
+        self._view = view
+        if not self.query("#home-top"):
+            return
+        top = Text("proveout  ", style="bold", no_wrap=True, overflow="ellipsis")
+        top.append(f"plans of {safe(self._here)}   runs in {safe(self._runs_here)}", style="not bold")
+        self.query_one("#home-top", Static).update(top)
+        wanted = self.query_one(Input).value
+        plans = {
+            path: model.plan_row(card)
+            for path, card in view.plans.items()
+            if model.matches(wanted, card.name, card.title, card.state)
+        }
+        runs = {
+            path: model.run_row(card, view.reference)
+            for path, card in view.runs.items()
+            if model.matches(wanted, card.name, card.plan, card.title, card.state, *(v.outcome for v in card.verdicts))
+        }
+        for name, rows, everything in (("plans", plans, view.plans), ("runs", runs, view.runs)):
+            kept = dict(list(rows.items())[: model.SHOWN_MAX])
+            self.query_one(f"#{name}-list", Listing).show(kept)
+            counted = f"{len(kept)}" if len(kept) == len(everything) else f"{len(kept)} of {len(everything)}"
+            self.query_one(Tabs).query_one(f"#{name}", Tab).label = f"{name.capitalize()} ({counted})"
+            self.query_one(f"#{name}-pane").border_title = f"{name.capitalize()} ({counted})"
+        self._details()
+
+    def _details(self) -> None:
+        """What is known of the rows under the cursors, or why there are none."""
+        plan = self._view.plans.get(self.here("plans"))
+        run = self._view.runs.get(self.here("runs"))
+        told = {
+            "plans": model.plan_detail(plan)
+            if plan
+            else self._nothing(surveyed=self._view.plans_surveyed, said=NO_PLAN),
+            "runs": model.run_detail(run) if run else self._nothing(surveyed=self._view.runs_surveyed, said=NO_RUN),
+        }
+        for name, text in told.items():
+            self.query_one(f"#{name}-detail Static", Static).update(text)
+
+    def _nothing(self, *, surveyed: bool, said: str) -> Text:
+        if self.query_one(Input).value:
+            return Text("Nothing matches the filter.")
+        return Text(said if surveyed else "Looking …")
+
+    @property
+    def listing(self) -> Listing:
+        """The list that has the keys."""
+        return self.query_one(f"#{self.pane}-list", Listing)
+
+    def here(self, name: str) -> str:
+        """The path of the row under the cursor of a list, "" where there is none."""
+        return self.query_one(f"#{name}-list", Listing).here
+
+    def go(self, name: str, key: str) -> None:
+        """Put a list's cursor on a row."""
+        self.query_one(f"#{name}-list", Listing).go(key)
+
+    def on_data_table_row_highlighted(self) -> None:
+        """Tell of the row under the cursor."""
+        self._details()
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Enter, or a click on the row under the cursor."""
+        pane = "plans" if event.data_table.id == "plans-list" else "runs"
+        self.post_message(Wanted("open", pane, event.row_key.value or ""))
+
+    def on_descendant_focus(self) -> None:
+        """The column that has the focus has the keys."""
+        for name in ("plans", "runs"):
+            if self.focused is not None and self.query_one(f"#{name}-pane") in self.focused.ancestors_with_self:
+                self._turn_to(name)
+
+    def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
+        """Open the tab's list, unless another one has been opened since."""
+        if event.tab.id is not None and event.tab.id == event.tabs.active != self.pane:
+            self.action_pane(event.tab.id)
+
+    def on_input_changed(self) -> None:
+        """Filter anew."""
+        self.show(self._view)
+
+    def on_input_submitted(self) -> None:
+        """Back to the list."""
+        self.set_focus(self.listing)
+
+    def _turn_to(self, name: str) -> None:
+        self.pane = name
+        for each in ("plans", "runs"):
+            self.query_one(f"#{each}-pane").set_class(each == name, "-open")
+        self.query_one(Tabs).active = name
+        self.refresh_bindings()
+
+    def action_pane(self, name: str) -> None:
+        """Open a list."""
+        self._turn_to(name)
+        self.set_focus(self.listing)  # now, not later: the next key is for it
+
+    def action_turn(self) -> None:
+        """Open the other list."""
+        self.action_pane("runs" if self.pane == "plans" else "plans")
+
+    def action_wanted(self, what: str) -> None:
+        """Hand a key on to the app, with the row it is about."""
+        if self.listing.here:
+            self.post_message(Wanted(what, self.pane, self.listing.here))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Comparing and going on are for runs."""
+        return self.pane == "runs" if action == "wanted" else True
+
+    def action_filter(self) -> None:
+        """Go to the filter."""
+        self.query_one(Input).display = True
+        self.set_focus(self.query_one(Input))
+
+    def action_leave(self) -> None:
+        """Out of the filter, which then holds back nothing."""
+        self.query_one(Input).value = ""
+        self.query_one(Input).display = False
+        self.set_focus(self.listing)

@@ -1,0 +1,84 @@
+"""The log of a run: what a person should be told once, in a line. Pure.
+
+Data flow: a stamped event -> `log_line` -> a `LogLine`, or nothing, for `RunView.log`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from proveout.proto.events import (
+    AgentLost,
+    AgentUp,
+    IterationFinished,
+    IterationVoided,
+    Notice,
+    RunFinished,
+    RunStarted,
+    StageFinished,
+    StageStarted,
+    Stamped,
+    TuningSeen,
+    VerdictForeseen,
+    VerdictReached,
+)
+from proveout.tui.run.tuning import WRONG, said
+
+_LEVELS: Mapping[str, Literal["info", "warning", "error"]] = {
+    "ok": "info", "skipped": "info", "failed": "error", "finished": "info", "interrupted": "warning",
+    "PASS": "info", "FAIL": "error", "INCONCLUSIVE": "warning",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """What a person should be told, once: when (Unix seconds), how bad, where ("" is the coordinator), what. `iteration` "" for none."""
+
+    unix_s: float
+    level: Literal["info", "warning", "error"]
+    host: str
+    text: str
+    iteration: str = ""
+
+
+def broken(ended: IterationFinished) -> str:
+    """Why an iteration is invalid; "" for one that is valid."""
+    return "; ".join(finding.evidence for finding in ended.findings if not finding.ok and finding.voids)
+
+
+def log_line(stamped: Stamped) -> LogLine | None:  # noqa: PLR0911 - one arm per kind of event
+    """What the log says of an event; None when nothing."""
+    now = stamped.unix_s
+    match stamped.event:
+        case RunStarted(run_id=name, resumed=resumed):
+            return LogLine(
+                unix_s=now, level="info", host="", text=f"run {name} {'is resumed' if resumed else 'begins'}"
+            )
+        case AgentUp(host=host, cores=cores):
+            return LogLine(unix_s=now, level="info", host=host, text=f"agent is up, {cores} cores")
+        case AgentLost(host=host, reason=reason):
+            return LogLine(unix_s=now, level="error", host=host, text=f"host {host} is lost: {reason}")
+        case StageStarted(stage=stage, kind=kind):
+            return LogLine(unix_s=now, level="info", host="", text=f"stage {stage} ({kind}) begins")
+        case StageFinished(stage=stage, outcome=outcome):
+            return LogLine(unix_s=now, level=_LEVELS[outcome], host="", text=f"stage {stage}: {outcome}")
+        case IterationFinished(valid=False) as ended:
+            text = f"{ended.id} is invalid: {broken(ended)}"
+            return LogLine(unix_s=now, level="warning", host="", text=text, iteration=str(ended.id))
+        case IterationVoided(id=identity, reason=reason):
+            text = f"{identity} is void: {reason}"
+            return LogLine(unix_s=now, level="warning", host="", text=text, iteration=str(identity))
+        case VerdictForeseen(id=name, outcome=verdict):
+            return LogLine(unix_s=now, level=_LEVELS[verdict], host="", text=f"verdict {name}: {verdict} so far")
+        case VerdictReached(id=name, outcome=verdict):
+            return LogLine(unix_s=now, level=_LEVELS[verdict], host="", text=f"verdict {name}: {verdict}")
+        case TuningSeen() as tuned if text := said(tuned):
+            wrong = any(state.outcome in WRONG for state in tuned.states)
+            return LogLine(unix_s=now, level="error" if wrong else "info", host=tuned.host, text=text)
+        case Notice(level=level, host=host, text=text):
+            return LogLine(unix_s=now, level=level, host=host, text=text)
+        case RunFinished(status=status, reason=reason):
+            return LogLine(unix_s=now, level=_LEVELS[status], host="", text=f"run {status}: {reason}")
+    return None

@@ -1,0 +1,437 @@
+"""What a person sees of a run, as one frozen value: `reduce(view, stamped)` -> the next view. Pure; no clock, no terminal.
+
+Data flow: stamped events (from the run's loop, or from a journal that is replayed) -> `reduce` -> `RunView` -> whoever draws:
+the headless printer, later the screens. Time is the newest event's. Everything that grows is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+from proveout.dsl.plan.matrix_labels import of_stage
+from proveout.proto.events import (
+    AgentLost,
+    AgentsTick,
+    AgentUp,
+    FactsTaken,
+    HostTick,
+    InvariantsSeen,
+    IterationFinished,
+    IterationId,
+    IterationStarted,
+    IterationVoided,
+    LadderCut,
+    LoadTick,
+    Notice,
+    PopulateFinished,
+    ProbeFinished,
+    PropagationCompared,
+    RunFinished,
+    RunStarted,
+    SearchFinished,
+    StageFinished,
+    StageProgress,
+    StageStarted,
+    Stamped,
+    SystemUp,
+    TransactionsTick,
+    TuningSeen,
+    VerdictForeseen,
+    VerdictReached,
+    WaitsTick,
+)
+from proveout.tui.run import tuning as tunings
+from proveout.tui.run.event_log import LogLine, broken, log_line
+from proveout.tui.run.tuning import TuningView
+
+StageState: TypeAlias = Literal["waiting", "running", "ok", "failed", "skipped"]
+RunState: TypeAlias = Literal["starting", "running", "finished", "failed", "interrupted"]
+
+TICKS_MAX = 600
+NOTICES_MAX = 200
+LOG_MAX = 1000
+ITERATIONS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a host is with its task of the stage; `total` 0 = not known."""
+
+    done: float
+    total: float
+    unit: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationView:
+    """One iteration that has ended: throughput per second, response times in µs; None where nothing was measured."""
+
+    id: IterationId
+    rate: float | None
+    valid: bool
+    tps: float | None
+    avg_us: float | None
+    p99_us: float | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageView:
+    """A stage of the plan; `cell` says which one of a matrix. `iterations` at most; times are Unix seconds, 0 before it has begun."""
+
+    id: str
+    kind: str
+    cell: str = ""
+    state: StageState = "waiting"
+    iterations: int = 0
+    repeats: int = 0
+    estimate_s: float = 0.0
+    began_unix_s: float = 0.0
+    ended_unix_s: float = 0.0
+    finished: tuple[IterationView, ...] = ()
+    voided: int = 0
+    probes: tuple[ProbeFinished, ...] = ()
+    search: SearchFinished | None = None
+    cut: LadderCut | None = None
+    progress: Mapping[str, Progress] = field(default_factory=dict)
+    populated: tuple[PopulateFinished, ...] = ()
+
+    @property
+    def rungs(self) -> dict[int, tuple[IterationView, ...]]:
+        """The valid iterations by rung, fewest threads first."""
+        valid = [item for item in self.finished if item.valid]
+        threads = sorted({item.id.rung for item in valid})
+        return {rung: tuple(item for item in valid if item.id.rung == rung) for rung in threads}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostView:
+    """A host: whether its agent answers and for how long it has not, its clock, and the newest readings by capture."""
+
+    name: str
+    up: bool = False
+    cores: int = 0
+    offset_ns: int = 0
+    uncertainty_ns: int = 0
+    lost: str = ""
+    silent_s: float = 0.0
+    connected: bool = True
+    readings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+def is_silent(host: HostView, beat_s: float) -> bool:
+    """Whether an agent that is up has missed a beat, or has no connection just now."""
+    return not host.connected or (beat_s > 0.0 and host.silent_s > 2.0 * beat_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """The whole run as it stands. `now_unix_s` is the newest event's time.
+
+    `transactions` and `waits` (by capture and host) are of the iteration under way, `last` of the one that ended before it. `foreseen` are
+    the verdicts that are provisional: not those in `verdicts`.
+    """
+
+    run_id: str = ""
+    name: str = ""
+    title: str = ""
+    version: str = ""
+    state: RunState = "starting"
+    resumed: int = 0
+    estimate_s: float = 0.0
+    began_unix_s: float = 0.0
+    now_unix_s: float = 0.0
+    stages: tuple[StageView, ...] = ()
+    current: str = ""
+    iteration: IterationStarted | None = None
+    iteration_began_unix_s: float = 0.0
+    ticks: tuple[LoadTick, ...] = ()
+    hosts: Mapping[str, HostView] = field(default_factory=dict)
+    systems: Mapping[str, SystemUp] = field(default_factory=dict)
+    propagations: Mapping[str, PropagationCompared] = field(default_factory=dict)
+    transactions: TransactionsTick | None = None
+    waits: Mapping[str, WaitsTick] = field(default_factory=dict)
+    lease_s: float = 0.0
+    beat_s: float = 0.0
+    tunings: Mapping[tuple[str, str], TuningView] = field(default_factory=dict)
+    verdicts: tuple[VerdictReached, ...] = ()
+    foreseen: tuple[VerdictForeseen, ...] = ()
+    lags: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    planned_verdicts: tuple[str, ...] = ()
+    last: IterationFinished | None = None
+    notices: tuple[Notice, ...] = ()
+    log: tuple[LogLine, ...] = ()
+    ended: RunFinished | None = None
+
+    def stage(self, stage_id: str) -> StageView | None:
+        """The stage of that id, None when it is not known."""
+        return next((stage for stage in self.stages if stage.id == stage_id), None)
+
+    @property
+    def told(self) -> frozenset[str]:
+        """The verdicts of which something can be said: reached, or provisional."""
+        return frozenset([*(verdict.id for verdict in self.verdicts), *(verdict.id for verdict in self.foreseen)])
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the run began (or was resumed), s."""
+        return max(self.now_unix_s - self.began_unix_s, 0.0) if self.began_unix_s else 0.0
+
+    @property
+    def remaining_s(self) -> float:
+        """What the estimate leaves, s: known stages at their own estimate, those under way by the iterations they have done."""
+        if self.ended is not None:
+            return 0.0
+        done = sum(stage.estimate_s for stage in self.stages if stage.state in ("ok", "failed"))
+        running = [stage for stage in self.stages if stage.state == "running"]  # ladders that take turns: more than one
+        done += sum(stage.estimate_s * _share_done(stage, self.now_unix_s) for stage in running)
+        return max(self.estimate_s - done, 0.0)
+
+
+def _share_done(stage: StageView, now_unix_s: float) -> float:
+    """How much of a running stage is done, 0 … 1, by time within what its iterations bound."""
+    by_time = (now_unix_s - stage.began_unix_s) / stage.estimate_s if stage.estimate_s > 0.0 else 1.0
+    if not stage.iterations or stage.kind == "search":
+        return min(max(by_time, 0.0), 1.0)
+    ended = len({(item.id.rung, item.id.repeat) for item in stage.finished if item.valid})
+    return min(max(by_time, ended / stage.iterations, 0.0), (ended + 1) / stage.iterations, 1.0)
+
+
+def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one arm per kind of event
+    """The view after one more event. An event that is not known to a stage or host changes nothing but the time."""
+    event = stamped.event
+    view = _logged(replace(view, now_unix_s=max(view.now_unix_s, stamped.unix_s)), stamped)
+    match event:
+        case RunStarted():
+            return _started(view, event, stamped.unix_s)
+        case RunFinished():
+            return replace(view, state=event.status, ended=event, iteration=None)
+        case AgentUp() | AgentLost() | HostTick():
+            return _host(view, event)
+        case AgentsTick():
+            return _agents(view, event)
+        case SystemUp() | PropagationCompared() | TuningSeen():
+            return _of_systems(view, event)
+        case InvariantsSeen() | FactsTaken():  # what is broken or has changed comes as a notice; the report has it all
+            return view
+        case VerdictForeseen() | VerdictReached():
+            return _verdict(view, event)
+        case Notice():
+            return replace(view, notices=(*view.notices, event)[-NOTICES_MAX:])
+        case IterationStarted() | IterationFinished() | IterationVoided():
+            return _iteration(view, event, stamped.unix_s)
+        case LoadTick() | TransactionsTick() | WaitsTick():
+            return _moving(view, event)
+        case _:
+            return _stage(view, event, stamped.unix_s)
+
+
+def _of_systems(view: RunView, event: SystemUp | PropagationCompared | TuningSeen) -> RunView:
+    match event:
+        case SystemUp():
+            return replace(view, systems={**view.systems, event.system: event})
+        case PropagationCompared():
+            return replace(view, propagations={**view.propagations, event.source: event})
+        case TuningSeen():
+            return replace(view, tunings=tunings.after(view.tunings, event))
+
+
+def _verdict(view: RunView, event: VerdictForeseen | VerdictReached) -> RunView:
+    foreseen = tuple(verdict for verdict in view.foreseen if verdict.id != event.id)
+    if isinstance(event, VerdictForeseen):
+        return replace(view, foreseen=(*foreseen, event))
+    others = tuple(verdict for verdict in view.verdicts if verdict.id != event.id)
+    return replace(view, foreseen=foreseen, verdicts=(*others, event))
+
+
+def _moving(view: RunView, event: LoadTick | TransactionsTick | WaitsTick) -> RunView:
+    """What an iteration says every second. The last that comes of one that has ended changes nothing."""
+    match event:
+        case LoadTick():
+            return replace(view, ticks=(*view.ticks, event)[-TICKS_MAX:])
+        case _ if view.iteration is None or view.iteration.id != event.id:
+            return view
+        case TransactionsTick(window="ramp_down"):
+            return view  # the measure window's numbers stay until the iteration has been worked up
+        case TransactionsTick():
+            return replace(view, transactions=event)
+        case WaitsTick():
+            return replace(view, waits={**view.waits, f"{event.capture} on {event.host}": event})
+
+
+def _logged(view: RunView, stamped: Stamped) -> RunView:
+    line = log_line(stamped)
+    return view if line is None else replace(view, log=(*view.log, line)[-LOG_MAX:])
+
+
+def _started(view: RunView, event: RunStarted, unix_s: float) -> RunView:
+    planned = event.plan.get("stages", ()) if isinstance(event.plan, Mapping) else ()
+    verdicts = event.plan.get("verdicts", ()) if isinstance(event.plan, Mapping) else ()
+    known = {stage.id for stage in view.stages}
+    new = tuple(_planned(data) for data in planned if data.get("id") not in known)
+    # Whatever was under way when the last coordinator died is not under way now.
+    kept = tuple(replace(stage, state="waiting") if stage.state == "running" else stage for stage in view.stages)
+    return replace(
+        view,
+        run_id=event.run_id,
+        name=event.name,
+        title=event.title,
+        version=event.version,
+        state="running",
+        resumed=event.resumed,
+        estimate_s=event.estimate_s,
+        began_unix_s=unix_s,
+        now_unix_s=unix_s,
+        stages=(*kept, *new),
+        planned_verdicts=tuple(str(data.get("id")) for data in verdicts if isinstance(data, Mapping)),
+        iteration=None,
+        ended=None,
+    )
+
+
+def _planned(data: Mapping[str, Any]) -> StageView:
+    repeats = data.get("repeat", 0)
+    rungs = data.get("iodepths" if data.get("kind") == "tool" else "threads", ())
+    iterations = len(rungs) * repeats if data.get("kind") in ("ladder", "tool") else 0
+    cell = of_stage(data)
+    return StageView(
+        id=str(data.get("id")),
+        kind=str(data.get("kind")),
+        cell="" if cell is None else f"{cell.of} ({cell})",
+        iterations=iterations,
+        repeats=repeats,
+    )
+
+
+def _host(view: RunView, event: AgentUp | AgentLost | HostTick) -> RunView:
+    host = view.hosts.get(event.host, HostView(name=event.host))
+    match event:
+        case AgentUp():
+            host = replace(
+                host,
+                up=True,
+                silent_s=0.0,
+                connected=True,
+                cores=event.cores,
+                offset_ns=event.offset_ns,
+                uncertainty_ns=event.uncertainty_ns,
+                lost="",
+            )
+        case AgentLost():
+            host = replace(host, up=False, lost=event.reason)
+        case HostTick():
+            host = replace(host, readings={**host.readings, event.capture: event.readings})
+            view = _lagged(view, event)
+    return replace(view, hosts={**view.hosts, event.host: host})
+
+
+def _agents(view: RunView, event: AgentsTick) -> RunView:
+    """How the agents stand; one that has been lost stays so until it is up again."""
+    hosts = dict(view.hosts)
+    for line in event.agents:
+        host = hosts.get(line.host)
+        if host is not None and host.up:
+            hosts[line.host] = replace(
+                host,
+                offset_ns=line.offset_ns,
+                uncertainty_ns=line.uncertainty_ns,
+                silent_s=line.silent_s,
+                connected=line.connected,
+            )
+    return replace(view, hosts=hosts, lease_s=event.lease_s, beat_s=event.beat_s)
+
+
+def _lagged(view: RunView, event: HostTick) -> RunView:
+    """The newest lag of a capture, s, beside those before it in this iteration."""
+    lag_s = event.readings.get("lag.seconds")
+    if lag_s is None:
+        return view
+    name = f"{event.capture} on {event.host}"
+    points = (*view.lags.get(name, ()), (view.now_unix_s, lag_s))[-TICKS_MAX:]
+    return replace(view, lags={**view.lags, name: points})
+
+
+def _iteration(view: RunView, event: IterationStarted | IterationFinished | IterationVoided, unix_s: float) -> RunView:
+    match event:
+        case IterationStarted():
+            begins = unix_s + event.starts_in_s
+            view = replace(view, iteration=event, iteration_began_unix_s=begins, ticks=(), lags={})
+            view = replace(view, transactions=None, waits={})
+            return _going(view, event.id.stage, unix_s)
+        case IterationFinished():
+            stage = view.stage(event.id.stage)
+            ended = replace(view, iteration=None, last=event, transactions=None, waits={})
+            if stage is None:
+                return ended
+            return _put(ended, replace(stage, finished=(*stage.finished, _ended(event))[-ITERATIONS_MAX:]))
+        case IterationVoided():
+            stage = view.stage(event.id.stage)
+            ended = replace(view, iteration=None, transactions=None, waits={})
+            return ended if stage is None else _put(ended, replace(stage, voided=stage.voided + 1))
+
+
+def _going(view: RunView, stage_id: str, unix_s: float) -> RunView:
+    """A resumed stage does not start again: its next iteration says that it runs."""
+    stage = view.stage(stage_id)
+    if stage is None or stage.state == "running":
+        return view
+    return replace(
+        _put(view, replace(stage, state="running", began_unix_s=stage.began_unix_s or unix_s)), current=stage_id
+    )
+
+
+def _ended(event: IterationFinished) -> IterationView:
+    response = event.metrics.get("response", {})
+    return IterationView(
+        id=event.id,
+        rate=event.rate,
+        valid=event.valid,
+        tps=event.metrics.get("tps"),
+        avg_us=response.get("avg_us"),
+        p99_us=response.get("p99_us"),
+        why=broken(event),
+    )
+
+
+_OfStage: TypeAlias = (
+    StageStarted | StageFinished | StageProgress | PopulateFinished | ProbeFinished | SearchFinished | LadderCut
+)
+
+
+def _stage(view: RunView, event: _OfStage, unix_s: float) -> RunView:
+    stage = view.stage(event.stage) or StageView(id=event.stage, kind="")
+    changed: StageView
+    match event:
+        case StageStarted():
+            changed = replace(
+                stage,
+                kind=event.kind,
+                state="running",
+                iterations=event.iterations,
+                estimate_s=event.estimate_s,
+                began_unix_s=unix_s,
+            )
+            view = replace(view, current=event.stage)
+        case StageFinished():
+            changed = replace(stage, state=event.outcome, ended_unix_s=unix_s, progress={})
+        case StageProgress():
+            progress = Progress(done=event.done, total=event.total, unit=event.unit, note=event.note)
+            changed = replace(stage, progress={**stage.progress, event.host: progress})
+        case PopulateFinished():
+            changed = replace(stage, populated=(*stage.populated, event), progress={})
+        case ProbeFinished():
+            changed = replace(stage, probes=(*stage.probes, event))
+        case SearchFinished():
+            changed = replace(stage, search=event)
+        case LadderCut():
+            changed = replace(stage, cut=event)
+    return _put(view, changed)
+
+
+def _put(view: RunView, stage: StageView) -> RunView:
+    if view.stage(stage.id) is None:
+        return replace(view, stages=(*view.stages, stage))
+    return replace(view, stages=tuple(stage if known.id == stage.id else known for known in view.stages))

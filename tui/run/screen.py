@@ -1,0 +1,152 @@
+"""The screen of one run: the plan at the left, one of nine panes beside it, and in a wide terminal verdicts and events at the right.
+
+Data flow: `RunApp` calls `show(view, note)` -> the widgets that can be seen are brought up to date, the others when they are opened.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, cast
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical
+from textual.dom import DOMNode
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import ContentSwitcher, Footer, Input, Tab, Tabs
+
+from proveout.tui.run.model import RunView
+from proveout.tui.widgets import tables
+from proveout.tui.widgets.charts import LadderChart, RateChart, ResponseChart
+from proveout.tui.widgets.header import Alert, Top
+from proveout.tui.widgets.plan_tree import PlanTree
+from proveout.tui.widgets.tables import Rows
+from proveout.tui.widgets.text_panes import Events, Tunings, Verdicts
+
+PANES = {
+    "live": "Live",
+    "ladder": "Ladder",
+    "transactions": "Transactions",
+    "hosts": "Hosts",
+    "waits": "Waits",
+    "search": "Search",
+    "verdicts": "Verdicts",
+    "events": "Events",
+    "tuning": "Tuning",
+}
+
+
+class _Shows(Protocol):
+    def show(self, view: RunView) -> None: ...
+
+
+class RunScreen(Screen[None]):
+    """What there is to see of a run. It knows nothing but views."""
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-middle"), (160, "-wide")]  # noqa: RUF012 - Textual's form
+    BINDINGS = [  # noqa: RUF012 - Textual's form
+        *(
+            Binding(str(number), f"pane('{name}')", title, show=False)
+            for number, (name, title) in enumerate(PANES.items(), 1)
+        ),
+        Binding("left_square_bracket", "turn(-1)", "Pane before", show=False),
+        Binding("right_square_bracket", "turn(1)", "Pane", key_display="1-9"),
+        Binding("p", "plan", "Plan"),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("escape", "leave", "Back to the plan", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._view, self._note = RunView(), ""
+
+    def compose(self) -> ComposeResult:
+        """Top, alert, tabs, three columns, footer."""
+        yield Top(id="top")
+        yield Alert(id="alert")
+        yield Tabs(*(Tab(title, id=name) for name, title in PANES.items()))
+        with Horizontal(id="body"):
+            yield PlanTree(id="plan")
+            with ContentSwitcher(initial="live", id="panes"):
+                with Vertical(id="live"):
+                    yield RateChart()
+                    yield ResponseChart()
+                    yield _transactions("live-transactions")
+                    yield Rows(tables.HOSTS, tables.hosts, id="live-hosts")
+                yield LadderChart(id="ladder")
+                yield _transactions("transactions")
+                yield Rows(tables.HOSTS, tables.hosts, id="hosts")
+                with Vertical(id="waits"):
+                    yield Rows(tables.WAITS, tables.waits, id="wait-rows", titled=tables.waits_of)
+                    yield Rows(tables.LAGS, tables.lags, id="lag-rows", titled=tables.lags_of)
+                yield Rows(tables.PROBES, tables.probes, id="search")
+                yield Verdicts(id="verdicts")
+                yield Events(id="events")
+                yield Tunings(id="tuning")
+            with Vertical(id="side"):
+                yield LadderChart(id="side-ladder")
+                yield Verdicts(id="side-verdicts")
+                yield Events(id="side-events", filtered=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """The tree has the keys: arrows work at once, and no letter is typed into a filter."""
+        for name in ("#side-verdicts", "#side-ladder"):
+            self.query_one(name).border_title = {"#side-verdicts": "Verdicts", "#side-ladder": "Ladder"}[name]
+        self.query_one("#side-events").border_title = "Events"
+        self.query_one(PlanTree).focus()
+
+    def show(self, view: RunView, note: str) -> None:
+        """Bring up to date what can be seen."""
+        self._view, self._note = view, note
+        if not self.query(Top):  # it is being put together, or taken apart
+            return
+        self.query_one(Top).show(view, note)
+        self.query_one(Alert).show(view)
+        pane = self.query_one(ContentSwitcher).visible_content
+        inside = pane.walk_children(with_self=True) if pane is not None else ()
+        for widget in (*inside, *self.query("#side > *"), self.query_one(PlanTree)):
+            if hasattr(widget, "show") and _is_seen(widget):
+                cast("_Shows", widget).show(view)
+
+    def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
+        """Open the tab's pane."""
+        self.query_one(ContentSwitcher).current = event.tab.id
+        self.show(self._view, self._note)
+
+    def on_resize(self) -> None:
+        """What comes into sight must be of now."""
+        self.call_after_refresh(lambda: self.show(self._view, self._note))
+
+    def action_pane(self, name: str) -> None:
+        """Open a pane."""
+        self.query_one(Tabs).active = name
+
+    def action_turn(self, by: int) -> None:
+        """Open the pane beside this one."""
+        names = list(PANES)
+        here = names.index(self.query_one(Tabs).active or names[0])
+        self.query_one(Tabs).active = names[(here + by) % len(names)]
+
+    def action_plan(self) -> None:
+        """Show the plan, or give its room to the pane."""
+        tree = self.query_one(PlanTree)
+        tree.display = not tree.display
+
+    def action_filter(self) -> None:
+        """Go to the events' filter."""
+        self.action_pane("events")
+        self.call_after_refresh(self.query_one(Input).focus)
+
+    def action_leave(self) -> None:
+        """Out of the filter."""
+        self.query_one(PlanTree).focus()
+
+
+def _transactions(id: str) -> Rows:
+    return Rows(tables.TRANSACTIONS, tables.transactions, id=id, titled=tables.transactions_of)
+
+
+def _is_seen(node: DOMNode) -> bool:
+    """Whether neither it nor what it is in has been hidden."""
+    return node.is_attached and all(above.display for above in node.ancestors_with_self if isinstance(above, Widget))

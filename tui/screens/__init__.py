@@ -1,1 +1,0 @@
-"""The screens: what is shown together, and which keys it has."""

@@ -1,0 +1,139 @@
+"""The lines above everything: which run, how it stands, how far it is, and what has gone wrong.
+
+Data flow: `RunView` -> `headline`, `progress`, `alert` (pure) -> `Top` and `Alert`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich.text import Text
+from textual.widgets import Static
+
+from proveout.proto.events import IterationStarted
+from proveout.tui.run.model import RunView, is_silent
+from proveout.tui.text import bar, clock, number, safe
+
+STATES = {
+    "starting": ("…", "dim"),
+    "running": ("▶", "bold"),
+    "finished": ("✓", "bold green"),
+    "failed": ("✗", "bold red"),
+    "interrupted": ("■", "bold yellow"),
+}
+OUTCOMES = {"PASS": ("✓", "green"), "FAIL": ("✗", "bold red"), "INCONCLUSIVE": ("?", "bold yellow")}
+PROVISIONAL = "~"
+"""Before the sign of a verdict that may still change."""
+_LABEL = 26
+
+
+def headline(view: RunView, note: str = "") -> Text:
+    """Name, state, time, verdicts; `note` says that it is a replay, or that the feed is gone."""
+    sign, style = STATES[view.state]
+    text = Text(f"{safe(view.run_id or 'waiting for the run')} ", style="bold", no_wrap=True)
+    text.append(f"{sign} {view.state} ", style=style)
+    if note:  # before what a narrow terminal cuts off
+        text.append(f"[{note}] ", style="bold reverse")
+    text.append(clock(view.elapsed_s))
+    if view.state == "running":
+        text.append(f", {clock(view.remaining_s)} left")
+    counted = Counter[str](verdict.outcome for verdict in view.verdicts)
+    for outcome, (mark, colour) in OUTCOMES.items():
+        if counted[outcome]:
+            text.append(f"  {mark} {counted[outcome]} {outcome}", style=colour)
+    early = Counter[str](verdict.outcome for verdict in view.foreseen)
+    for outcome, (mark, colour) in OUTCOMES.items():
+        if early[outcome]:
+            text.append(f"  {PROVISIONAL}{mark} {early[outcome]}", style=colour)
+    if waiting := len(set(view.planned_verdicts) - view.told):
+        text.append(f"  · {waiting} undecided", style="dim")
+    return text
+
+
+def window(started: IterationStarted, gone_s: float) -> tuple[str, float, float]:
+    """The window that an iteration is in after `gone_s` seconds: name, seconds into it, its length."""
+    if gone_s < 0.0:
+        return "starts", 0.0, 0.0
+    for name, length in (("ramp-up", started.ramp_up_s), ("measure", started.measure_s)):
+        if gone_s < length:
+            return name, gone_s, length
+        gone_s -= length
+    return "ramp-down", min(gone_s, started.ramp_down_s), started.ramp_down_s
+
+
+def progress(view: RunView, width: int) -> Text:
+    """Two bars: the window (or a stage's task), and the run."""
+    label, share, rest = _inner(view)
+    first = Text(safe(f"{label}  {rest}"), no_wrap=True) if share is None else _bar(label, share, rest, width)
+    done = 1.0 if view.ended else view.elapsed_s / max(view.elapsed_s + view.remaining_s, 1e-9)
+    run_rest = "ended" if view.ended else f"{done:.0%}, {clock(view.remaining_s)} left"
+    rows = [first, _bar("whole run", done, run_rest, width)]
+    return Text("\n", no_wrap=True).join(rows)
+
+
+def _inner(view: RunView) -> tuple[str, float | None, str]:
+    """What is under way, how much of it is done (None: nothing that could be measured), and the rest in words."""
+    if view.iteration is not None:
+        started = view.iteration
+        name, into, length = window(started, view.now_unix_s - view.iteration_began_unix_s)
+        at = f"{number(started.rate)}/s" if started.rate else f"{started.id.rung} thr"
+        return f"{name} {at} #{started.id.repeat}", into / length if length else 0.0, f"{into:.0f} of {length:g} s"
+    for stage in view.stages:
+        for host, task in stage.progress.items():
+            share = task.done / task.total if task.total > 0.0 else 0.0
+            of = f" of {number(task.total)}" if task.total > 0.0 else ""
+            return f"{safe(stage.id)} {safe(host)}", share, f"{number(task.done)}{of} {safe(task.unit)}"
+    return (view.ended.status, None, view.ended.reason) if view.ended is not None else ("between iterations", None, "")
+
+
+def _bar(label: str, share: float, rest: str, width: int) -> Text:
+    room = max(width - _LABEL - 22, 8)
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(f"{label[: _LABEL - 1]:<{_LABEL}}")
+    text.append(bar(share, room), style="cyan")
+    return text.append(f" {rest}")
+
+
+def alert(view: RunView) -> Text | None:
+    """What must not be overlooked: hosts that are lost, the newest iteration that counts for nothing, a run that failed."""
+    parts = [f"host {safe(host.name)} LOST: {safe(host.lost)}" for host in view.hosts.values() if host.lost]
+    if len(parts) > 3:
+        parts = [f"{len(parts)} hosts LOST, first {parts[0]}"]
+    up = [host for host in view.hosts.values() if host.up and view.ended is None]
+    silent = [host for host in up if is_silent(host, view.beat_s)]
+    if silent:
+        most = max(silent, key=lambda host: host.silent_s)
+        more = f" ({len(silent)} in all)" if len(silent) > 1 else ""
+        parts.append(f"host {safe(most.name)} silent for {most.silent_s:.0f} s, lost after {view.lease_s:.0f} s{more}")
+    bad = [line for line in view.log if line.iteration and line.level != "info"]
+    if bad:
+        more = f" ({len(bad)} in all)" if len(bad) > 1 else ""
+        parts.append(f"{safe(bad[-1].text)}{more}")
+    left = [one for one in view.tunings.values() if one.end == "residue"]
+    parts += [f"host {safe(one.host)}: tuning {safe(one.name)} NOT reverted" for one in left[:1]]
+    if view.ended is not None and view.ended.status != "finished":
+        parts.append(f"run {view.ended.status}: {safe(view.ended.reason)}")
+    return Text("! " + "\n! ".join(parts), style="bold") if parts else None
+
+
+class Top(Static):
+    """Headline and bars."""
+
+    def show(self, view: RunView, note: str) -> None:
+        """Draw the three lines."""
+        self.update(
+            Text("\n", no_wrap=True, overflow="ellipsis").join(
+                [headline(view, note), progress(view, self.size.width or 80)]
+            )
+        )
+
+
+class Alert(Static):
+    """There only when something has gone wrong."""
+
+    def show(self, view: RunView) -> None:
+        """Say it, or go away."""
+        text = alert(view)
+        self.display = text is not None
+        if text is not None:
+            self.update(text)
