@@ -1,7 +1,7 @@
 """How a process of ours is started: Python isolated from the working directory, in an environment made for it.
 
 Flow: `python(module, …)` -> argv; `environment(…)` -> variables; `DIRECTORY` -> working directory. All agents, workers, aides and
-helpers are started with these three; `tests/test_process_starts.py` refuses a process start that is not, unless it lists why.
+helpers are started with these three; `tests/style/test_process_starts.py` refuses a process start that is not, unless it lists why.
 
 Argv. `-I` keeps out the working directory, `PYTHONPATH` and every other `PYTHON*` variable, and the user's own site folder with
 its `usercustomize`. An installation that `-I` would not find is named to the child instead: the user's site folder when proveout is

@@ -1,0 +1,193 @@
+"""What a worker of a root agent is left with, as the kernel tells it: nothing, and whose files it uses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from proveout.agent.load.pools.local import Pool, WorkerProcess
+from proveout.agent.load.population.worker_pool import Worker
+from proveout.agent.sandbox import privileges
+from proveout.agent.security.policy import NOTHING, Policy
+from proveout.proto.wire.tasks import Endpoint
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to give up")
+
+
+def status(pid: int) -> dict[str, list[str]]:
+    """The lines of /proc/PID/status."""
+    rows = (line.partition(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return {name: value.split() for name, _, value in rows}
+
+
+def check(pid: int) -> None:
+    found, account = status(pid), privileges.account()
+    assert account is not None
+    assert found["Uid"] == found["Gid"] == [str(account.uid)] * 4
+    assert found["Groups"] == [str(account.group)]
+    assert [found[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd")] == [["0" * 16]] * 5
+    assert found["NoNewPrivs"] == ["1"]
+
+
+@as_root
+async def test_workers_of_a_root_agent_are_nobody() -> None:
+    worker = await WorkerProcess.start("postgres")
+    check(worker.pid)
+    environment = Path(f"/proc/{worker.pid}/environ").read_bytes().split(b"\0")
+    assert b"HOME=/nonexistent" in environment
+    await worker.end()
+    loader = await Worker.start("postgres", lambda _: None)
+    async with asyncio.timeout(90):  # the kernel is asked for no new privileges before the last capability goes
+        while status(loader.pid)["NoNewPrivs"] == ["0"] or status(loader.pid)["CapEff"] != ["0" * 16]:  # noqa: ASYNC110 -- it is starting, and says nothing when it has
+            await asyncio.sleep(0.01)
+    check(loader.pid)
+    await loader.end()
+
+
+@pytest.fixture
+def files() -> Iterator[Path]:
+    """A folder that everybody gets into, which pytest's own are not."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@as_root
+def test_a_file_is_used_as_its_owner_where_the_policy_lets_us(files: Path) -> None:
+    """What the policy does not list, and what the agent has made, is used as nobody in particular."""
+    file, nobody = files / "data.sqlite", privileges.argument("postgres")
+    listed, local = Policy(source="/etc/lab/policy.yaml", paths=(str(files),)), Policy(own=True)
+    assert privileges.argument("sqlite") == privileges.argument("sqlite", str(file), NOTHING) == nobody
+    file.touch()
+    os.chown(file, 61234, 61235)
+    for policy in (listed, local):
+        assert privileges.argument("sqlite", str(file), policy).split(",")[:3] == ["61234", "61235", "61235"]
+    elsewhere = Policy(source="/etc/lab/policy.yaml", paths=("/etc/udev/rules.d",))
+    assert privileges.argument("sqlite", str(file), elsewhere) == nobody
+    (files / "link").symlink_to(file)
+    assert privileges.argument("sqlite", str(files / "link"), listed).startswith("61234,")
+    made = Endpoint(system="s", engine="sqlite", dsn=str(file), provisioned=True)
+    assert privileges.argument_for(made, local) == nobody
+    assert privileges.argument("postgres", "host=db", local) == nobody
+
+
+@as_root
+async def test_a_worker_with_other_privileges_is_not_lent() -> None:
+    pool = Pool()
+    (owner,) = await pool.acquire(1, "sqlite", "61234,61235,61235,1")
+    assert status(owner.pid)["Uid"] == ["61234"] * 4
+    assert status(owner.pid)["Gid"] == ["61235"] * 4
+    pool.release([owner])
+    (other,) = await pool.acquire(1, "postgres")
+    assert other is not owner
+    check(other.pid)
+    (again,) = await pool.acquire(1, "sqlite", "61234,61235,61235,1")
+    assert again is owner
+    await pool.close(keep_data=False)
+
+
+@as_root
+async def test_one_worker_cannot_look_into_another() -> None:
+    """They are the same user; what the kernel shows of a process that is not dumpable is root's. That it may signal it is documented."""
+    worker = await WorkerProcess.start("postgres")
+    told = privileges.argument("postgres")
+    code = f"""
+import ctypes, errno, os, sys
+from proveout.agent.sandbox import privileges
+privileges.drop({told!r}), privileges.seal({told!r})
+for name in ("environ", "mem", "fd", "maps"):
+    path = f"/proc/{worker.pid}/{{name}}"
+    try:
+        os.listdir(path) if name == "fd" else open(path, "rb").read(1)
+    except PermissionError:
+        continue
+    sys.exit(f"{{path}} was shown")
+libc = ctypes.CDLL(None, use_errno=True)
+PTRACE_ATTACH, PTRACE_SEIZE = 16, 0x4206
+there = ctypes.create_string_buffer(16)
+span = (ctypes.c_size_t * 2)(ctypes.addressof(there), 16)
+for what, made in (
+    ("traced", lambda: libc.ptrace(PTRACE_ATTACH, {worker.pid}, None, None)),
+    ("seized", lambda: libc.ptrace(PTRACE_SEIZE, {worker.pid}, None, None)),
+    ("read", lambda: libc.process_vm_readv({worker.pid}, span, 1, span, 1, 0)),
+    ("written", lambda: libc.process_vm_writev({worker.pid}, span, 1, span, 1, 0)),
+):
+    if made() != -1 or ctypes.get_errno() != errno.EPERM:
+        sys.exit(f"the other could be {{what}}: {{ctypes.get_errno()}}")
+if libc.prctl(3, 0, 0, 0, 0) != 0:
+    sys.exit("it would leave a core file")
+try:
+    os.pidfd_open({worker.pid}), os.kill({worker.pid}, 0)
+except PermissionError:
+    sys.exit("they are not the same user, and this test shows nothing")
+"""
+    done = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    await worker.end()
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@as_root
+def test_what_is_dropped_stays_dropped(tmp_path: Path) -> None:
+    """Nothing can be written, signalled or taken back, also by programs that the process starts."""
+    (tmp_path / "file").write_text("")
+    code = f"""
+import os, subprocess, sys
+from proveout.agent.sandbox import privileges
+privileges.drop({privileges.argument("postgres")!r})
+for attempt in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.kill({os.getpid()}, 0),
+                lambda: open({str(tmp_path / "file")!r}, "w"), lambda: os.chmod({str(tmp_path / "file")!r}, 0o777)):
+    try:
+        attempt()
+    except PermissionError:
+        continue
+    sys.exit("this was allowed")
+print(subprocess.run(["/bin/cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    account = privileges.account()
+    assert account is not None
+    assert f"Uid:\t{account.uid}\t{account.uid}" in done.stdout
+    assert "NoNewPrivs:\t1" in done.stdout
+
+
+def test_who_is_not_root_gives_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(privileges, "account", lambda: None)
+    assert privileges.argument("postgres") == "-"
+    assert privileges.environment("-", {"HOME": "/home/me"}) == {"HOME": "/home/me"}
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    privileges.drop("-")
+
+
+def test_everybody_reads_what_is_not_hidden(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir(mode=0o700)
+    (hidden / "file").write_text("")
+    assert privileges._everybody_reads(Path("/bin/sh"))
+    assert not privileges._everybody_reads(hidden / "file")
+
+
+@as_root
+def test_the_one_capability_that_reading_needs_is_in_no_bounding_set() -> None:
+    """It is effective until `seal`, also in a program that is started; no set-uid program can give any other back."""
+    code = """
+import subprocess, sys
+from pathlib import Path
+from proveout.agent.sandbox import privileges
+privileges.drop("61234,61235,61235,1")
+print(subprocess.run(["/bin/cat", "/proc/self/status"], capture_output=True, text=True).stdout)
+privileges.seal("61234,61235,61235,1")
+print(Path("/proc/self/status").read_text())
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for name, values in (("CapBnd", [0, 0]), ("CapEff", [1 << 2, 0])):
+        assert [int(line.split()[1], 16) for line in said.splitlines() if line.startswith(name)] == values
