@@ -44,8 +44,8 @@ from proveout.coordinator.schedule.messages import (
     Tell,
     Tick,
 )
-from proveout.coordinator.schedule.pool_stages import needs_cluster
 from proveout.coordinator.schedule.progress import of
+from proveout.coordinator.schedule.setup_stages import needs_cluster
 from proveout.coordinator.schedule.state import Setup, State, Timing
 from proveout.coordinator.storage.event_codec import plan_data
 from proveout.coordinator.storage.journal import Journal, StorageFailed, read

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.capture.proc_counters import TICKS_PER_S
-from proveout.agent.sandbox.parent_death import WORKER_NAME
+from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.proto.wire.results import Reading
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 SERVER_COMMANDS = frozenset({b"postgres", b"mariadbd", b"mysqld"})
-LOAD_COMMAND = WORKER_NAME.encode()
+LOAD_COMMAND = LOAD_WORKER_NAME.encode()
 TREE_MAX = 20_000
 
 

@@ -27,9 +27,10 @@ from urllib.parse import unquote, urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from proveout.agent.capture.schedule import Tick, observe
+from proveout.agent.capture.schedule import observe
 from proveout.agent.daemon.tasks import TaskContext, TaskFault
-from proveout.dsl.plan.plan import Scrape
+from proveout.agent.engines.adapter import Tick
+from proveout.dsl.plan.topology import Scrape
 from proveout.proto.wire.results import CaptureResult, Reading
 from proveout.proto.wire.tasks import Endpoint, RunCapture, exported_name
 
@@ -169,7 +170,7 @@ def _series(text: str, names: Iterable[str]) -> list[tuple[str, Mapping[str, str
 
 
 class ExporterObserver:
-    """Asks one exporter; see `schedule.Observer`."""
+    """Asks one exporter; see `adapter.Observer`."""
 
     def __init__(self, name: str, endpoint: Endpoint, scrapes: Sequence[Scrape], patience_s: float) -> None:
         self._scrapes = scrapes

@@ -21,7 +21,9 @@ from proveout.agent.sandbox.dispatch import start_system
 from proveout.agent.security.policy import Policy
 from proveout.core import private_directory
 from proveout.core.errors import ProveoutError
-from proveout.dsl.plan.plan import System, Windows, Workload
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Windows
+from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.host_rules import EMBEDDED
 from proveout.dsl.workloads.noop import KIND
 from proveout.proto.wire import histogram

@@ -34,8 +34,9 @@ from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.session_settings import configure
 from proveout.agent.sandbox import privileges
-from proveout.agent.sandbox.parent_death import die_with_parent
+from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.errors import ProveoutError
+from proveout.core.linux import die_with_parent
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.parameters import part_of
@@ -283,7 +284,7 @@ def main() -> None:
     """The process."""
     parent, told, engine = int(sys.argv[1]), *sys.argv[2:4]
     privileges.drop(told)
-    die_with_parent(parent)  # after it: the kernel forgets the wish when a process changes its user
+    die_with_parent(parent, LOAD_WORKER_NAME)  # after it: the kernel forgets the wish when a process changes its user
     with contextlib.suppress(ProveoutError):  # what cannot be loaded is told when it is needed
         driver(engine)
     privileges.seal(told)

@@ -10,13 +10,18 @@ embedded SQLite files, which it makes and hands over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
-from proveout.agent.daemon.tasks import Handler, Resource, TaskContext, TaskFault
+from proveout.agent.daemon.tasks import Handler, Resource, TaskContext
+from proveout.agent.engines import handlers
+from proveout.agent.engines.adapter import ProvisionedSystem
+from proveout.agent.engines.table import is_in_files
 from proveout.agent.sandbox import helper_main, privileges
-from proveout.agent.sandbox.helper import OWN_PROCESS, Aide
+from proveout.agent.sandbox.helper import Aide
+from proveout.dsl import engines
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import CaptureResult, SystemStarted, TaskResult
 from proveout.proto.wire.tasks import Endpoint, InspectSystem, LinkSystems, RunCapture, StartSystem, TaskSpec
 
@@ -28,7 +33,7 @@ async def ask(context: TaskContext, spec: Any) -> TaskResult:
     """Have a task done that speaks to the systems it names."""
     endpoints = _endpoints(spec)
     told, engine = _privileges(context, endpoints)
-    with _explained(context, endpoints):
+    with handlers.explain_death(context, [end.system for end in endpoints]):
         if told == "-":
             return await _here(context, spec)
         return await aide_of(context, told, engine).run(context, spec)
@@ -42,24 +47,30 @@ async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
 
 async def link(context: TaskContext, spec: LinkSystems) -> TaskResult:
     """Set up propagation. Passwords that no plan gets are added here: an aide cannot read them by itself."""
-    from proveout.agent.engines.postgres.roles import with_keys  # noqa: PLC0415 - an agent that links nothing does without
-
-    return await ask(context, await asyncio.to_thread(with_keys, spec))
+    engine = handlers.propagating(spec.source, spec.sink)
+    return await ask(context, await asyncio.to_thread(engine.with_keys, spec))
 
 
 async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:
     """Start a system, and have it asked for its settings. TaskFault `refused` where the owner of the host has not listed its engine."""
     context.policy.allows_provision(spec.system.engine).require()
-    from proveout.agent.engines import handlers  # noqa: PLC0415 - an agent that starts nothing does without
-
-    endpoint, fresh = await handlers.started(context, spec)
+    endpoint, fresh = await handlers.start(context, spec, _provision)
     found = await ask(context, InspectSystem(endpoint=endpoint))
     return SystemStarted(endpoint=endpoint, settings=cast(SystemStarted, found).settings, fresh=fresh)
 
 
+def _provision(context: TaskContext, system: System, data_root: Path) -> ProvisionedSystem:
+    """A database file of a root agent is made by a process without privileges; all else is provisioned by the agent."""
+    if privileges.account() is None or not is_in_files(system.engine):
+        return handlers.provision(context, system, data_root)
+    from proveout.agent.sandbox.sqlite_files import FileSystem  # noqa: PLC0415 - it imports this module
+
+    return FileSystem(context, system, data_root)
+
+
 def aide_of(context: TaskContext, told: str, engine: str) -> Aide:
     """The session's aide with such privileges; it starts when it is first asked."""
-    name = f"aide:{told}:{engine}" if engine in OWN_PROCESS else f"aide:{told}"
+    name = f"aide:{told}:{engine}" if engines.of(engine).own_process else f"aide:{told}"
     found = context.resources.get(name)
     if isinstance(found, Aide):
         return found
@@ -99,8 +110,8 @@ def _endpoints(spec: Any) -> tuple[Endpoint, ...]:
 
 def _privileges(context: TaskContext, endpoints: Sequence[Endpoint]) -> tuple[str, str]:
     """What the process must be told, and the engine that decides on it."""
-    files = [end for end in endpoints if privileges.is_in_files(end.engine) and not end.provisioned]
-    own = [end for end in endpoints if end.engine in OWN_PROCESS]
+    files = [end for end in endpoints if is_in_files(end.engine) and not end.provisioned]
+    own = [end for end in endpoints if engines.of(end.engine).own_process]
     for end in files or own or endpoints:
         return privileges.argument_for(end, context.policy), end.engine
     return privileges.argument(""), ""
@@ -110,20 +121,3 @@ def _said(resources: dict[str, Resource], system: str) -> str:
     """What the log of an embedded server of this session says last about replication."""
     complaint = getattr(resources.get(f"system:{system}"), "replication_complaint", None)
     return str(complaint()) if complaint is not None else ""
-
-
-@contextmanager
-def _explained(context: TaskContext, endpoints: Sequence[Endpoint]) -> Iterator[None]:
-    """A fault of a task on a server that has died says so."""
-    try:
-        yield
-    except TaskFault as fault:
-        for system in (end.system for end in endpoints):
-            death = getattr(context.resources.get(f"system:{system}"), "death", None)
-            if death:
-                raise TaskFault(
-                    "unreachable",
-                    f"the server of system {system!r} is gone: {death}",
-                    way_out="look at its server.log and at the host's memory (the kernel may have killed it)",
-                ) from fault
-        raise

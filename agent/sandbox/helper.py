@@ -34,8 +34,6 @@ CLOSE_S = 25.0
 """Below the time that a session gives a resource to close (`session.CLOSE_S`)."""
 DEADLINE_S = 30 * 86400.0
 LINE_BYTES_MAX = 1 << 16
-OWN_PROCESS = frozenset({"timesten"})
-"""Engines whose client takes a process for itself: python-oracledb is thin or thick, once for all."""
 LAST_WORDS_MAX = 8
 LAST_WORDS_S = 1.0
 

@@ -22,8 +22,10 @@ from proveout.agent.daemon.task_runner import Work
 from proveout.agent.daemon.tasks import Handler, Resource, TaskFault
 from proveout.agent.engines.timesten import sql as timesten
 from proveout.agent.sandbox import helper_messages, privileges
-from proveout.agent.sandbox.parent_death import ORPHANED, die_with_parent
 from proveout.agent.security.redaction import for_people
+from proveout.core.framing import FRAME_BYTES_MAX
+from proveout.core.linux import ORPHANED, die_with_parent
+from proveout.dsl import engines
 from proveout.proto.wire import tasks
 from proveout.proto.wire.messages import AgentMessage, Cancel, Finish, TaskFailed
 from proveout.proto.wire.protobuf_mapping import WireFault
@@ -193,7 +195,7 @@ def _handled(place: str) -> Handler:
 
 async def _serve(out: int) -> None:
     loop = asyncio.get_running_loop()
-    stdin = asyncio.StreamReader(limit=helper_messages.FRAME_BYTES_MAX)
+    stdin = asyncio.StreamReader(limit=FRAME_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
     pipe, _ = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(out, "wb"))
     pipe.write(helper_messages.words("holds", []))  # it is up
@@ -206,7 +208,7 @@ def main(parent: int, told: str, engine: str) -> None:
     privileges.drop(told)
     die_with_parent(parent, NAME)  # after it: the kernel forgets the wish when a process changes its user
     privileges.seal(told)
-    if engine == "timesten":
+    if engines.of(engine).own_process:
         timesten.speak_here()
     out = os.dup(1)
     os.dup2(2, 1)  # what a library prints goes to the log, not between the frames

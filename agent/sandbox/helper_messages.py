@@ -1,6 +1,6 @@
 """What an agent and its aides say to each other, over an aide's stdin and stdout: the wire's own messages, and a few words.
 
-Flow: a frame is a kind (one byte), a length (big-endian uint32) and that many bytes. Kind 0 is an envelope of `agent.proto`: tasks and what
+Flow: a frame of `core.framing` holds a kind (one byte) and a body. Kind 0 is an envelope of `agent.proto`: tasks and what
 ends them to the aide, samples, progress, log lines and outcomes from it. Kind 1 is a JSON array, a word and its arguments:
 
 | word | to | arguments |
@@ -22,20 +22,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import struct
 from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
 
+from proveout.core.framing import FRAME_BYTES_MAX, frame, read_frame
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
 from proveout.proto.wire.messages import AgentMessage, CoordinatorMessage
 from proveout.proto.wire.protobuf_mapping import WireFault
-from proveout.proto.wire.transport import MAX_MESSAGE_BYTES
 
-_HEAD = struct.Struct("!BI")
 _MESSAGE, _WORDS = 0, 1
-FRAME_BYTES_MAX = MAX_MESSAGE_BYTES
 
 Words: TypeAlias = list[Any]
 
@@ -76,18 +73,20 @@ async def heard_by_agent(stream: asyncio.StreamReader) -> AgentMessage | Words |
 
 async def _read(stream: asyncio.StreamReader) -> tuple[int, bytes | None]:
     try:
-        kind, length = _HEAD.unpack(await stream.readexactly(_HEAD.size))
-        if kind not in (_MESSAGE, _WORDS) or length > FRAME_BYTES_MAX:
-            raise WireFault(f"a frame of kind {kind} and {length} bytes is none")
-        return kind, await stream.readexactly(length)
-    except asyncio.IncompleteReadError:
+        content = await read_frame(stream, FRAME_BYTES_MAX + 1)
+    except ValueError as error:
+        raise WireFault(str(error)) from error
+    if content is None:
         return _WORDS, None
+    if not content or content[0] not in (_MESSAGE, _WORDS):
+        raise WireFault(f"a frame of kind {content[:1].hex() or 'none'}; expected {_MESSAGE} or {_WORDS}")
+    return content[0], content[1:]
 
 
 def _frame(kind: int, body: bytes) -> bytes:
     if len(body) > FRAME_BYTES_MAX:
         raise WireFault(f"a frame of {len(body)} bytes is above the limit of {FRAME_BYTES_MAX}")
-    return _HEAD.pack(kind, len(body)) + body
+    return frame(bytes((kind,)), body)
 
 
 def _words(body: bytes) -> Words:

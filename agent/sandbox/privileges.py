@@ -19,7 +19,6 @@ write other files.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import pwd
@@ -29,19 +28,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines.confinement import empty_bounding_set
-from proveout.agent.engines.postgres.installation import UID_LAST, choose_account
-from proveout.agent.engines.table import driver, is_built_in
+from proveout.agent.engines.embedded.account import UID_LAST, choose_account
+from proveout.agent.engines.table import is_in_files
 from proveout.agent.security.policy import NOTHING, Policy
-from proveout.core.errors import ProveoutError
+from proveout.core import linux
+from proveout.core.linux import CAP_DAC_READ_SEARCH
 from proveout.proto.wire.tasks import Endpoint
 
-FILE_ENGINES = frozenset({"sqlite", "duckdb"})
-
-PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS = 4, 8, 38
-PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
-CAP_DAC_READ_SEARCH = 2
-CAPABILITY_VERSION_3 = 0x20080522
 HOME = "/nonexistent"
 """Where a client library looks for files of the user's; root's own are not to be found, and their refusal is not to be met."""
 
@@ -135,15 +128,6 @@ def argument_of(uid: int) -> str:
     return f"{uid},{gid},{gid},{int(it.reads_all)}"
 
 
-def is_in_files(engine: str) -> bool:
-    """Whether its databases are files of the agent's user."""
-    if engine in FILE_ENGINES or is_built_in(engine):
-        return engine in FILE_ENGINES
-    with contextlib.suppress(ProveoutError):  # not installed here: whoever needs it will say so
-        return bool(getattr(driver(engine), "in_files", False))
-    return False
-
-
 def environment(told: str, given: Mapping[str, str]) -> dict[str, str]:
     """The environment of a process that was told so: the agent's, without its home; a dsn that names no user still means the agent's."""
     if told == "-":
@@ -170,20 +154,19 @@ def drop(told: str, *, keeps_root: bool = False) -> None:
             raise PermissionError("this process must not run as root")
         return
     uid, gid, group, reads_all = (int(word) for word in told.split(","))
-    libc = ctypes.CDLL(None, use_errno=True)
     if reads_all:  # while it is still in the bounding set: a capability that is not cannot become inheritable
-        _set_inheritable(libc, 1 << CAP_DAC_READ_SEARCH)
-    empty_bounding_set()
-    _check(libc.prctl(PR_SET_KEEPCAPS, reads_all, 0, 0, 0))
+        linux.set_inheritable_capabilities(1 << CAP_DAC_READ_SEARCH)
+    linux.empty_bounding_set()
+    linux.keep_capabilities(keep=bool(reads_all))
     os.setgroups([group])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
-    _set_capabilities(libc, 1 << CAP_DAC_READ_SEARCH if reads_all else 0)
+    linux.set_capabilities(1 << CAP_DAC_READ_SEARCH if reads_all else 0)
     if reads_all:  # for the programs that it starts itself
-        _check(libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, 0, 0))
-    _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        linux.raise_ambient(CAP_DAC_READ_SEARCH)
+    linux.set_no_new_privileges()
     # Whatever fs.suid_dumpable says: neighbours of the same user cannot trace or read it, and no core file keeps its passwords.
-    _check(libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
+    linux.forbid_dumps_and_tracing()
 
 
 def seal(told: str) -> None:
@@ -191,9 +174,8 @@ def seal(told: str) -> None:
     if told == "-" or not int(told.rpartition(",")[2]):
         return
     import_by_descriptors()
-    libc = ctypes.CDLL(None, use_errno=True)
-    _check(libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
-    _set_capabilities(libc, 0)
+    linux.clear_ambient()
+    linux.set_capabilities(0)
 
 
 def import_by_descriptors() -> None:
@@ -229,28 +211,6 @@ def _move(module: object, moved: Callable[[str], str]) -> None:
         if isinstance(path, str):
             with contextlib.suppress(AttributeError):  # a loader of another kind, which keeps its path to itself
                 setattr(owner, name, moved(path))
-
-
-def _set_capabilities(libc: ctypes.CDLL, wanted: int) -> None:
-    """Effective, permitted and inheritable capabilities, all the same. Source: capset(2)."""
-    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    data = (ctypes.c_uint32 * 6)(wanted, wanted, wanted, 0, 0, 0)
-    _check(libc.capset(ctypes.byref(header), ctypes.byref(data)))
-
-
-def _set_inheritable(libc: ctypes.CDLL, wanted: int) -> None:
-    """Inheritable capabilities; the others stay. Source: capset(2), whose data are (effective, permitted, inheritable), twice."""
-    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    data = (ctypes.c_uint32 * 6)()
-    _check(libc.capget(ctypes.byref(header), ctypes.byref(data)))
-    data[2], data[5] = wanted, 0
-    _check(libc.capset(ctypes.byref(header), ctypes.byref(data)))
-
-
-def _check(status: int) -> None:
-    if status != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"privileges cannot be given up: {os.strerror(number)}")
 
 
 def _needed() -> Iterable[Path]:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Literal, cast
 
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.engines import data_store
-from proveout.agent.engines.workspace import give, is_locked
+from proveout.agent.engines.embedded import data_store
+from proveout.agent.engines.embedded.workspace import give, is_locked
 from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.dispatch import aide_of
 from proveout.agent.sandbox.helper import Aide
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import SystemStarted
 from proveout.proto.wire.tasks import Endpoint, SnapshotSystem, StartSystem
 
@@ -71,7 +71,7 @@ class FileSystem:
         await self._aide().run(self._context, spec)
 
     def _aide(self) -> Aide:
-        return aide_of(self._context, privileges.argument("sqlite"), "sqlite")
+        return aide_of(self._context, privileges.argument(self._system.engine), self._system.engine)
 
     def _prepare(self) -> bool:
         """The folder `files`, of the aide's user; whether there was a store before."""

@@ -10,8 +10,9 @@ import asyncio
 from typing import Any
 
 from proveout.agent.sandbox import privileges
-from proveout.agent.sandbox.helper import OWN_PROCESS, Aide
+from proveout.agent.sandbox.helper import Aide
 from proveout.agent.tuning.database_access import ask_here
+from proveout.dsl import engines
 from proveout.proto.wire.tasks import Endpoint
 
 
@@ -37,7 +38,7 @@ class Asker:
         self._aides = {}
 
     async def _asked(self, told: str, question: str, endpoint: Endpoint, statement: str) -> Any:
-        kind = endpoint.engine if endpoint.engine in OWN_PROCESS else ""
+        kind = endpoint.engine if engines.of(endpoint.engine).own_process else ""
         aide = self._aides.get(kind)
         if aide is None:
             aide = self._aides[kind] = Aide(told, endpoint.engine)

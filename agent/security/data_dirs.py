@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskContext, TaskFault
-from proveout.agent.engines.data_store import ELSEWHERE, STORE_PREFIX
-from proveout.agent.sandbox.privileges import FILE_ENGINES
+from proveout.agent.engines.embedded.data_store import ELSEWHERE, STORE_PREFIX
 from proveout.agent.security.path_trust import is_straight
 from proveout.agent.security.policy import is_beneath, is_plain_path
+from proveout.dsl import engines
 from proveout.proto.wire.tasks import (
     Endpoint,
     PrepareFio,
@@ -55,7 +55,7 @@ def endpoints(spec: TaskSpec) -> tuple[Endpoint, ...]:
 def _check_files(context: TaskContext, spec: TaskSpec) -> None:
     """A provisioned system that is a file lies where agents put such files: a coordinator cannot have another one used as if it did."""
     for end in endpoints(spec):
-        if end.engine in FILE_ENGINES and end.provisioned and not _is_of_an_agent(context, end.dsn):
+        if engines.of(end.engine).in_files and end.provisioned and not _is_of_an_agent(context, end.dsn):
             raise TaskFault(
                 "refused",
                 f"{end.dsn!r} of system {end.system!r} is not a file that an agent of this host has made",

@@ -7,15 +7,13 @@ at an agreed instant costs one exec, and nothing that an agent has started outli
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 from collections.abc import Sequence
 
 from proveout.agent.sandbox import privileges
+from proveout.core import linux
 
-PR_SET_PDEATHSIG = 1
 READY = b"ready\n"
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
 CANNOT_START = 127
@@ -26,7 +24,8 @@ def main(arguments: Sequence[str]) -> int:
     parent, told, program, *rest = arguments
     privileges.drop(told, keeps_root=True)
     # After the drop: the kernel forgets it when the user changes.
-    if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0 or os.getppid() != int(parent):
+    linux.set_parent_death_signal()
+    if os.getppid() != int(parent):
         return CANNOT_START
     os.write(1, READY)
     if not os.read(0, 1):

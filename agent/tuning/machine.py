@@ -16,7 +16,6 @@ The kernel is not asked who else is there (no lock spans mount namespaces): cont
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import json
@@ -32,7 +31,8 @@ from typing import TYPE_CHECKING, Any
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.host_facts import machine_id
 from proveout.agent.tuning.public_dsn import identity
-from proveout.dsl.plan.plan import Tuning
+from proveout.core import linux
+from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.tasks import Endpoint
 
 if TYPE_CHECKING:
@@ -168,9 +168,7 @@ class FileLock:
                 descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             except FileNotFoundError:  # the folder was removed in between
                 continue
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not linux.lock(descriptor):
                 os.close(descriptor)
                 return False
             if self._is_at_path(descriptor):

@@ -17,7 +17,8 @@ from proveout.coordinator.agents.local_agents import LocalAgentError, LocalFabri
 from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect
 from proveout.coordinator.pki.certificates import Credentials
 from proveout.core.errors import ProveoutError, one_line
-from proveout.dsl.plan.plan import Plan, Tune, Tuning
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Tune, Tuning
 from proveout.proto.wire.messages import Hello, TaskDone, TaskFailed
 from proveout.proto.wire.results import TuningDone, TuningState
 from proveout.proto.wire.tasks import ApplyTuning, Endpoint, Task

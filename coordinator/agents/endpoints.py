@@ -20,7 +20,8 @@ from urllib.parse import quote
 
 from proveout.coordinator.schedule.tasks import exporter_name
 from proveout.core.errors import ProveoutError
-from proveout.dsl.plan.plan import Plan, Secret, System
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.topology import Secret, System
 from proveout.dsl.rules import secret_destinations as destinations
 from proveout.dsl.rules.secret_files import BYTES_MAX, refused_content, refused_path
 from proveout.proto.wire.tasks import Endpoint

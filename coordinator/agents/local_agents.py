@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from proveout.coordinator.pki.certificates import Authority, Credentials
-from proveout.coordinator.schedule.pool_stages import joins_cluster
+from proveout.coordinator.schedule.setup_stages import joins_cluster
 from proveout.core import child_process, private_directory
 from proveout.core.errors import ProveoutError
 from proveout.core.private_directory import PrivateDirectory

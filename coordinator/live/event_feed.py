@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import socket
 from collections import deque
@@ -20,6 +19,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from proveout.coordinator.storage.event_codec import encode
+from proveout.core.framing import json_line
 from proveout.proto.events import (
     AgentsTick,
     HostTick,
@@ -171,8 +171,8 @@ def _send(writer: asyncio.StreamWriter, line: bytes) -> None:
 def _mark(writer: asyncio.StreamWriter, stamped: Stamped) -> None:
     """Never left out, however slowly the watcher reads: it waits for marks. They are few, and 40 bytes long."""
     if not writer.is_closing():
-        writer.write(json.dumps([stamped.sequence, stamped.unix_s, None]).encode() + b"\n")
+        writer.write(json_line([stamped.sequence, stamped.unix_s, None]))
 
 
 def _line(stamped: Stamped) -> bytes:
-    return json.dumps([stamped.sequence, stamped.unix_s, encode(stamped.event)]).encode() + b"\n"
+    return json_line([stamped.sequence, stamped.unix_s, encode(stamped.event)])

@@ -13,7 +13,7 @@ import numpy as np
 
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.core.statistics import theil_sen
-from proveout.dsl.plan.plan import Scrape
+from proveout.dsl.plan.topology import Scrape
 from proveout.proto.events import Metrics, SizeLine, WaitLine
 from proveout.proto.wire.tasks import exported_name
 

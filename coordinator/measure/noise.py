@@ -17,7 +17,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from proveout.core.numbers import percent
-from proveout.dsl.plan.plan import Host, Measuring, Plan
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Measuring
+from proveout.dsl.plan.topology import Host
 from proveout.proto.events import ValidityFinding
 
 if TYPE_CHECKING:

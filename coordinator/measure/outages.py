@@ -28,7 +28,7 @@ import numpy as np
 
 from proveout.coordinator.measure.load_merge import length_s, merge_loads
 from proveout.core.numbers import number
-from proveout.dsl.plan.plan import Ladder, Ramp, Tool
+from proveout.dsl.plan.stages import Ladder, Ramp, Tool
 from proveout.proto.events import IterationFinished, ValidityFinding
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import Histogram, LoadSecond, Stall

@@ -16,7 +16,8 @@ from typing import Any
 from proveout.coordinator.measure import summarise as evidence
 from proveout.coordinator.measure.sample_buffer import Captured, Seconds
 from proveout.core.errors import ProveoutError
-from proveout.dsl.plan.plan import Ladder, Plan, Search, Tool
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Search, Tool
 from proveout.proto.events import IterationFinished, IterationId, LoadTick
 from proveout.proto.wire import histogram
 from proveout.proto.wire.messages import Sample

@@ -27,7 +27,9 @@ from proveout.coordinator.measure.set_times import set_metrics
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.measure.tool_metrics import tool_metrics
 from proveout.coordinator.measure.tprocc_rates import order_metrics
-from proveout.dsl.plan.plan import Capture, Ladder, Measuring, Plan, Search, Tool
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool
+from proveout.dsl.plan.topology import Capture
 from proveout.proto.events import IterationFinished, IterationId, Metrics, SizeLine, TransactionSummary, WaitLine
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond, TransactionLoad

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proveout.coordinator.measure.load_merge import latency_us, length_s, merge_loads, share
-from proveout.dsl.plan.plan import Tool
+from proveout.dsl.plan.stages import Tool
 from proveout.proto.events import Metrics
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult, TransactionLoad

@@ -19,14 +19,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from proveout.coordinator.load_shares import load_hosts, load_shares
 from proveout.coordinator.measure import noise as machines
 from proveout.coordinator.measure import outages, pauses
 from proveout.coordinator.measure.timeseries import Recording, Window
-from proveout.coordinator.schedule.tasks import makers, shares
 from proveout.core.numbers import number, percent
 from proveout.core.statistics import BOUNDED_POINTS_MIN, drift
 from proveout.dsl.plan.iteration_order import group
-from proveout.dsl.plan.plan import Ladder, Limits, Measuring, Plan, Ramp, Search, Tool
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Limits, Measuring, Ramp, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import is_in_order
 from proveout.proto.events import IterationFinished, Metrics, TransactionSummary, ValidityFinding
@@ -190,7 +191,7 @@ def _tool_hosts(seen: Observed, stage: Tool) -> Iterator[ValidityFinding]:
 
 def _present(seen: Observed) -> Iterator[ValidityFinding]:
     """Clients that the run has gone on without: their share was made by the others, which is not the load as planned."""
-    gone = sorted(set(shares(makers(seen.load), seen.threads, seen.rate)) - set(seen.loads))
+    gone = sorted(set(load_shares(load_hosts(seen.load), seen.threads, seen.rate)) - set(seen.loads))
     if gone:
         text = f"without {', '.join(gone)}, which was lost: the other clients made its share of the load"
         yield _finding("clients", False, text, voids=False)

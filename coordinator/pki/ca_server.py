@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from proveout.coordinator.pki.ca import Ledger, Refusal
 from proveout.coordinator.pki.certificates import PublicKey
 from proveout.core.errors import ProveoutError
+from proveout.core.framing import json_line
 from proveout.proto.trust.enrolment import ANSWER_S, LINE_MAX
 from proveout.proto.trust.identities import Shown, load_chain
 
@@ -249,7 +250,7 @@ def _keys(request: Mapping[str, Any]) -> dict[str, PublicKey]:
 
 
 def _write(writer: asyncio.StreamWriter, line: Mapping[str, Any]) -> None:
-    writer.write(json.dumps(line).encode() + b"\n")
+    writer.write(json_line(line))
 
 
 async def serve(

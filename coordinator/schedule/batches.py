@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Literal
 
 from proveout.coordinator.schedule import disk_full
-from proveout.coordinator.schedule import tasks as dag
 from proveout.coordinator.schedule.conditions import SKIPPED
 from proveout.coordinator.schedule.state import Batch, Cluster, Purpose, Tuned, Turn
-from proveout.dsl.plan.plan import Populate, Sql, System
+from proveout.coordinator.schedule.tasks import propagations, task_deadline_s, task_key, task_subject
+from proveout.dsl.plan.stages import Populate, Sql
+from proveout.dsl.plan.topology import System
 from proveout.proto.events import (
     FactsTaken,
     InvariantsSeen,
@@ -79,10 +80,12 @@ def next_wave(turn: Turn, step: Batch) -> None:
     specs: dict[str, TaskSpec] = {}
     for host, spec in wave:
         issued += 1
-        key = dag.key(state.setup.run_id, (step.stage, 0, 0, f"{state.setup.epoch}.{issued}"), dag.what(spec), host)
+        key = task_key(
+            state.setup.run_id, (step.stage, 0, 0, f"{state.setup.epoch}.{issued}"), task_subject(spec), host
+        )
         specs[key] = spec
-        turn.give(host, Task(key=key, spec=spec, deadline_s=dag.deadline_s(spec)))
-    longest_s = max(dag.deadline_s(spec) for spec in specs.values())
+        turn.give(host, Task(key=key, spec=spec, deadline_s=task_deadline_s(spec)))
+    longest_s = max(task_deadline_s(spec) for spec in specs.values())
     until_s = turn.at_s + longest_s + state.setup.timing.answer_grace_s
     begun = replace(step, waves=tuple(rest), pending=frozenset(specs), specs=specs, until_s=until_s)
     turn.set(issued=issued, step=begun)
@@ -229,7 +232,7 @@ def _moved(turn: Turn, system: System, result: TaskResult) -> None:
 
 
 def _unlinked(turn: Turn, name: str) -> None:
-    touched = {name, *(source.name for source, sink in dag.propagations(turn.state.plan) if sink.name == name)}
+    touched = {name, *(source.name for source, sink in propagations(turn.state.plan) if sink.name == name)}
     turn.set(linked=turn.state.linked - touched)
 
 

@@ -9,7 +9,7 @@ from proveout.coordinator.schedule.messages import Unresolved
 from proveout.coordinator.schedule.provisional import foresee
 from proveout.coordinator.schedule.state import Turn
 from proveout.dsl.compile.stage_conditions import NEVER
-from proveout.dsl.plan.plan import Stage
+from proveout.dsl.plan.stages import Stage
 from proveout.proto.events import StageFinished
 
 SKIPPED = "skipped"

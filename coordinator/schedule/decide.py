@@ -7,13 +7,12 @@ loss of an agent whatever is missing is simply made again, and what is finished 
 
 from __future__ import annotations
 
+from proveout.coordinator.load_shares import present_hosts
 from proveout.coordinator.schedule import iteration, teardown
-from proveout.coordinator.schedule import tasks as dag
 from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.conditions import SKIPPED, leave_out
 from proveout.coordinator.schedule.disk_full import stop_if_full
-from proveout.coordinator.schedule.fingerprint_stages import survey
-from proveout.coordinator.schedule.ladders import finish_stage, ladder_part, search_part
+from proveout.coordinator.schedule.ladders import finish_stage, ladder_part, search_part, tool_part
 from proveout.coordinator.schedule.messages import Dial
 from proveout.coordinator.schedule.progress import Facts
 from proveout.coordinator.schedule.setup_stages import (
@@ -24,13 +23,22 @@ from proveout.coordinator.schedule.setup_stages import (
     populate_part,
     reset_part,
     sql_part,
+    survey,
 )
 from proveout.coordinator.schedule.state import Dialling, Turn
-from proveout.coordinator.schedule.tool_ladders import tool_part
+from proveout.coordinator.schedule.tasks import (
+    DRAIN_TIMEOUT_S,
+    populate_stages_of,
+    propagated_workload,
+    propagations,
+    start_order,
+)
 from proveout.coordinator.schedule.tuning import look_again, tune, tune_part
 from proveout.dsl.explain.timetable import iterations
 from proveout.dsl.plan import iteration_order
-from proveout.dsl.plan.plan import Ladder, Pause, Plan, Populate, Reset, Search, Sql, Stage, System, Tool, Tune
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Pause, Populate, Reset, Search, Sql, Stage, Tool, Tune
+from proveout.dsl.plan.topology import System
 from proveout.proto.events import StageStarted
 from proveout.proto.wire.tasks import CompareSystems, InspectSystem, StartSystem, TaskSpec
 
@@ -79,7 +87,7 @@ def _ran(facts: Facts, stage: Stage) -> bool:
 
 def _carried(plan: Plan, facts: Facts) -> list[System]:
     populated = {system for _, system in facts.populated}
-    return [source for source, _ in dag.propagations(plan) if source.name in populated]
+    return [source for source, _ in propagations(plan) if source.name in populated]
 
 
 # ---- what every stage stands on ----------------------------------------------------------------------------------
@@ -91,7 +99,7 @@ def _grounds(turn: Turn) -> bool:
 
 
 def _agents(turn: Turn) -> bool:
-    needed = dag.present((h.name for h in turn.state.plan.hosts), turn.state.facts.without)
+    needed = present_hosts((h.name for h in turn.state.plan.hosts), turn.state.facts.without)
     missing = tuple(host for host in needed if host not in turn.state.up)
     if not missing:
         return False
@@ -104,7 +112,7 @@ def _agents(turn: Turn) -> bool:
 
 def _systems(turn: Turn) -> bool:
     state = turn.state
-    system = next((s for s in dag.start_order(state.plan) if s.name not in state.endpoints), None)
+    system = next((s for s in start_order(state.plan) if s.name not in state.endpoints), None)
     if system is None:
         return False
     spec: TaskSpec
@@ -132,10 +140,10 @@ def _data(turn: Turn) -> bool:
 def _links(turn: Turn) -> bool:
     """Renew a propagation that an earlier sitting, or an earlier life of its systems, had set up."""
     state = turn.state
-    for source, sink in dag.propagations(state.plan):
+    for source, sink in propagations(state.plan):
         made = any(
             _ran(state.facts, stage) or part_of(stage, f"link:{source.name}") in state.progress
-            for stage in dag.populating(state.plan, source.name)
+            for stage in populate_stages_of(state.plan, source.name)
         )
         if made and source.name not in state.linked:
             link(turn, source.name, sink.name, copy_data=False, stage=state.stage)
@@ -193,7 +201,7 @@ def _compare(turn: Turn) -> None:
     spec = CompareSystems(
         source=state.endpoints[source.name],
         sink=state.endpoints[sink],
-        workload=dag.workload_of(state.plan, source.name),
-        drain_timeout_s=dag.DRAIN_TIMEOUT_S,
+        workload=propagated_workload(state.plan, source.name),
+        drain_timeout_s=DRAIN_TIMEOUT_S,
     )
     batch(turn, "compare", [[(source.host, spec)]])

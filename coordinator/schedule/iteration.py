@@ -11,12 +11,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from proveout.coordinator.measure.outages import OUTAGE
-from proveout.coordinator.schedule import disk_full, tool_ladders
-from proveout.coordinator.schedule import tasks as dag
+from proveout.coordinator.schedule import disk_full
 from proveout.coordinator.schedule.messages import Forget, Gather, StartLoads, Summarise, Tell
 from proveout.coordinator.schedule.setup_stages import forget_parts
 from proveout.coordinator.schedule.state import Cluster, Iterating, Turn
-from proveout.dsl.plan.plan import Ladder, Measuring, Search, Tool, Windows
+from proveout.coordinator.schedule.tasks import (
+    capture_tasks,
+    load_tasks,
+    task_deadline_s,
+    task_key,
+    task_subject,
+    tool_tasks,
+)
+from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool, Windows
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.wire.messages import AgentMessage, Finish, Sample, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.wire.results import TaskError
@@ -40,9 +47,9 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
     slot = (stage.id, iteration.rung, iteration.repeat, f"{state.setup.epoch}.{iteration.attempt}")
     loads: Sequence[tuple[str, RunLoad | RunFio]]
     if isinstance(stage, Tool):
-        loads = tool_ladders.runs(turn, stage, iteration)
+        loads = tool_tasks(state.plan, stage, iteration, state.setup.data_root, state.facts.without)
     else:
-        loads = dag.loads(
+        loads = load_tasks(
             state.plan,
             stage,
             iteration=iteration,
@@ -53,9 +60,9 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
             without=state.facts.without,
         )
     endpoints = {**state.setup.external, **state.endpoints}
-    captures = dag.captures(state.plan, stage.captures, endpoints, state.facts.without)
+    captures = capture_tasks(state.plan, stage.captures, endpoints, state.facts.without)
     specs: list[tuple[str, RunLoad | RunFio | RunCapture]] = [*captures, *loads]
-    assigned = [(dag.key(state.setup.run_id, slot, dag.what(spec), host), host, spec) for host, spec in specs]
+    assigned = [(task_key(state.setup.run_id, slot, task_subject(spec), host), host, spec) for host, spec in specs]
     hosts = {key: host for key, host, _ in assigned}
     names = {key: spec.capture.name for key, _, spec in assigned if isinstance(spec, RunCapture)}
     turn.commands.append(Gather(id=iteration, hosts=hosts, captures=names))
@@ -77,7 +84,7 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
 
 def _deadline_s(spec: RunLoad | RunFio | RunCapture, windows: Windows) -> float:
     # A capture must outlive the arming, the load and its own finish, and not linger when the coordinator forgets it.
-    return windows.total_s + 600.0 if isinstance(spec, RunCapture) else dag.deadline_s(spec)
+    return windows.total_s + 600.0 if isinstance(spec, RunCapture) else task_deadline_s(spec)
 
 
 def heard(turn: Turn, step: Iterating, message: AgentMessage) -> None:

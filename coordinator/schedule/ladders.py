@@ -7,17 +7,18 @@ is resolved here, when its stage is entered and the stages that it needs have en
 from __future__ import annotations
 
 from proveout.coordinator.schedule import iteration
-from proveout.coordinator.schedule.invariant_stages import after_iteration, after_stage
+from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.messages import ProbeDue, Unresolved
-from proveout.coordinator.schedule.pool_stages import pool_part
 from proveout.coordinator.schedule.progress import Facts
 from proveout.coordinator.schedule.provisional import foresee
-from proveout.coordinator.schedule.setup_stages import forget_parts
+from proveout.coordinator.schedule.setup_stages import after_iteration, after_stage, forget_parts, part_of, pool_part
 from proveout.coordinator.schedule.state import Turn
+from proveout.coordinator.schedule.tasks import tool_file_tasks
 from proveout.core.numbers import percent
 from proveout.core.statistics import confidence_after
 from proveout.dsl.plan import iteration_order
-from proveout.dsl.plan.plan import Expression, Ladder, Measuring, Open, Ramp, Search, Stage, Tool
+from proveout.dsl.plan.stages import Ladder, Measuring, Open, Ramp, Search, Stage, Tool
+from proveout.dsl.plan.values import Expression
 from proveout.proto.events import IterationFinished, IterationId, LadderCut, StageFinished
 
 
@@ -180,3 +181,22 @@ def finish_stage(turn: Turn, stage: Stage, outcome: str) -> None:
     turn.emit(StageFinished(stage=stage.id, outcome="ok" if ok else "failed", seconds=seconds, metrics=metrics))
     foresee(turn)
     forget_parts(turn, stage)
+
+
+def tool_part(turn: Turn, stage: Tool) -> bool:
+    """The next part of a `tool` stage: its files, then every rung in every repeat; False when all are done."""
+    state = turn.state
+    due = [
+        (depth, repeat)
+        for repeat in range(1, stage.repeat + 1)
+        for depth in stage.iodepths
+        if not settled(stage, state.facts.tries(stage.id, depth, repeat)[0])
+    ]
+    if not due:
+        return False
+    files = part_of(stage, "files")
+    if files not in state.progress:
+        tasks = tool_file_tasks(state.plan, stage, state.setup.data_root, state.facts.without)
+        batch(turn, "prepare", [tasks], name=files, stage=stage.id)
+        return True
+    return begin(turn, stage, due[0], None, "measure")

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proveout.coordinator.schedule import decide, iteration, teardown, tuning
-from proveout.coordinator.schedule import tasks as dag
 from proveout.coordinator.schedule.batches import batch_failed, batch_heard
 from proveout.coordinator.schedule.messages import (
     AgentGone,
@@ -37,6 +36,7 @@ from proveout.coordinator.schedule.state import (
     Turn,
     Waiting,
 )
+from proveout.coordinator.schedule.tasks import is_dispensable
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import AgentLost, AgentUp
 from proveout.proto.wire.messages import TaskDone, TaskFailed
@@ -175,7 +175,7 @@ def _may_go_without(state: State, host: str) -> bool:
     """Whether the plan lets the run go on without a host, and the host is one that it can do without."""
     if state.plan.on_loss != "continue" or state.ending is not None:
         return False
-    return dag.dispensable(state.plan, host, state.facts.without, state.facts.stages_finished)
+    return is_dispensable(state.plan, host, state.facts.without, state.facts.stages_finished)
 
 
 def _go_without(turn: Turn, host: str, reason: str) -> None:

@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from proveout.dsl.plan.plan import Search
+from proveout.dsl.plan.stages import Search
 
 Phase: TypeAlias = Literal["bracket", "bisect", "confirm"]
 

@@ -1,17 +1,51 @@
-"""The parts of stages that prepare systems: populate, propagation, copies, resets, statements, pauses. Pure.
+"""Steps that prepare or inspect systems: populate, propagation, copies, resets, statements, pauses, Ray clusters, invariants, facts. Pure.
 
-Called by `decide`: each function begins the first part of its stage that is not done yet and says so, or says False when
-there is none left. What is done is in `State.progress`, by names that begin with the stage's id.
+Called by `decide` and `ladders`. Each function begins the first part that is missing and returns True, or returns False when all parts
+are done. Finished parts are names in `State.progress`, which begin with the stage's id; finished checks are events.
+
+- **Invariants** are checked after a population, an iteration or a stage, depending on the workload, by one `CheckInvariants` task for each
+  system, and no other task runs meanwhile. A load's changes also reach the systems that its target propagates to, so these are checked
+  too; changes may still be in transit then, and an invariant (`base.Invariant`) must hold nevertheless.
+- **Ray clusters** of several client hosts: the agent of the first host forms the cluster, the others join, before the first load that
+  needs it. A cluster that has lost a host, an agent or an iteration is formed again. The load goes to the first host, whose agent drives it.
+- **Facts** for the environment's fingerprint: `ReadFacts` on every host and `InspectSystem` for every system, before the first stage of
+  each coordinator process and at the end of the run. A failure is a warning.
 """
 
 from __future__ import annotations
 
-from proveout.coordinator.schedule import tasks as dag
+from collections.abc import Sequence
+from typing import Literal
+
+from proveout.coordinator.load_shares import present_hosts
 from proveout.coordinator.schedule.batches import batch
-from proveout.coordinator.schedule.invariant_stages import after_populate
-from proveout.coordinator.schedule.state import Turn, Waiting
-from proveout.dsl.plan.plan import Pause, Populate, Reset, Sql, Stage
-from proveout.proto.wire.tasks import Checkpoint, LinkSystems, PopulateSystem, RunSql, SnapshotSystem, StopSystem
+from proveout.coordinator.schedule.state import Cluster, Turn, Waiting
+from proveout.coordinator.schedule.tasks import (
+    links_after_populate,
+    populate_stages_of,
+    propagated_workload,
+    propagations,
+    snapshots_after_populate,
+    start_order,
+    tools_on,
+)
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Pause, Populate, Reset, Search, Sql, Stage
+from proveout.dsl.plan.topology import Host
+from proveout.dsl.workloads.parameters import CHECKED_AFTER, OF_OUR_ROWS
+from proveout.proto.wire.tasks import (
+    CheckInvariants,
+    Checkpoint,
+    FormPool,
+    InspectSystem,
+    LinkSystems,
+    PopulateSystem,
+    ReadFacts,
+    RunSql,
+    SnapshotSystem,
+    StopSystem,
+    TaskSpec,
+)
 
 
 def part_of(stage: Stage, name: str) -> str:
@@ -35,12 +69,12 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
             return True
         if after_populate(turn, stage, name, part_of(stage, f"invariants:{name}")):
             return True
-    for source, sink, copy_data in dag.links(state.plan, stage):
+    for source, sink, copy_data in links_after_populate(state.plan, stage):
         part = part_of(stage, f"link:{source.name}")
         if part not in done:
             link(turn, source.name, sink.name, copy_data=copy_data, name=part, stage=stage.id)
             return True
-    for system in dag.to_snapshot(state.plan, stage):
+    for system in snapshots_after_populate(state.plan, stage):
         part = part_of(stage, f"save:{system.name}")
         if part not in done:
             save = SnapshotSystem(system=system, data_root=state.setup.data_root, action="save")
@@ -51,7 +85,7 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
 
 def _populate(turn: Turn, stage: Populate, system: str) -> None:
     state = turn.state
-    client = dag.present(stage.clients, state.facts.without)[0]
+    client = present_hosts(stage.clients, state.facts.without)[0]
     workers = stage.workers or state.facts.cores.get(client, 1)
     workload = state.plan.workload(stage.workload)
     spec = PopulateSystem(workload=workload, endpoint=state.endpoints[system], workers=workers)
@@ -67,9 +101,9 @@ def _wipe(turn: Turn, stage: Populate) -> bool:
     state = turn.state
     if any(part.startswith(f"{stage.id}:") for part in state.progress):
         return False
-    pairs = [pair for pair in dag.propagations(state.plan) if {s.name for s in pair} & set(stage.into)]
+    pairs = [pair for pair in propagations(state.plan) if {s.name for s in pair} & set(stage.into)]
     used = {s.name for pair in pairs for s in pair if s.provision is not None} - state.pristine
-    held = [s for s in reversed(dag.start_order(state.plan)) if s.name in used]
+    held = [s for s in reversed(start_order(state.plan)) if s.name in used]
     if not held:
         return False
     root = state.setup.data_root
@@ -85,7 +119,7 @@ def reset_part(turn: Turn, stage: Reset) -> bool:
     already gone back. A restored source cannot be reached by its sink before it is linked anew.
     """
     state = turn.state
-    systems = [s for s in dag.start_order(state.plan) if s.name in stage.systems]
+    systems = [s for s in start_order(state.plan) if s.name in stage.systems]
     held = [s for s in systems if s.provision is not None]
     if stage.restore and held and part_of(stage, "restore") not in state.progress:
         root = state.setup.data_root
@@ -123,7 +157,168 @@ def link(turn: Turn, source: str, sink: str, *, copy_data: bool, name: str = "",
     spec = LinkSystems(
         source=state.endpoints[source],
         sink=state.endpoints[sink],
-        workload=dag.workload_of(state.plan, source),
+        workload=propagated_workload(state.plan, source),
         copy_data=copy_data,
     )
     batch(turn, "link", [[(state.plan.system(source).host, spec)]], name=name, stage=stage)
+
+
+# ---- invariants ------------------------------------------------------------------------------------------------------
+
+
+def after_populate(turn: Turn, stage: Populate, system: str, part: str) -> bool:
+    """Look at a system that a populate has filled; False when that is done (or the workload has no invariants)."""
+    if _checked_after(turn.state.plan, stage) is None or part in turn.state.progress:
+        return False
+    _check_invariants(turn, stage, [system], name=part)
+    return True
+
+
+def after_iteration(turn: Turn, stage: Ladder | Search) -> bool:
+    """Look at what the last iteration has left behind; False when that is done, or is not due."""
+    ended = turn.state.facts.of_stage(stage.id)
+    if not ended or _checked_after(turn.state.plan, stage) != "iteration":
+        return False
+    return _due(turn, stage, str(ended[-1].id))
+
+
+def after_stage(turn: Turn, stage: Ladder | Search) -> bool:
+    """Look at what all iterations of a stage have left behind; False when that is done, or is not due."""
+    if not turn.state.facts.of_stage(stage.id) or _checked_after(turn.state.plan, stage) != "stage":
+        return False
+    return _due(turn, stage, "")
+
+
+def reached(plan: Plan, target: str) -> tuple[str, ...]:
+    """The target of a load, and the systems that its changes are propagated to."""
+    names: list[str] = []
+    name: str | None = target
+    while name is not None and name not in names:
+        names.append(name)
+        system = plan.system(name)
+        name = None if system.propagates_by_itself else system.propagates_to  # what has not arrived yet is not broken
+    return tuple(names)
+
+
+def _due(turn: Turn, stage: Ladder | Search, iteration: str) -> bool:
+    plan, seen = turn.state.plan, turn.state.facts.invariants
+    names = [
+        n
+        for n in reached(plan, stage.target)
+        if (stage.id, iteration, n) not in seen and _has_checkable_rows(plan, stage, n)
+    ]
+    if names:
+        _check_invariants(turn, stage, names, iteration=iteration)
+    return bool(names)
+
+
+def _has_checkable_rows(plan: Plan, stage: Ladder | Search, system: str) -> bool:
+    """Whether a system holds rows that the workload's invariants can speak of: what others loaded is their word."""
+    sources = {system, *(source.name for source, sink in propagations(plan) if sink.name == system)}
+    ours = any(populate_stages_of(plan, name) for name in sources)
+    return ours or plan.workload(stage.workload).kind not in OF_OUR_ROWS
+
+
+def _check_invariants(
+    turn: Turn, stage: Populate | Ladder | Search, systems: Sequence[str], *, name: str = "", iteration: str = ""
+) -> None:
+    state = turn.state
+    workload = state.plan.workload(stage.workload)
+    tasks = [
+        (state.plan.system(system).host, CheckInvariants(workload=workload, endpoint=state.endpoints[system]))
+        for system in systems
+    ]
+    batch(turn, "invariants", [tasks], name=name, stage=stage.id, iteration=iteration)
+
+
+def _checked_after(plan: Plan, stage: Populate | Ladder | Search) -> Literal["iteration", "stage"] | None:
+    return CHECKED_AFTER.get(plan.workload(stage.workload).kind)
+
+
+# ---- Ray clusters ----------------------------------------------------------------------------------------------------
+
+
+def formed_over(stage: Ladder | Search) -> bool:
+    """Whether the stage's Ray pool spans more than one client host of the plan."""
+    return stage.pool.kind == "ray" and not stage.pool.address and len(stage.clients) > 1
+
+
+def needs_cluster(plan: Plan) -> bool:
+    """Whether a run of the plan needs the secrets of a cluster."""
+    return any(formed_over(stage) for stage in plan.stages if isinstance(stage, Ladder | Search))
+
+
+def joins_cluster(plan: Plan) -> bool:
+    """Whether a stage of the plan runs its load on a Ray cluster that exists already."""
+    return any(
+        stage.pool.kind == "ray" and bool(stage.pool.address)
+        for stage in plan.stages
+        if isinstance(stage, Ladder | Search)
+    )
+
+
+def pool_part(turn: Turn, stage: Ladder | Search) -> bool:
+    """Begin what is missing of the stage's cluster; False when nothing is."""
+    state, secrets = turn.state, turn.state.setup.cluster
+    if secrets is None or not formed_over(stage):
+        return False
+    clients = present_hosts(stage.clients, state.facts.without)
+    cluster = state.cluster
+    if cluster.hosts[:1] != clients[:1] or not set(cluster.hosts) <= set(clients):
+        cluster = Cluster()
+    missing = [host for host in clients if host not in cluster.hosts]
+    if not missing:
+        return False
+    workers = stage.pool.workers or stage.workers or 0
+    hosts = [state.plan.host(client) for client in clients]
+    tasks = [
+        (
+            host,
+            FormPool(
+                head=cluster.address,
+                address=_address(state.plan.host(host), hosts),
+                cpus=-(-workers // len(clients)),
+                secrets=secrets,
+                towards=next((other.address for other in hosts if not other.is_local), ""),
+            ),
+        )
+        for host in (missing if cluster.address else missing[:1])
+    ]
+    turn.set(cluster=cluster)
+    batch(turn, "pool", [tasks])
+    return True
+
+
+def _address(host: Host, hosts: list[Host]) -> str:
+    """What the others know it by; "" when its agent is a child of this coordinator, unless they all are, on this one machine."""
+    if all(other.is_local for other in hosts):
+        return "127.0.0.1"
+    return "" if host.is_local else host.address.rpartition(":")[0].strip("[]")
+
+
+# ---- facts -----------------------------------------------------------------------------------------------------------
+
+
+def survey(turn: Turn, when: Literal["start", "end"]) -> bool:
+    """Take what is not taken yet of the hosts that are there; False when there is nothing left to ask."""
+    state = turn.state
+    name = f"facts:{when}"
+    if name in state.progress:
+        return False
+    tasks: list[tuple[str, TaskSpec]] = []
+    for host in (h.name for h in state.plan.hosts if h.name in state.up):
+        if (when, host, "") not in state.facts.taken:
+            tasks.append((host, ReadFacts(directories=_directories(turn, host), tools=tools_on(state.plan, host))))
+    for system in (s for s in state.plan.systems if s.name in state.endpoints and s.host in state.up):
+        if (when, system.host, system.name) not in state.facts.taken:
+            tasks.append((system.host, InspectSystem(endpoint=state.endpoints[system.name])))
+    if not tasks:
+        return False
+    batch(turn, "facts", [tasks], name=name)
+    return True
+
+
+def _directories(turn: Turn, host: str) -> tuple[tuple[str, str], ...]:
+    """Where the systems of a host keep their data, as far as it is known."""
+    state = turn.state
+    return tuple((s.name, state.setup.data_root) for s in state.plan.systems if s.host == host and s.provision)

@@ -13,7 +13,9 @@ from typing import Literal, Protocol, TypeAlias
 
 from proveout.coordinator.schedule.messages import Command, Emit, Forget, Held, SearchReplayed, Tell, Unresolved
 from proveout.coordinator.schedule.progress import Facts, apply
-from proveout.dsl.plan.plan import Expression, Ladder, Plan, Search, Stage, Windows
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Search, Stage, Windows
+from proveout.dsl.plan.values import Expression
 from proveout.proto.events import (
     Event,
     IterationFinished,

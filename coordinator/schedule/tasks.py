@@ -9,24 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Collection, Container, Iterable, Mapping
 
-from proveout.dsl.plan.plan import (
-    Capture,
-    Closed,
-    Ladder,
-    Plan,
-    Populate,
-    Ramp,
-    Reset,
-    Search,
-    System,
-    Think,
-    Tool,
-    Windows,
-    Workload,
-)
+from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Closed, Ladder, Populate, Ramp, Reset, Search, Think, Tool, Windows
+from proveout.dsl.plan.topology import Capture, System
 from proveout.dsl.workloads.parameters import expected_rows
 from proveout.proto.events import IterationId
 from proveout.proto.wire.tasks import (
@@ -54,8 +42,6 @@ from proveout.proto.wire.tasks import (
     TaskSpec,
     VerifyTuning,
 )
-
-Distribution: TypeAlias = Literal["constant", "poisson"]
 
 DRAIN_TIMEOUT_S = 120.0
 _HOUR_S = 3600.0
@@ -85,73 +71,45 @@ def start_order(plan: Plan) -> tuple[System, ...]:
     return tuple(ordered)
 
 
-def populating(plan: Plan, system: str) -> tuple[Populate, ...]:
+def populate_stages_of(plan: Plan, system: str) -> tuple[Populate, ...]:
     """The stages that load a system, in order."""
     return tuple(s for s in plan.stages if isinstance(s, Populate) and system in s.into)
 
 
-def links(plan: Plan, stage: Populate) -> tuple[tuple[System, System, bool], ...]:
+def links_after_populate(plan: Plan, stage: Populate) -> tuple[tuple[System, System, bool], ...]:
     """Propagations to set up after a populate: (source, sink, whether the sink gets its rows from the source)."""
     return tuple(
         (source, sink, sink.name not in stage.into) for source, sink in propagations(plan) if source.name in stage.into
     )
 
 
-def to_snapshot(plan: Plan, stage: Populate) -> tuple[System, ...]:
+def snapshots_after_populate(plan: Plan, stage: Populate) -> tuple[System, ...]:
     """Provisioned systems that a populate filled and a later reset restores; sources before sinks."""
     later = plan.stages[plan.stages.index(stage) + 1 :]
     restored = {name for s in later if isinstance(s, Reset) and s.restore for name in s.systems}
-    filled = set(stage.into) | {sink.name for _, sink, _ in links(plan, stage)}
+    filled = set(stage.into) | {sink.name for _, sink, _ in links_after_populate(plan, stage)}
     return tuple(s for s in reversed(start_order(plan)) if s.name in restored & filled and s.provision)
 
 
-def workload_of(plan: Plan, source: str) -> Workload:
+def propagated_workload(plan: Plan, source: str) -> Workload:
     """The workload whose tables a propagation carries: the one that its source was last populated with."""
-    return plan.workload(populating(plan, source)[-1].workload)
+    return plan.workload(populate_stages_of(plan, source)[-1].workload)
 
 
-def present(hosts: Iterable[str], without: Collection[str]) -> tuple[str, ...]:
-    """The hosts of a stage that the run has not gone on without."""
-    return tuple(host for host in hosts if host not in without)
-
-
-def makers(stage: Ladder | Search, without: Collection[str] = ()) -> tuple[str, ...]:
-    """The hosts whose agents get load tasks: all clients, or of a Ray pool the first, which drives the cluster."""
-    clients = present(stage.clients, without)
-    return clients if stage.pool.kind == "local" else clients[:1]
-
-
-def dispensable(plan: Plan, host: str, without: Collection[str], finished: Container[str]) -> bool:
+def is_dispensable(plan: Plan, host: str, without: Collection[str], finished: Container[str]) -> bool:
     """Whether a run can go on without a host: no system is on it, and every stage that is left keeps a client."""
     gone = {*without, host}
     left = [s for s in plan.stages if isinstance(s, Populate | Ladder | Search | Tool) and s.id not in finished]
-    return all(s.host != host for s in plan.systems) and all(present(s.clients, gone) for s in left)
+    return all(s.host != host for s in plan.systems) and all(present_hosts(s.clients, gone) for s in left)
 
 
-def key(run_id: str, slot: tuple[str, int, int, str], what: str, host: str) -> str:
+def task_key(run_id: str, slot: tuple[str, int, int, str], what: str, host: str) -> str:
     """A task's key; `slot` is (stage, rung, repeat, attempt)."""
     stage, rung, repeat, attempt = slot
     return f"{run_id}/{stage or '-'}/{rung}/{repeat}/{attempt}/{what}/{host}"
 
 
-def shares(
-    clients: Sequence[str], threads: int, rate: float | None, distribution: Distribution = "constant"
-) -> dict[str, LoadShare]:
-    """`threads` terminals over the client hosts as evenly as whole numbers go; hosts that get none are left out.
-
-    >>> {h: (s.first, s.count) for h, s in shares(["a", "b"], 5, None).items()}
-    {'a': (0, 3), 'b': (3, 2)}
-    """
-    given: dict[str, LoadShare] = {}
-    for index, host in enumerate(clients):
-        first = -(-threads * index // len(clients))
-        count = -(-threads * (index + 1) // len(clients)) - first
-        if count:
-            given[host] = LoadShare(first=first, count=count, total=threads, rate=rate, distribution=distribution)
-    return given
-
-
-def seed(workload: Workload, iteration: IterationId) -> int:
+def iteration_seed(workload: Workload, iteration: IterationId) -> int:
     """The seed of an iteration: a second run draws the same again, but no iteration what another of its run has drawn.
 
     Attempts differ too: an insert that the first attempt has made would fail in the second.
@@ -160,7 +118,7 @@ def seed(workload: Workload, iteration: IterationId) -> int:
     return zlib.crc32(f"{base}/{iteration}".encode())
 
 
-def loads(
+def load_tasks(
     plan: Plan,
     stage: Ladder | Search,
     *,
@@ -174,7 +132,7 @@ def loads(
     """The load of an iteration: one task for each client host that has a share; those that are gone leave theirs to the rest."""
     workload = plan.workload(stage.workload)
     pool = stage.pool
-    given = shares(makers(stage, without), iteration.rung, rate, _distribution(stage))
+    given = load_shares(load_hosts(stage, without), iteration.rung, rate, _distribution(stage))
     return tuple(
         (
             host,
@@ -184,7 +142,7 @@ def loads(
                 share=_arriving(stage, share),
                 windows=windows,
                 workers=_workers(stage, share, cores.get(host, 1)),
-                seed=seed(workload, iteration),
+                seed=iteration_seed(workload, iteration),
                 label=str(iteration),
                 pool=LoadPool(kind=pool.kind, address=pool.address, placement=pool.placement),
                 session=stage.session,
@@ -217,7 +175,47 @@ def _arriving(stage: Ladder | Search, share: LoadShare) -> LoadShare:
     return share
 
 
-def captures(
+def tool_tasks(
+    plan: Plan, stage: Tool, iteration: IterationId, data_root: str, without: Collection[str] = ()
+) -> tuple[tuple[str, RunFio], ...]:
+    """The fio run of each host for a rung; every host works on its own slices of the devices."""
+    slices = -(-stage.job.jobs // len(stage.job.devices)) if stage.job.devices else 0
+    return tuple(
+        (
+            host,
+            RunFio(
+                job=stage.job,
+                iodepth=iteration.rung,
+                windows=stage.windows,
+                label=str(iteration),
+                data_root=tool_data_root(plan, host, data_root),
+                first_slice=stage.clients.index(host) * slices,
+            ),
+        )
+        for host in present_hosts(stage.clients, without)
+    )
+
+
+def tool_file_tasks(
+    plan: Plan, stage: Tool, data_root: str, without: Collection[str] = ()
+) -> tuple[tuple[str, PrepareFio], ...]:
+    """The task of each host that makes the files of a tool's stage."""
+    hosts = present_hosts(stage.clients, without)
+    return tuple((host, PrepareFio(job=stage.job, data_root=tool_data_root(plan, host, data_root))) for host in hosts)
+
+
+def tool_data_root(plan: Plan, host: str, data_root: str) -> str:
+    """The folder of a host's files: on this machine the run directory, because /tmp may be in memory; "" elsewhere."""
+    return data_root if plan.host(host).is_local else ""
+
+
+def tools_on(plan: Plan, host: str) -> tuple[str, ...]:
+    """The outside programs that a host needs for the plan."""
+    found = (s.program for s in plan.stages if isinstance(s, Tool) and host in s.clients)
+    return tuple(dict.fromkeys(found))
+
+
+def capture_tasks(
     plan: Plan, names: Iterable[str], endpoints: Mapping[str, Endpoint], without: Collection[str] = ()
 ) -> tuple[tuple[str, RunCapture], ...]:
     """Where each capture runs: os and prometheus on their hosts, waits beside its system, lag beside the source, with both endpoints."""
@@ -243,7 +241,7 @@ def exporter_name(capture: Capture) -> str:
     return f"capture:{capture.name}"
 
 
-def what(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind of task
+def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind of task
     """The `what` of a task's key: the verb and its object."""
     match spec:
         case StartSystem(system=system):
@@ -286,7 +284,7 @@ def what(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind o
             return f"capture:{capture.name}"
 
 
-def deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911, PLR0912  # one arm per kind of task
+def task_deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911, PLR0912  # one arm per kind of task
     """How long an agent may take for a task, seconds. Generous: a dead agent is noticed by its lease, not by this."""
     match spec:
         case ReadFacts():

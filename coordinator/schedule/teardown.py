@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from proveout.coordinator.results.fingerprint import fingerprints
 from proveout.coordinator.results.results import load_results
-from proveout.coordinator.schedule import tasks as dag
 from proveout.coordinator.schedule.messages import Close, Part
 from proveout.coordinator.schedule.state import Batch, Turn
+from proveout.coordinator.schedule.tasks import start_order, task_deadline_s, task_key, task_subject
 from proveout.coordinator.schedule.tuning import set_back
 from proveout.proto.events import RunFinished
 from proveout.proto.wire.tasks import StopSystem, Task
@@ -47,7 +47,7 @@ def conclude(turn: Turn) -> None:
     if set_back(turn, systems=True):
         return
     state = turn.state
-    for system in reversed(dag.start_order(state.plan)):
+    for system in reversed(start_order(state.plan)):
         stoppable = system.provision is not None and system.host in state.up and system.name in state.endpoints
         if stoppable and not end.hurried:
             _stop(turn, system.name, system.host, remove=not keep)
@@ -67,9 +67,9 @@ def _stop(turn: Turn, system: str, host: str, *, remove: bool) -> None:
     state = turn.state
     spec = StopSystem(system=system, data_root=state.setup.data_root, remove=remove)
     slot = ("", 0, 0, f"{state.setup.epoch}.{state.issued + 1}")
-    key = dag.key(state.setup.run_id, slot, dag.what(spec), host)
-    turn.give(host, Task(key=key, spec=spec, deadline_s=dag.deadline_s(spec)))
-    until_s = turn.at_s + dag.deadline_s(spec) + state.setup.timing.answer_grace_s
+    key = task_key(state.setup.run_id, slot, task_subject(spec), host)
+    turn.give(host, Task(key=key, spec=spec, deadline_s=task_deadline_s(spec)))
+    until_s = turn.at_s + task_deadline_s(spec) + state.setup.timing.answer_grace_s
     # Whatever comes of it, it is not stopped twice: what a task cannot stop, the agent does when it is parted from.
     left = {name: e for name, e in state.endpoints.items() if name != system}
     step = Batch(

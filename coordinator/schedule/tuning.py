@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.conditions import SKIPPED
 from proveout.coordinator.schedule.state import Tuned, Turn
-from proveout.dsl.plan.plan import Tune, Tuning
+from proveout.dsl.plan.stages import Tune, Tuning
 from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, TaskSpec, VerifyTuning
 
 

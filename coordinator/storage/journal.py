@@ -11,7 +11,6 @@ reaches a journal: events never hold endpoints.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 import time
@@ -25,6 +24,7 @@ from typing import Self, TypeAlias
 from proveout.coordinator.storage import event_chain
 from proveout.coordinator.storage.event_chain import HEAD_FILE, Head
 from proveout.coordinator.storage.event_codec import UNCHECKED_VERSION, VERSION, JournalFault, decode, encode
+from proveout.core import linux
 from proveout.core.disk_space import describe, is_full, is_used_up
 from proveout.core.errors import ProveoutError
 from proveout.proto.events import LIVE_EVENTS, Event, Stamped
@@ -300,12 +300,9 @@ def is_driven(directory: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not linux.lock(handle, shared=True)
     finally:
         os.close(handle)
-    return False
 
 
 def _lock(directory: Path) -> int:
@@ -315,16 +312,14 @@ def _lock(directory: Path) -> int:
         raise storage_failed(
             directory / LOCK, fault, "the run directory cannot be used", full=is_full(fault)
         ) from fault
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as fault:
+    if not linux.lock(handle):
         owner = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(handle)
         raise RunInUse(
             f"another coordinator (pid {owner}) drives this run",
             where=str(directory),
             way_out="Wait for its end, or stop it with Ctrl-C.",
-        ) from fault
+        )
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
     return handle

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from proveout.coordinator.schedule import tasks as dag
-from proveout.dsl.plan.plan import Ladder, Plan, Populate, Reset, Search, Sql
+from proveout.coordinator.schedule.tasks import propagations
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Populate, Reset, Search, Sql
 from proveout.proto.events import (
     Event,
     InvariantsSeen,
@@ -74,7 +75,7 @@ def spans(plan: Plan, events: Iterable[Stamped | Event]) -> dict[str, list[Span]
     """Of every system whose numbers were read: the spans between the readings, in order."""
     found: dict[str, list[Span]] = {}
     last: dict[str, _Reading] = {}
-    sinks = {sink.name for _, sink in dag.propagations(plan)}
+    sinks = {sink.name for _, sink in propagations(plan)}
     for item in events:
         event = item.event if isinstance(item, Stamped) else item
         match event:

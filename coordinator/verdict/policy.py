@@ -13,7 +13,9 @@ from proveout.coordinator.schedule.messages import Held, ProbeDue, SearchReplaye
 from proveout.coordinator.schedule.progress import Facts
 from proveout.coordinator.verdict import verdicts as verdict
 from proveout.dsl.expr.evaluation import ExpressionFault
-from proveout.dsl.plan.plan import Expression, Ladder, Plan, Search, Stage
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Search, Stage
+from proveout.dsl.plan.values import Expression
 from proveout.proto.events import (
     IterationFinished,
     Metrics,

@@ -19,7 +19,8 @@ from proveout.coordinator.verdict.commit_audit import judge_tallies
 from proveout.coordinator.verdict.provenance import Standing, standing
 from proveout.core.numbers import quantity
 from proveout.dsl.expr.syntax import Name, Syntax, children, parse
-from proveout.dsl.plan.plan import Check, Ladder, Plan, Search
+from proveout.dsl.plan.plan import Check, Plan
+from proveout.dsl.plan.stages import Ladder, Search
 from proveout.proto.events import (
     Event,
     InvariantsSeen,

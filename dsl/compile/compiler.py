@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from proveout.core.errors import Where
 from proveout.dsl.compile.matrix import expand
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
 from proveout.dsl.compile.stage_conditions import check_conditions, condition, in_order, left_out, needs_of
@@ -23,7 +24,9 @@ from proveout.dsl.compile.topology import add_topology
 from proveout.dsl.compile.tuning import check_tunings, compile_tunings, one_agent_per_machine
 from proveout.dsl.expr.checking import Expected, check_expression
 from proveout.dsl.expr.name_types import Group, iteration, run_scope, stop_scope
-from proveout.dsl.plan.plan import Check, Condition, Expression, Ladder, OnLoss, Open, Plan, Search, Stage, Tune, Where
+from proveout.dsl.plan.plan import Check, OnLoss, Plan
+from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
+from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.repeat_rules import check_repeats
 from proveout.dsl.rules.stage_rules import check_stages
 from proveout.dsl.schema import models

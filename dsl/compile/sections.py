@@ -7,7 +7,9 @@ from pydantic import BaseModel
 from proveout.core.errors import ProveoutError
 from proveout.dsl.compile.prometheus_captures import exporter, refuse_keys
 from proveout.dsl.compile.symbols import Scope, where_of
-from proveout.dsl.plan.plan import Capture, Pool, Workload
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Pool
+from proveout.dsl.plan.topology import Capture
 from proveout.dsl.rules.host_rules import SIZES_EVERY_S, captured_problems, is_cluster
 from proveout.dsl.rules.sql_rules import check_sql
 from proveout.dsl.schema.models import CaptureEntry, PoolEntry

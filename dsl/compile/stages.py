@@ -8,18 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from proveout.core.errors import Where
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.tool_stages import tool_job, tool_limits
 from proveout.dsl.compile.topology import setting_text
 from proveout.dsl.compile.tuning import compile_tunings
 from proveout.dsl.plan.matrix_labels import Cell
-from proveout.dsl.plan.plan import (
+from proveout.dsl.plan.stages import (
     Arrival,
-    Capture,
     Closed,
-    Expression,
-    Host,
     Ladder,
     Limits,
     Open,
@@ -31,13 +29,13 @@ from proveout.dsl.plan.plan import (
     Search,
     Sql,
     Stage,
-    System,
     Think,
     Tool,
     Tune,
-    Where,
     Windows,
 )
+from proveout.dsl.plan.topology import Capture, Host, System
+from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules import session_settings
 from proveout.dsl.schema import models
 from proveout.dsl.schema.validation import validate

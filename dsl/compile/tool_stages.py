@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from proveout.dsl.plan.fio_job import FioJob
-from proveout.dsl.plan.plan import Limits
+from proveout.dsl.plan.stages import Limits
 from proveout.dsl.rules.host_rules import fio_problems
 from proveout.dsl.schema import models
 

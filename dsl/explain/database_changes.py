@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from proveout.dsl.plan.plan import Plan, Populate, Sql, System
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Populate, Sql
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.parameters import expected_rows, of_workload
 from proveout.dsl.workloads.sql.parameters import Custom
 

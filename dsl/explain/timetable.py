@@ -24,27 +24,24 @@ from proveout.dsl.explain.tuning import (
     tuning_sums,
 )
 from proveout.dsl.plan import iteration_order
-from proveout.dsl.plan.plan import (
-    Capture,
+from proveout.dsl.plan.plan import Parameter, Plan
+from proveout.dsl.plan.stages import (
     Closed,
-    Expression,
-    Host,
     Ladder,
     Open,
-    Parameter,
     Pause,
-    Plan,
     Populate,
     Ramp,
     Reset,
     Search,
     Sql,
     Stage,
-    System,
     Think,
     Tool,
     Tune,
 )
+from proveout.dsl.plan.topology import Capture, Host, System
+from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.host_rules import SIZES_EVERY_S
 from proveout.dsl.workloads.parameters import expected_rows
 

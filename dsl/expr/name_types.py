@@ -15,21 +15,9 @@ from typing import Any, TypeAlias
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import RUNGS
 from proveout.dsl.plan.matrix_labels import Label
-from proveout.dsl.plan.plan import (
-    Capture,
-    Ladder,
-    Measuring,
-    Pause,
-    Plan,
-    Populate,
-    Reset,
-    Search,
-    Sql,
-    Stage,
-    Tool,
-    Tune,
-    Workload,
-)
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Ladder, Measuring, Pause, Populate, Reset, Search, Sql, Stage, Tool, Tune
+from proveout.dsl.plan.topology import Capture
 from proveout.dsl.workloads.parameters import is_in_order, table_names, transactions
 
 

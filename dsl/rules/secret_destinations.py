@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from proveout.dsl.plan.plan import Host, Secret, System
+from proveout.dsl.plan.topology import Host, Secret, System
 
 REFERENCE = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
 HERE = "localhost"

@@ -12,7 +12,6 @@ canonical JSON without `hash`. The first line names the log. No line holds a con
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -25,7 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from proveout.core import linux
 from proveout.core.errors import ProveoutError
+from proveout.core.framing import json_line
 
 FILE = "audit.log"
 BEGIN = "0" * 64
@@ -100,7 +101,7 @@ class AuditLog:
     def _opened(self) -> Iterator[int]:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            linux.lock(descriptor, wait=True)
             yield descriptor
         finally:
             os.close(descriptor)
@@ -157,7 +158,7 @@ def _append(descriptor: int, head: Head, what: str, fields: dict[str, Any]) -> H
     line: dict[str, Any] = {"n": head.number + 1, "at_unix_s": round(time.time(), 3), "what": what, **cut}
     line |= {"log": head.log, "previous": head.hash}
     line["hash"] = _hash(line)
-    os.write(descriptor, json.dumps(line).encode() + b"\n")
+    os.write(descriptor, json_line(line))
     return Head(log=head.log, number=head.number + 1, hash=line["hash"])
 
 

@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import NameOID
 
 from proveout.core.errors import ProveoutError
+from proveout.core.framing import json_line
 from proveout.proto.trust.identities import AUTHORITY, DENIED, Shown, client_context, denied_text, replace_file
 
 LINE_MAX = 64 * 1024
@@ -254,7 +255,7 @@ class _Line:
 
     async def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a request; EnrolmentError when it is a no."""
-        self._writer.write(json.dumps(request).encode() + b"\n")
+        self._writer.write(json_line(request))
         answer = await self.read()
         if "error" in answer:
             raise EnrolmentError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from proveout.dsl.plan.plan import Value
+from proveout.dsl.plan.values import Value
 from proveout.proto.wire.results import CaptureSample, LoadSecond, TaskError, TaskResult
 from proveout.proto.wire.tasks import Task
 

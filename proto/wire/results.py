@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from proveout.dsl.plan.plan import Value
+from proveout.dsl.plan.values import Value
 from proveout.proto.wire.tasks import Endpoint
 
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proveout.dsl.plan.fio_job import FioJob
-from proveout.dsl.plan.plan import Capture, Scrape, System, Tuning, Windows, Workload
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Tuning, Windows
+from proveout.dsl.plan.topology import Capture, Scrape, System
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,26 +8,10 @@ from proveout.coordinator.schedule import rate_search
 from proveout.coordinator.schedule.messages import Held, ProbeDue, SearchReplayed, Summarise, Unresolved
 from proveout.coordinator.schedule.progress import Facts, of
 from proveout.coordinator.simulator import Fault, Simulation, World, finished
-from proveout.dsl.plan.plan import (
-    Capture,
-    Check,
-    Condition,
-    Expression,
-    Host,
-    Ladder,
-    OnLoss,
-    Open,
-    Pause,
-    Plan,
-    Populate,
-    Reset,
-    Search,
-    Sql,
-    Stage,
-    System,
-    Windows,
-    Workload,
-)
+from proveout.dsl.plan.plan import Check, OnLoss, Plan, Workload
+from proveout.dsl.plan.stages import Condition, Ladder, Open, Pause, Populate, Reset, Search, Sql, Stage, Windows
+from proveout.dsl.plan.topology import Capture, Host, System
+from proveout.dsl.plan.values import Expression
 from proveout.proto import events
 
 CAPACITY = 3000.0

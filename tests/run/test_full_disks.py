@@ -11,7 +11,8 @@ from proveout.coordinator.results.results import load_results
 from proveout.coordinator.schedule.messages import Input, Summarise
 from proveout.coordinator.schedule.progress import of
 from proveout.coordinator.simulator import Simulation, World
-from proveout.dsl.plan.plan import Ladder, Plan
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder
 from proveout.proto import events
 from proveout.proto.wire.messages import TaskFailed
 from proveout.proto.wire.results import TaskError

@@ -26,7 +26,8 @@ from secret_attacks import ATTACKS, CANARY, scraped
 from proveout.coordinator.agents.endpoints import SecretMissing, SecretRefused, external_endpoints, read_secret
 from proveout.core.errors import PlanError
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.plan import Host, Plan, Secret
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.topology import Host, Secret
 from proveout.dsl.rules.secret_destinations import Place, Unclear, of_dsn, place
 from proveout.dsl.rules.secret_files import refused_content
 
@@ -224,7 +225,7 @@ def test_hosts_of_the_topology_need_no_word(engine: str, dsn: str) -> None:
 
 
 def plan_of(engine: str, dsn: str, secret: Secret) -> Plan:
-    from proveout.dsl.plan.plan import System
+    from proveout.dsl.plan.topology import System
 
     system = System(name="db", engine=engine, host="db1", dsn=dsn)
     return Plan(

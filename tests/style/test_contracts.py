@@ -16,9 +16,9 @@ from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.explain import database_changes
 from proveout.dsl.explain.timetable import estimate_s, terminals, timetable
 from proveout.dsl.expr import name_types
-from proveout.dsl.plan import plan
+from proveout.dsl.plan import plan, values
 from proveout.dsl.plan.canonical import canonical_json, to_data
-from proveout.dsl.plan.plan import Ladder, Limits, Search
+from proveout.dsl.plan.stages import Ladder, Limits, Open, Search, Stage
 from proveout.dsl.rules import host_rules, stage_rules
 from proveout.dsl.schema import models
 from proveout.dsl.workloads.kinds import build
@@ -34,7 +34,7 @@ def test_the_compiler_knows_the_settings_that_agents_know() -> None:
 
 
 def test_every_kind_of_stage_is_in_the_language() -> None:
-    kinds = {kind.__dataclass_fields__["kind"].default for kind in typing.get_args(plan.Stage)}
+    kinds = {kind.__dataclass_fields__["kind"].default for kind in typing.get_args(Stage)}
     assert kinds == set(models.STAGES)
 
 
@@ -76,11 +76,11 @@ def test_expressions_know_the_stages_that_they_wait_for() -> None:
     compiled = compile_plan(EVERYTHING)
     opened, searched = compiled.stage("open"), compiled.stage("cap")
     assert isinstance(opened, Ladder)
-    assert isinstance(opened.arrival, plan.Open)
-    assert isinstance(opened.arrival.rate, plan.Expression)
+    assert isinstance(opened.arrival, Open)
+    assert isinstance(opened.arrival.rate, values.Expression)
     assert opened.arrival.rate.needs == ("cap",)
     assert isinstance(searched, Search)
-    assert isinstance(searched.rate_to, plan.Expression)
+    assert isinstance(searched.rate_to, values.Expression)
     assert (searched.rate_to.text, searched.rate_to.needs) == ("closed.peak.tps.mean * 1.5", ("closed",))
     assert searched.accept.needs == ()
 

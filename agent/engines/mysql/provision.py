@@ -27,10 +27,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines import file_access, server_log
-from proveout.agent.engines.embedded_server import READY_S, Embedded, EmbeddedServer
-from proveout.agent.engines.workspace import ENVIRONMENT, USER, Grounds
-from proveout.dsl.plan.plan import System
+from proveout.agent.engines.embedded import file_access
+from proveout.agent.engines.embedded.server import LOG_LINES_MAX, READY_S, Embedded, EmbeddedServer, log_lines
+from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER, Workspace
+from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.mysql_settings import objection
 from proveout.dsl.rules.postgres_parameters import WAY_OUT
 
@@ -108,7 +108,7 @@ def _checked(settings: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
         yield name, value
 
 
-class Server(EmbeddedServer[Grounds]):
+class Server(EmbeddedServer[Workspace]):
     """One embedded MariaDB; see `EmbeddedServer`. TaskFault `missing` when the host has no MariaDB."""
 
     ENGINE, NAME, STOPS = "mysql", "MariaDB", signal.SIGTERM
@@ -125,8 +125,8 @@ class Server(EmbeddedServer[Grounds]):
         path = quote(f"{self.session}/socket/mysqld.sock")
         return f"mysql://{USER}:{self._password}@localhost/{DATABASE}?unix_socket={path}"
 
-    def _take_grounds(self) -> Grounds:
-        return Grounds(self._folder, self._exited)
+    def _make_workspace(self) -> Workspace:
+        return Workspace(self._folder, self._exited)
 
     def _make_data(self) -> None:
         """An empty data directory, as the server's user, beside the place that it takes when it is whole."""
@@ -140,7 +140,7 @@ class Server(EmbeddedServer[Grounds]):
         argv.append("--cross-bootstrap")
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
         reach = file_access.of_helper(self._programs.initialise, write=[partial, scratch])
-        self._at.guard.run([*argv, *options], ENVIRONMENT, limit_s=INITIALISE_S, identity="server", access=reach)
+        self._at.supervisor.run([*argv, *options], ENVIRONMENT, limit_s=INITIALISE_S, identity="server", access=reach)
         shutil.rmtree(scratch, ignore_errors=True)
         partial.rename(self.data)
 
@@ -192,9 +192,9 @@ class Server(EmbeddedServer[Grounds]):
 
     def _complaints(self, offset: int) -> str:
         """What the server's log says of errors since `offset`."""
-        lines = server_log.lines(self.log, offset)
+        lines = log_lines(self.log, offset)
         said = [line.partition("[ERROR]")[2].strip() for line in lines if "[ERROR]" in line]
-        return "; ".join(line for line in (said or lines)[: server_log.LINES_MAX] if line)
+        return "; ".join(line for line in (said or lines)[:LOG_LINES_MAX] if line)
 
     def _version(self) -> str:
         """What the program calls itself: `mariadbd  Ver 10.11.6-MariaDB-0+deb12u1 for …`; "" when it does not say."""

@@ -7,7 +7,7 @@ server's own words and number. The password is in neither.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -37,6 +37,13 @@ FINGERPRINT = (
     "thread_handling", "transaction_isolation", "tx_isolation", "version", "version_comment",
 )  # fmt: skip
 """The variables that a comparison of two runs needs; those that a server does not have are left out."""
+
+SIZES = (
+    "SELECT table_name, 'table', table_name, data_length FROM information_schema.tables"
+    " WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' UNION ALL"
+    " SELECT table_name, 'index', '(all)', index_length FROM information_schema.tables"
+    " WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE'"
+)
 
 
 def server_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
@@ -113,3 +120,34 @@ def _fault(endpoint: Endpoint, error: pymysql.err.MySQLError) -> TaskFault:
     if code in NO_RIGHT:
         way_out = OF_EMBEDDED if endpoint.provisioned else "grant the user what it needs"
     return TaskFault("refused", what, way_out=way_out)
+
+
+class SizeCatalogue:
+    """The sizes of tables and their indexes; see `adapter.Catalogue`. Opens a connection for each of its two or so queries."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._open: Any = None
+        with connected(endpoint):
+            pass
+
+    def parts(self) -> Sequence[Sequence[Any]] | None:
+        """Return one row per part; None when the server cannot be asked."""
+        try:
+            with connected(self._endpoint) as self._open, self._open.cursor() as cursor:
+                cursor.execute(SIZES)
+                rows: Sequence[Sequence[Any]] = cursor.fetchall()
+                return rows
+        except (TaskFault, pymysql.err.MySQLError, OSError):
+            return None
+        finally:
+            self._open = None
+
+    def abort(self) -> None:
+        """Close the connection without the goodbye of `close`, which would wait for the query under way."""
+        connection = self._open
+        if connection is not None:
+            connection._force_close()
+
+    def close(self) -> None:
+        """Nothing is open between queries."""

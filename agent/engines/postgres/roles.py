@@ -26,9 +26,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines import data_store
+from proveout.agent.engines.embedded import data_store
+from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER
 from proveout.agent.engines.postgres import settings
-from proveout.agent.engines.workspace import ENVIRONMENT, USER
 from proveout.dsl.rules.postgres_parameters import ALLOWED, REFUSED
 from proveout.proto.wire.tasks import Endpoint, LinkSystems
 

@@ -22,6 +22,7 @@ from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.oracle.driver import STATEMENT_CACHE, CursorSession, parts
 from proveout.agent.engines.oracle.errors import said
 from proveout.dsl.workloads.base import Dialect
+from proveout.proto.wire.tasks import Endpoint
 
 HOME, LIBRARIES = "TIMESTEN_HOME", "LD_LIBRARY_PATH"
 WAY_OUT = "start the agent in an environment that TimesTen's bin/ttenv.sh has set"
@@ -66,6 +67,12 @@ def open_timesten(dsn: str) -> Any:
         )
     ready(os.environ)
     return oracledb.connect(user=user, password=password, dsn=target, stmtcachesize=STATEMENT_CACHE)
+
+
+def open_thick(endpoint: Endpoint, work: str) -> Any:
+    """`open_timesten` as an `oracle.sql.Opener`; TimesTen shows no name for the work."""
+    del work
+    return open_timesten(endpoint.dsn)
 
 
 def ready(environment: Mapping[str, str]) -> None:

@@ -12,11 +12,12 @@ import asyncio
 import time
 
 from proveout.agent.daemon.tasks import TaskContext, TaskFault
-from proveout.agent.engines.table import driver, is_built_in
+from proveout.agent.engines.table import driver
 from proveout.agent.load.population.job_messages import Count, Execute, Load, Opening, Prepare, Settle, Undo
 from proveout.agent.load.population.worker_pool import Crew, crew
 from proveout.agent.sandbox import privileges
 from proveout.core.errors import ProveoutError
+from proveout.dsl import engines
 from proveout.dsl.workloads.base import Dialect, Population
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import Populated, TableCount
@@ -27,7 +28,6 @@ SLICE_UNITS_MIN = 2_000
 SLICE_UNITS_MAX = 250_000
 PROGRESS_S = 0.2
 UNDO_S = 20.0
-DIALECTS: dict[str, Dialect] = {"postgres": "postgres", "sqlite": "sqlite", "oracle": "oracle", "mysql": "mysql"}
 
 
 async def populate(context: TaskContext, spec: PopulateSystem) -> Populated:
@@ -36,7 +36,8 @@ async def populate(context: TaskContext, spec: PopulateSystem) -> Populated:
     population = build(spec.workload).population
     dialect = _dialect(spec, population)
     progress = _Progress(context, population)
-    workers = 1 if dialect == "sqlite" else max(1, spec.workers)
+    most = engines.of(spec.endpoint.engine).populate_workers_max
+    workers = max(1, min(spec.workers, most or spec.workers))
     async with crew(
         _opening(spec), workers, progress.add, privileges.argument_for(spec.endpoint, context.policy)
     ) as loaders:
@@ -96,9 +97,10 @@ def _dialect(spec: PopulateSystem, population: Population) -> Dialect:
 
 
 def _spoken(engine: str) -> Dialect | None:
-    """The dialect of an engine; of one that is not built in, its driver knows it."""
-    if engine in DIALECTS or is_built_in(engine):
-        return DIALECTS.get(engine)
+    """Return the dialect of an engine that can be loaded; the driver of an engine of another package knows it."""
+    found = engines.ENGINES.get(engine)
+    if found is not None and found.has_driver:
+        return found.dialect if found.populate else None
     try:
         return driver(engine).dialect
     except ProveoutError as error:

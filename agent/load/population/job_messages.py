@@ -11,6 +11,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from proveout.core.framing import json_line
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
@@ -90,7 +92,7 @@ _TYPES = {t.__name__: t for t in (Opening, Prepare, Load, Execute, Count, Settle
 
 def to_line(message: Job | Answer) -> bytes:
     """The message as one line, newline and all."""
-    return json.dumps([type(message).__name__, dataclasses.asdict(message)]).encode() + b"\n"
+    return json_line([type(message).__name__, dataclasses.asdict(message)])
 
 
 def from_line(line: bytes) -> Any:

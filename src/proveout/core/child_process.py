@@ -28,6 +28,9 @@ from pathlib import Path
 DIRECTORY = "/"
 """Where children work: only root writes there. Paths in tasks are absolute."""
 
+LOAD_WORKER_NAME = "proveout-load"
+"""The process name of load workers, as `ps` and `top` show it; the `os` capture separates their CPU time by it."""
+
 PASS_ENV = "PROVEOUT_PASS_ENV"  # noqa: S105 -- the name of a variable
 
 NAMES: Mapping[str, str] = {

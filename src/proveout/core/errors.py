@@ -8,7 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proveout.dsl.plan.plan import NOWHERE, Where
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """A position in a plan file: path as given, line and column from 1."""
+
+    file: str = "<plan>"
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+NOWHERE = Where()
 
 
 class ProveoutError(Exception):

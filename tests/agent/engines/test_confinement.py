@@ -21,12 +21,13 @@ import pytest
 from server_escapes import ESCAPED, ESCAPES, REFUSED, Escape, Target, program
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines import file_access, handlers
-from proveout.agent.engines.confinement import landlock_version
+from proveout.agent.engines import handlers
+from proveout.agent.engines.embedded import file_access
+from proveout.agent.engines.embedded.confinement import landlock_version
+from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
 from proveout.agent.engines.mysql.provision import find_programs
-from proveout.agent.engines.supervisor_client import Guarded
 from proveout.agent.security.policy import Policy
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import StartSystem
 
 PYTHON = Path(sys.executable).resolve()
@@ -55,12 +56,12 @@ def attempt(case: Escape, target: Target, reach: file_access.Access | None) -> i
         Path(path).chmod(0o600)
     shutil.rmtree(target.data)
     Path(target.data).mkdir()
-    guarded = Guarded(lambda _: None)
+    client = SupervisorClient(lambda _: None)
     try:
         argv = [str(PYTHON), *program(case, target)]
-        answer = guarded.ask("run", argv=argv, environment={}, limit_s=20.0, identity="agent", access=reach)
+        answer = client.ask("run", argv=argv, environment={}, limit_s=20.0, identity="agent", access=reach)
     finally:
-        guarded.end()
+        client.end()
     assert answer["status"] in {ESCAPED, REFUSED}, answer["output"]
     return int(answer["status"])
 
@@ -171,8 +172,9 @@ WITHOUT_LANDLOCK = """
 import asyncio, ctypes, json, struct, sys
 from pathlib import Path
 from typing import Any
+from proveout.agent.engines import handlers
+from proveout.agent.engines.embedded import confinement
 from proveout.agent.security import policy
-from proveout.agent.engines import confinement, handlers
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.dsl.plan.plan import System
 from proveout.proto.wire.tasks import StartSystem

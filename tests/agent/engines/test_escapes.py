@@ -18,7 +18,7 @@ import pytest
 from escapes import CANARY, ESCAPES, MYSQL, POSTGRES, Escape
 
 from proveout.agent.daemon.tasks import Resource, TaskFault
-from proveout.agent.engines import data_store
+from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.load.population.handler import populate
@@ -30,7 +30,9 @@ from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.database.sql import Sql
-from proveout.dsl.plan.plan import System, Tuning, Windows, Workload
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Tuning, Windows
+from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.postgres_parameters import objection
 from proveout.dsl.schema.model_values import to_values
 from proveout.dsl.workloads.sql.parameters import Custom

@@ -223,10 +223,12 @@ def test_an_agent_that_does_not_read_costs_records_and_not_time(monkeypatch: pyt
                 break
         arrived = 0
         while got:
-            head, blob = int.from_bytes(got[:4], "big"), int.from_bytes(got[4:8], "big")
-            frame = worker_messages.decode(bytes(got[8 : 8 + head]), bytes(got[8 + head : 8 + head + blob]))
-            arrived += sum(length for _, length in frame.codes) // 24
-            del got[: 8 + head + blob]
+            parts = []
+            for _ in range(2):
+                end = 4 + int.from_bytes(got[:4], "big")
+                parts.append(bytes(got[4:end]))
+                del got[:end]
+            arrived += sum(length for _, length in worker_messages.decode(*parts).codes) // 24
         assert arrived + out.lost == sent
     finally:
         os.close(reading)

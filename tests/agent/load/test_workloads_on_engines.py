@@ -15,7 +15,8 @@ from proveout.agent.engines.table import driver
 from proveout.agent.load.invariants import check_invariants
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
-from proveout.dsl.plan.plan import System, Workload
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.parameters import KINDS, to_values

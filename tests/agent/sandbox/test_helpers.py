@@ -21,7 +21,8 @@ from proveout.agent.sandbox import dispatch, helper_main, helper_messages, privi
 from proveout.agent.sandbox.helper import Aide
 from proveout.agent.sandbox.sync_client import Asker
 from proveout.agent.security.policy import NOTHING, Policy
-from proveout.dsl.plan.plan import Capture, System
+from proveout.core.framing import FRAME_BYTES_MAX
+from proveout.dsl.plan.topology import Capture, System
 from proveout.proto.wire.messages import Cancel, LogLine
 from proveout.proto.wire.protobuf_mapping import WireFault
 from proveout.proto.wire.results import CaptureResult, SqlDone
@@ -285,14 +286,14 @@ async def test_frames_come_out_as_they_went_in() -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        struct.pack("!BI", 7, 0),
-        struct.pack("!BI", 0, helper_messages.FRAME_BYTES_MAX + 1),
-        struct.pack("!BI", 0, 3) + b"\xff\xff\xff",
-        struct.pack("!BI", 1, 3) + b"\xff\xff\xff",
-        struct.pack("!BI", 1, 2) + b"{}",
-        struct.pack("!BI", 1, 2) + b"[]",
-        struct.pack("!BI", 1, 3) + b"[1]",
-        struct.pack("!BI", 1, 200_000) + b"[" * 200_000,
+        struct.pack("!IB", 1, 7),
+        struct.pack("!IB", FRAME_BYTES_MAX + 2, 0),
+        struct.pack("!IB", 4, 0) + b"\xff\xff\xff",
+        struct.pack("!IB", 4, 1) + b"\xff\xff\xff",
+        struct.pack("!IB", 3, 1) + b"{}",
+        struct.pack("!IB", 3, 1) + b"[]",
+        struct.pack("!IB", 4, 1) + b"[1]",
+        struct.pack("!IB", 200_001, 1) + b"[" * 200_000,
     ],
     ids=["kind", "length", "protobuf", "bytes", "object", "empty", "no word", "deep"],
 )

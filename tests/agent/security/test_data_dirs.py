@@ -13,7 +13,7 @@ from proveout.agent.daemon.handlers import TABLE
 from proveout.agent.security import data_dirs
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.agent.tools.tool_folder import Grounds
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import FactsRead, SystemStarted
 from proveout.proto.wire.tasks import ReadFacts, SnapshotSystem, StartSystem, StopSystem, TaskSpec
 

@@ -25,7 +25,7 @@ from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.programs import Tools
 from proveout.agent.tuning.sysfs import Texts
 from proveout.agent.tuning.systemd_units import Units
-from proveout.dsl.plan.plan import Tuning
+from proveout.dsl.plan.stages import Tuning
 
 GOOD = frozenset({"applied", "unchanged", "refused"})
 OPEN = Policy(

@@ -9,7 +9,7 @@ import pytest
 
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 
 
 @pytest.fixture

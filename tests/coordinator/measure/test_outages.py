@@ -11,7 +11,7 @@ from simulated_load import LENIENT, Database, Speed, exponential, lognormal, nam
 from verdict_histories import finish, verdict
 
 from proveout.coordinator.measure.outages import bound_s
-from proveout.dsl.plan.plan import Windows
+from proveout.dsl.plan.stages import Windows
 from proveout.proto.events import Event, IterationFinished, StageStarted, ValidityFinding
 
 HEALTHY = int(os.environ.get("PROVEOUT_HEALTHY", "84"))

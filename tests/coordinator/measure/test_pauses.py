@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_validity import S, judged, ladder, of, search
 
-from proveout.dsl.plan.plan import Ladder, Limits, Search
+from proveout.dsl.plan.stages import Ladder, Limits, Search
 
 # Any variation and trend is let pass, so that a pause is what voids.
 LENIENT = Limits(tps_cv_max=99.0, tps_slope_fraction_max=99.0)

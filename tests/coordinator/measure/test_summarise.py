@@ -11,7 +11,9 @@ from hdrh.histogram import HdrHistogram
 
 from proveout.coordinator.measure.summarise import ended_by_type, measure_window, summarise
 from proveout.dsl import metrics as vocabulary
-from proveout.dsl.plan.plan import Capture, Closed, Host, Ladder, Open, Plan, System, Windows, Workload
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Closed, Ladder, Open, Windows
+from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.proto.events import IterationId
 from proveout.proto.wire.histogram import bin_ns
 from proveout.proto.wire.results import (

@@ -10,21 +10,10 @@ import numpy as np
 import pytest
 
 from proveout.coordinator.measure.summarise import summarise
-from proveout.dsl.plan.plan import (
-    Capture,
-    Closed,
-    Expression,
-    Host,
-    Ladder,
-    Limits,
-    Open,
-    Plan,
-    Ramp,
-    Search,
-    System,
-    Windows,
-    Workload,
-)
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Closed, Ladder, Limits, Open, Ramp, Search, Windows
+from proveout.dsl.plan.topology import Capture, Host, System
+from proveout.dsl.plan.values import Expression
 from proveout.dsl.workloads.parameters import TRANSACTIONS
 from proveout.proto.events import IterationFinished, IterationId, ValidityFinding
 from proveout.proto.wire.histogram import bin_ns

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proveout.coordinator.load_shares import load_shares
 from proveout.coordinator.schedule import machine
-from proveout.coordinator.schedule import tasks as dag
 from proveout.coordinator.schedule.messages import (
     AgentReady,
     Broken,
@@ -29,12 +29,15 @@ from proveout.coordinator.schedule.messages import (
 )
 from proveout.coordinator.schedule.progress import Facts, of
 from proveout.coordinator.schedule.state import Draining, Iterating, Setup, State, Timing
+from proveout.coordinator.schedule.tasks import links_after_populate, start_order, task_deadline_s
 from proveout.coordinator.simulator import Simulation, finished
-from proveout.dsl.plan.plan import Capture, Host, Ladder, Plan, Populate, Sql, System, Windows, Workload
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Ladder, Populate, Sql, Windows
+from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.proto import events
 from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.wire.results import Done, FactsRead, LoadResult, SystemStarted, TaskError
-from proveout.proto.wire.tasks import Endpoint, InspectSystem, Task
+from proveout.proto.wire.tasks import Endpoint, InspectSystem, PopulateSystem, Task
 
 WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
 LADDER = Ladder(
@@ -301,7 +304,7 @@ def test_the_sql_stage_counts_its_rows() -> None:
 
 @given(st.integers(1, 20), st.integers(1, 500))
 def test_shares_are_exact_and_even(hosts: int, threads: int) -> None:
-    given_shares = dag.shares([f"h{n}" for n in range(hosts)], threads, 100.0, "poisson")
+    given_shares = load_shares([f"h{n}" for n in range(hosts)], threads, 100.0, "poisson")
     taken = [n for share in given_shares.values() for n in range(share.first, share.first + share.count)]
     assert taken == list(range(threads))
     counts = [share.count for share in given_shares.values()]
@@ -315,29 +318,29 @@ def test_systems_start_from_the_far_end_of_a_propagation() -> None:
         return System(name=name, engine="postgres", host="s1", propagates_to=sink)
 
     plan = replace(PLAN, systems=(system("a", "b"), system("x", None), system("b", "c"), system("c", None)))
-    assert [s.name for s in dag.start_order(plan)] == ["c", "b", "a", "x"]
+    assert [s.name for s in start_order(plan)] == ["c", "b", "a", "x"]
 
 
 def test_propagation_copies_rows_only_to_sinks_that_are_not_loaded_themselves() -> None:
     source = System(name="cache", engine="postgres", host="s1", propagates_to="db")
     stage = Populate(id="load", workload="w", into=("cache",), clients=("c1",))
     plan = replace(PLAN, systems=(source, PLAN.systems[0]), stages=(stage,))
-    assert [(a.name, b.name, copy) for a, b, copy in dag.links(plan, stage)] == [("cache", "db", True)]
+    assert [(a.name, b.name, copy) for a, b, copy in links_after_populate(plan, stage)] == [("cache", "db", True)]
     both = replace(stage, into=("cache", "db"))
-    assert [copy for _, _, copy in dag.links(plan, both)] == [False]
+    assert [copy for _, _, copy in links_after_populate(plan, both)] == [False]
 
 
 def test_deadlines_grow_with_the_data() -> None:
     small, large = ({"population": n} for n in (1_000, 400_000_000))
     spec = [
-        dag.PopulateSystem(
+        PopulateSystem(
             workload=Workload(name="w", kind="hlr", parameters=tuple(p.items())),
             endpoint=Endpoint(system="s", engine="e", dsn=""),
             workers=1,
         )
         for p in (small, large)
     ]
-    assert dag.deadline_s(spec[0]) < 1000 < 1e6 < dag.deadline_s(spec[1])
+    assert task_deadline_s(spec[0]) < 1000 < 1e6 < task_deadline_s(spec[1])
 
 
 def test_the_environment_is_taken_before_the_first_stage_and_a_host_that_does_not_tell_holds_up_nothing() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proveout.coordinator.schedule import tasks as dag
 from proveout.coordinator.schedule.batches import batch_heard
 from proveout.coordinator.schedule.messages import Tell
-from proveout.coordinator.schedule.pool_stages import needs_cluster, pool_part
 from proveout.coordinator.schedule.progress import Facts
+from proveout.coordinator.schedule.setup_stages import needs_cluster, pool_part
 from proveout.coordinator.schedule.state import Cluster, Setup, State, Turn
-from proveout.dsl.plan.plan import Host, Ladder, Plan, Pool, System, Windows, Workload
+from proveout.coordinator.schedule.tasks import load_tasks
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Ladder, Pool, Windows
+from proveout.dsl.plan.topology import Host, System
 from proveout.proto.events import IterationId
 from proveout.proto.wire.messages import TaskDone
 from proveout.proto.wire.results import PoolFormed
@@ -115,7 +117,7 @@ def test_other_pools_need_no_cluster_of_agents() -> None:
 def test_the_whole_load_goes_to_the_client_that_drives_the_cluster() -> None:
     endpoint = Endpoint(system="db", engine="postgres", dsn="d")
     identity = IterationId(stage="l", rung=6, repeat=1, attempt=1)
-    ((host, load),) = dag.loads(
+    ((host, load),) = load_tasks(
         PLAN, LADDER, iteration=identity, rate=None, windows=LADDER.windows, endpoint=endpoint, cores={}
     )
     assert (host, load.share.count, load.workers, load.pool.kind) == ("c1", 6, 6, "ray")

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from proveout.coordinator.schedule import tasks as dag
+from proveout.coordinator.schedule.tasks import load_tasks
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.plan import Ladder, Plan
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder
 from proveout.proto.events import IterationId
 from proveout.proto.wire.tasks import Endpoint
 
@@ -42,7 +43,7 @@ def compiled(folder: Path, rungs: str) -> tuple[Plan, Ladder]:
 
 def shares(plan: Plan, stage: Ladder, rung: int) -> list[tuple[str, int, int]]:
     """(host, terminals, worker processes) of a rung, on clients of two cores."""
-    loads = dag.loads(
+    loads = load_tasks(
         plan,
         stage,
         iteration=IterationId(stage="ladder", rung=rung, repeat=1, attempt=1),

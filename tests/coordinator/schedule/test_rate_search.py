@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proveout.coordinator.schedule.rate_search import Answer, Probe, SearchState, begin, next_probe, record
-from proveout.dsl.plan.plan import Expression, Search, Windows
+from proveout.dsl.plan.stages import Search, Windows
+from proveout.dsl.plan.values import Expression
 
 WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
 

@@ -17,7 +17,8 @@ from simulated import (
 )
 
 from proveout.coordinator.simulator import Fault
-from proveout.dsl.plan.plan import Condition, Expression, Pause
+from proveout.dsl.plan.stages import Condition, Pause
+from proveout.dsl.plan.values import Expression
 from proveout.proto import events
 
 

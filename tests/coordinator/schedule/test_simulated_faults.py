@@ -19,7 +19,7 @@ from simulated import (
 
 from proveout.coordinator.schedule.progress import of
 from proveout.coordinator.simulator import Fault, FaultKind, World
-from proveout.dsl.plan.plan import Reset
+from proveout.dsl.plan.stages import Reset
 from proveout.proto import events
 
 

@@ -18,10 +18,10 @@ from simulated import (
     what_of,
 )
 
-from proveout.coordinator.schedule import invariant_stages
+from proveout.coordinator.schedule import setup_stages
 from proveout.coordinator.schedule.progress import of
 from proveout.coordinator.simulator import Fault, FaultKind, Simulation, World
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads import parameters
 from proveout.proto import events
 from proveout.proto.wire.results import InvariantCheck, InvariantsChecked, TaskResult
@@ -95,7 +95,7 @@ def test_invariants_of_rows_that_others_loaded_are_not_looked_at(monkeypatch: py
     outside = System(name="backend", engine="postgres", host="db1", dsn="host=db1")
     plan = replace(PLAN, systems=(outside,), captures=PLAN.captures[:2], stages=(STAGES[2],))
     assert looked_at(simulate(plan, Model(), world=World(loaded={"backend"})).world) == [("baseline", "", "backend")]
-    monkeypatch.setattr(invariant_stages, "OF_OUR_ROWS", frozenset({"hlr"}))
+    monkeypatch.setattr(setup_stages, "OF_OUR_ROWS", frozenset({"hlr"}))
     assert looked_at(simulate(plan).world) == []
 
 

@@ -9,7 +9,10 @@ import pytest
 from proveout.coordinator.schedule.messages import Held, SearchReplayed, Summarise, Unresolved
 from proveout.coordinator.schedule.progress import Facts
 from proveout.coordinator.simulator import Fault, FaultKind, Simulation, World
-from proveout.dsl.plan.plan import Expression, Host, Ladder, OnLoss, Pause, Plan, Search, Stage, System, Tune, Tuning
+from proveout.dsl.plan.plan import OnLoss, Plan
+from proveout.dsl.plan.stages import Ladder, Pause, Search, Stage, Tune, Tuning
+from proveout.dsl.plan.topology import Host, System
+from proveout.dsl.plan.values import Expression
 from proveout.proto import events
 from proveout.proto.wire.results import TaskResult, TuningDone, TuningState
 from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, Task

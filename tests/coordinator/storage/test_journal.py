@@ -18,6 +18,7 @@ import pytest
 from proveout.coordinator.storage.event_codec import JournalFault, decode, encode, plan_data, recorded_plan
 from proveout.coordinator.storage.journal import FILE, Journal, RunInUse, StorageFailed, is_driven, read
 from proveout.dsl.plan import plan as p
+from proveout.dsl.plan import stages, topology, values
 from proveout.proto import events as e
 from proveout.proto.wire.results import InvariantCheck, Populated, TableCount, TableDifference, TuningState
 
@@ -165,8 +166,8 @@ def test_a_missing_field_and_a_wrong_literal_are_refused() -> None:
 
 
 def test_a_plan_comes_back_equal() -> None:
-    windows = p.Windows(ramp_up_s=1, measure_s=2, ramp_down_s=3)
-    where = p.Where(file="a.yaml", line=3, column=4)
+    windows = stages.Windows(ramp_up_s=1, measure_s=2, ramp_down_s=3)
+    where = values.Where(file="a.yaml", line=3, column=4)
     plan = p.Plan(
         name="n",
         title="t",
@@ -175,41 +176,41 @@ def test_a_plan_comes_back_equal() -> None:
             p.Parameter(name="b", type="float", value=1.5),
             p.Parameter(name="c", type="bool", value=True),
         ),
-        hosts=(p.Host(name="h", roles=("client",), address="local", where=where),),
-        systems=(p.System(name="s", engine="postgres", host="h", settings=(("a", "b"),)),),
-        secrets=(p.Secret(name="x", kind="env", reference="X"),),
+        hosts=(topology.Host(name="h", roles=("client",), address="local", where=where),),
+        systems=(topology.System(name="s", engine="postgres", host="h", settings=(("a", "b"),)),),
+        secrets=(topology.Secret(name="x", kind="env", reference="X"),),
         workloads=(p.Workload(name="w", kind="hlr", parameters=(("population", 10), ("keys", "uniform"))),),
-        captures=(p.Capture(name="os", kind="os", every_s=1.0, hosts=("h",)),),
+        captures=(topology.Capture(name="os", kind="os", every_s=1.0, hosts=("h",)),),
         stages=(
-            p.Populate(id="load", workload="w", into=("s",), clients=("h",)),
-            p.Ladder(id="l", workload="w", target="s", clients=("h",), threads=(1, 2), windows=windows),
-            p.Ladder(
+            stages.Populate(id="load", workload="w", into=("s",), clients=("h",)),
+            stages.Ladder(id="l", workload="w", target="s", clients=("h",), threads=(1, 2), windows=windows),
+            stages.Ladder(
                 id="o",
                 workload="w",
                 target="s",
                 clients=("h",),
                 threads=(1,),
                 windows=windows,
-                arrival=p.Open(rate=p.Expression(text="c.rate", needs=("c",))),
-                stop_when=p.Expression(text="true"),
+                arrival=stages.Open(rate=values.Expression(text="c.rate", needs=("c",))),
+                stop_when=values.Expression(text="true"),
             ),
-            p.Search(
+            stages.Search(
                 id="c",
                 workload="w",
                 target="s",
                 clients=("h",),
                 threads=4,
                 rate_from=1.0,
-                rate_to=p.Expression(text="l.peak", needs=("l",)),
-                accept=p.Expression(text="true"),
+                rate_to=values.Expression(text="l.peak", needs=("l",)),
+                accept=values.Expression(text="true"),
                 probe=windows,
                 confirm=windows,
             ),
-            p.Sql(id="q", system="s", statements=("select 1",)),
-            p.Reset(id="r", systems=("s",)),
-            p.Pause(id="z", duration_s=1.5),
+            stages.Sql(id="q", system="s", statements=("select 1",)),
+            stages.Reset(id="r", systems=("s",)),
+            stages.Pause(id="z", duration_s=1.5),
         ),
-        verdicts=(p.Check(id="v", check=p.Expression(text="true"), where=where),),
+        verdicts=(p.Check(id="v", check=values.Expression(text="true"), where=where),),
     )
     back = recorded_plan(json.loads(json.dumps(plan_data(plan))))
     assert back == plan

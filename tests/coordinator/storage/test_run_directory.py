@@ -11,9 +11,11 @@ import pytest
 from proveout.coordinator.agents.endpoints import SecretMissing, external_endpoints
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, StorageFailed
+from proveout.core.errors import Where
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.canonical import canonical_json
-from proveout.dsl.plan.plan import Host, Plan, Secret, System, Where
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.topology import Host, Secret, System
 
 PLANS = Path(__file__).parents[3] / "plans"
 NOW = datetime(2026, 1, 14, 10, 15, 0, tzinfo=UTC)

@@ -14,7 +14,9 @@ from proveout.coordinator.verdict.checks import judge
 from proveout.coordinator.verdict.verdicts import foreseen, reach, undecided
 from proveout.core import statistics
 from proveout.dsl.plan.canonical import to_data
-from proveout.dsl.plan.plan import Check, Expression, Ladder, Windows
+from proveout.dsl.plan.plan import Check
+from proveout.dsl.plan.stages import Ladder, Windows
+from proveout.dsl.plan.values import Expression
 from proveout.proto.events import (
     Event,
     IterationFinished,

@@ -11,7 +11,8 @@ from proveout.coordinator.results import results
 from proveout.coordinator.verdict.checks import by_interval, judge, opposite_bounds
 from proveout.coordinator.verdict.verdicts import exit_code, holds, judge_probe, reach
 from proveout.core import statistics
-from proveout.dsl.plan.plan import Expression, Search, Windows
+from proveout.dsl.plan.stages import Search, Windows
+from proveout.dsl.plan.values import Expression
 from proveout.proto.events import (
     Event,
     InvariantsSeen,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proveout.dsl.plan.iteration_order import groups, rungs, slots
-from proveout.dsl.plan.plan import Ladder, Pause, Windows
+from proveout.dsl.plan.stages import Ladder, Pause, Windows
 
 BASE = Ladder(
     id="a",

@@ -18,7 +18,7 @@ from proveout.core.errors import PlanError
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.operations.facts import Facts, TextQuery
 from proveout.dsl.operations.kernel.huge_pages import MEMINFO, HugePages
-from proveout.dsl.plan.plan import Secret
+from proveout.dsl.plan.topology import Secret
 from proveout.dsl.source.loader import BYTES_MAX
 
 GOOD: Mapping[str, str] = {

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proveout.dsl.plan.plan import Capture, System, Value, Workload
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.topology import Capture, System
+from proveout.dsl.plan.values import Value
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec, messages
 from proveout.proto.wire.messages import (

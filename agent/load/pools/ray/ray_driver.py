@@ -24,9 +24,10 @@ from proveout.agent.load.pools.ray.address_binding import confine
 from proveout.agent.load.pools.ray.ray_aggregator import Gatherer
 from proveout.agent.load.pools.ray.ray_pool import Fleet, Member
 from proveout.agent.sandbox import privileges
-from proveout.agent.sandbox.parent_death import die_with_parent
 from proveout.core import child_process
+from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.framing import frame, read_frame
+from proveout.core.linux import die_with_parent
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire import agent_pb2, codec
 from proveout.proto.wire.messages import (
@@ -176,7 +177,7 @@ class Bridge:
 
     def say(self, message: AgentMessage) -> None:
         """Write a message; an agent that does not read makes this wait, and nobody is measured here."""
-        left = memoryview(frame(codec.agent_envelope(message)))
+        left = memoryview(frame(codec.agent_envelope(message).SerializeToString()))
         while left:
             left = left[os.write(self._out, left) :]
 
@@ -232,7 +233,9 @@ def main() -> None:
     """The process."""
     parent, user, bound, address = sys.argv[1:]
     privileges.drop(user)
-    die_with_parent(int(parent))  # after it: the kernel forgets the wish when a process changes its user
+    die_with_parent(
+        int(parent), LOAD_WORKER_NAME
+    )  # after it: the kernel forgets the wish when a process changes its user
     if bound != "-":
         sys.exit(hold(bound, address))
     out = os.dup(1)
@@ -240,7 +243,7 @@ def main() -> None:
     try:
         asyncio.run(_serve(address, out))
     except TaskFault as fault:
-        os.write(out, frame(codec.agent_envelope(TaskFailed(key="", error=fault.as_error()))))
+        os.write(out, frame(codec.agent_envelope(TaskFailed(key="", error=fault.as_error())).SerializeToString()))
 
 
 if __name__ == "__main__":

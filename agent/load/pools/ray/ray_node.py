@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -31,10 +30,10 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.load.pools.ray import address_binding
 from proveout.agent.load.pools.ray.ray_security import Secrets
 from proveout.agent.sandbox import privileges
-from proveout.core import child_process
+from proveout.core import child_process, linux
+from proveout.core.framing import json_line
 
 MODULE = "proveout.agent.load.pools.ray.ray_node"
-PR_SET_CHILD_SUBREAPER = 36
 START_S = 90.0
 END_S = 8.0
 PATIENCE_S = 2.0
@@ -143,7 +142,7 @@ class RayNode:
             "environment": self.environment,
             "bound": self.held,
         }
-        self._guard.stdin.write(json.dumps(request).encode() + b"\n")
+        self._guard.stdin.write(json_line(request))
         line = await self._guard.stdout.readline()
         answer = json.loads(line) if line else {"words": "its guard ended"}
         if "address" not in answer:
@@ -241,7 +240,7 @@ def main() -> None:
     """The process."""
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    linux.become_child_subreaper()
     parent = os.pidfd_open(int(sys.argv[1]))
     privileges.drop(sys.argv[2])
     request = json.loads(sys.stdin.readline() or "{}")

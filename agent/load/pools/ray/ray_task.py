@@ -138,7 +138,7 @@ class RayDriver:
 
     def _send(self, message: Task | Start | Cancel) -> None:
         with contextlib.suppress(ConnectionError, RuntimeError):  # one that is gone shows when it is read
-            self._stdin.write(frame(codec.coordinator_envelope(message)))
+            self._stdin.write(frame(codec.coordinator_envelope(message).SerializeToString()))
 
     async def _read(self) -> Any:
         data = await read_frame(self._stdout)

@@ -39,7 +39,7 @@ from proveout.agent.engines.postgres.driver import (
     direct_session,
 )
 from proveout.agent.engines.sqlite.driver import SqliteDriver
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Statement
 
 PATIENCE_S = 60.0

@@ -8,7 +8,7 @@ import pytest
 
 from proveout.agent.engines.mysql.dsn import Address, MalformedDsn, parse
 from proveout.coordinator.agents.endpoints import filled
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from proveout.agent.engines import handlers
 from proveout.agent.engines.postgres.propagation import link_name, unlink
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.engines.postgres.roles import administration, replication, with_keys
-from proveout.dsl.plan.plan import System, Workload
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import Compared
 from proveout.proto.wire.tasks import (

@@ -13,11 +13,11 @@ import psycopg
 import pytest
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines import data_store
+from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.postgres import settings
 from proveout.agent.engines.postgres.provision import Server
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 
 Start = Callable[..., Server]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user's reach is only in question for root")
@@ -247,7 +247,7 @@ def test_two_sessions_cannot_have_the_same_data(
     closed_root: Path, begin: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(closed_root)
-    monkeypatch.setattr("proveout.agent.engines.workspace.PREDECESSOR_S", 0.2)
+    monkeypatch.setattr("proveout.agent.engines.embedded.workspace.PREDECESSOR_S", 0.2)
     with pytest.raises(TaskFault, match="still in use by another session"):
         Server(system(), closed_root).start()
 

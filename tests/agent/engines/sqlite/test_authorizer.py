@@ -10,13 +10,13 @@ import apsw
 import pytest
 from sqlite_escapes import ESCAPES, SqliteEscape
 
-from proveout.agent.capture.sizes import _Sqlite
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.sqlite import provision as embedded_sqlite
 from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, open_database
 from proveout.agent.engines.sqlite.driver import SqliteDriver
 from proveout.agent.engines.sqlite.populate import SqliteLoader
+from proveout.agent.engines.sqlite.sql import SizeCatalogue
 from proveout.dsl.workloads.base import Population, Statement
 from proveout.proto.wire.tasks import Endpoint
 
@@ -41,7 +41,7 @@ def by_sql_stage(path: str) -> apsw.Connection:
 
 def by_capture(path: str) -> apsw.Connection:
     """What the capture `sizes` uses."""
-    return _Sqlite(Endpoint(system="lite", engine="sqlite", dsn=path))._connection
+    return SizeCatalogue(Endpoint(system="lite", engine="sqlite", dsn=path))._connection
 
 
 PATHS: dict[str, Connect] = {

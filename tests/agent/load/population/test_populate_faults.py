@@ -24,8 +24,8 @@ from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.population.job_messages import Finished, Load, Opening, Prepare, Progress, from_line, to_line
 from proveout.agent.sandbox import privileges
-from proveout.agent.sandbox.parent_death import ORPHANED
-from proveout.dsl.plan.plan import System
+from proveout.core.linux import ORPHANED
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.hlr.tables import NAMES
 
 MODULE = "proveout.agent.load.population.populate_worker"
@@ -125,7 +125,7 @@ import asyncio, sys
 sys.path.insert(0, {folder!r})
 from conftest import Context, spec
 from pathlib import Path
-from proveout.agent.sandbox.parent_death import ORPHANED
+from proveout.core.linux import ORPHANED
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.population.job_messages import Finished, Load, Opening, Prepare, Progress, from_line, to_line
 asyncio.run(populate(Context(Path(".")), spec(sys.stdin.readline().strip(), population={large}, workers=2)))

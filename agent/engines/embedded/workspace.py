@@ -1,7 +1,7 @@
-"""The grounds of an embedded server, whatever its engine: guard, account, the session's private folder, copies of its data.
+"""The grounds of an embedded server, whatever its engine: supervisor, account, the session's private folder, copies of its data.
 
-Flow: `enter` -> the guard, the lock on the system's folder, the identity, the session's folder; `copy` makes copies of data
-directories; `leave` ends the guard, and with it the server, and removes the folder.
+Flow: `enter` -> the supervisor, the lock on the system's folder, the identity, the session's folder; `copy` makes copies of data
+directories; `leave` ends the supervisor, and with it the server, and removes the folder.
 
 What a privileged agent does to files of the server's user is done as that user, or by file descriptor: a data directory may
 hold symbolic links that lead elsewhere, put there by SQL that a plan has run.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import fcntl
 import os
 import shutil
 import tempfile
@@ -21,10 +20,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines import data_store, file_access
-from proveout.agent.engines.confinement import Access
-from proveout.agent.engines.postgres import installation as programs
-from proveout.agent.engines.supervisor_client import Guarded
+from proveout.agent.engines.embedded import account, data_store, file_access
+from proveout.agent.engines.embedded.confinement import Access
+from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
+from proveout.core import linux
 
 USER = "proveout"
 PREDECESSOR_S = 20.0
@@ -35,13 +34,13 @@ ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "PATH": "/usr/bin:/bin"}
 T = TypeVar("T")
 
 
-class Grounds:
+class Workspace:
     """The grounds of one server. Blocking; `on_exit(text)` is told in another thread when the server ends by itself."""
 
     def __init__(self, folder: Path, on_exit: Callable[[str], None]) -> None:
         self._folder = folder
-        self._account = programs.choose_account()
-        self.guard = Guarded(on_exit)
+        self._account = account.choose_account()
+        self.supervisor = SupervisorClient(on_exit)
         self._session: Path | None = None
 
     @property
@@ -61,19 +60,19 @@ class Grounds:
         previous = data_store.read_state(self._folder)
         if self._account is not None and previous is not None and previous.uid is not None:
             self._account = dataclasses.replace(self._account, uid=previous.uid, gid=previous.uid)
-        self.guard.ask("identity", uid=self.uid, gid=self.uid)
+        self.supervisor.ask("identity", uid=self.uid, gid=self.uid)
         self._open_session()
         return previous
 
     def leave(self) -> None:
-        """End the guard and all it holds. Never raises."""
-        self.guard.end()
+        """End the supervisor and all it holds. Never raises."""
+        self.supervisor.end()
         if self._session is not None:
             shutil.rmtree(self._session, ignore_errors=True)
 
     def reachable(self, path: Path) -> bool:
         """Whether the server's user can enter that folder, or run that program."""
-        return bool(self.guard.ask("reach", path=str(path))["reachable"])
+        return bool(self.supervisor.ask("reach", path=str(path))["reachable"])
 
     def server_access(self, program: Path, data: Path) -> Access:
         """What the server may reach: its program, the session's folder to read, its data and its sockets to write."""
@@ -99,7 +98,7 @@ class Grounds:
     def _await_predecessor(self) -> None:
         """Wait until the session before (whose agent was killed, say) has let go of the data."""
         deadline = time.monotonic() + PREDECESSOR_S
-        while not self.guard.ask("lock", path=str(self._folder))["locked"]:
+        while not self.supervisor.ask("lock", path=str(self._folder))["locked"]:
             if time.monotonic() > deadline:
                 raise TaskFault(
                     "refused",
@@ -109,10 +108,10 @@ class Grounds:
             time.sleep(POLL_S)
 
     def _open_session(self) -> None:
-        base = programs.reachable_base(self.reachable)
+        base = account.reachable_base(self.reachable)
         data_store.sweep((base,), locked=is_locked)
         self._session = Path(tempfile.mkdtemp(prefix=data_store.SESSION_PREFIX, dir=base))
-        self.guard.ask("own", path=str(self._session))
+        self.supervisor.ask("own", path=str(self._session))
         self._session.chmod(0o711)
 
     def copy(self, source: Path, target: Path) -> None:
@@ -125,22 +124,19 @@ class Grounds:
             raise TaskFault("missing", "the programs cp and sync are not on this host", way_out="install coreutils")
         for argv in ([copier, "-a", "--reflink=auto", f"{source}/.", str(target)], [syncer, "-f", str(target)]):
             reach = file_access.of_helper(Path(argv[0]), read=[source], write=[target])
-            self.guard.run(argv, ENVIRONMENT, limit_s=COPY_S, identity="server", access=reach)
+            self.supervisor.run(argv, ENVIRONMENT, limit_s=COPY_S, identity="server", access=reach)
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a living guard holds the directory."""
+    """Whether a living supervisor holds the directory."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return True
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not linux.lock(descriptor)
     finally:
         os.close(descriptor)
-    return False
 
 
 def give(root: Path, uid: int) -> None:

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines import server_cleanup
-from proveout.agent.engines.postgres.installation import UID_FIRST, UID_LAST
+from proveout.agent.engines.embedded import server_cleanup
+from proveout.agent.engines.embedded.account import UID_FIRST, UID_LAST
 from proveout.core.disk_space import describe, is_full
 
 ELSEWHERE = Path("/var/tmp")  # noqa: S108 - a private directory is made there
@@ -143,7 +143,7 @@ def remove(folder: Path) -> None:
 
 
 def sweep(session_bases: tuple[Path, ...], *, locked: Callable[[Path], bool]) -> None:
-    """Remove what killed sessions of this user have left: sessions without a guard and what their servers have left in the
+    """Remove what killed sessions of this user have left: sessions without a supervisor and what their servers have left in the
     system (`server_cleanup`), and stores that no `system.json` names."""
     for base in {*session_bases, ELSEWHERE}:
         for path in base.glob(f"{SESSION_PREFIX}*"):

@@ -1,4 +1,4 @@
-"""Which files a database server and its helper programs may reach, as `confinement.Access`: the lists that the guard is sent.
+"""Which files a database server and its helper programs may reach, as `confinement.Access`: the lists that the supervisor is sent.
 
 Flow: `of_server(program, …)` for the server itself, which may execute nothing but its own program; `of_helper(…)` for programs
 that run before any SQL of a plan does (`initdb`, `mariadb-install-db`, `cp`), which may execute what the system has.
@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from proveout.agent.engines.confinement import Access
+from proveout.agent.engines.embedded.confinement import Access
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store")
 """Programs and libraries of the system."""

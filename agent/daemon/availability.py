@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from proveout.agent.daemon.tasks import Handler, TaskContext, TaskFault
-from proveout.agent.sandbox import privileges
+from proveout.agent.engines.table import adapter, is_in_files
 from proveout.proto.wire.results import TaskResult
 from proveout.proto.wire.tasks import (
     CheckInvariants,
@@ -90,7 +90,7 @@ async def _until_done(context: TaskContext, spec: Any, handler: Handler, systems
 
 def _tells_of_effects(spec: Any) -> bool:
     """Whether `unreachable` says that no statement has taken effect; `lost` is said otherwise (`provision.statements`)."""
-    return isinstance(spec, RunSql) and spec.endpoint.engine == "postgres"
+    return isinstance(spec, RunSql) and adapter(spec.endpoint.engine).reports_effects
 
 
 def is_away(fault: TaskFault) -> bool:
@@ -109,4 +109,4 @@ def _endpoints(spec: Any) -> Sequence[Endpoint]:
 
 
 def _is_of_others(end: Endpoint) -> bool:
-    return not end.provisioned and not privileges.is_in_files(end.engine)
+    return not end.provisioned and not is_in_files(end.engine)

@@ -1,6 +1,6 @@
 """What an embedded server is, whatever its engine: real programs on a private unix socket, that never outlive their session.
 
-Flow: `start` -> grounds (guard, account, folder) -> `data_store` (its data, from an earlier session or new) -> the engine's configuration
+Flow: `start` -> grounds (supervisor, account, folder) -> `data_store` (its data, from an earlier session or new) -> the engine's configuration
 -> its program -> ready -> `Endpoint`. `EmbeddedServer` does the work and blocks; `Embedded` is its asynchronous face. What differs between
 engines are its abstract members.
 """
@@ -19,19 +19,21 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines import data_store, server_log
-from proveout.agent.engines.workspace import ENVIRONMENT, Grounds, to_its_end
+from proveout.agent.engines.embedded import data_store
+from proveout.agent.engines.embedded.workspace import ENVIRONMENT, Workspace, to_its_end
 from proveout.core.disk_space import is_used_up
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint
 
 READY_S = 120.0
 STOP_S = 60.0
 POLL_S = 0.01
+LOG_LINES_MAX = 6
+LOG_BYTES_MAX = 1 << 20
 NO_SPACE = "No space left on device"
 """What programs say of ENOSPC, whatever the engine: servers run in the C locale."""
 
-G = TypeVar("G", bound=Grounds)
+G = TypeVar("G", bound=Workspace)
 S = TypeVar("S", bound="EmbeddedServer[Any]")
 
 
@@ -51,7 +53,7 @@ class EmbeddedServer(ABC, Generic[G]):
         self._folder = data_store.home(data_root, system.name)
         self._on_death = on_death
         self._lock = threading.RLock()
-        self._grounds: G | None = None
+        self._workspace: G | None = None
         self._kept: data_store.State | None = None
         self._died: str | None = None
         self._log_offset = 0
@@ -71,9 +73,9 @@ class EmbeddedServer(ABC, Generic[G]):
         return self._folder / "server.log"
 
     @property
-    def guard_pid(self) -> int | None:
-        """The guard's process id."""
-        return self._grounds.guard.pid if self._grounds else None
+    def supervisor_pid(self) -> int | None:
+        """The supervisor's process id."""
+        return self._workspace.supervisor.pid if self._workspace else None
 
     @property
     def session(self) -> Path:
@@ -92,8 +94,8 @@ class EmbeddedServer(ABC, Generic[G]):
 
     @property
     def _at(self) -> G:
-        assert self._grounds is not None  # noqa: S101 - set by start
-        return self._grounds
+        assert self._workspace is not None  # noqa: S101 - set by start
+        return self._workspace
 
     @property
     def _state(self) -> data_store.State:
@@ -107,7 +109,7 @@ class EmbeddedServer(ABC, Generic[G]):
     # ---- what an engine does its own way -----------------------------------------------------------------------------
 
     @abstractmethod
-    def _take_grounds(self) -> G:
+    def _make_workspace(self) -> G:
         """The grounds that it stands on, not entered yet."""
 
     @abstractmethod
@@ -157,31 +159,31 @@ class EmbeddedServer(ABC, Generic[G]):
     def stop(self) -> None:
         """Stop the server; its session stays open, so that `start` brings it back at the same address."""
         with self._lock:
-            if self._grounds is not None and self.pid is not None:
+            if self._workspace is not None and self.pid is not None:
                 self.pid = None
-                self._grounds.guard.ask("stop", timeout_s=STOP_S + 30.0, fast_s=STOP_S)
+                self._workspace.supervisor.ask("stop", timeout_s=STOP_S + 30.0, fast_s=STOP_S)
 
     def close(self, *, keep_data: bool) -> None:
-        """End the session: the server, its guard, its sockets; without `keep_data` its data too. Idempotent, never raises."""
+        """End the session: the server, its supervisor, its sockets; without `keep_data` its data too. Idempotent, never raises."""
         with self._lock:
             self.pid = None
-            if self._grounds is not None:
-                self._grounds.leave()
-                self._grounds = None
+            if self._workspace is not None:
+                self._workspace.leave()
+                self._workspace = None
             if not keep_data:
                 with contextlib.suppress(TaskFault):
                     data_store.remove(self._folder)
 
     def _prepare(self) -> None:
         """Everything up to the launch: grounds, state, data."""
-        if self._grounds is not None:
+        if self._workspace is not None:
             if self._died is None:
                 return
             self.close(keep_data=True)
         self._died = None
-        self._grounds = self._take_grounds()
-        previous = self._grounds.enter()
-        self._kept = previous or data_store.make_store(self._folder, self._grounds.uid, self._grounds.reachable)
+        self._workspace = self._make_workspace()
+        previous = self._workspace.enter()
+        self._kept = previous or data_store.make_store(self._folder, self._workspace.uid, self._workspace.reachable)
         self._await_ended()
         self._finish_restore()
         self.fresh = not self.data.is_dir()
@@ -190,11 +192,11 @@ class EmbeddedServer(ABC, Generic[G]):
 
     def _launch(self) -> None:
         argv = self._configure()
-        offset = self._log_offset = server_log.size(self.log)
+        offset = self._log_offset = log_size(self.log)
         # Before the request: the report of a server that fails at once may overtake the answer.
         self._died = None
         try:
-            answer = self._at.guard.ask(
+            answer = self._at.supervisor.ask(
                 "start",
                 argv=argv,
                 environment=ENVIRONMENT,
@@ -241,14 +243,14 @@ class EmbeddedServer(ABC, Generic[G]):
 
     def _need_room(self) -> None:
         """TaskFault `disk_full` when the running server has met a full disk since it was last asked."""
-        offset, self._log_offset = self._log_offset, server_log.size(self.log)
-        said = [line for line in server_log.lines(self.log, offset) if NO_SPACE in line]
+        offset, self._log_offset = self._log_offset, log_size(self.log)
+        said = [line for line in log_lines(self.log, offset) if NO_SPACE in line]
         if said or is_used_up(self.data):
             last = f": {said[-1]}" if said else ""
             raise data_store.no_room(f"{self.NAME} of system {self._system.name!r} has no room{last}", self.data)
 
     def _exited(self, how: str) -> None:
-        """The guard's report, in its reader's thread."""
+        """The supervisor's report, in its reader's thread."""
         was_ready = self.pid is not None
         self._died = how
         if was_ready:
@@ -351,3 +353,21 @@ class Embedded(Generic[S]):
     async def close(self, *, keep_data: bool) -> None:
         """See `EmbeddedServer.close`."""
         await to_its_end(lambda: self._server.close(keep_data=keep_data))
+
+
+def log_size(log: Path) -> int:
+    """Return the log's size in bytes, 0 when there is no log."""
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0
+
+
+def log_lines(log: Path, offset: int) -> list[str]:
+    """Return the log's lines from `offset` on, at most 1 MiB of them; an empty list when there is no log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(offset)
+            return file.read(LOG_BYTES_MAX).decode(errors="replace").splitlines()
+    except OSError:
+        return []

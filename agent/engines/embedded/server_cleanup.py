@@ -1,9 +1,9 @@
 """What a killed database server leaves outside its folders: System V shared memory, and backends that outlive their postmaster.
 
-Flow: before it starts a server or `initdb`, `guard` calls `note(session, entry)`, which adds a line to a file in the session's
-folder -> after the server's end `clear(entry)` removes what is left of it -> when the guard was killed too, the next session on
+Flow: before it starts a server or `initdb`, `supervisor` calls `note(session, entry)`, which adds a line to a file in the session's
+folder -> after the server's end `clear(entry)` removes what is left of it -> when the supervisor was killed too, the next session on
 the host does the same for every entry that `read(session)` gives. Only the standard library is imported, and no pathlib:
-`guard` starts with this module.
+`supervisor` starts with this module.
 
 A segment belongs to an entry when its owner is the entry's user and its key is PostgreSQL's for that data directory (the inode
 number, or one of the few after it; src/backend/port/sysv_shmem.c). It is removed only when the process that made it is gone and
@@ -64,7 +64,7 @@ def read(session: str) -> list[dict[str, Any]]:
 
 
 def is_noted(session: str) -> bool:
-    """Whether a server was started in the session, which its guard had locked by then."""
+    """Whether a server was started in the session, which its supervisor had locked by then."""
     return os.path.exists(f"{session}/{FILE}")  # noqa: PTH110 - pathlib costs start-up time
 
 

@@ -1,26 +1,24 @@
-"""The guard: a small process between the agent and a database server, which ends the server with the agent and leaves nothing behind.
+"""The supervisor: a small process between the agent and a database server, which ends the server with the agent and leaves nothing behind.
 
-Flow: the agent starts `python -I -S guard.py` and writes one JSON request a line to its standard input; the guard answers
+Flow: the agent starts `python -I -S supervisor.py` and writes one JSON request a line to its standard input; the supervisor answers
 each with one JSON line and reports by itself when the server exits. Server and helper programs (`initdb`, `cp`) are the
-guard's children. They run as the unprivileged identity that the agent names, without capabilities and new privileges, and with
+supervisor's children. They run as the unprivileged identity that the agent names, without capabilities and new privileges, and with
 `access` in the request reach no other files than it lists (`confinement`).
 
 What holds, whoever is killed:
 - the agent dies (even by SIGKILL): the pipe ends, and the pidfd of the parent fires (a forked child of the agent may keep
-  the pipe open); the guard stops the server (fast, after `FAST_S` immediate, then SIGKILL) and removes what it owns;
-- the guard dies: the kernel sends the server SIGQUIT (PR_SET_PDEATHSIG), an immediate shutdown;
-- the server dies: its orphans become the guard's (PR_SET_CHILD_SUBREAPER) and are ended, the System V segment that a
+  the pipe open); the supervisor stops the server (fast, after `FAST_S` immediate, then SIGKILL) and removes what it owns;
+- the supervisor dies: the kernel sends the server SIGQUIT (PR_SET_PDEATHSIG), an immediate shutdown;
+- the server dies: its orphans become the supervisor's (PR_SET_CHILD_SUBREAPER) and are ended, the System V segment that a
   killed PostgreSQL leaves is removed (`server_cleanup`), and the agent is told;
-- all three die: the next session on the host reads what the guard had noted in its folder, and removes the same.
+- all three die: the next session on the host reads what the supervisor had noted in its folder, and removes the same.
 
-Only the standard library is imported, and little of it, and two modules beside this one: the guard runs from its file, without
+Only the standard library is imported, and little of it, and two modules beside this one: the supervisor runs from its file, without
 site-packages, in a few milliseconds, and has one thread, so that forking and PR_SET_PDEATHSIG (which is about the parent *thread*) are safe.
 """
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
 import json
 import os
 import select
@@ -31,28 +29,28 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from proveout.agent.engines import confinement, server_cleanup
+    from proveout.agent.engines.embedded import confinement, server_cleanup
+    from proveout.core import linux
 else:  # started from its file: site-packages are not on the path, and what lies beside it has its turn last
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib costs start-up time
+    _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs start-up time
+    _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))  # noqa: PTH120
+    sys.path += (_HERE, f"{_PACKAGE}/core")
     import confinement
+    import linux
     import server_cleanup
 
 FAST_S = 5.0
 IMMEDIATE_S = 6.0
 PARENT_CHECK_S = 0.5
 OUTPUT_BYTES_MAX = 16_384
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-
-LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ParentGoneError(Exception):
     """The agent has died or has closed the pipe: stop everything."""
 
 
-class Guard:
-    """The state of one guard: its server, what it owns, and the identity that its children take."""
+class Supervisor:
+    """The state of one supervisor: its server, what it owns, and the identity that its children take."""
 
     def __init__(self, parent: int) -> None:
         self._parent = parent
@@ -142,7 +140,7 @@ class Guard:
 
     def _spawn(self, request: dict[str, Any], output: int, identity: tuple[int, int] | None) -> int:
         """Start `argv` with `environment`, confined to `access` if the request has it; OSErrors go to `output`."""
-        guard, argv = os.getpid(), request["argv"]
+        supervisor, argv = os.getpid(), request["argv"]
         pid = os.fork()
         if pid:
             return pid
@@ -150,7 +148,7 @@ class Guard:
             null = os.open(os.devnull, os.O_RDONLY)
             for source, target in ((null, 0), (output, 1), (output, 2)):
                 os.dup2(source, target)
-            _become(identity, signal.SIGQUIT, guard, request.get("access"))
+            _become(identity, signal.SIGQUIT, supervisor, request.get("access"))
             os.umask(0o077)
             os.chdir("/")
             for default in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
@@ -190,7 +188,7 @@ class Guard:
         return {"status": self._statuses.pop(pid), "timed_out": not finished, "output": text}
 
     def _note(self, directory: str, program: str, identity: tuple[int, int] | None) -> dict[str, Any]:
-        """Note a server that is about to start, for a session that comes after a kill of this guard."""
+        """Note a server that is about to start, for a session that comes after a kill of this supervisor."""
         entry = server_cleanup.entry_of(directory, program, None if identity is None else identity[0])
         for session in self._owned[:1]:
             server_cleanup.note(session, entry)
@@ -208,11 +206,11 @@ class Guard:
 
     def reach(self, request: dict[str, Any]) -> dict[str, Any]:
         """Whether the server's identity can use the directory or program at `path`."""
-        guard = os.getpid()
+        supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
             try:
-                _become(self._identity, signal.SIGKILL, guard)
+                _become(self._identity, signal.SIGKILL, supervisor)
                 os._exit(0 if os.access(request["path"], os.X_OK) else 1)
             finally:
                 os._exit(2)
@@ -281,19 +279,17 @@ class Guard:
     # ---- requests ------------------------------------------------------------------------------------------------
 
     def own(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Take over the directory at `path`: it is removed when the guard ends."""
+        """Take over the directory at `path`: it is removed when the supervisor ends."""
         self._owned.append(request["path"])
         return {"locked": self._lock(request["path"])}
 
     def lock(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Lock the directory at `path` for as long as the guard lives."""
+        """Lock the directory at `path` for as long as the supervisor lives."""
         return {"locked": self._lock(request["path"])}
 
     def _lock(self, path: str) -> bool:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not linux.lock(descriptor):
             os.close(descriptor)
             return False
         self._locks.append(descriptor)
@@ -342,7 +338,7 @@ def _become(
     confinement.give_up_privileges(identity)
     if access is not None:
         confinement.restrict(access)
-    LIBC.prctl(PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
+    linux.set_parent_death_signal(death_signal)
     if os.getppid() != parent:
         os._exit(125)
 
@@ -372,14 +368,14 @@ def _say(reply: dict[str, Any]) -> None:
 
 def main() -> NoReturn:
     """Serve the parent process; exits 0 when it is gone and everything is cleaned up."""
-    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    guard = Guard(int(sys.argv[1]))
+    linux.become_child_subreaper()
+    supervisor = Supervisor(int(sys.argv[1]))
     try:
-        guard.serve()
+        supervisor.serve()
     except ParentGoneError:
         pass
     finally:
-        guard.finish()
+        supervisor.finish()
     sys.exit(0)
 
 

@@ -1,8 +1,8 @@
-"""What a program of the guard may still do: no new privileges, no capabilities, and only the files that it is given.
+"""What a program of the supervisor may still do: no new privileges, no capabilities, and only the files that it is given.
 
 Flow: `give_up_privileges(uid, gid)` in a fresh child -> `landlock_version()` says whether the kernel has Landlock, 0 when it has
 not -> `restrict(access)` denies the child, and all that it starts, every file and folder but those in `access`. None of it
-can be taken back. Only the standard library is imported, and no pathlib: `guard` starts with this module.
+can be taken back. Only the standard library is imported, and no pathlib: `supervisor` starts with this module.
 
 `access` maps `read`, `execute` and `write` to lists of paths; what a folder is given holds for everything below it. `execute`
 includes `read`, and `write` includes `read`, but not `execute`. A path that does not exist is passed over. Where the kernel knows
@@ -16,12 +16,17 @@ import ctypes
 import os
 import stat
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING or __package__:
+    from proveout.core import linux
+    from proveout.core.linux import LIBC
+else:  # imported by a supervisor that runs from its file
+    import linux
+    from linux import LIBC
 
 Access = Mapping[str, Sequence[str]]
 
-LIBC = ctypes.CDLL(None, use_errno=True)
-PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 24, 38
-CAPABILITY_VERSION_3 = 0x20080522
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same on all architectures that Landlock runs on
 VERSION_FLAG, RULE_PATH_BENEATH = 1, 1
 
@@ -69,12 +74,14 @@ def restrict(access: Access) -> None:
         scopes=SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS if version >= SCOPES_SINCE else 0,
     )
     size = 24 if version >= SCOPES_SINCE else 16 if version >= NETWORK_SINCE else 8
-    descriptor = _checked(LIBC.syscall(CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(size), 0))
+    descriptor = linux.checked(
+        LIBC.syscall(CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(size), 0), "landlock"
+    )
     try:
         for kind, rights in RIGHTS.items():
             for path in access.get(kind, ()):
                 _allow(descriptor, path, rights & files)
-        _checked(LIBC.syscall(RESTRICT_SELF, descriptor, 0))
+        linux.checked(LIBC.syscall(RESTRICT_SELF, descriptor, 0), "landlock")
     finally:
         os.close(descriptor)
 
@@ -88,7 +95,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         if not stat.S_ISDIR(os.fstat(opened).st_mode):
             rights &= OF_FILES
         rule = _PathBeneath(allowed=rights, parent=opened)
-        _checked(LIBC.syscall(ADD_RULE, ruleset, RULE_PATH_BENEATH, ctypes.byref(rule), 0))
+        linux.checked(LIBC.syscall(ADD_RULE, ruleset, RULE_PATH_BENEATH, ctypes.byref(rule), 0), "landlock")
     finally:
         os.close(opened)
 
@@ -98,26 +105,11 @@ def give_up_privileges(identity: tuple[int, int] | None) -> None:
 
     OSError when the kernel refuses.
     """
-    _checked(LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    empty_bounding_set()
+    linux.set_no_new_privileges()
+    linux.empty_bounding_set()
     if identity is not None:
         uid, gid = identity
         os.setgroups([])
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
-    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    _checked(LIBC.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)())))  # the ambient set follows
-
-
-def empty_bounding_set() -> None:
-    """Drop every capability from the bounding set, where this process has the right to; one without capabilities has none to drop."""
-    capability = 0
-    while LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:
-        capability += 1  # the first number that the kernel does not know ends it
-
-
-def _checked(status: int) -> int:
-    if status < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"the server cannot be confined: {os.strerror(number)}")
-    return status
+    linux.set_capabilities(0)

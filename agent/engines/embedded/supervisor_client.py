@@ -1,7 +1,7 @@
-"""The agent's end of a guard (see `supervisor`): start it, ask it, hear from it when the server dies, end it.
+"""The agent's end of a supervisor (see `supervisor`): start it, ask it, hear from it when the server dies, end it.
 
-Flow: `Guarded(on_exit)` starts the process; `ask(…)` writes a request and waits for its answer; a reader thread takes the
-answers and calls `on_exit(text)` when the server, or the guard itself, ends without having been asked to. Blocking: the
+Flow: `SupervisorClient(on_exit)` starts the process; `ask(…)` writes a request and waits for its answer; a reader thread takes the
+answers and calls `on_exit(text)` when the server, or the supervisor itself, ends without having been asked to. Blocking: the
 asynchronous callers go through `asyncio.to_thread`.
 """
 
@@ -21,17 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines import supervisor
-from proveout.agent.engines.confinement import Access
+from proveout.agent.engines.embedded import supervisor
+from proveout.agent.engines.embedded.confinement import Access
 from proveout.core import child_process
+from proveout.core.framing import json_line
 
 ANSWER_S = 10.0
-GONE = "the guard process of the database server is gone"
+GONE = "the supervisor process of the database server is gone"
 END_S = supervisor.FAST_S + 3 * supervisor.IMMEDIATE_S
 
 
-class Guarded:
-    """A running guard. All methods are safe to call from several threads, and after the guard's end."""
+class SupervisorClient:
+    """A running supervisor. All methods are safe to call from several threads, and after the supervisor's end."""
 
     def __init__(self, on_exit: Callable[[str], None]) -> None:
         self._on_exit = on_exit
@@ -48,16 +49,16 @@ class Guarded:
             cwd=child_process.DIRECTORY,
             env=child_process.environment(),
         )
-        self._reader = threading.Thread(target=self._read, name="guard", daemon=True)
+        self._reader = threading.Thread(target=self._read, name="supervisor", daemon=True)
         self._reader.start()
 
     @property
     def pid(self) -> int:
-        """The guard's process id."""
+        """The supervisor's process id."""
         return self._process.pid
 
     def ask(self, do: str, *, timeout_s: float = ANSWER_S, **fields: Any) -> dict[str, Any]:
-        """The answer to a request of `supervisor.Guard.answer`; TaskFault `fault` on an error, a lost guard or no answer in time."""
+        """The answer to a request of `supervisor.Supervisor.answer`; TaskFault `fault` on an error, a lost supervisor or no answer in time."""
         with self._asking:
             self._sent += 1
             self._send({"id": self._sent, "do": do, **fields})
@@ -76,7 +77,7 @@ class Guarded:
         access: Access | None = None,
         database: tuple[str, str] | None = None,
     ) -> str:
-        """Run a program under the guard; its output (stdout and stderr, the last 16 KiB). TaskFault when it fails.
+        """Run a program under the supervisor; its output (stdout and stderr, the last 16 KiB). TaskFault when it fails.
 
         `access` lists the files that it may reach, None for no limit. `database` is for a program that makes one: its
         directory, and the name of the server's program.
@@ -106,7 +107,7 @@ class Guarded:
             try:
                 answer = self._answers.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                raise TaskFault("timeout", f"the guard did not answer {do!r} within {timeout_s:.0f} s") from None
+                raise TaskFault("timeout", f"the supervisor did not answer {do!r} within {timeout_s:.0f} s") from None
             if answer is None:
                 self._answers.put(None)
                 raise TaskFault("fault", GONE)
@@ -116,7 +117,7 @@ class Guarded:
     def _send(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None  # noqa: S101 - Popen was given a pipe
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.write(json_line(request))
             self._process.stdin.flush()
         except (OSError, ValueError):
             raise TaskFault("fault", GONE) from None
@@ -131,10 +132,10 @@ class Guarded:
                 self._answers.put(message)
         self._answers.put(None)
         if not self._ending:
-            self._on_exit("its guard process was killed, and the server was stopped with it")
+            self._on_exit("its supervisor process was killed, and the server was stopped with it")
 
     def end(self) -> None:
-        """Let the guard stop the server, remove what it owns, and go; kills it when it does not. Idempotent."""
+        """Let the supervisor stop the server, remove what it owns, and go; kills it when it does not. Idempotent."""
         self._ending = True
         assert self._process.stdin is not None and self._process.stdout is not None  # noqa: S101 - Popen was given pipes
         with contextlib.suppress(OSError):
