@@ -38,8 +38,7 @@ from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.errors import ProveoutError
 from proveout.core.linux import die_with_parent
 from proveout.dsl.workloads.base import WorkloadKind
-from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import part_of
+from proveout.dsl.workloads.kinds import build, part_of
 
 CHUNK_NS = 100_000_000
 WAITING_MAX = 1000

@@ -26,6 +26,7 @@ from proveout.agent.security.path_trust import hand_above, hand_on, names_of
 from proveout.agent.security.policy import Policy, Tool
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.dsl.operations.storage.udev_rules import FOLDERS_OF_UDEV
+from proveout.dsl.operations.types import PROGRAM_SYSCTLS
 from proveout.dsl.rules.host_rules import EMBEDDED
 from proveout.dsl.schema.scalar_types import Name, custom
 from proveout.dsl.schema.validation import validate
@@ -63,7 +64,7 @@ class PolicyError(PlanError):
 
 
 def _sysctl(glob: str) -> str:
-    if glob in policy.COMMANDS_OF_THE_KERNEL or not any(part.strip("*") for part in glob.split(".")):
+    if glob in PROGRAM_SYSCTLS or not any(part.strip("*") for part in glob.split(".")):
         raise custom(f"`{glob}` cannot be allowed: it is every setting, or one that holds a command of the kernel")
     return glob
 

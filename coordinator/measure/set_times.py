@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable
 
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.parameters import is_in_order, transactions
+from proveout.dsl.workloads.kinds import is_in_order, transactions
 from proveout.proto.events import Metrics, TransactionSummary
 
 

@@ -29,7 +29,7 @@ from proveout.dsl.plan.iteration_order import group
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Limits, Measuring, Ramp, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.parameters import is_in_order
+from proveout.dsl.workloads.kinds import is_in_order
 from proveout.proto.events import IterationFinished, Metrics, TransactionSummary, ValidityFinding
 from proveout.proto.wire.results import LoadResult, LoadSecond
 

@@ -43,7 +43,7 @@ from proveout.dsl.plan.stages import (
 from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.host_rules import SIZES_EVERY_S
-from proveout.dsl.workloads.parameters import expected_rows
+from proveout.dsl.workloads.kinds import expected_rows
 
 ITERATION_OVERHEAD_S = 1.0
 """Connecting, arming and collecting around an iteration."""

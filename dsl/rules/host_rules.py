@@ -16,16 +16,20 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from proveout.core.errors import NOWHERE, ProveoutError
+from proveout.dsl.operations.database import postgres_parameters
 from proveout.dsl.plan.fio_job import FioJob, is_plain_folder
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Tuning, Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
-from proveout.dsl.rules import mysql_settings, postgres_parameters
+from proveout.dsl.rules import mysql_settings
 from proveout.dsl.schema.scalar_types import (
     EVERY_MAX_S,
     EVERY_MIN_S,
     ID_PATTERN,
+    INSTANCES_MAX,
     NAME_PATTERN,
+    SCRAPES_MAX,
+    SETTINGS_MAX,
     SIZE_MAX,
     SIZE_MIN,
     TEXT_MAX,
@@ -44,7 +48,7 @@ EMBEDDED = frozenset({"mysql", "postgres", "sqlite"})
 ORACLE_LIKE = frozenset({"oracle", "timesten"})
 """Engines that are reached with `user/password@connect-string`, and never started by proveout."""
 
-SETTINGS_MAX, INSTANCES_MAX, SCRAPES_MAX, TUNING_NAME_MAX = 200, 64, 200, 80
+TUNING_NAME_MAX = 80
 DSN_MAX = 65_536
 """Characters of a dsn with its passwords filled in."""
 SIZES_EVERY_S = 24 * 3600.0
@@ -297,10 +301,8 @@ def fio_problems(job: FioJob) -> Iterator[Objection]:
 
 def workload_problems(workload: Workload) -> Iterator[Objection]:
     """A workload: its kind's strict model with all bounds, and of SQL the same look at its texts that the compiler takes."""
-    from proveout.dsl.rules.sql_rules import check_sql  # noqa: PLC0415
     from proveout.dsl.source.nodes import Map, Problems  # noqa: PLC0415 - an agent without load does without the models
-    from proveout.dsl.workloads.parameters import of_workload  # noqa: PLC0415
-    from proveout.dsl.workloads.sql.parameters import Custom  # noqa: PLC0415
+    from proveout.dsl.workloads.kinds import extension, of_workload  # noqa: PLC0415
 
     yield from name_problems("workload", workload.name)
     try:
@@ -311,9 +313,10 @@ def workload_problems(workload: Workload) -> Iterator[Objection]:
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         yield Objection(message=f"the parameters of workload {workload.name[:80]!r} are not valid: {_first(error)}")
         return
-    if isinstance(model, Custom):
+    kind = extension(workload.kind)
+    if kind is not None:
         problems = Problems()
-        check_sql(model, Map(entries=(), where=NOWHERE), workload.name, problems)
+        kind.check(model, Map(entries=(), where=NOWHERE), workload.name, problems)
         yield from (Objection(message=found.message, way_out=found.hint) for found in problems.found)
 
 

@@ -30,9 +30,9 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded import file_access
 from proveout.agent.engines.embedded.server import LOG_LINES_MAX, READY_S, Embedded, EmbeddedServer, log_lines
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER, Workspace
+from proveout.dsl.operations.database.postgres_parameters import WAY_OUT
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.mysql_settings import objection
-from proveout.dsl.rules.postgres_parameters import WAY_OUT
 
 DATABASE = "proveout"
 ADMINISTRATION = "proveout_administration"

@@ -29,7 +29,7 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER
 from proveout.agent.engines.postgres import settings
-from proveout.dsl.rules.postgres_parameters import ALLOWED, REFUSED
+from proveout.dsl.operations.database.postgres_parameters import ALLOWED, REFUSED
 from proveout.proto.wire.tasks import Endpoint, LinkSystems
 
 DATABASE = "postgres"

@@ -1,4 +1,4 @@
-"""What an embedded PostgreSQL is configured with: our defaults, and the plan's settings over them, by the rule of `dsl.rules.postgres_parameters`.
+"""What an embedded PostgreSQL is configured with: our defaults, and the plan's settings over them, by the rule of `dsl.operations.database.postgres_parameters`.
 
 The defaults are those of a small, durable server that replicates, not those of a toy that wins benchmarks:
 - durability as shipped (`fsync`, `full_page_writes`, `synchronous_commit` on) unless the plan says otherwise;
@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.dsl.rules.postgres_parameters import WAY_OUT, objection
+from proveout.dsl.operations.database.postgres_parameters import WAY_OUT, objection
 
 PORT = 5432
 OF_EMBEDDED = (

@@ -2,7 +2,7 @@
 
 Strict models; shorthand is spelt out as it is read (`sql: text` is `{any: text}`, `expect_rows: some` is (1, None)), so
 that everything behind has one form to work with. What the texts themselves must satisfy is checked where positions are
-known (`proveout.dsl.rules.sql_rules`). Only pydantic is imported here.
+known (`proveout.dsl.workloads.sql.statement_rules`). Only pydantic is imported here.
 """
 
 from __future__ import annotations
@@ -47,6 +47,16 @@ LOGICAL_ERRORS: Mapping[str, frozenset[str]] = {
     "not_null": frozenset(("23502", "SQLITE_CONSTRAINT_NOTNULL", "ORA-01400", "ORA-01407", "1048")),
 }
 """Violations by name: SQLSTATE of PostgreSQL, apsw's names, Oracle's and MySQL's error numbers."""
+
+DIALECT_OF_ENGINE: Mapping[str, str] = {
+    "postgres": "postgres",
+    "sqlite": "sqlite",
+    "oracle": "oracle",
+    "timesten": "oracle",
+    "mysql": "mysql",
+    "duckdb": "duckdb",
+}
+"""The SQL dialect of each built-in engine; a driver of another package gives its own when a load is armed."""
 
 _ROWS: Mapping[str, tuple[int, int | None]] = {"any": (0, None), "some": (1, None), "none": (0, 0)}
 

@@ -29,12 +29,12 @@ from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.database.postgres_parameters import objection
 from proveout.dsl.operations.database.sql import Sql
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Tuning, Windows
 from proveout.dsl.plan.topology import System
-from proveout.dsl.rules.postgres_parameters import objection
-from proveout.dsl.schema.model_values import to_values
 from proveout.dsl.workloads.sql.parameters import Custom
 from proveout.proto.wire.results import SystemStarted
 from proveout.proto.wire.tasks import (

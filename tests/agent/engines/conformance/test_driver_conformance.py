@@ -20,10 +20,11 @@ from proveout.agent.load.loop.transaction import COMMIT, ROLLBACK
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
 from proveout.agent.security.policy import Policy
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.proto.wire.results import LoadSecond
 from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
 

@@ -21,10 +21,11 @@ from proveout.agent.engines.oracle.populate import OracleLoader
 from proveout.agent.engines.postgres.populate import PostgresLoader
 from proveout.agent.engines.sqlite.populate import SqliteLoader
 from proveout.agent.load.population.table_marker import intention_of
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Population
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import Hlr, to_values
 
 STATEMENTS_MAX = 100
 SURVIVED = 0

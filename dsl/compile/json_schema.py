@@ -16,7 +16,8 @@ from proveout.dsl.compile.matrix import STEPS
 from proveout.dsl.compile.tuning import TuningEntry
 from proveout.dsl.operations.table import OPERATIONS
 from proveout.dsl.schema import models as schema
-from proveout.dsl.workloads.parameters import KINDS
+from proveout.dsl.schema import stage_models
+from proveout.dsl.workloads.kinds import BUILT_IN, built_in
 
 IDENTIFIER = "https://json-schema.org/draft/2020-12/schema"
 TEMPLATE = {"type": "string", "pattern": r"^\$\{.+\}$", "description": "${params.name}"}
@@ -27,20 +28,20 @@ _NOT_TEXT = ("integer", "number", "boolean", "array")
 
 def plan_schema() -> dict[str, Any]:
     """The JSON Schema of a plan file."""
-    definitions = _definitions([schema.Document, *schema.STAGES.values(), *_workloads(), *_tunings()])
+    definitions = _definitions([schema.Document, *stage_models.STAGES.values(), *_workloads(), *_tunings()])
     document = definitions.pop(schema.Document.__name__)
     document["properties"]["stages"]["items"] = {
-        "anyOf": [_stage(kind, model.__name__) for kind, model in schema.STAGES.items()]
+        "anyOf": [_stage(kind, model.__name__) for kind, model in stage_models.STAGES.items()]
     }
     document["properties"]["workloads"]["additionalProperties"] = {
         "anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in _workloads()]
     }
-    steps = {"anyOf": [_stage(kind, schema.STAGES[kind].__name__) for kind in STEPS]}
+    steps = {"anyOf": [_stage(kind, stage_models.STAGES[kind].__name__) for kind in STEPS]}
     for side in ("before", "after"):
-        _array(definitions[schema.LadderEntry.__name__]["properties"][side])["items"] = steps
+        _array(definitions[stage_models.LadderEntry.__name__]["properties"][side])["items"] = steps
     tunings = {"anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in _tunings()]}
     document["properties"]["tuning"]["items"] = tunings
-    definitions[schema.TuneEntry.__name__]["properties"]["tuning"]["items"] = tunings
+    definitions[stage_models.TuneEntry.__name__]["properties"]["tuning"]["items"] = tunings
     del document["required"]  # a file without stages is an include or an inventory
     document["if"] = {"required": ["stages"]}
     document["then"] = {"required": ["proveout", "name"]}
@@ -65,9 +66,10 @@ def _definitions(models: list[type[BaseModel]]) -> dict[str, Any]:
 
 def _workloads() -> list[type[BaseModel]]:
     """The parameter model of each kind, with the `kind` itself."""
-    fields: dict[str, Any] = {kind: (Literal[kind], ...) for kind in KINDS}
+    fields: dict[str, Any] = {kind: (Literal[kind], ...) for kind in BUILT_IN}
     return [
-        create_model(f"{kind.capitalize()}Workload", __base__=model, kind=fields[kind]) for kind, model in KINDS.items()
+        create_model(f"{kind.capitalize()}Workload", __base__=built_in(kind).parameters, kind=fields[kind])
+        for kind in BUILT_IN
     ]
 
 

@@ -15,20 +15,14 @@ from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.stages import Ladder, Populate, Reset, Search, Stage
 from proveout.dsl.plan.topology import System
-from proveout.dsl.workloads.parameters import (
+from proveout.dsl.workloads.kinds import (
     division_problem,
     has_tables,
     load_problem,
-    of_workload,
     population_problem,
+    same_rows,
     writes,
 )
-
-LOAD_ONLY = frozenset(
-    {"binds", "in_order", "keys", "ops_per_transaction", "profile", "range", "transactions", "weights"}
-)
-"""Workload parameters that shape the load and not the rows."""
-
 
 CONNECTIONS = 300
 """`max_connections` of an embedded server whose settings do not say otherwise (agents say the same; a test compares)."""
@@ -101,19 +95,18 @@ class _Walk:
     def load(self, stage: Ladder | Search) -> None:
         system = self.scope.systems[stage.target]
         workload = self.scope.workloads[stage.workload]
-        objection = load_problem(of_workload(workload), system.engine)
+        objection = load_problem(workload, system.engine)
         if objection is not None:
             self.problem(stage.where, f"stage `{stage.id}` runs on `{system.name}`: {objection}")
         loaded = self.loaded.get(system.name) if has_tables(workload) else None
         if loaded is None and has_tables(workload) and system.provision is not None:
             hint = f"- populate: {{workload: {stage.workload}, into: [{system.name}]}}"
             self.problem(stage.where, f"nothing is loaded into `{system.name}` before stage `{stage.id}`", hint)
-        if loaded is not None and not self.same_rows(loaded, stage.workload):
+        if loaded is not None and not same_rows(self.scope.workloads[loaded], workload):
             message = f"stage `{stage.id}` runs `{stage.workload}`, but `{system.name}` holds the rows of `{loaded}`"
             self.problem(stage.where, message, f"populate it with `{stage.workload}`")
         self.connections(stage, system)
-        workload = self.scope.workloads[stage.workload]
-        objection = division_problem(of_workload(workload), workload.kind, len(system.instances))
+        objection = division_problem(workload, len(system.instances))
         if objection is not None:
             self.problem(stage.where, objection)
         self.writes_through(stage)
@@ -139,12 +132,6 @@ class _Walk:
             hint = f"settings: {{max_connections: {threads + 100}}} of `{system.name}`"
             message = f"stage `{stage.id}` needs {threads} connections, but `{system.name}` has {setting}"
             self.problem(stage.where, message, hint)
-
-    def same_rows(self, one: str, other: str) -> bool:
-        """Whether two workloads run on the same population: all but what only shapes the load is equal."""
-        first, second = self.scope.workloads[one], self.scope.workloads[other]
-        rows = [{n: v for n, v in workload.parameters if n not in LOAD_ONLY} for workload in (first, second)]
-        return first.kind == second.kind and rows[0] == rows[1]
 
     def conflict(self, stage: Ladder | Search, source: System, before: str) -> None:
         message = (
