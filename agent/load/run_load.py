@@ -25,7 +25,7 @@ from proveout.agent.load.loop.terminal import dealt
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.pools.local import Pool, WorkerProcess
 from proveout.agent.load.pools.ray.ray_task import run_ray_load
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import Privileges, account
 from proveout.core.disk_space import describe
 from proveout.dsl import engines
 from proveout.dsl.workloads.kinds import build
@@ -55,8 +55,8 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     hands = dealt(spec.share.first, spec.share.count, spec.workers or cores)
     if not hands:
         raise TaskFault("invalid", "the load has no terminals for this agent", way_out="plan fewer client hosts")
-    told = privileges.argument_for(spec.endpoint, context.policy)
-    workers = await pool.acquire(len(hands), spec.endpoint.engine, told)
+    privileges = Privileges.for_endpoint(spec.endpoint, context.policy)
+    workers = await pool.acquire(len(hands), spec.endpoint.engine, privileges)
     try:
         result = await _Run(context, spec, workers).run([tuple(hand) for hand in hands])
     except BaseException:
@@ -165,11 +165,9 @@ class _Run:
         if fault.code == "unreachable":
             terminals = self._spec.share.total
             way_out = f"see that the server runs, lets this host in, and takes {terminals} connections"
-            nobody = privileges.account()
-            if nobody is not None and " file " in fault.message:
-                way_out += (
-                    f"; load runs as user id {nobody.uid}, who has to be able to read the files that the dsn names"
-                )
+            user = account()
+            if user is not None and " file " in fault.message:
+                way_out += f"; load runs as user id {user.uid}, which must be able to read the files that the dsn names"
             return TaskFault("unreachable", f"the load cannot connect to {name}: {fault.message}", way_out=way_out)
         way_out = fault.way_out or "see that the system is populated and that its user may use the tables"
         return TaskFault(fault.code, f"the load cannot be prepared on {name}: {fault.message}", way_out=way_out)

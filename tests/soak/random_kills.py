@@ -66,7 +66,7 @@ VICTIMS: dict[str, Callable[[psutil.Process], bool]] = {
     "server": lambda process: process.name() in ("postgres", "mariadbd"),
     "guard": lambda process: any(word.endswith("engines/embedded/supervisor.py") for word in process.cmdline()),
     "worker": lambda process: any("worker" in word for word in process.cmdline()),
-    "aide": lambda process: any("aide" in word for word in process.cmdline()),
+    "helper": lambda process: any("helper_main" in word for word in process.cmdline()),
     "any": lambda process: True,
 }
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP)

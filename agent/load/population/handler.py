@@ -15,7 +15,7 @@ from proveout.agent.daemon.tasks import TaskContext, TaskFault
 from proveout.agent.engines.table import driver
 from proveout.agent.load.population.job_messages import Count, Execute, Load, Opening, Prepare, Settle, Undo
 from proveout.agent.load.population.worker_pool import Crew, crew
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
 from proveout.dsl.workloads.base import Dialect, Population
@@ -39,7 +39,7 @@ async def populate(context: TaskContext, spec: PopulateSystem) -> Populated:
     most = engines.of(spec.endpoint.engine).populate_workers_max
     workers = max(1, min(spec.workers, most or spec.workers))
     async with crew(
-        _opening(spec), workers, progress.add, privileges.argument_for(spec.endpoint, context.policy)
+        _opening(spec), workers, progress.add, Privileges.for_endpoint(spec.endpoint, context.policy)
     ) as loaders:
         await loaders.run([Prepare()])
         try:
@@ -152,8 +152,8 @@ async def _count(loaders: Crew, population: Population, loaded: dict[str, int]) 
 async def _undo(context: TaskContext, spec: PopulateSystem) -> None:
     """Remove the half-loaded tables; where that cannot be done in time, say so and leave them."""
     try:
-        told = privileges.argument_for(spec.endpoint, context.policy)
-        async with asyncio.timeout(UNDO_S), crew(_opening(spec), 1, lambda _: None, told) as loaders:
+        privileges = Privileges.for_endpoint(spec.endpoint, context.policy)
+        async with asyncio.timeout(UNDO_S), crew(_opening(spec), 1, lambda _: None, privileges) as loaders:
             await loaders.run([Undo()])
     except (TaskFault, TimeoutError) as error:
         reason = error.what if isinstance(error, TaskFault) else f"it took longer than {UNDO_S:.0f} s"

@@ -31,7 +31,7 @@ from proveout.agent.load.population.job_messages import (
     from_line,
     to_line,
 )
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.errors import ProveoutError
 from proveout.core.linux import ORPHANED, die_with_parent
@@ -67,13 +67,14 @@ class Jobs:
         self._queue.put(None)
 
 
-def main(parent: int, told: str, engine: str) -> int:
+def main(parent: int, argument: str, engine: str) -> int:
     """Serve jobs until stdin ends. Exit code 0, or 1 after a `Failed`."""
-    privileges.drop(told)
+    privileges = Privileges.from_argument(argument)
+    privileges.drop()
     die_with_parent(parent, LOAD_WORKER_NAME)
     with contextlib.suppress(ProveoutError):  # what cannot be loaded is told when it is needed
         driver(engine)
-    privileges.seal(told)
+    privileges.seal()
     jobs = Jobs()
     try:
         opening = jobs.get()

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.load.population.job_messages import Failed, Finished, Job, Opening, Progress, from_line, to_line
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process
 
 MODULE = "proveout.agent.load.population.populate_worker"
@@ -34,12 +34,12 @@ class Worker:
         self._listener = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls, engine: str, progress: Callable[[int], None], told: str = "") -> Worker:
-        """A new process for such an engine; `progress(rows)` is called as rows go in. `told`: see `pool.WorkerProcess.start`."""
-        told = told or privileges.argument(engine)
-        own = privileges.environment(told, child_process.environment(*child_process.of_engine(engine)))
+    async def start(cls, engine: str, progress: Callable[[int], None], privileges: Privileges | None = None) -> Worker:
+        """A new process for such an engine; `progress(rows)` is called as rows go in. `privileges`: see `local.WorkerProcess.start`."""
+        privileges = privileges or Privileges.for_engine(engine)
+        own = privileges.environment(child_process.environment(*child_process.of_engine(engine)))
         process = await asyncio.create_subprocess_exec(
-            *child_process.python(MODULE, str(os.getpid()), told, engine),
+            *child_process.python(MODULE, str(os.getpid()), privileges.to_argument(), engine),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
@@ -127,12 +127,14 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(opening: Opening, count: int, progress: Callable[[int], None], told: str = "") -> AsyncIterator[Crew]:
-    """`count` connected workers, with the privileges that they are `told`; they finish with the context, and are killed when anything goes wrong in it."""
+async def crew(
+    opening: Opening, count: int, progress: Callable[[int], None], privileges: Privileges | None = None
+) -> AsyncIterator[Crew]:
+    """`count` connected workers with these privileges. They end with the context, and are killed if it raises."""
     members = Crew()
     try:
         for _ in range(count):
-            members.workers.append(await Worker.start(opening.engine, progress, told))
+            members.workers.append(await Worker.start(opening.engine, progress, privileges))
         await asyncio.gather(*(worker.ask(opening) for worker in members.workers))
         yield members
         await asyncio.gather(*(worker.end() for worker in members.workers))

@@ -211,7 +211,7 @@ async def test_good_output_of_a_program_that_ends_well(armed_context: Any, stand
     [
         (f"{GOOD}\necho boom >&2\nexit 1", "fault", "exit code 1: boom"),
         ("echo hello", "fault", "cannot be read: hello"),
-        ("exit 0", "fault", "it says nothing"),
+        ("exit 0", "fault", "it wrote no message"),
         ("echo '{'; echo nonsense; echo '}'", "fault", "cannot be read"),
         ("echo '{'; echo '\"jobs\": []'; echo '}'", "fault", "cannot be read"),
         ("echo '{'", "fault", "cannot be read"),
@@ -284,7 +284,7 @@ from pathlib import Path
 from proveout.agent.tools.program import Program
 
 async def main():
-    program = await Program.arm(("/bin/sleep", "1000"), Path("/"), "-")
+    program = await Program.arm(("/bin/sleep", "1000"), Path("/"), INHERITED)
     await program.go()
     print(program._process.pid, flush=True)
     await asyncio.sleep(1000)
