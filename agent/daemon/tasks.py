@@ -1,8 +1,9 @@
 """The contract of task handlers: context, resources, faults.
 
-Flow: the session receives a `Task` -> `handlers.TABLE[type(task.spec)]` -> `await handler(context, spec)` -> the result goes back. A
-handler reports progress and samples through the context, and raises `TaskFault` for an expected failure. When it is cancelled
-(asyncio.CancelledError), it first stops and undoes everything that it has started, then lets the exception pass.
+Flow: the session receives a `Task` -> `handlers.TABLE[type(task.spec)]` -> `await handler(context, spec)` -> the result
+goes back. A handler reports progress and samples through the context, and raises `TaskFault` for an expected failure.
+When it is cancelled (asyncio.CancelledError), it first stops and undoes everything that it has started, then lets the
+exception pass.
 """
 
 from __future__ import annotations

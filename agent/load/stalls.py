@@ -1,11 +1,11 @@
-"""Times in which no transaction of a load ended, and which transactions waited through them. Pure.
+"""Finds stalls: times in which no transaction of a load ended, with the transactions that waited through them. Pure.
 
-Data flow: what ended in each second, all workers (`Merger`) -> `add` -> the gaps between one end and the next -> with the transactions
-that never ended, `end` -> the longest `Stall`s that touch the measure window. Exact to the nanosecond: windows are as short as a few
-seconds, and a per-second count shows nothing of the second in which the system stopped.
+Flow: the records of each second of all workers (`LoadAggregator`) -> `add` -> the gaps between one end and the next ->
+with the transactions that never ended, `end` -> the longest `Stall`s that touch the measure window. Exact to the
+nanosecond: windows may be a few seconds long, and counts per second do not show a stall within a second.
 
-A transaction waits through a stall when it was under way for at least half of it and has no answer before its end. Terminals that think,
-or whose next transaction is not due, wait for nothing.
+A transaction waits through a stall if it ran for at least half of it and has no answer before its end. Terminals in
+think time, or whose next transaction is not due, do not wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Times = npt.NDArray[np.int64]
 
 
 class _Gap:
-    """A time without an end, monotonic ns."""
+    """A gap without the end of a transaction, monotonic ns."""
 
     def __init__(self, start_ns: int, end_ns: int, errors: int) -> None:
         self.start_ns, self.end_ns, self.errors = start_ns, end_ns, errors
@@ -46,7 +46,7 @@ class Stalls:
         self._gaps: list[_Gap] = []
 
     def add(self, times: Mapping[int, Times], incidents: Iterable[Incident]) -> None:
-        """Take what ended in a second: (intended, started, ended) by code (see `recorder`), errors and retries."""
+        """Add the records of a second: (intended, started, ended) by code (see `recorder`), errors and retries."""
         self._errors += [incident.ended_ns for incident in incidents if incident.what == "error"]
         ends = (
             np.sort(np.concatenate([triples[:, 2] for triples in times.values()])) if times else np.empty(0, np.int64)
@@ -63,7 +63,9 @@ class Stalls:
                 self._wait(code // 2, slow[:, 1], slow[:, 2])
 
     def end(self, waiting: Iterable[tuple[int, int]]) -> tuple[Stall, ...]:
-        """The stalls that touch the measure window; `waiting` are (number, start ns) of transactions that never ended."""
+        """The stalls that touch the measure window; `waiting` are (number, start ns) of transactions that never
+        ended.
+        """
         over_ns = self._timeline.end_ns
         if over_ns - self._last_ns >= STALL_MIN_NS:
             self._gap(self._last_ns, over_ns)
@@ -81,7 +83,7 @@ class Stalls:
             self._gaps = sorted(kept, key=lambda gap: gap.start_ns)
 
     def _wait(self, number: int, started_ns: Times, ended_ns: Times) -> None:
-        """Count transactions of one type in the gaps through which they waited."""
+        """Count transactions of one type in the gaps that they waited through."""
         for gap in self._gaps:
             count = int(np.count_nonzero((started_ns <= gap.middle_ns) & (ended_ns >= gap.end_ns)))
             if count:

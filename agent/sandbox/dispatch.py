@@ -1,10 +1,12 @@
-"""Handlers of tasks that read from a database or an exporter: a root agent runs them in a helper process, another agent runs them itself.
+"""Handlers of tasks that read from a database or an exporter: a root agent runs them in a helper process, another agent
+runs them itself.
 
-Flow: `(context, spec)` -> the privileges that the task needs (`Privileges`) -> the helper process with these privileges, a resource of
-the session -> its result. An agent that is not root runs the same handlers in its own process. A file that root owns is refused.
+Flow: `(context, spec)` -> the privileges that the task needs (`Privileges`) -> the helper process with these
+privileges, a resource of the session -> its result. An agent that is not root runs the same handlers in its own
+process. A file that root owns is refused.
 
-The agent process itself keeps: servers that it has started and their logs, kernel counters (capture `os`), and the private folders
-of embedded SQLite files, which it makes and gives to the helper's user.
+The agent process itself keeps: servers that it has started and their logs, kernel counters (capture `os`), and the
+private folders of embedded SQLite files, which it makes and gives to the helper's user.
 """
 
 from __future__ import annotations
@@ -82,7 +84,10 @@ def helper_for(context: TaskContext, privileges: Privileges, engine: str) -> Hel
 
 
 class RemoteResource:
-    """A resource that a helper process keeps. It stands among the session's resources, so that it is closed in order."""
+    """A resource that a helper process keeps.
+
+    It stands among the session's resources, so that it is closed in order.
+    """
 
     def __init__(self, helper: Helper, name: str) -> None:
         self._helper, self._name = helper, name

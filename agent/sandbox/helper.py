@@ -1,7 +1,8 @@
 """A helper process, as its agent sees it: it starts with its first task and ends with the session.
 
-Flow: `Helper.run(context, spec)` -> the process -> its samples, progress and log lines through the context -> the result, or a
-TaskFault. One process serves all tasks with the same privileges. If it dies, its running tasks fail, and the next task starts a new one.
+Flow: `Helper.run(context, spec)` -> the process -> its samples, progress and log lines through the context -> the
+result, or a TaskFault. One process serves all tasks with the same privileges. If it dies, its running tasks fail, and
+the next task starts a new one.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class _Job:
 class Helper:
     """Runs tasks in one process with one set of privileges (a `tasks.Resource`).
 
-    `replication_log(system)` gives the last line about replication in a server's log. `on_resources(names)` is called with the
-    resources that the process keeps.
+    `replication_log(system)` gives the last line about replication in a server's log. `on_resources(names)` is called
+    with the resources that the process keeps.
     """
 
     def __init__(

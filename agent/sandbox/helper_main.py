@@ -1,8 +1,10 @@
-"""Main module of a helper process, `python -m proveout.agent.sandbox.helper_main PARENT PRIVILEGES ENGINE`: runs tasks of an agent unprivileged.
+"""Main module of a helper process, `python -m proveout.agent.sandbox.helper_main PARENT PRIVILEGES ENGINE`: runs tasks
+of an agent unprivileged.
 
-Flow: drop privileges -> stdin (`helper_messages`) -> each task in a `TaskRunner` of its own, with the handlers that an agent would run
-itself -> samples, progress, log lines and outcomes on stdout. Resources of handlers (a propagation link that must be removed) stay in
-this process; the agent gets their names. The process serves until an `end` message or the end of stdin. It never outlives its agent.
+Flow: drop privileges -> stdin (`helper_messages`) -> each task in a `TaskRunner` of its own, with the handlers that an
+agent would run itself -> samples, progress, log lines and outcomes on stdout. Resources of handlers (a propagation link
+that must be removed) stay in this process; the agent gets their names. The process serves until an `end` message or the
+end of stdin. It never outlives its agent.
 """
 
 from __future__ import annotations
@@ -67,7 +69,10 @@ def resolve(path: str) -> Any:
 
 
 class RemoteSystem:
-    """A system that the agent has provisioned, for handlers in this process (a `Resource`). Only the agent can read its log."""
+    """A system that the agent has provisioned, for handlers in this process (a `Resource`).
+
+    Only the agent can read its log.
+    """
 
     def __init__(self, replication_log: Callable[[], asyncio.Future[str]]) -> None:
         self._replication_log = replication_log

@@ -15,10 +15,11 @@ WORKER_NAME = "proveout-load"
 
 
 def die_with_parent(parent: int, name: str = WORKER_NAME) -> None:
-    """Set the process name (at most 15 characters) and have the kernel kill this process when its parent process `parent` ends.
+    """Set the process name (at most 15 characters) and have the kernel kill this process when its parent process
+    `parent` ends.
 
-    Exits at once if the parent has ended already. The kernel watches the parent *thread*, so a parent must start workers from a
-    thread that lives as long as the process.
+    Exits at once if the parent has ended already. The kernel watches the parent *thread*, so a parent must start
+    workers from a thread that lives as long as the process.
     """
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None, use_errno=True).prctl

@@ -1,7 +1,8 @@
 """Run an outside program: prepare it, start it at an instant, read its output line by line, kill it with its children.
 
-Flow: `Program.arm(argv, folder, privileges)` -> a waiting `program_launcher` -> `go()` -> `lines()` until the program ends -> `ended()`,
-its exit code. Callers always call `kill()` at the end. The program also ends with its agent (`program_launcher`).
+Flow: `Program.arm(argv, folder, privileges)` -> a waiting `program_launcher` -> `go()` -> `lines()` until the program
+ends -> `ended()`, its exit code. Callers always call `kill()` at the end. The program also ends with its agent
+(`program_launcher`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Handlers of the tuning tasks. Refusals and failures of a host are in the result; a TaskFault means that tuning was not tried."""
+"""Handlers of the tuning tasks.
+
+Refusals and failures of a host are in the result; a TaskFault means that tuning was not tried.
+"""
 
 from __future__ import annotations
 

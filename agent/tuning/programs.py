@@ -1,4 +1,6 @@
-"""Programs that an agent runs for a tuning: argv in, exit code and output out. No shell, a fixed environment, a deadline.
+"""Programs that an agent runs for a tuning: argv in, exit code and output out.
+
+No shell, a fixed environment, a deadline.
 
 The caller has checked the policy before it runs a program.
 """

@@ -1,7 +1,7 @@
 """Removes secrets from a data source name, so that the undo journal can store it.
 
-Flow: `Endpoint` -> `public` -> the parts for the location of a system and its user; everything else is left out. A dsn that cannot be
-parsed is left out as a whole. Pure, and without a database client: a root agent loads none.
+Flow: `Endpoint` -> `public` -> the parts for the location of a system and its user; everything else is left out. A dsn
+that cannot be parsed is left out as a whole. Pure, and without a database client: a root agent loads none.
 
 Formats: postgresql://user:password@host:port/db?… and `host=… password=…` of libpq (33.1.1 of the PostgreSQL manual);
 `user/password@target` of Oracle and TimesTen, split at the first `/` and the last `@`.

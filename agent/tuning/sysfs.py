@@ -1,7 +1,7 @@
 """Kernel attributes below /proc and /sys: one short text each, read and written as a whole.
 
-Symbolic links are followed here, unlike elsewhere (/sys/block consists of links): the kernel makes them, and their targets must lie below
-/proc or /sys.
+Symbolic links are followed here, unlike elsewhere (/sys/block consists of links): the kernel makes them, and their
+targets must lie below /proc or /sys.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from proveout.agent.sandbox import privileges
 from proveout.agent.security.policy import Policy
 from proveout.agent.tools import fio
 from proveout.agent.tools.fio_devices import check_devices
-from proveout.agent.tools.tool_folder import Grounds
+from proveout.agent.tools.tool_folder import ToolFolder
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.plan import Windows
 from proveout.proto.wire import histogram
@@ -110,7 +110,7 @@ async def test_a_mix_on_files_from_arming_to_result(armed_context: Any) -> None:
     job = replace(JOB, read_fraction=0.5)
     await fio.prepare_fio(armed_context, PrepareFio(job=job))
     (grounds,) = armed_context.resources.values()
-    assert isinstance(grounds, Grounds)
+    assert isinstance(grounds, ToolFolder)
     files = sorted(grounds.path.iterdir())
     assert [(path.name, path.stat().st_size) for path in files] == [("job0.dat", 4 * MIB), ("job1.dat", 4 * MIB)]
     account = privileges.account()

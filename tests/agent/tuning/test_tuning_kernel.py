@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {str(BENCH)!r})
 from tuning_bench import POLICY, tuning
-from proveout.agent.tuning import undoing
+from proveout.agent.tuning import revert as undoing
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
