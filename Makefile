@@ -30,11 +30,12 @@ lab: $(VENV)/.run  ## Run plans/netns-lab.yaml on hosts made of network namespac
 test: $(VENV)/.dev  ## Run the tests
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-check: $(VENV)/.dev  ## Lint, format, types, layers, generated stubs
+check: $(VENV)/.dev  ## Lint, format, types, layers, wording, generated stubs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/style/vocabulary.py
 	$(BIN)/python -m proveout.proto.generate --check
 
 bench: $(VENV)/.dev  ## Run the benchmarks: ours and the peer in one run, ratios

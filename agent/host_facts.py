@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proveout.core import child_process
-from proveout.dsl.plan.plan import Value
+from proveout.dsl.plan.values import Value
 from proveout.proto.wire.results import FactsRead
 from proveout.proto.wire.tasks import ReadFacts
 

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from proveout.agent.capture import os as capture_os
-from proveout.dsl.plan.plan import Capture
+from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire import codec
 from proveout.proto.wire.messages import Sample
 from proveout.proto.wire.results import CaptureResult, CaptureSample

@@ -30,7 +30,7 @@ from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.load.worker import LoadTicker
-from proveout.dsl.plan.plan import Windows
+from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.kinds import build
 

@@ -24,7 +24,7 @@ import null_worker
 from load_harness import Context, workload
 
 from proveout.agent.load.run_load import POOL, run_load
-from proveout.dsl.plan.plan import Windows
+from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire.results import LoadResult
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 

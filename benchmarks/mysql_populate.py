@@ -26,10 +26,10 @@ from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.populate import CHUNK_UNITS, SETTINGS, MysqlLoader, as_csv
 from proveout.agent.engines.mysql.provision import Server
 from proveout.agent.load.population.handler import slices
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
+from proveout.dsl.workloads.hlr.parameters import HLR_WEIGHTS
 from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import HLR_WEIGHTS
 
 
 def write_files(population: Population, folder: Path) -> int:

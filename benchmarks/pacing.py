@@ -24,7 +24,7 @@ import null_worker
 from load_harness import Context, postgres, workload
 
 from proveout.agent.load.run_load import run_load
-from proveout.dsl.plan.plan import Windows
+from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 

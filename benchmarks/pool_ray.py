@@ -29,7 +29,8 @@ from load_harness import Context, postgres, workload
 
 from proveout.agent.load.run_load import run_load
 from proveout.core import statistics as stats
-from proveout.dsl.plan.plan import Windows, Workload
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
 from proveout.proto.wire.tasks import Endpoint, LoadPool, LoadShare, RunLoad
 

@@ -26,7 +26,7 @@ from load_harness import Context, postgres, workload
 from proveout.agent.engines.postgres.installation import find_installation
 from proveout.agent.load.pacing import Pacing
 from proveout.agent.load.run_load import run_load
-from proveout.dsl.plan.plan import Windows
+from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad

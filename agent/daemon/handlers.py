@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
+from proveout.agent.daemon import availability
 from proveout.agent.daemon.tasks import Handler, TaskContext
-from proveout.agent.engines import availability
 from proveout.agent.security import data_dirs
 from proveout.proto.wire import tasks
 from proveout.proto.wire.results import TaskResult

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import fcntl
 import logging
 import os
 import shutil
@@ -50,6 +49,7 @@ from proveout.agent.security.signatures import TrustStore
 from proveout.agent.tuning import tuner as tuning
 from proveout.agent.tuning.machine import ROOT, machine_dir
 from proveout.agent.tuning.tuner import Tuner
+from proveout.core import linux
 from proveout.core.errors import ProveoutError, one_line
 from proveout.proto.trust.audit_log import FILE, AuditLog
 from proveout.proto.trust.identities import AUTHORITY, DENIED, Denied
@@ -346,16 +346,15 @@ def _locked(state_dir: Path, *, local: bool) -> Iterator[None]:
             way_out="Name another --state-dir.",
         ) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not linux.lock(descriptor):
+            raise ProveoutError(
+                "another agent uses this state directory",
+                where=str(state_dir),
+                way_out="Stop it, or name another --state-dir.",
+            )
         for left in state_dir.glob("work-*"):
             shutil.rmtree(left, ignore_errors=True)
         yield
-    except BlockingIOError as error:
-        raise ProveoutError(
-            "another agent uses this state directory",
-            where=str(state_dir),
-            way_out="Stop it, or name another --state-dir.",
-        ) from error
     finally:
         os.close(descriptor)
 

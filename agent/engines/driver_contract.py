@@ -18,7 +18,7 @@ from proveout.dsl.workloads.base import Dialect, Row, Statement
 
 
 class FailureKind(enum.Enum):
-    """What a failure means: as specified, to be run again, an error, or the connection is gone."""
+    """The kind of a failure: as specified, to be retried, an error, or a lost connection."""
 
     LOGICAL = "logical"
     RETRYABLE = "retryable"
@@ -39,7 +39,7 @@ class Prepared(Protocol):
 
     @property
     def statement(self) -> Statement:
-        """What was prepared."""
+        """The statement that was prepared."""
         ...
 
 
@@ -53,7 +53,7 @@ class PolledSession(Protocol):
         ...
 
     def fileno(self) -> int:
-        """What to wait on, for reading."""
+        """The file descriptor to wait on, for reading."""
         ...
 
     def prepare(self, statement: Statement) -> Any:

@@ -39,7 +39,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from proveout.dsl.plan.plan import Think, Windows
+from proveout.dsl.plan.stages import Think, Windows
 from proveout.proto.wire.tasks import LoadShare
 
 BATCH_MIN, BATCH_MAX = 16, 1024

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from proveout.agent.daemon.tasks import TaskContext, TaskFault
-from proveout.agent.engines.table import NO_ROOM
+from proveout.agent.engines.table import adapter, is_in_files
 from proveout.agent.load import worker_messages
 from proveout.agent.load.aggregator import LoadAggregator
 from proveout.agent.load.ceiling_store import known
@@ -25,9 +25,9 @@ from proveout.agent.load.loop.terminal import dealt
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.pools.local import Pool, WorkerProcess
 from proveout.agent.load.pools.ray.ray_task import run_ray_load
-from proveout.agent.sandbox.helper import OWN_PROCESS
 from proveout.agent.sandbox.privileges import Privileges, account
 from proveout.core.disk_space import describe
+from proveout.dsl import engines
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import LoadResult
 from proveout.proto.wire.tasks import Endpoint, RunLoad
@@ -47,7 +47,7 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     """
     if spec.pool.kind == "ray":
         return _with_room(spec.endpoint, await run_ray_load(context, spec))
-    name = f"{POOL}:{spec.endpoint.engine}" if spec.endpoint.engine in OWN_PROCESS else POOL
+    name = f"{POOL}:{spec.endpoint.engine}" if engines.of(spec.endpoint.engine).own_process else POOL
     pool = context.resources.get(name)
     if not isinstance(pool, Pool):
         pool = context.resources[name] = Pool()
@@ -68,11 +68,11 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
 
 def _with_room(endpoint: Endpoint, result: LoadResult) -> LoadResult:
     """The result. TaskFault `disk_full` if the database had no space."""
-    codes = NO_ROOM.get(endpoint.engine, frozenset())
+    codes = adapter(endpoint.engine).disk_full_codes
     found = {code for load in result.transactions for code, _ in load.counts.errors if code in codes}
     if not found:
         return result
-    space = f" ({describe(Path(endpoint.dsn).parent)})" if endpoint.engine == "sqlite" else ""
+    space = f" ({describe(Path(endpoint.dsn).parent)})" if is_in_files(endpoint.engine) else ""
     first = next(iter(result.first_errors), "")
     what = (
         f"the disk of system {endpoint.system} ({endpoint.engine}) is full: {', '.join(sorted(found))}: {first}{space}"

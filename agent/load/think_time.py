@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proveout.dsl.plan.plan import Think
+from proveout.dsl.plan.stages import Think
 from proveout.dsl.workloads.base import TransactionType
 
 if TYPE_CHECKING:

@@ -33,13 +33,13 @@ from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.thread_loop import ThreadedLoop
 from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Timeline
-from proveout.agent.sandbox.parent_death import die_with_parent
 from proveout.agent.sandbox.privileges import Privileges
+from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.errors import ProveoutError
+from proveout.core.linux import die_with_parent
 from proveout.dsl.rules.session_settings import statement
 from proveout.dsl.workloads.base import WorkloadKind
-from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import part_of
+from proveout.dsl.workloads.kinds import build, part_of
 
 CHUNK_NS = 100_000_000
 WAITING_MAX = 1000
@@ -111,7 +111,7 @@ class LoadTicker:
 
         A Stop, or the end of the pipe, stops the load; its statements are then cancelled on the server.
 
-        If the agent has ended, the kernel kills this process (`parent_death`).
+        If the agent has ended, the kernel kills this process (`core.linux`).
         """
         while not self._stopped and self._messages.poll(0):
             frame = worker_messages.read_blocking(self._stdin)
@@ -318,7 +318,7 @@ def main() -> None:
     parent, argument, engine = int(sys.argv[1]), *sys.argv[2:4]
     privileges = Privileges.from_argument(argument)
     privileges.drop()
-    die_with_parent(parent)  # after `drop`: a change of the user resets the parent-death signal
+    die_with_parent(parent, LOAD_WORKER_NAME)  # after `drop`: a change of the user resets the parent-death signal
     with contextlib.suppress(ProveoutError):  # a driver that cannot be loaded is reported when it is needed
         driver(engine)
     privileges.seal()

@@ -1,9 +1,8 @@
 """Protocol between an agent and its load workers: frozen data in frames over stdin and stdout of the worker.
 
-Flow: agent -> `Arm`, `Start`, `Stop` -> worker -> `Ready`, `Armed`, `Chunk` …, `Finished` or `Fault`. A frame is the
-lengths of two parts (two big-endian uint32), a JSON part `[name, fields]`, and raw bytes (the times of a chunk). No
-pickle: a compromised worker can send wrong data, but cannot run code in its agent. The dsn goes through the pipe, never
-through argv.
+Flow: agent -> `Arm`, `Start`, `Stop` -> worker -> `Ready`, `Armed`, `Chunk` …, `Finished` or `Fault`. A message is two
+frames of `core.framing`: a JSON part `[name, fields]`, and raw bytes (the times of a chunk). No pickle: a compromised
+worker can send wrong data, but cannot run code in its agent. The dsn goes through the pipe, never through argv.
 """
 
 from __future__ import annotations
@@ -11,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import os
-import struct
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Pacing
-from proveout.dsl.plan.plan import Value, Windows, Workload
+from proveout.core.framing import frame as framed
+from proveout.core.framing import read_frame, read_frame_blocking
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Windows
+from proveout.dsl.plan.values import Value
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 
-_HEAD = struct.Struct("!II")
+_PART_BYTES_MAX = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +156,7 @@ def encode(frame: ToWorker | FromWorker) -> bytes:
     fields = {f.name: getattr(frame, f.name) for f in dataclasses.fields(frame)}
     blob: bytes = fields.pop("times", b"")
     head = json.dumps([type(frame).__name__, fields]).encode()
-    return b"".join((_HEAD.pack(len(head), len(blob)), head, blob))
+    return framed(head) + framed(blob)
 
 
 def decode(head: bytes, blob: bytes) -> Any:
@@ -168,32 +169,17 @@ def decode(head: bytes, blob: bytes) -> Any:
 
 
 async def read(stream: asyncio.StreamReader) -> Any:
-    """The next frame; None at the end of the stream, even within a frame."""
-    try:
-        lengths = _HEAD.unpack(await stream.readexactly(_HEAD.size))
-        return decode(await stream.readexactly(lengths[0]), await stream.readexactly(lengths[1]))
-    except asyncio.IncompleteReadError:
-        return None
+    """The next message; None at the end of the stream, also within a message."""
+    head = await read_frame(stream, _PART_BYTES_MAX)
+    blob = None if head is None else await read_frame(stream, _PART_BYTES_MAX)
+    return None if head is None or blob is None else decode(head, blob)
 
 
 def read_blocking(fd: int) -> Any:
-    """The next frame from a blocking descriptor; None at its end."""
-    head = _exactly(fd, _HEAD.size)
-    if head is None:
-        return None
-    lengths = _HEAD.unpack(head)
-    parts = [_exactly(fd, length) for length in lengths]
-    return None if None in parts else decode(*(part or b"" for part in parts))
-
-
-def _exactly(fd: int, length: int) -> bytes | None:
-    read = bytearray()
-    while len(read) < length:
-        piece = os.read(fd, length - len(read))
-        if not piece:
-            return None
-        read += piece
-    return bytes(read)
+    """The next message from a blocking descriptor; None at its end."""
+    head = read_frame_blocking(fd)
+    blob = None if head is None else read_frame_blocking(fd)
+    return None if head is None or blob is None else decode(head, blob)
 
 
 def _value(value: Any) -> Value:

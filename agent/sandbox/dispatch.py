@@ -12,14 +12,19 @@ private folders of embedded SQLite files, which it makes and gives to the helper
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
-from proveout.agent.daemon.tasks import Handler, Resource, TaskContext, TaskFault
+from proveout.agent.daemon.tasks import Handler, Resource, TaskContext
+from proveout.agent.engines import handlers
+from proveout.agent.engines.adapter import ProvisionedSystem
+from proveout.agent.engines.table import is_in_files
 from proveout.agent.sandbox import helper_main
-from proveout.agent.sandbox.helper import OWN_PROCESS, Helper
-from proveout.agent.sandbox.privileges import Privileges, is_in_files
+from proveout.agent.sandbox.helper import Helper
+from proveout.agent.sandbox.privileges import Privileges, account
+from proveout.dsl import engines
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import CaptureResult, SystemStarted, TaskResult
 from proveout.proto.wire.tasks import Endpoint, InspectSystem, LinkSystems, RunCapture, StartSystem, TaskSpec
 
@@ -31,7 +36,7 @@ async def ask(context: TaskContext, spec: Any) -> TaskResult:
     """Run a task that connects to its systems."""
     endpoints = _endpoints(spec)
     privileges, engine = _privileges(context, endpoints)
-    with _explained(context, endpoints):
+    with handlers.explain_death(context, [end.system for end in endpoints]):
         if privileges.inherited:
             return await _run_in_agent(context, spec)
         return await helper_for(context, privileges, engine).run(context, spec)
@@ -45,25 +50,31 @@ async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
 
 async def link(context: TaskContext, spec: LinkSystems) -> TaskResult:
     """Set up propagation. Passwords of embedded servers are added here: a helper process cannot read them."""
-    from proveout.agent.engines.postgres.roles import with_keys  # noqa: PLC0415 - only agents that set up propagation need it
-
-    return await ask(context, await asyncio.to_thread(with_keys, spec))
+    engine = handlers.propagating(spec.source, spec.sink)
+    return await ask(context, await asyncio.to_thread(engine.with_keys, spec))
 
 
 async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:
     """Start a system and read its settings. TaskFault `refused` if the host's policy does not list its engine."""
     context.policy.allows_provision(spec.system.engine).require()
-    from proveout.agent.engines import handlers  # noqa: PLC0415 - only agents that start systems need it
-
-    endpoint, fresh = await handlers.started(context, spec)
+    endpoint, fresh = await handlers.start(context, spec, _provision)
     found = await ask(context, InspectSystem(endpoint=endpoint))
     return SystemStarted(endpoint=endpoint, settings=cast(SystemStarted, found).settings, fresh=fresh)
+
+
+def _provision(context: TaskContext, system: System, data_root: Path) -> ProvisionedSystem:
+    """Provision a system in the agent; a database file of a root agent in a process without privileges."""
+    if account() is None or not is_in_files(system.engine):
+        return handlers.provision(context, system, data_root)
+    from proveout.agent.sandbox.sqlite_files import SqliteFiles  # noqa: PLC0415 - it imports this module
+
+    return SqliteFiles(context, system, data_root)
 
 
 def helper_for(context: TaskContext, privileges: Privileges, engine: str) -> Helper:
     """The session's helper process with these privileges. The process starts with its first task."""
     name = f"helper:{privileges.to_argument()}"
-    if engine in OWN_PROCESS:
+    if engines.of(engine).own_process:
         name = f"{name}:{engine}"
     found = context.resources.get(name)
     if isinstance(found, Helper):
@@ -113,7 +124,7 @@ def _endpoints(spec: Any) -> tuple[Endpoint, ...]:
 def _privileges(context: TaskContext, endpoints: Sequence[Endpoint]) -> tuple[Privileges, str]:
     """Privileges for the helper process of a task, and the engine that decides them."""
     files = [end for end in endpoints if is_in_files(end.engine) and not end.provisioned]
-    own = [end for end in endpoints if end.engine in OWN_PROCESS]
+    own = [end for end in endpoints if engines.of(end.engine).own_process]
     for end in files or own or endpoints:
         return Privileges.for_endpoint(end, context.policy), end.engine
     return Privileges.for_engine(""), ""
@@ -123,20 +134,3 @@ def _replication_log(resources: dict[str, Resource], system: str) -> str:
     """The last line about replication in the log of an embedded server of this session."""
     complaint = getattr(resources.get(f"system:{system}"), "replication_complaint", None)
     return str(complaint()) if complaint is not None else ""
-
-
-@contextmanager
-def _explained(context: TaskContext, endpoints: Sequence[Endpoint]) -> Iterator[None]:
-    """Replace the fault of a task by one that names the server, if the server has died."""
-    try:
-        yield
-    except TaskFault as fault:
-        for system in (end.system for end in endpoints):
-            death = getattr(context.resources.get(f"system:{system}"), "death", None)
-            if death:
-                raise TaskFault(
-                    "unreachable",
-                    f"the server of system {system!r} has ended: {death}",
-                    way_out="look at its server.log and at the host's memory (the kernel may have killed it)",
-                ) from fault
-        raise

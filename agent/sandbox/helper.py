@@ -36,8 +36,6 @@ CLOSE_S = 25.0
 """Below the time that a session gives a resource to close (`session.CLOSE_S`)."""
 DEADLINE_S = 30 * 86400.0
 LINE_BYTES_MAX = 1 << 16
-OWN_PROCESS = frozenset({"timesten"})
-"""Engines whose client needs a process of its own: python-oracledb is in thin or in thick mode for a whole process."""
 STDERR_LINES_MAX = 8
 STDERR_S = 1.0
 

@@ -1,9 +1,9 @@
 """Protocol between an agent and its helper processes, over stdin and stdout of the helper: messages of the wire, and
 control messages.
 
-Format: a frame is a kind (one byte), a length (big-endian uint32) and that many bytes. Kind 0 is an envelope of
-`agent.proto`: tasks, `Finish` and `Cancel` to the helper; samples, progress, log lines and outcomes from it. Kind 1 is
-a control message, a JSON array of its name and its arguments:
+Format: a frame of `core.framing` holds a kind (one byte) and a body. Kind 0 is an envelope of `agent.proto`: tasks,
+`Finish` and `Cancel` to the helper; samples, progress, log lines and outcomes from it. Kind 1 is a control message, a
+JSON array of its name and its arguments:
 
 | name | to | arguments |
 |---|---|---|
@@ -25,20 +25,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import struct
 from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
 
+from proveout.core.framing import FRAME_BYTES_MAX, frame, read_frame
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
 from proveout.proto.wire.messages import AgentMessage, CoordinatorMessage
 from proveout.proto.wire.protobuf_mapping import WireFault
-from proveout.proto.wire.transport import MAX_MESSAGE_BYTES
 
-_HEAD = struct.Struct("!BI")
 _MESSAGE, _CONTROL = 0, 1
-FRAME_BYTES_MAX = MAX_MESSAGE_BYTES
 
 Control: TypeAlias = list[Any]
 
@@ -83,18 +80,20 @@ async def read_from_helper(stream: asyncio.StreamReader) -> AgentMessage | Contr
 
 async def _read(stream: asyncio.StreamReader) -> tuple[int, bytes | None]:
     try:
-        kind, length = _HEAD.unpack(await stream.readexactly(_HEAD.size))
-        if kind not in (_MESSAGE, _CONTROL) or length > FRAME_BYTES_MAX:
-            raise WireFault(f"a frame of kind {kind} with {length} bytes is not valid")
-        return kind, await stream.readexactly(length)
-    except asyncio.IncompleteReadError:
+        content = await read_frame(stream, FRAME_BYTES_MAX + 1)
+    except ValueError as error:
+        raise WireFault(str(error)) from error
+    if content is None:
         return _CONTROL, None
+    if not content or content[0] not in (_MESSAGE, _CONTROL):
+        raise WireFault(f"a frame of kind {content[:1].hex() or 'none'}; expected {_MESSAGE} or {_CONTROL}")
+    return content[0], content[1:]
 
 
 def _frame(kind: int, body: bytes) -> bytes:
     if len(body) > FRAME_BYTES_MAX:
         raise WireFault(f"a frame of {len(body)} bytes is above the limit of {FRAME_BYTES_MAX}")
-    return _HEAD.pack(kind, len(body)) + body
+    return frame(bytes((kind,)), body)
 
 
 def _parse_control(body: bytes) -> Control:

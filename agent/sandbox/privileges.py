@@ -21,7 +21,6 @@ refused: SQL can open and write other files, so no database work runs as root.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import pwd
@@ -31,19 +30,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines.confinement import empty_bounding_set
-from proveout.agent.engines.postgres.installation import UID_LAST, choose_account
-from proveout.agent.engines.table import driver, is_built_in
+from proveout.agent.engines.embedded.account import UID_LAST, choose_account
+from proveout.agent.engines.table import is_in_files
 from proveout.agent.security.policy import NOTHING, Policy
-from proveout.core.errors import ProveoutError
+from proveout.core import linux
+from proveout.core.linux import CAP_DAC_READ_SEARCH
 from proveout.proto.wire.tasks import Endpoint
 
-FILE_ENGINES = frozenset({"sqlite", "duckdb"})
-
-PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS = 4, 8, 38
-PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
-CAP_DAC_READ_SEARCH = 2
-CAPABILITY_VERSION_3 = 0x20080522
 HOME = "/nonexistent"
 """Home of the unprivileged user: client libraries find no files of root there, and get no permission errors."""
 
@@ -165,30 +158,28 @@ class Privileges:
             if os.geteuid() == 0 and not keeps_root:
                 raise PermissionError("this process must not run as root")
             return
-        libc = ctypes.CDLL(None, use_errno=True)
         if self.reads_all:  # before the bounding set is emptied: a capability outside it cannot become inheritable
-            _set_inheritable(libc, 1 << CAP_DAC_READ_SEARCH)
-        empty_bounding_set()
-        _check(libc.prctl(PR_SET_KEEPCAPS, int(self.reads_all), 0, 0, 0))
+            linux.set_inheritable_capabilities(1 << CAP_DAC_READ_SEARCH)
+        linux.empty_bounding_set()
+        linux.keep_capabilities(keep=self.reads_all)
         os.setgroups([self.group])
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)
-        _set_capabilities(libc, 1 << CAP_DAC_READ_SEARCH if self.reads_all else 0)
+        linux.set_capabilities(1 << CAP_DAC_READ_SEARCH if self.reads_all else 0)
         if self.reads_all:  # for the programs that this process starts
-            _check(libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, 0, 0))
-        _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+            linux.raise_ambient(CAP_DAC_READ_SEARCH)
+        linux.set_no_new_privileges()
         # For any value of fs.suid_dumpable: processes of the same user cannot trace or read it, and no core file has
         # passwords.
-        _check(libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
+        linux.forbid_dumps_and_tracing()
 
     def seal(self) -> None:
         """Drop the capability that `drop` has kept for imports. Call it before any input from outside is read."""
         if not self.reads_all:
             return
         import_by_descriptors()
-        libc = ctypes.CDLL(None, use_errno=True)
-        _check(libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
-        _set_capabilities(libc, 0)
+        linux.clear_ambient()
+        linux.set_capabilities(0)
 
 
 INHERITED = Privileges()
@@ -228,15 +219,6 @@ def _owned_by_root(path: Path, existing: Path) -> TaskFault:
     return TaskFault("refused", f"{what}, and no database work runs as root", way_out=way_out)
 
 
-def is_in_files(engine: str) -> bool:
-    """Whether databases of the engine are files that the client process opens."""
-    if engine in FILE_ENGINES or is_built_in(engine):
-        return engine in FILE_ENGINES
-    with contextlib.suppress(ProveoutError):  # the driver is not installed; the task that needs it reports that
-        return bool(getattr(driver(engine), "in_files", False))
-    return False
-
-
 def import_by_descriptors() -> None:
     """Route imports, and modules that open files beside themselves, through open descriptors of their folders.
 
@@ -271,28 +253,6 @@ def _move(module: object, moved: Callable[[str], str]) -> None:
         if isinstance(path, str):
             with contextlib.suppress(AttributeError):  # a loader whose path is read-only
                 setattr(owner, name, moved(path))
-
-
-def _set_capabilities(libc: ctypes.CDLL, wanted: int) -> None:
-    """Set effective, permitted and inheritable capabilities to the same value. Source: capset(2)."""
-    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    data = (ctypes.c_uint32 * 6)(wanted, wanted, wanted, 0, 0, 0)
-    _check(libc.capset(ctypes.byref(header), ctypes.byref(data)))
-
-
-def _set_inheritable(libc: ctypes.CDLL, wanted: int) -> None:
-    """Set inheritable capabilities only. Source: capset(2); its data are (effective, permitted, inheritable), twice."""
-    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    data = (ctypes.c_uint32 * 6)()
-    _check(libc.capget(ctypes.byref(header), ctypes.byref(data)))
-    data[2], data[5] = wanted, 0
-    _check(libc.capset(ctypes.byref(header), ctypes.byref(data)))
-
-
-def _check(status: int) -> None:
-    if status != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"cannot drop privileges: {os.strerror(number)}")
 
 
 def _needed() -> Iterable[Path]:

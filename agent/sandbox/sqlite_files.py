@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Literal, cast
 
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.engines import data_store
-from proveout.agent.engines.workspace import give, is_locked
+from proveout.agent.engines.embedded import data_store
+from proveout.agent.engines.embedded.workspace import give, is_locked
 from proveout.agent.sandbox.dispatch import helper_for
 from proveout.agent.sandbox.helper import Helper
 from proveout.agent.sandbox.privileges import Privileges, account
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import SystemStarted
 from proveout.proto.wire.tasks import Endpoint, SnapshotSystem, StartSystem
 
@@ -78,7 +78,7 @@ class SqliteFiles:
         await self._helper().run(self._context, spec)
 
     def _helper(self) -> Helper:
-        return helper_for(self._context, Privileges.for_engine("sqlite"), "sqlite")
+        return helper_for(self._context, Privileges.for_engine(self._system.engine), self._system.engine)
 
     def _prepare(self) -> bool:
         """Make the folder `files` for the helper's user; return whether the store existed before."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from proveout.agent.sandbox.helper import OWN_PROCESS, Helper
+from proveout.agent.sandbox.helper import Helper
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.agent.tuning.sql_access import call_here
+from proveout.dsl import engines
 from proveout.proto.wire.tasks import Endpoint
 
 
@@ -38,7 +39,7 @@ class SyncClient:
         self._helpers = {}
 
     async def _call(self, privileges: Privileges, name: str, endpoint: Endpoint, statement: str) -> Any:
-        kind = endpoint.engine if endpoint.engine in OWN_PROCESS else ""
+        kind = endpoint.engine if engines.of(endpoint.engine).own_process else ""
         helper = self._helpers.get(kind)
         if helper is None:
             helper = self._helpers[kind] = Helper(privileges, endpoint.engine)

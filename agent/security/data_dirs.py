@@ -17,10 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines.data_store import ELSEWHERE, STORE_PREFIX
-from proveout.agent.sandbox.privileges import FILE_ENGINES
+from proveout.agent.engines.embedded.data_store import ELSEWHERE, STORE_PREFIX
 from proveout.agent.security.path_trust import is_link_free
 from proveout.agent.security.policy import Policy, is_beneath, is_plain_path
+from proveout.dsl import engines
 from proveout.proto.wire.tasks import (
     Endpoint,
     PrepareFio,
@@ -60,7 +60,7 @@ def endpoints(spec: TaskSpec) -> tuple[Endpoint, ...]:
 def _check_files(policy: Policy, work_dir: Path, spec: TaskSpec) -> None:
     """A provisioned system that is a file must lie in a folder of an agent: a coordinator cannot name another file."""
     for end in endpoints(spec):
-        if end.engine in FILE_ENGINES and end.provisioned and not _is_of_an_agent(policy, work_dir, end.dsn):
+        if engines.of(end.engine).in_files and end.provisioned and not _is_of_an_agent(policy, work_dir, end.dsn):
             raise TaskFault(
                 "refused",
                 f"the file {end.dsn!r} of system {end.system!r} was not made by an agent of this host",

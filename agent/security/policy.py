@@ -23,7 +23,7 @@ from fnmatch import fnmatchcase
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.security import allow_lists, device_rules
-from proveout.dsl.operations.types import UNIT_KINDS
+from proveout.dsl.operations.types import PROGRAM_SYSCTLS, UNIT_KINDS
 
 SYSCTL_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-][A-Za-z0-9_/:@-]*)+")
 """With `/` for a `.` in the name of an interface (`net.ipv4.conf.eth0/100.rp_filter`), as in sysctl(8)."""
@@ -32,16 +32,6 @@ DEVICE_NAME = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*|serial:[
 PARTITION = re.compile(r"-part\d+$")
 _OF_A_LOGIN = re.compile(r"/home/[^/]+/\.")
 _CLIMBS = re.compile(r"(^|[/=:,])\.\.(/|$)")
-
-COMMANDS_OF_THE_KERNEL = (
-    "kernel.core_pattern",
-    "kernel.hotplug",
-    "kernel.modprobe",
-    "kernel.poweroff_cmd",
-    "kernel.usermodehelper.*",
-    "fs.binfmt_misc.*",
-)
-"""Settings with a program that the kernel starts as root. Source: Documentation/admin-guide/sysctl of Linux."""
 
 UNITS_OF_THE_HOST = (
     "NetworkManager*",
@@ -309,7 +299,7 @@ class Policy:
         """Whether a kernel setting, `vm.nr_hugepages`, may be written."""
         if not SYSCTL_NAME.fullmatch(name):
             return _never(f"{name!r} is not the name of a kernel setting")
-        if _matches(name, COMMANDS_OF_THE_KERNEL):
+        if _matches(name, PROGRAM_SYSCTLS):
             return _never(f"{name} holds a command that the kernel runs as root")
         return ALLOWED if _matches(name, self.sysctl) else self._denied("sysctl", f"the kernel setting {name}", name)
 

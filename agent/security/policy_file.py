@@ -27,8 +27,9 @@ from proveout.agent.security import allow_lists, device_rules, policy
 from proveout.agent.security.path_trust import exposure_above, exposure_of, names_of
 from proveout.agent.security.policy import Policy, Tool
 from proveout.core.errors import PlanError, ProveoutError
+from proveout.dsl.engines import EMBEDDED
 from proveout.dsl.operations.storage.udev_rules import FOLDERS_OF_UDEV
-from proveout.dsl.rules.host_rules import EMBEDDED
+from proveout.dsl.operations.types import PROGRAM_SYSCTLS
 from proveout.dsl.schema.scalar_types import Name, custom
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source import loader
@@ -65,7 +66,7 @@ class PolicyError(PlanError):
 
 
 def _sysctl(glob: str) -> str:
-    if glob in policy.COMMANDS_OF_THE_KERNEL or not any(part.strip("*") for part in glob.split(".")):
+    if glob in PROGRAM_SYSCTLS or not any(part.strip("*") for part in glob.split(".")):
         raise custom(f"`{glob}` cannot be allowed: it matches every setting, or one that holds a command of the kernel")
     return glob
 
@@ -97,7 +98,7 @@ def _device(name: str) -> str:
 
 def _engine(name: str) -> str:
     if name not in EMBEDDED:
-        raise custom(f"`{name}` is not an engine that proveout can start: {', '.join(sorted(EMBEDDED))}")
+        raise custom(f"`{name}` is not an engine that proveout can start: {', '.join(EMBEDDED)}")
     return name
 
 

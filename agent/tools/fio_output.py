@@ -23,7 +23,7 @@ import numpy as np
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.dsl.plan.fio_job import FioJob
-from proveout.dsl.plan.plan import Windows
+from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 

@@ -7,15 +7,13 @@ standard input it exits. A start at an agreed instant therefore costs one exec, 
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 from collections.abc import Sequence
 
 from proveout.agent.sandbox.privileges import Privileges
+from proveout.core import linux
 
-PR_SET_PDEATHSIG = 1
 READY = b"ready\n"
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
 CANNOT_START = 127
@@ -26,7 +24,8 @@ def main(arguments: Sequence[str]) -> int:
     parent, privileges, program, *rest = arguments
     Privileges.from_argument(privileges).drop(keeps_root=True)
     # After `drop`: a change of the user resets the parent-death signal.
-    if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0 or os.getppid() != int(parent):
+    linux.set_parent_death_signal()
+    if os.getppid() != int(parent):
         return CANNOT_START
     os.write(1, READY)
     if not os.read(0, 1):

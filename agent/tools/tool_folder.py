@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskFault
+from proveout.core import linux
 
 PREFIX = "proveout-tool-"
 _TRIES = 20
@@ -100,8 +100,7 @@ def _lock(path: Path) -> int | None:
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(descriptor), path.lstat()):
+        if linux.lock(descriptor) and os.path.samestat(os.fstat(descriptor), path.lstat()):
             return descriptor
     except OSError:
         pass

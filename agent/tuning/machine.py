@@ -15,7 +15,6 @@ The kernel has no lock across mount namespaces: containers that do not share the
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import json
@@ -31,7 +30,8 @@ from typing import Any
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.host_facts import machine_id
 from proveout.agent.tuning.public_dsn import identity
-from proveout.dsl.plan.plan import Tuning
+from proveout.core import linux
+from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.tasks import Endpoint
 
 ROOT = Path("/var/lib/proveout")
@@ -166,9 +166,7 @@ class FileLock:
                 descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             except FileNotFoundError:  # the folder was removed in between
                 continue
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not linux.lock(descriptor):
                 os.close(descriptor)
                 return False
             if self._is_at_path(descriptor):

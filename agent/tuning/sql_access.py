@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.adapter import OpensCursors
+from proveout.agent.engines.table import adapter
 from proveout.dsl.operations.database.postgres_settings import RELOAD
 from proveout.dsl.operations.facts import Rows
 from proveout.proto.wire.tasks import Endpoint
@@ -142,36 +144,8 @@ def _loaded(endpoint: Endpoint, before: Rows) -> None:
 
 @contextmanager
 def _cursor(endpoint: Endpoint) -> Iterator[Any]:
-    match endpoint.engine:
-        case "postgres":
-            with _postgres(endpoint) as cursor:
-                yield cursor
-        case "oracle" | "timesten":
-            with _oracle(endpoint) as cursor:
-                yield cursor
-        case engine:
-            raise TaskFault("missing", f"this release cannot tune systems of engine {engine!r}")
-
-
-@contextmanager
-def _postgres(endpoint: Endpoint) -> Iterator[Any]:
-    import psycopg  # noqa: PLC0415 - only agents that tune PostgreSQL need it
-
-    from proveout.agent.engines.postgres.connection import connect_blocking, statement_fault  # noqa: PLC0415
-
-    connection = connect_blocking(endpoint, "tuning")
-    try:
-        with connection.cursor() as cursor:
-            yield cursor
-    except psycopg.Error as error:
-        raise statement_fault(endpoint, error) from None
-    finally:
-        connection.close()
-
-
-@contextmanager
-def _oracle(endpoint: Endpoint) -> Iterator[Any]:
-    from proveout.agent.engines.oracle.sql import connected  # noqa: PLC0415 - as above
-
-    with connected(endpoint, "tuning") as connection, connection.cursor() as cursor:
+    engine = adapter(endpoint.engine)
+    if not isinstance(engine, OpensCursors):
+        raise TaskFault("missing", f"systems of engine {endpoint.engine!r} cannot be tuned by this release")
+    with engine.cursor(endpoint) as cursor:
         yield cursor

@@ -1,7 +1,7 @@
-"""From a stage of the plan to the tasks of agents: which task on which host, whose share of the load, until when.
+"""Make the tasks of agents from a stage of the plan: task, host, share of the load, deadline. Pure.
 
-Pure. Data flow: `decide` and `iteration` ask for the tasks of a step; the scheduler gives each a key and sends it. A key is
-`run/stage/rung/repeat/attempt/what/host`, the attempt being `<epoch>.<number>`: a resumed coordinator never meets a key
+Data flow: `decide`, `iteration` and others call this module for the tasks of a step -> each task gets a key -> the agents. A key is
+`run/stage/rung/repeat/attempt/what/host` with the attempt `<epoch>.<number>`: the keys of a resumed coordinator differ from those
 of its predecessor.
 """
 
@@ -9,25 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Collection, Container, Iterable, Mapping
 
-from proveout.dsl.plan.plan import (
-    Capture,
-    Closed,
-    Ladder,
-    Plan,
-    Populate,
-    Ramp,
-    Reset,
-    Search,
-    System,
-    Think,
-    Tool,
-    Windows,
-    Workload,
-)
-from proveout.dsl.workloads.parameters import expected_rows
+from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Closed, Ladder, Populate, Ramp, Reset, Search, Think, Tool, Windows
+from proveout.dsl.plan.topology import Capture, System
+from proveout.dsl.workloads.kinds import expected_rows
 from proveout.proto.events import IterationId
 from proveout.proto.wire.tasks import (
     ApplyTuning,
@@ -55,8 +43,6 @@ from proveout.proto.wire.tasks import (
     VerifyTuning,
 )
 
-Distribution: TypeAlias = Literal["constant", "poisson"]
-
 DRAIN_TIMEOUT_S = 120.0
 _HOUR_S = 3600.0
 _ROWS_PER_S_MIN = 2_000.0
@@ -64,13 +50,13 @@ _FILE_BYTES_PER_S_MIN = 20e6
 
 
 def propagations(plan: Plan) -> tuple[tuple[System, System], ...]:
-    """Every (source, sink) of the plan that proveout sets up and compares."""
+    """Each (source, sink) of the plan that proveout sets up and compares."""
     sources = (s for s in plan.systems if not s.propagates_by_itself)
     return tuple((s, plan.system(s.propagates_to)) for s in sources if s.propagates_to is not None)
 
 
 def start_order(plan: Plan) -> tuple[System, ...]:
-    """Systems with each propagation's sink before its source (so that the source never runs without it)."""
+    """The systems in start order: each propagation's sink before its source."""
     ordered: list[System] = []
 
     def visit(system: System) -> None:
@@ -85,82 +71,54 @@ def start_order(plan: Plan) -> tuple[System, ...]:
     return tuple(ordered)
 
 
-def populating(plan: Plan, system: str) -> tuple[Populate, ...]:
+def populate_stages_of(plan: Plan, system: str) -> tuple[Populate, ...]:
     """The stages that load a system, in order."""
     return tuple(s for s in plan.stages if isinstance(s, Populate) and system in s.into)
 
 
-def links(plan: Plan, stage: Populate) -> tuple[tuple[System, System, bool], ...]:
+def links_after_populate(plan: Plan, stage: Populate) -> tuple[tuple[System, System, bool], ...]:
     """Propagations to set up after a populate: (source, sink, whether the sink gets its rows from the source)."""
     return tuple(
         (source, sink, sink.name not in stage.into) for source, sink in propagations(plan) if source.name in stage.into
     )
 
 
-def to_snapshot(plan: Plan, stage: Populate) -> tuple[System, ...]:
+def snapshots_after_populate(plan: Plan, stage: Populate) -> tuple[System, ...]:
     """Provisioned systems that a populate filled and a later reset restores; sources before sinks."""
     later = plan.stages[plan.stages.index(stage) + 1 :]
     restored = {name for s in later if isinstance(s, Reset) and s.restore for name in s.systems}
-    filled = set(stage.into) | {sink.name for _, sink, _ in links(plan, stage)}
+    filled = set(stage.into) | {sink.name for _, sink, _ in links_after_populate(plan, stage)}
     return tuple(s for s in reversed(start_order(plan)) if s.name in restored & filled and s.provision)
 
 
-def workload_of(plan: Plan, source: str) -> Workload:
-    """The workload whose tables a propagation carries: the one that its source was last populated with."""
-    return plan.workload(populating(plan, source)[-1].workload)
+def propagated_workload(plan: Plan, source: str) -> Workload:
+    """The workload whose tables a propagation replicates: the last one that its source was populated with."""
+    return plan.workload(populate_stages_of(plan, source)[-1].workload)
 
 
-def present(hosts: Iterable[str], without: Collection[str]) -> tuple[str, ...]:
-    """The hosts of a stage that the run has not gone on without."""
-    return tuple(host for host in hosts if host not in without)
-
-
-def makers(stage: Ladder | Search, without: Collection[str] = ()) -> tuple[str, ...]:
-    """The hosts whose agents get load tasks: all clients, or of a Ray pool the first, which drives the cluster."""
-    clients = present(stage.clients, without)
-    return clients if stage.pool.kind == "local" else clients[:1]
-
-
-def dispensable(plan: Plan, host: str, without: Collection[str], finished: Container[str]) -> bool:
-    """Whether a run can go on without a host: no system is on it, and every stage that is left keeps a client."""
+def is_dispensable(plan: Plan, host: str, without: Collection[str], finished: Container[str]) -> bool:
+    """Whether a run can continue without a host: no system is on it, and each remaining stage keeps a client."""
     gone = {*without, host}
     left = [s for s in plan.stages if isinstance(s, Populate | Ladder | Search | Tool) and s.id not in finished]
-    return all(s.host != host for s in plan.systems) and all(present(s.clients, gone) for s in left)
+    return all(s.host != host for s in plan.systems) and all(present_hosts(s.clients, gone) for s in left)
 
 
-def key(run_id: str, slot: tuple[str, int, int, str], what: str, host: str) -> str:
-    """A task's key; `slot` is (stage, rung, repeat, attempt)."""
+def task_key(run_id: str, slot: tuple[str, int, int, str], what: str, host: str) -> str:
+    """The key of a task; `slot` is (stage, rung, repeat, attempt)."""
     stage, rung, repeat, attempt = slot
     return f"{run_id}/{stage or '-'}/{rung}/{repeat}/{attempt}/{what}/{host}"
 
 
-def shares(
-    clients: Sequence[str], threads: int, rate: float | None, distribution: Distribution = "constant"
-) -> dict[str, LoadShare]:
-    """`threads` terminals over the client hosts as evenly as whole numbers go; hosts that get none are left out.
+def iteration_seed(workload: Workload, iteration: IterationId) -> int:
+    """The random seed of an iteration: the same in every run, and different for each iteration and attempt of a run.
 
-    >>> {h: (s.first, s.count) for h, s in shares(["a", "b"], 5, None).items()}
-    {'a': (0, 3), 'b': (3, 2)}
-    """
-    given: dict[str, LoadShare] = {}
-    for index, host in enumerate(clients):
-        first = -(-threads * index // len(clients))
-        count = -(-threads * (index + 1) // len(clients)) - first
-        if count:
-            given[host] = LoadShare(first=first, count=count, total=threads, rate=rate, distribution=distribution)
-    return given
-
-
-def seed(workload: Workload, iteration: IterationId) -> int:
-    """The seed of an iteration: a second run draws the same again, but no iteration what another of its run has drawn.
-
-    Attempts differ too: an insert that the first attempt has made would fail in the second.
+    Attempts differ because a second attempt could not insert the same keys again.
     """
     base = dict(workload.parameters).get("seed")
     return zlib.crc32(f"{base}/{iteration}".encode())
 
 
-def loads(
+def load_tasks(
     plan: Plan,
     stage: Ladder | Search,
     *,
@@ -171,10 +129,10 @@ def loads(
     cores: Mapping[str, int],
     without: Collection[str] = (),
 ) -> tuple[tuple[str, RunLoad], ...]:
-    """The load of an iteration: one task for each client host that has a share; those that are gone leave theirs to the rest."""
+    """The load of an iteration: one task for each client host with a share. The remaining hosts share the load of lost ones."""
     workload = plan.workload(stage.workload)
     pool = stage.pool
-    given = shares(makers(stage, without), iteration.rung, rate, _distribution(stage))
+    given = load_shares(load_hosts(stage, without), iteration.rung, rate, _distribution(stage))
     return tuple(
         (
             host,
@@ -184,7 +142,7 @@ def loads(
                 share=_arriving(stage, share),
                 windows=windows,
                 workers=_workers(stage, share, cores.get(host, 1)),
-                seed=seed(workload, iteration),
+                seed=iteration_seed(workload, iteration),
                 label=str(iteration),
                 pool=LoadPool(kind=pool.kind, address=pool.address, placement=pool.placement),
                 session=stage.session,
@@ -195,7 +153,7 @@ def loads(
 
 
 def _workers(stage: Ladder | Search, share: LoadShare, cores: int) -> int:
-    """Worker processes of a share; of a Ray pool 0 when the cluster's CPUs say how many."""
+    """The number of worker processes of a share; 0 for a Ray pool that uses all CPUs of its cluster."""
     if stage.pool.kind == "local":
         return min(share.count, stage.workers or cores)
     return min(share.count, stage.pool.workers or stage.workers or 0)
@@ -208,7 +166,7 @@ def _distribution(stage: Ladder | Search) -> Distribution:
 
 
 def _arriving(stage: Ladder | Search, share: LoadShare) -> LoadShare:
-    """A share with what the stage's arrival says beside the rate."""
+    """A share with the stage's ramp or think time."""
     match stage:
         case Ladder(arrival=Ramp(rate_from=low, rate_to=high)):
             return dataclasses.replace(share, rate=low, rate_to=high)
@@ -217,10 +175,50 @@ def _arriving(stage: Ladder | Search, share: LoadShare) -> LoadShare:
     return share
 
 
-def captures(
+def tool_tasks(
+    plan: Plan, stage: Tool, iteration: IterationId, data_root: str, without: Collection[str] = ()
+) -> tuple[tuple[str, RunFio], ...]:
+    """The fio run of each host for a rung; every host works on its own slices of the devices."""
+    slices = -(-stage.job.jobs // len(stage.job.devices)) if stage.job.devices else 0
+    return tuple(
+        (
+            host,
+            RunFio(
+                job=stage.job,
+                iodepth=iteration.rung,
+                windows=stage.windows,
+                label=str(iteration),
+                data_root=tool_data_root(plan, host, data_root),
+                first_slice=stage.clients.index(host) * slices,
+            ),
+        )
+        for host in present_hosts(stage.clients, without)
+    )
+
+
+def tool_file_tasks(
+    plan: Plan, stage: Tool, data_root: str, without: Collection[str] = ()
+) -> tuple[tuple[str, PrepareFio], ...]:
+    """The task of each host that makes the files of a tool's stage."""
+    hosts = present_hosts(stage.clients, without)
+    return tuple((host, PrepareFio(job=stage.job, data_root=tool_data_root(plan, host, data_root))) for host in hosts)
+
+
+def tool_data_root(plan: Plan, host: str, data_root: str) -> str:
+    """The folder of a host's files: on this machine the run directory, because /tmp may be in memory; "" elsewhere."""
+    return data_root if plan.host(host).is_local else ""
+
+
+def tools_on(plan: Plan, host: str) -> tuple[str, ...]:
+    """The outside programs that a host needs for the plan."""
+    found = (s.program for s in plan.stages if isinstance(s, Tool) and host in s.clients)
+    return tuple(dict.fromkeys(found))
+
+
+def capture_tasks(
     plan: Plan, names: Iterable[str], endpoints: Mapping[str, Endpoint], without: Collection[str] = ()
 ) -> tuple[tuple[str, RunCapture], ...]:
-    """Where each capture runs: os and prometheus on their hosts, waits beside its system, lag beside the source, with both endpoints."""
+    """The capture tasks by host: os and prometheus on their hosts, waits on its system's host, lag on the source's, with both endpoints."""
     found = (item for name in names for item in _capture(plan, plan.capture(name), endpoints))
     return tuple((host, spec) for host, spec in found if host not in without)
 
@@ -228,7 +226,7 @@ def captures(
 def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) -> tuple[tuple[str, RunCapture], ...]:
     if capture.system is None:
         ends = [endpoints[exporter_name(capture)]] if capture.kind == "prometheus" else []
-        # Each is told of itself alone: a thousand hosts that are told of a thousand are six megabytes.
+        # Each host receives only its own name: a thousand hosts with a list of a thousand are six megabytes.
         alone = ((host, dataclasses.replace(capture, hosts=(host,))) for host in capture.hosts)
         return tuple((host, RunCapture(capture=mine, endpoints=tuple(ends))) for host, mine in alone)
     system = plan.system(capture.system)
@@ -239,12 +237,12 @@ def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) ->
 
 
 def exporter_name(capture: Capture) -> str:
-    """What the endpoint of a prometheus capture is called among those of the systems; no system has a colon."""
+    """The name of a prometheus capture's endpoint, distinct from those of systems, which have no colon."""
     return f"capture:{capture.name}"
 
 
-def what(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind of task
-    """The `what` of a task's key: the verb and its object."""
+def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind of task
+    """The `what` of a task's key: its verb and object."""
     match spec:
         case StartSystem(system=system):
             return f"start:{system.name}"
@@ -286,13 +284,13 @@ def what(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind o
             return f"capture:{capture.name}"
 
 
-def deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911, PLR0912  # one arm per kind of task
-    """How long an agent may take for a task, seconds. Generous: a dead agent is noticed by its lease, not by this."""
+def task_deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911, PLR0912  # one arm per kind of task
+    """The time limit of a task in seconds. It is generous, because the lease detects a dead agent."""
     match spec:
         case ReadFacts():
             return 30.0
         case InspectSystem():
-            return 90.0  # an agent waits for a system that is being restarted
+            return 90.0  # an agent waits for a system that restarts
         case StartSystem() | StopSystem() | FormPool() | VerifyTuning():
             return 180.0
         case ApplyTuning(tunings=tunings):

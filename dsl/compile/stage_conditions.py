@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 
 from proveout.dsl.compile.stages import Draft
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
-from proveout.dsl.plan.plan import Condition, Expression, Ladder, Populate, Stage, System
+from proveout.dsl.plan.stages import Condition, Ladder, Populate, Stage
+from proveout.dsl.plan.topology import System
+from proveout.dsl.plan.values import Expression
 from proveout.dsl.source.nodes import Map, Problems, Scalar, Seq, did_you_mean
 
 NEVER = "false"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from proveout.core.units import format_duration
 from proveout.dsl.explain.timetable import HostPart, StageLine, Timetable
 from proveout.dsl.explain.tuning import TuningSum
-from proveout.dsl.plan.plan import Value
+from proveout.dsl.plan.values import Value
 
 WIDTH = 110
 """Columns; only what cannot be broken (rules, checks, statements' words) is longer."""

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from proveout.dsl.operations.table import operation_of
-from proveout.dsl.plan.plan import Plan, Tune, Tuning
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Tune, Tuning
 
 TUNING_S = 0.5
 """Reading, changing and reading again."""

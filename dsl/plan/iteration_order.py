@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from proveout.dsl.plan.plan import Ladder, Plan, Stage
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def group(plan: Plan, ladder: Ladder) -> tuple[Ladder, ...]:
 def rungs(ladder: Ladder, leader: Ladder, repeat: int) -> tuple[int, ...]:
     """A ladder's rungs in the order of a repeat; `leader` is the first ladder of its group.
 
-    >>> from proveout.dsl.plan.plan import Windows
+    >>> from proveout.dsl.plan.stages import Windows
     >>> one = Ladder(id="a", workload="w", target="t", clients=("c",), threads=(1, 2, 4), order="shuffled", seed=2,
     ...     windows=Windows(ramp_up_s=0, measure_s=1, ramp_down_s=0))
     >>> [rungs(one, one, repeat) for repeat in (1, 2)]

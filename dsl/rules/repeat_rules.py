@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proveout.dsl.plan.iteration_order import groups
-from proveout.dsl.plan.plan import Check, Expression, Ladder, Open, Stage
+from proveout.dsl.plan.plan import Check
+from proveout.dsl.plan.stages import Ladder, Open, Stage
+from proveout.dsl.plan.values import Expression
 from proveout.dsl.source.nodes import Problems, did_you_mean
 
 

@@ -12,8 +12,7 @@ import pytest
 from proveout import __version__
 from proveout.cli import VERBS, execute
 from proveout.cli.common.messages import describe, readable, show_error
-from proveout.core.errors import PlanError, PlanProblem, ProveoutError
-from proveout.dsl.plan.plan import Where
+from proveout.core.errors import PlanError, PlanProblem, ProveoutError, Where
 
 ROOT = Path(__file__).parents[2]
 PLAN = "plans/hlr-cache-embedded.yaml"

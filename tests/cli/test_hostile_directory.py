@@ -10,12 +10,9 @@ import sys
 import threading
 from pathlib import Path
 
+import hostile_directory as hostile
 import psutil
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # pytest's importlib mode leaves this folder out
-
-import hostile_directory as hostile
 
 PLAN = """
 proveout: 1

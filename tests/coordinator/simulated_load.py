@@ -18,7 +18,9 @@ from proveout.agent.load import worker_messages
 from proveout.agent.load.aggregator import LoadAggregator
 from proveout.agent.load.pacing import Timeline
 from proveout.coordinator.measure.summarise import summarise
-from proveout.dsl.plan.plan import Closed, Host, Ladder, Limits, Open, Plan, Search, System, Windows, Workload
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Closed, Ladder, Limits, Open, Search, Windows
+from proveout.dsl.plan.topology import Host, System
 from proveout.proto.events import IterationFinished, IterationId
 
 S = 1_000_000_000

@@ -7,7 +7,9 @@ from typing import Any
 
 from proveout.coordinator.results import results
 from proveout.coordinator.verdict.verdicts import reach
-from proveout.dsl.plan.plan import Check, Expression, Plan, Where
+from proveout.core.errors import Where
+from proveout.dsl.plan.plan import Check, Plan
+from proveout.dsl.plan.values import Expression
 from proveout.proto.events import (
     Event,
     IterationFinished,

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # pytest's importlib mode leaves this folder out
-
 from fabric_bench import FAKE_AGENT, Bench, Proxy
 
 from proveout.coordinator.agents.local_agents import LocalFabric

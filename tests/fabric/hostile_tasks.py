@@ -14,8 +14,10 @@ from typing import Any
 from proveout.dsl.operations.kernel.sysctl import Sysctl
 from proveout.dsl.operations.storage.partition import Partition
 from proveout.dsl.plan.fio_job import FioJob
-from proveout.dsl.plan.plan import Capture, Scrape, System, Tuning, Windows, Workload
-from proveout.dsl.schema.model_values import to_values
+from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Tuning, Windows
+from proveout.dsl.plan.topology import Capture, Scrape, System
 from proveout.dsl.workloads.sql.parameters import Custom
 from proveout.proto.wire import tasks
 from proveout.proto.wire.tasks import Endpoint, TaskSpec

@@ -13,7 +13,7 @@ from fabric_bench import Bench, Proxy, eventually, is_gone, lines, task
 
 from proveout.coordinator.agents.connect import StreamEnded, open_stream
 from proveout.coordinator.agents.session import Lost
-from proveout.dsl.plan.plan import Capture
+from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.messages import Cancel, Finish, Hello, Sample, TaskAccepted, TaskDone, TaskFailed
 from proveout.proto.wire.results import SqlDone
 from proveout.proto.wire.tasks import RunCapture, Task

@@ -23,7 +23,9 @@ from proveout.agent.security import task_rules
 from proveout.coordinator.agents.sanity import objection
 from proveout.coordinator.live.ticks import Meters
 from proveout.coordinator.measure.samples import Gathering
-from proveout.dsl.plan.plan import Capture, Windows, Workload
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Windows
+from proveout.dsl.plan.topology import Capture
 from proveout.proto.events import IterationId
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec, messages, results, tasks

@@ -21,9 +21,10 @@ from proveout.agent.security import task_rules
 from proveout.agent.security.signatures import TaskVerifier
 from proveout.coordinator.agents.endpoints import external_endpoints
 from proveout.coordinator.agents.local_agents import LocalFabric
-from proveout.coordinator.schedule import tasks as dag
+from proveout.coordinator.schedule.tasks import capture_tasks, load_tasks
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.plan import Ladder, Plan, Populate, Search, Sql, Tool, Tune
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Populate, Search, Sql, Tool, Tune
 from proveout.proto.events import IterationId
 from proveout.proto.trust.audit_log import AuditLog
 from proveout.proto.wire import tasks
@@ -192,7 +193,7 @@ def _tasks(plan: Plan) -> Iterator[TaskSpec]:
             yield tasks.InspectSystem(endpoint=ends[system.name])
     if plan.tunings:
         yield tasks.ApplyTuning(tunings=plan.tunings, endpoints=tuple(ends.values())[:1] if plan.systems else ())
-    for _, spec in dag.captures(plan, [capture.name for capture in plan.captures], ends):
+    for _, spec in capture_tasks(plan, [capture.name for capture in plan.captures], ends):
         yield spec
     for stage in plan.stages:
         yield from _of_stage(plan, stage, ends)
@@ -223,7 +224,7 @@ def _of_stage(plan: Plan, stage: Any, ends: dict[str, Endpoint]) -> Iterator[Tas
 
 def _loads(plan: Plan, stage: Any, rung: int, windows: Any, ends: dict[str, Endpoint]) -> Iterator[TaskSpec]:
     one = IterationId(stage=stage.id, rung=rung, repeat=1, attempt=1)
-    given = dag.loads(plan, stage, iteration=one, rate=100.0, windows=windows, endpoint=ends[stage.target], cores={})
+    given = load_tasks(plan, stage, iteration=one, rate=100.0, windows=windows, endpoint=ends[stage.target], cores={})
     yield from (spec for _, spec in given)
 
 

@@ -14,7 +14,9 @@ import pytest
 from fabric_bench import FAKE_AGENT, Bench, eventually, is_gone, lines, task
 
 from proveout.coordinator.agents.local_agents import LocalAgentError, LocalFabric
-from proveout.dsl.plan.plan import Capture, Windows, Workload
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Windows
+from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, Start, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.wire.results import CaptureResult, LoadResult, SqlDone
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, LoadShare, RunCapture, RunLoad, StopSystem, Task

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from test_permanent_agents import Permanent
 
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.messages import TaskDone, TaskFailed
 from proveout.proto.wire.results import SystemStarted
 from proveout.proto.wire.tasks import StartSystem, StopSystem, Task

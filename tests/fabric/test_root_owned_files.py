@@ -25,7 +25,7 @@ from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.agent.security import data_dirs
 from proveout.agent.security.policy import NOTHING, Policy
-from proveout.dsl.plan.plan import Capture
+from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire import tasks
 from proveout.proto.wire.tasks import Endpoint
 

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # pytest's importlib mode leaves this folder out
-sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "lab"))
-
 from hand_made import OBJECTION, Lab
 
 

@@ -158,7 +158,7 @@ def test_so_do_those_of_the_run(walk: Walk) -> None:
 
 OTHER_RELEASE = """
 import sys
-from proveout.agent import admission
+from proveout.agent.daemon import admission
 from proveout.cli import execute
 admission.PROTOCOL_VERSION += 1
 sys.exit(execute(sys.argv[1:]))

@@ -18,7 +18,7 @@ from sim_history import History
 from sim_operations import OF_A_HOST, OF_A_SYSTEM, alone, drawn
 
 from proveout.dsl.operations.table import OPERATIONS
-from proveout.dsl.plan.plan import Tuning
+from proveout.dsl.plan.stages import Tuning
 
 SEEDS = 120
 

@@ -19,7 +19,7 @@ from test_permanent_agents import Permanent
 
 from proveout.coordinator.agents.local_agents import LocalFabric
 from proveout.coordinator.agents.session import Lost
-from proveout.dsl.plan.plan import Capture
+from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.messages import Finish, Sample, TaskDone, TaskFailed
 from proveout.proto.wire.results import CaptureResult
 from proveout.proto.wire.tasks import RunCapture, Task

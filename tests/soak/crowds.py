@@ -22,7 +22,7 @@ from hostile import Target
 
 from proveout.coordinator.agents.local_agents import LocalFabric
 from proveout.coordinator.measure.samples import Gathering
-from proveout.dsl.plan.plan import Capture
+from proveout.dsl.plan.topology import Capture
 from proveout.proto.events import IterationId
 from proveout.proto.wire.messages import Finish, Sample, TaskDone
 from proveout.proto.wire.results import CaptureResult

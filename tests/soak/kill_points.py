@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from proveout.coordinator.schedule.progress import of
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.coordinator.storage.journal import read
 
 PLAN = """
@@ -168,7 +168,7 @@ def _left(folder: str) -> list[int]:
 
 def _wrongs(point: Point, folder: Path, codes: list[int], boundary: str, orphans_s: float) -> list[str]:
     (directory,) = (folder / "runs").iterdir()
-    facts = of(stamped.event for stamped in read(directory))
+    facts = run_progress(stamped.event for stamped in read(directory))
     late = [f"processes were left for {orphans_s:.1f} s"] if orphans_s > ORPHANS_S[point.who] else []
     if facts.started is None:  # nobody was told of anything: there is nothing to go on with, and resume says so
         return late if codes == [-signal.SIGKILL, 2] else [f"exit codes {codes}", *late]

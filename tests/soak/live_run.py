@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import psutil
 
-from proveout.coordinator.schedule.progress import Facts, of
+from proveout.coordinator.schedule.progress import RunProgress, run_progress
 from proveout.coordinator.storage.event_codec import JournalFault
 from proveout.coordinator.storage.journal import read
 from proveout.proto.events import Event, IterationStarted
@@ -97,8 +97,8 @@ class LiveRun:
             return []
 
     @property
-    def facts(self) -> Facts:
-        return of(self.events())
+    def facts(self) -> RunProgress:
+        return run_progress(self.events())
 
     def until(self, holds: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> float:
         """Wait until something holds while the run goes on: how long it took. AssertionError when it never does."""

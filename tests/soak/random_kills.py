@@ -26,7 +26,7 @@ from pathlib import Path
 import psutil
 from kill_points import BEFORE, MODE
 
-from proveout.coordinator.schedule.progress import of
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.coordinator.storage.journal import read
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -64,7 +64,7 @@ VICTIMS: dict[str, Callable[[psutil.Process], bool]] = {
     "agent": lambda process: "proveout.agent" in process.cmdline() or "--local" in process.cmdline(),
     "together": lambda process: False,
     "server": lambda process: process.name() in ("postgres", "mariadbd"),
-    "guard": lambda process: any(word.endswith("engines/supervisor.py") for word in process.cmdline()),
+    "guard": lambda process: any(word.endswith("engines/embedded/supervisor.py") for word in process.cmdline()),
     "worker": lambda process: any("worker" in word for word in process.cmdline()),
     "helper": lambda process: any("helper_main" in word for word in process.cmdline()),
     "any": lambda process: True,
@@ -286,7 +286,7 @@ def _tuned(folder: Path) -> list[str]:
 def _recorded(folder: Path) -> list[str]:
     """What the journal and the files of the run that finished say."""
     directory = sorted((folder / "runs").glob("*/journal.sqlite"))[-1].parent
-    facts = of(stamped.event for stamped in read(directory))
+    facts = run_progress(stamped.event for stamped in read(directory))
     valid = [str(one.id) for one in facts.iterations if one.valid]
     wrongs = [f"{len(valid)} valid iterations: {valid}"] if len(valid) != ITERATIONS else []
     wrongs += (

@@ -15,7 +15,7 @@ import pytest
 from full_disks import drawn, played
 from kill_points import PLAN
 
-from proveout.coordinator.schedule.progress import Facts, of
+from proveout.coordinator.schedule.progress import RunProgress, run_progress
 from proveout.coordinator.storage.event_codec import JournalFault
 from proveout.coordinator.storage.journal import read
 
@@ -33,12 +33,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def facts(runs: Path) -> Facts:
+def facts(runs: Path) -> RunProgress:
     found = list(runs.glob("*/journal.sqlite"))
     try:
-        return of(stamped.event for stamped in read(found[0].parent)) if found else Facts()
+        return run_progress(stamped.event for stamped in read(found[0].parent)) if found else RunProgress()
     except JournalFault:  # made just now
-        return Facts()
+        return RunProgress()
 
 
 def fill(path: Path) -> None:

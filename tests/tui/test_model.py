@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from functools import reduce as fold
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import histories
+import pytest
 
 from proveout.proto.events import (
     AgentLine,

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import histories
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import ContentSwitcher, DataTable, Input, Static
-
-sys.path.insert(0, str(Path(__file__).parent))
-import histories
 
 from proveout.proto.events import Event, LoadTick
 from proveout.tui.run.app import RunApp

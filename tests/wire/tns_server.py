@@ -27,7 +27,7 @@ from tns_backend import DICTIONARY, USER, PostgresBackend  # a script's neighbou
 
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.engines.postgres.roles import administration
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 
 SERVICE = "HLR"
 # How long the rest of a message may take. Two seconds, as it comes, are too few where every core is busy with tests.

@@ -81,7 +81,7 @@ class PostgresSession:
         return self._conn.socket
 
     def prepare(self, statement: Statement) -> PostgresPrepared:
-        """Prepare, and ask for the types of parameters and columns."""
+        """Prepare, and request the types of parameters and columns."""
         name = b"s%d" % self._names
         self._names += 1
         self._check(self._conn.prepare(name, statement.text["postgres"].encode()), statement)
@@ -187,7 +187,7 @@ class PostgresSession:
 
 
 class OnLibpq:
-    """What a session that bypasses libpq leaves to it."""
+    """The methods that a session that bypasses libpq leaves to libpq."""
 
     __slots__ = ()
     _libpq: PostgresSession
@@ -270,7 +270,7 @@ def failure_of(code: str, text: str, statement: Statement | None) -> StatementFa
 
 
 def kind_of(code: str, logical: frozenset[str]) -> FailureKind:
-    """What an SQLSTATE means, given those that the statement's specification counts as logical failures."""
+    """Return the kind of an SQLSTATE; `logical` are those that the statement's specification counts as logical failures."""
     if code in logical:
         return FailureKind.LOGICAL
     if code in RETRYABLE:

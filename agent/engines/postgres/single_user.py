@@ -6,23 +6,26 @@ output stay. A process of its own: in an agent gRPC has threads, and a fork that
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-PR_SET_NO_NEW_PRIVS = 38
+if TYPE_CHECKING or __name__ != "__main__":
+    from proveout.core import linux
+else:  # run from its file, without site-packages
+    _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs start-up time
+    _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))  # noqa: PTH120
+    sys.path.append(f"{_PACKAGE}/core")
+    import linux
 
 
 def main(uid: str, gid: str, *argv: str) -> NoReturn:
     """Does not return; OSError when the kernel refuses, and nothing is run then."""
-    libc = ctypes.CDLL(None, use_errno=True)
     if uid != "-":
         os.setgroups([])
         os.setresgid(int(gid), int(gid), int(gid))
         os.setresuid(int(uid), int(uid), int(uid))
-    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "PR_SET_NO_NEW_PRIVS")
+    linux.set_no_new_privileges()
     os.umask(0o077)
     os.chdir("/")
     os.execv(argv[0], argv)  # noqa: S606 - an argv array, and no shell wanted

@@ -110,7 +110,7 @@ class SqliteDriver:
 
 
 def _use_wal(connection: Any) -> None:
-    """Put the file into WAL mode. SQLite asks no busy handler for that, so several that do it at once try again."""
+    """Put the file into WAL mode. SQLite calls no busy handler for that, so concurrent attempts are repeated."""
     deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000.0
     while True:
         try:

@@ -57,7 +57,7 @@ class Times(list[int]):
 class Script:
     """The steps of a transaction on one session, between BEGIN and COMMIT or ROLLBACK.
 
-    Each of `steps` is (prepared statement, places, keeps, least, most), see `dsl.workloads.statement_steps.Step`.
+    Each of `steps` is (prepared statement, places, keeps, least, most), see `dsl.workloads.base.Step`.
     """
 
     __slots__ = ("begin", "commit", "length", "rollback", "steps")

@@ -1,4 +1,4 @@
-"""What the populate handler and its worker processes say to each other: frozen data, one JSON line each.
+"""The messages between the populate handler and its worker processes: frozen data, one JSON line each.
 
 Flow: handler -> `Opening` (where to load, holds the password, so it goes through a pipe and never through argv), then jobs
 one at a time -> worker -> `Progress` as rows go in, one answer (`Finished` or `Failed`) per message.
@@ -10,6 +10,8 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from proveout.core.framing import json_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +92,10 @@ _TYPES = {t.__name__: t for t in (Opening, Prepare, Load, Execute, Count, Settle
 
 def to_line(message: Job | Answer) -> bytes:
     """The message as one line, newline and all."""
-    return json.dumps([type(message).__name__, dataclasses.asdict(message)]).encode() + b"\n"
+    return json_line([type(message).__name__, dataclasses.asdict(message)])
 
 
 def from_line(line: bytes) -> Any:
-    """The message of one line; what it is, the caller matches. ValueError, KeyError or TypeError when it is none."""
+    """Return the message of one line. ValueError, KeyError or TypeError when the line is malformed."""
     name, fields = json.loads(line)
     return _TYPES[name](**fields)

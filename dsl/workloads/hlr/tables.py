@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from proveout.dsl.workloads.base import Dialect
 from proveout.dsl.workloads.hlr import oracle_tables
-from proveout.dsl.workloads.parameters import Hlr
+from proveout.dsl.workloads.hlr.parameters import Hlr
 
 Columns = tuple[tuple[str, str], ...]
 

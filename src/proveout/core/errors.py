@@ -1,14 +1,26 @@
 """The root of all expected failures, and the plan errors that the loader, schema and compiler collect.
 
-Expected failures are values while they are being collected (`PlanProblem`) and one exception at the edge (`PlanError`).
-A bug raises whatever it raises; it is never dressed up as one of these.
+Expected failures are values while they are collected (`PlanProblem`) and one exception at the edge (`PlanError`). Bugs raise other exceptions.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proveout.dsl.plan.plan import NOWHERE, Where
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """A position in a plan file: path as given, line and column from 1."""
+
+    file: str = "<plan>"
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+NOWHERE = Where()
 
 
 class ProveoutError(Exception):

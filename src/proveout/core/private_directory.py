@@ -2,20 +2,21 @@
 
 Flow: `make("agents")` -> `PrivateDirectory` with a path (0700) and a descriptor that holds a shared lock on it. Child processes
 that inherit the descriptor hold the lock as well, so the lock lasts until the last of them has ended, however it ended. Every
-`proveout` command calls `sweep()` first: a directory of the same user with such a name that is not locked was left by processes that
-were killed, and is removed.
+`proveout` command calls `sweep()` first: a directory of the same user with such a name that is not locked was left by killed
+processes, and is removed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from proveout.core import linux
 
 PURPOSES = ("agents", "ceiling", "explain")
 _TRIES = 20
@@ -46,14 +47,14 @@ def make(purpose: str) -> PrivateDirectory:
     assert purpose in PURPOSES, "a directory of another name is not swept"  # noqa: S101
     for _ in range(_TRIES):
         path = Path(tempfile.mkdtemp(prefix=f"proveout-{purpose}-"))
-        descriptor = _locked(path, fcntl.LOCK_SH)
+        descriptor = _locked(path, shared=True)
         if descriptor is not None:  # else another command swept it before it was locked
             return PrivateDirectory(path, descriptor)
     raise FileNotFoundError(2, "something removes new directories there", tempfile.gettempdir())
 
 
 def sweep() -> tuple[Path, ...]:
-    """Remove what killed commands of this user have left in the temporary directory; what was removed."""
+    """Remove directories that killed commands of this user have left in the temporary directory. Returns them."""
     return tuple(_swept())
 
 
@@ -62,14 +63,14 @@ def _swept() -> Iterator[Path]:
     with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         left = [Path(entry.path) for entry in entries if entry.name.startswith(beginnings)]
         for path in left:
-            descriptor = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            descriptor = _locked(path)
             if descriptor is not None:
                 shutil.rmtree(path, ignore_errors=True)
                 os.close(descriptor)
                 yield path
 
 
-def _locked(path: Path, kind: int) -> int | None:
+def _locked(path: Path, *, shared: bool = False) -> int | None:
     """A descriptor of a private directory of this user that holds its lock; None when another process holds it, or it is something else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -77,9 +78,8 @@ def _locked(path: Path, kind: int) -> int | None:
         return None
     with contextlib.suppress(OSError):
         found = os.fstat(descriptor)
-        if found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077:
-            fcntl.flock(descriptor, kind)
-            if os.path.samestat(found, path.lstat()):
-                return descriptor
+        is_private = found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
+        if is_private and linux.lock(descriptor, shared=shared, wait=shared) and os.path.samestat(found, path.lstat()):
+            return descriptor
     os.close(descriptor)
     return None

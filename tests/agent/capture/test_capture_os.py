@@ -16,7 +16,7 @@ import pytest
 from proveout.agent.capture import kinds, proc_counters
 from proveout.agent.capture.own_processes import ProcessTree, find_root
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.dsl.plan.plan import Capture
+from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.results import CaptureResult, CaptureSample, Reading
 from proveout.proto.wire.tasks import RunCapture
 
@@ -130,8 +130,9 @@ NAMES_OF_CPU = ("cpu_s_total", "load_cpu_s_total", "servers_cpu_s_total")
 def test_load_workers_are_a_group_of_the_agent_that_started_them(agent: str) -> None:
     code = (
         "import os, time\n"
-        "from proveout.agent.sandbox.parent_death import die_with_parent\n"
-        "die_with_parent(os.getppid())\n"
+        "from proveout.core.child_process import LOAD_WORKER_NAME\n"
+        "from proveout.core.linux import die_with_parent\n"
+        "die_with_parent(os.getppid(), LOAD_WORKER_NAME)\n"
         "while time.process_time() < 0.5: pass\n"
         "print('burnt', flush=True)\ninput()"
     )

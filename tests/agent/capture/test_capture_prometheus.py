@@ -25,10 +25,10 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.coordinator.agents.endpoints import SecretMissing, external_endpoints
 from proveout.coordinator.measure.capture_metrics import exported_metrics
 from proveout.coordinator.measure.timeseries import Recording, Window
-from proveout.coordinator.schedule import tasks as dag
+from proveout.coordinator.schedule.tasks import capture_tasks
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.canonical import canonical_json
-from proveout.dsl.plan.plan import Capture, Scrape
+from proveout.dsl.plan.topology import Capture, Scrape
 from proveout.proto.wire import codec
 from proveout.proto.wire.results import CaptureResult, CaptureSample, Reading
 from proveout.proto.wire.tasks import Endpoint, RunCapture, Task
@@ -333,7 +333,7 @@ def test_the_password_is_filled_in_on_its_way_to_the_agent_only() -> None:
     endpoints = external_endpoints(plan, {"SCRAPE_PASSWORD": "p@ss:/1"})
     url = "https://reader:p%40ss%3A%2F1@127.0.0.1:9100/metrics"
     assert endpoints == {"capture:node": Endpoint(system="capture:node", engine="prometheus", dsn=url)}
-    ((host, spec),) = dag.captures(plan, ["node"], endpoints)
+    ((host, spec),) = capture_tasks(plan, ["node"], endpoints)
     assert (host, spec.endpoints[0].dsn) == ("db1", url)
     assert "p%40ss" not in canonical_json(plan)
     with pytest.raises(SecretMissing, match="SCRAPE_PASSWORD"):

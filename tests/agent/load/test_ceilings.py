@@ -13,8 +13,9 @@ from proveout.agent.load import ceiling_store
 from proveout.agent.load.ceiling_store import FILE, Ceiling, Known, keep, known
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 MEASURED = Ceiling(

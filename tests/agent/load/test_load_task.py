@@ -19,7 +19,7 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem, RunLoad

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from proveout.agent.load.loop.terminal import dealt
 from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.coordinator.schedule.tasks import shares
-from proveout.dsl.plan.plan import Windows
+from proveout.coordinator.load_shares import load_shares
+from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire.tasks import LoadShare
 
 MS = 1_000_000
@@ -178,7 +178,7 @@ def test_any_split_into_agents_and_workers_fires_exactly_the_schedule(
     clients = [f"client{number}" for number in range(len(workers))]
     split = [
         ns
-        for host, part in shares(clients, total, low).items()
+        for host, part in load_shares(clients, total, low).items()
         for hand in dealt(part.first, part.count, workers[clients.index(host)])
         for terminal in hand
         for ns in due(pacing, terminal, 6)

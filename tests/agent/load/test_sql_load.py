@@ -18,9 +18,9 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.parameters import to_values
 from proveout.dsl.workloads.sql.parameters import Custom
 from proveout.proto.wire.results import LoadResult
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem

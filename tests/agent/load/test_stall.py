@@ -23,8 +23,9 @@ import psycopg
 from proveout.agent.load.pacing import Pacing
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem, RunLoad

@@ -11,7 +11,7 @@ from proveout.proto.wire.messages import TaskDone
 from proveout.proto.wire.results import LoadResult, Stall
 from proveout.proto.wire.stalls import STALLS_MAX, common
 
-from .test_merge import LAST, NAMES, S, chunk, merger
+from .test_aggregator import LAST, NAMES, S, chunk, merger
 
 MS = 1_000_000
 

@@ -15,10 +15,12 @@ from proveout.agent.engines.table import driver
 from proveout.agent.load.invariants import check_invariants
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
-from proveout.dsl.plan.plan import System, Workload
+from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.parameters import KINDS, to_values
+from proveout.dsl.workloads.kinds import built_in
 from proveout.dsl.workloads.tptbm.statements import everywhere
 from proveout.proto.wire.results import InvariantCheck, LoadResult
 from proveout.proto.wire.tasks import CheckInvariants, Endpoint, PopulateSystem, RunLoad
@@ -57,7 +59,7 @@ def endpoint(request: pytest.FixtureRequest, database_folder: Path) -> Endpoint:
 
 
 def workload(kind: str, **parameters: Any) -> Workload:
-    return Workload(name=kind, kind=kind, parameters=to_values(KINDS[kind].model_validate(parameters)))
+    return Workload(name=kind, kind=kind, parameters=to_values(built_in(kind).parameters.model_validate(parameters)))
 
 
 async def populated(context: LoadContext, endpoint: Endpoint, of: Workload) -> dict[str, int]:

@@ -16,7 +16,7 @@ from proveout.agent.tools.fio_devices import check_devices
 from proveout.agent.tools.fio_output import Documents, FioRun, snapshot
 from proveout.agent.tools.tool_folder import PREFIX, ToolFolder
 from proveout.dsl.plan.fio_job import FioJob
-from proveout.dsl.plan.plan import Windows
+from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
 from proveout.proto.wire.tasks import RunFio
 

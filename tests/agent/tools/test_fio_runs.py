@@ -27,7 +27,7 @@ from proveout.agent.tools import fio
 from proveout.agent.tools.fio_devices import check_devices
 from proveout.agent.tools.tool_folder import ToolFolder
 from proveout.dsl.plan.fio_job import FioJob
-from proveout.dsl.plan.plan import Windows
+from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult, LoadSecond
 from proveout.proto.wire.tasks import PrepareFio, RunFio

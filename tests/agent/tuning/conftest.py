@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,9 +9,7 @@ import pytest
 
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.plan.plan import System
-
-sys.path.insert(0, str(Path(__file__).parent))
+from proveout.dsl.plan.topology import System
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {str(BENCH)!r})
 from tuning_bench import POLICY, tuning
-from proveout.agent.tuning import revert as undoing
+from proveout.agent.tuning import revert
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
@@ -41,7 +41,7 @@ elif act == "too much":
     print(value("ip_local_port_range"), value("tcp_fin_timeout"))
 else:
     print([state.outcome for state in transaction.apply([change])], value("ip_local_port_range"), value("tcp_fin_timeout"))
-    print([state.outcome for state in undoing.revert(host, journal)], value("ip_local_port_range"), value("tcp_fin_timeout"))
+    print([state.outcome for state in revert.revert(host, journal)], value("ip_local_port_range"), value("tcp_fin_timeout"))
 journal.close()
 """
 

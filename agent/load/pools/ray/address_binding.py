@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-PR_SET_NO_NEW_PRIVS = 38
+from proveout.core import linux
+
 SET_MODE_FILTER, NEW_LISTENER = 1, 1 << 3
 PIDFD_GETFD = 438
 CONTINUE = 1
@@ -97,7 +98,7 @@ def _install(calls: Calls) -> int:
         )
     )
     libc = ctypes.CDLL(None, use_errno=True)
-    _checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    linux.set_no_new_privileges()
     kept = ctypes.create_string_buffer(program, len(program))
     header = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(kept)))
     return _checked(libc.syscall(calls.seccomp, SET_MODE_FILTER, NEW_LISTENER, header))

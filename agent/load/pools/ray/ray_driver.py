@@ -25,10 +25,11 @@ from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.pools.ray.address_binding import confine
 from proveout.agent.load.pools.ray.ray_aggregator import RayAggregator
 from proveout.agent.load.pools.ray.ray_pool import RayActor, RayCluster
-from proveout.agent.sandbox.parent_death import die_with_parent
 from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.core import child_process
+from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.framing import frame, read_frame
+from proveout.core.linux import die_with_parent
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire import agent_pb2, codec
 from proveout.proto.wire.messages import (
@@ -180,7 +181,7 @@ class DriverServer:
 
     def send(self, message: AgentMessage) -> None:
         """Write a message. Blocks while the agent does not read; nothing is measured in this process."""
-        left = memoryview(frame(codec.agent_envelope(message)))
+        left = memoryview(frame(codec.agent_envelope(message).SerializeToString()))
         while left:
             left = left[os.write(self._out, left) :]
 
@@ -235,7 +236,7 @@ def main() -> None:
     """Run the process."""
     parent, privileges, bound, address = sys.argv[1:]
     Privileges.from_argument(privileges).drop()
-    die_with_parent(int(parent))  # after `drop`: a change of the user resets the parent-death signal
+    die_with_parent(int(parent), LOAD_WORKER_NAME)  # after `drop`: a change of the user resets the parent-death signal
     if bound != "-":
         sys.exit(run_confined(bound, address))
     out = os.dup(1)
@@ -243,7 +244,7 @@ def main() -> None:
     try:
         asyncio.run(_serve(address, out))
     except TaskFault as fault:
-        os.write(out, frame(codec.agent_envelope(TaskFailed(key="", error=fault.as_error()))))
+        os.write(out, frame(codec.agent_envelope(TaskFailed(key="", error=fault.as_error())).SerializeToString()))
 
 
 if __name__ == "__main__":

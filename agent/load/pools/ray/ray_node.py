@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -34,10 +33,10 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.load.pools.ray import address_binding
 from proveout.agent.load.pools.ray.ray_security import Secrets
 from proveout.agent.sandbox.privileges import Privileges
-from proveout.core import child_process
+from proveout.core import child_process, linux
+from proveout.core.framing import json_line
 
 MODULE = "proveout.agent.load.pools.ray.ray_node"
-PR_SET_CHILD_SUBREAPER = 36
 START_S = 90.0
 END_S = 8.0
 TERMINATE_S = 2.0
@@ -159,7 +158,7 @@ class RayNode:
             "environment": self.environment,
             "bound": self.confinement,
         }
-        self._supervisor.stdin.write(json.dumps(request).encode() + b"\n")
+        self._supervisor.stdin.write(json_line(request))
         line = await self._supervisor.stdout.readline()
         answer = json.loads(line) if line else {"words": "its supervisor has ended"}
         if "address" not in answer:
@@ -259,7 +258,7 @@ def main() -> None:
     """Run the process."""
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    linux.become_child_subreaper()
     parent = os.pidfd_open(int(sys.argv[1]))
     Privileges.from_argument(sys.argv[2]).drop()
     request = json.loads(sys.stdin.readline() or "{}")

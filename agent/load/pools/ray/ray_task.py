@@ -141,7 +141,7 @@ class RayDriver:
 
     def _send(self, message: Task | Start | Cancel) -> None:
         with contextlib.suppress(ConnectionError, RuntimeError):  # if the driver has ended, `_read` reports that
-            self._stdin.write(frame(codec.coordinator_envelope(message)))
+            self._stdin.write(frame(codec.coordinator_envelope(message).SerializeToString()))
 
     async def _read(self) -> Any:
         data = await read_frame(self._stdout)

@@ -1,0 +1,237 @@
+"""The run as a pure state machine: `advance(state, input) -> (state, commands)`. No I/O, no clock of its own.
+
+Data flow: inputs (`messages.Input`) carry events with their time; an input ends, fails or continues the step under way; when no step is under
+way, `decide` begins the next one. Every wait has a deadline: `wake_s` returns the next one, at which the loop sends a `Tick`. Every state
+leads to an end of the run, also when agents are lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from proveout.coordinator.schedule import decide, iteration, teardown, tuning
+from proveout.coordinator.schedule.batches import batch_failed, receive_answer
+from proveout.coordinator.schedule.messages import (
+    AgentGone,
+    AgentReady,
+    CloseSessions,
+    Command,
+    CoordinatorFailed,
+    Input,
+    Interrupted,
+    MessageReceived,
+    Summarised,
+    Tick,
+)
+from proveout.coordinator.schedule.progress import RunProgress
+from proveout.coordinator.schedule.state import (
+    Batch,
+    Cluster,
+    Dialling,
+    Draining,
+    Iterating,
+    ResultEvaluator,
+    Setup,
+    State,
+    Turn,
+    Waiting,
+)
+from proveout.coordinator.schedule.tasks import is_dispensable
+from proveout.dsl.plan.plan import Plan
+from proveout.proto.events import AgentLost, AgentUp
+from proveout.proto.wire.messages import TaskDone, TaskFailed
+
+
+def start(
+    plan: Plan, setup: Setup, progress: RunProgress, evaluator: ResultEvaluator, at_s: float
+) -> tuple[State, tuple[Command, ...]]:
+    """The state of a run that begins, or goes on after the events that `facts` are made of."""
+    turn = Turn(State(plan=plan, setup=setup, progress=progress, began_s=at_s), at_s, evaluator)
+    decide.settle(turn)
+    return turn.state, tuple(turn.commands)
+
+
+def advance(state: State, event: Input, evaluator: ResultEvaluator) -> tuple[State, tuple[Command, ...]]:
+    """The state after an input, and the commands that follow. After the end the state does not change."""
+    if state.over:
+        return state, ()
+    turn = Turn(state, event.at_s, evaluator)
+    _take(turn, event)
+    decide.settle(turn)
+    return turn.state, tuple(turn.commands)
+
+
+def wake_s(state: State) -> float | None:
+    """The time of the next `Tick` at the latest; None when the run is over."""
+    match state.step:
+        case None:
+            return None
+        case Iterating(finish_s=finish_s, until_s=until_s, phase="running") if finish_s is not None:
+            return min(finish_s, until_s)
+        case step:
+            return step.until_s
+
+
+def _take(turn: Turn, event: Input) -> None:
+    match event:
+        case Tick():
+            _tick(turn)
+        case AgentReady(up=up):
+            _agent_ready(turn, up)
+        case AgentGone(host=host, reason=reason):
+            _agent_gone(turn, host, reason)
+        case MessageReceived():
+            _receive(turn, event)
+        case Summarised(finished=finished):
+            step = turn.state.step
+            if isinstance(step, Iterating) and step.phase == "summarising" and step.id == finished.id:
+                turn.emit(finished)
+                turn.set(step=None)
+                iteration.recheck_if_spoilt(turn, step, finished)
+        case CoordinatorFailed(reason=reason) if turn.state.ending is None:
+            turn.end("failed", 4, reason)
+        case CoordinatorFailed():
+            teardown.hurry(turn)
+        case Interrupted():
+            _interrupt(turn)
+
+
+def _interrupt(turn: Turn) -> None:
+    end = turn.state.ending
+    if end is None:
+        turn.end("interrupted", 130, "stopped on request")
+    elif not end.hurried:
+        teardown.hurry(turn)
+
+
+def _receive(turn: Turn, event: MessageReceived) -> None:
+    message = event.message
+    key = getattr(message, "key", None)
+    if key is None or turn.state.tasks.get(key) != event.host:
+        return  # of a cancelled task, or without effect on the state
+    if isinstance(message, (TaskDone, TaskFailed)):
+        turn.set(tasks={k: h for k, h in turn.state.tasks.items() if k != key})
+    step = turn.state.step
+    if isinstance(step, Iterating):
+        iteration.receive(turn, step, message)
+    elif isinstance(step, Batch):
+        receive_answer(turn, step, message)
+    elif isinstance(step, Draining) and not turn.state.tasks:
+        turn.set(step=None)
+
+
+def _agent_ready(turn: Turn, up: AgentUp) -> None:
+    turn.emit(up)
+    turn.set(up=turn.state.up | {up.host})
+    step = turn.state.step
+    if isinstance(step, Dialling):
+        _dialled(turn, step, up.host)
+
+
+def _dialled(turn: Turn, step: Dialling, host: str) -> None:
+    waiting = step.waiting - {host}
+    turn.set(step=replace(step, waiting=waiting) if waiting else None)
+
+
+def _agent_gone(turn: Turn, host: str, reason: str) -> None:
+    """Handle a lost agent: its tasks are void, its systems are down; it is dialled again, a bounded number of times."""
+    state = turn.state
+    dialled = isinstance(state.step, Dialling) and host in state.step.waiting
+    if host not in state.up and not dialled:
+        return
+    abandoned = host in state.up and _may_continue_without(state, host)
+    turn.emit(AgentLost(host=host, reason=reason, abandoned=abandoned))
+    on_host = {s.name for s in state.plan.systems if s.host == host}
+    touched = {s.name for s in state.plan.systems if s.name in on_host or s.propagates_to in on_host}
+    turn.set(
+        up=state.up - {host},
+        losses=state.losses + (not abandoned),
+        tasks={k: h for k, h in state.tasks.items() if h != host},
+        endpoints={name: e for name, e in state.endpoints.items() if name not in on_host},
+        linked=state.linked - touched,
+        parts_done=frozenset(),
+        cluster=Cluster() if host in state.cluster.hosts else state.cluster,
+        started=state.started - on_host,
+        pristine=state.pristine - on_host,
+    )
+    tuning.forget_host(turn, host)
+    if state.ending is not None:
+        _end_step_without_tasks(turn)
+        return
+    if abandoned:
+        turn.notice("warning", f"the run continues without {host} (on_loss: continue)")
+    too_often = turn.state.losses > state.setup.timing.losses_max
+    if dialled and not state.losses:
+        turn.end("failed", 4, f"agent {host} cannot be reached: {reason}")
+    elif too_often:
+        turn.end("failed", 4, f"agent {host} was lost: {reason}")
+    elif state.plan.on_loss == "stop":
+        turn.end("failed", 4, f"agent {host} was lost: {reason} (on_loss: stop)")
+    else:
+        _give_up_tasks(turn, host, reason)
+
+
+def _may_continue_without(state: State, host: str) -> bool:
+    """Whether the plan allows the run to continue without a host, and no remaining stage needs it."""
+    if state.plan.on_loss != "continue" or state.ending is not None:
+        return False
+    return is_dispensable(state.plan, host, state.progress.without, state.progress.stages_finished)
+
+
+def _give_up_tasks(turn: Turn, host: str, reason: str) -> None:
+    """Give up the tasks that need the lost agent; `decide` dials it again, unless the run continues without it."""
+    match turn.state.step:
+        case Dialling() as step:
+            _dialled(turn, step, host)
+        case Iterating(phase="summarising"):
+            pass  # all its results have arrived
+        case Iterating() as step:
+            iteration.void(turn, step, f"agent {host} was lost: {reason}", rerun=True)
+        case Draining():
+            _end_step_without_tasks(turn)
+        case _:
+            turn.drain(f"agent {host} was lost")
+
+
+def _end_step_without_tasks(turn: Turn) -> None:
+    """End a step that waits only for tasks of lost agents."""
+    step = turn.state.step
+    if (isinstance(step, Draining) and not turn.state.tasks) or (
+        isinstance(step, Batch) and not step.pending & set(turn.state.tasks)
+    ):
+        turn.set(step=None)
+
+
+def _tick(turn: Turn) -> None:
+    step = turn.state.step
+    if isinstance(step, Iterating):
+        iteration.finish_phase(turn)
+        step = turn.state.step
+    if step is None or turn.at_s < step.until_s:
+        return
+    match step:
+        case Waiting():
+            turn.set(parts_done=turn.state.parts_done | {step.name}, step=None)
+        case Dialling():
+            for host in sorted(step.waiting):
+                _agent_gone(turn, host, "it did not answer in time")
+        case Iterating():
+            iteration.time_out(turn, step)
+        case Draining():
+            _drop_agents(turn)
+        case Batch(purpose="stop"):
+            teardown.cut_short(turn)
+        case Batch():
+            key = min(step.pending & set(turn.state.tasks))
+            batch_failed(turn, step, key, "no answer by its deadline", "")
+
+
+def _drop_agents(turn: Turn) -> None:
+    """Treat agents that do not end cancelled tasks as lost."""
+    hosts = sorted(set(turn.state.tasks.values()))
+    if turn.state.ending is not None:
+        teardown.cut_short(turn)
+        return
+    turn.commands.append(CloseSessions(hosts=tuple(hosts), keep_data=True))
+    for host in hosts:
+        _agent_gone(turn, host, "it did not end a cancelled task in time")

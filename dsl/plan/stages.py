@@ -1,0 +1,284 @@
+"""The stages of a compiled plan, with their arrivals, windows, limits, pools and tunings.
+
+Units stand last in names (`measure_s`, `tolerance_fraction`). A value that depends on the results of an earlier stage is an
+`Expression`; every other value is resolved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from proveout.core.errors import NOWHERE, Where
+from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.matrix_labels import Cell
+from proveout.dsl.plan.values import Expression, Value
+
+Order: TypeAlias = Literal["ladder", "shuffled", "interleaved"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """The three windows of an iteration, seconds. Only the measure window counts."""
+
+    ramp_up_s: float
+    measure_s: float
+    ramp_down_s: float
+
+    @property
+    def total_s(self) -> float:
+        """Length of the whole iteration, seconds."""
+        return self.ramp_up_s + self.measure_s + self.ramp_down_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Think:
+    """The pause of a terminal between two transactions: `mean_s`, always or as the mean of an exponential distribution."""
+
+    mean_s: float
+    distribution: Literal["constant", "exponential"] = "exponential"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """Closed arrival: each thread fires again when its last transaction has ended, and its think time is over.
+
+    `think` takes the place of the think times that the workload's transactions have of their own.
+    """
+
+    think: Think | None = None
+    kind: Literal["closed"] = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """Open arrival: an absolute schedule at `rate` transactions a second in total, whatever the server does."""
+
+    rate: float | Expression
+    distribution: Literal["constant", "poisson"] = "constant"
+    kind: Literal["open"] = "open"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ramp:
+    """Open arrival at a rate that goes in a straight line from `rate_from` to `rate_to` over the measure window."""
+
+    rate_from: float
+    rate_to: float
+    distribution: Literal["constant", "poisson"] = "constant"
+    kind: Literal["ramp"] = "ramp"
+
+    @property
+    def mean(self) -> float:
+        """Transactions a second that are intended in the measure window, on average."""
+        return (self.rate_from + self.rate_to) / 2.0
+
+
+Arrival: TypeAlias = Closed | Open | Ramp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What an iteration may show and still be valid; see `coordinator.measure.validity`."""
+
+    errors_fraction_max: float = 0.001
+    start_skew_ms_max: float = 50.0
+    client_cpu_fraction_max: float = 0.85
+    achieved_fraction_min: float = 0.99
+    schedule_p99_ms_max: float = 5.0
+    tps_slope_fraction_max: float = 0.10
+    tps_cv_max: float = 0.30
+    pause_s_max: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Where load workers run: `local`, processes of the client agents; `ray`, actors on a Ray cluster.
+
+    A Ray pool without an `address` is formed on the client hosts for the run, with an address (`auto`, `name:port`) it is a
+    cluster that runs already and that the first client host belongs to. `placement` deals the workers round the nodes
+    (`spread`) or fills node after node (`pack`). `workers` is their number in total; None is one for each CPU.
+    """
+
+    name: str = "local"
+    kind: Literal["local", "ray"] = "local"
+    address: str = ""
+    placement: Literal["spread", "pack"] = "spread"
+    workers: int | None = None
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Populate:
+    """Create the workload's schema in each system of `into` and load it, the same rows in each."""
+
+    id: str
+    workload: str
+    into: tuple[str, ...]
+    clients: tuple[str, ...]
+    workers: int | None = None
+    where: Where = NOWHERE
+    kind: Literal["populate"] = "populate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """Rungs of `threads`, each run `repeat` times; every repeat runs the whole ladder, so drift meets every rung.
+
+    With `repeat_min` (`repeat: auto(3..10)`) repeats are bought from that number on until every verdict that stands on the
+    ladder is decided, `repeat` being the most. `order` is that of the rungs within a repeat, see `dsl.plan.iteration_order`: `shuffled` draws
+    it by `seed`; `interleaved` takes turns with the ladder `interleaved_with`, which stands before this one. `cell`: of which matrix it is.
+    """
+
+    id: str
+    workload: str
+    target: str
+    clients: tuple[str, ...]
+    threads: tuple[int, ...]
+    windows: Windows
+    arrival: Arrival = field(default_factory=Closed)
+    repeat: int = 3
+    repeat_min: int | None = None
+    order: Order = "ladder"
+    seed: int | None = None
+    interleaved_with: str | None = None
+    captures: tuple[str, ...] = ()
+    stop_when: Expression | None = None
+    retries: int = 1
+    workers: int | None = None
+    pool: Pool = field(default_factory=Pool)
+    limits: Limits = field(default_factory=Limits)
+    session: tuple[tuple[str, str], ...] = ()
+    cell: Cell | None = None
+    where: Where = NOWHERE
+    kind: Literal["ladder"] = "ladder"
+
+    @property
+    def looks(self) -> int:
+        """How often the verdicts are looked at while repeats are bought: once after each from the least on; 1 when fixed."""
+        return 1 if self.repeat_min is None else self.repeat - self.repeat_min + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """The highest rate in [`rate_from`, `rate_to`] at which `accept` holds; each probe is ramp-up (settle) + measure."""
+
+    id: str
+    workload: str
+    target: str
+    clients: tuple[str, ...]
+    threads: int
+    rate_from: float | Expression
+    rate_to: float | Expression
+    accept: Expression
+    probe: Windows
+    confirm: Windows
+    tolerance_fraction: float = 0.05
+    probes_max: int = 20
+    distribution: Literal["constant", "poisson"] = "constant"
+    captures: tuple[str, ...] = ()
+    retries: int = 1
+    workers: int | None = None
+    pool: Pool = field(default_factory=Pool)
+    limits: Limits = field(default_factory=Limits)
+    session: tuple[tuple[str, str], ...] = ()
+    where: Where = NOWHERE
+    kind: Literal["search"] = "search"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sql:
+    """Statements run once each, in order, in `system`; each commits by itself."""
+
+    id: str
+    system: str
+    statements: tuple[str, ...]
+    where: Where = NOWHERE
+    kind: Literal["sql"] = "sql"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reset:
+    """Bring `systems` to a known state: `restore` the rows of the last populate, `checkpoint`, `drop_caches` (a restart)."""
+
+    id: str
+    systems: tuple[str, ...]
+    restore: bool = True
+    checkpoint: bool = True
+    where: Where = NOWHERE
+    kind: Literal["reset"] = "reset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Do nothing for `duration_s`."""
+
+    id: str
+    duration_s: float
+    where: Where = NOWHERE
+    kind: Literal["pause"] = "pause"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """A change to machines: an operation of `dsl.operations` with its validated parameters, sorted by name, on each of `hosts`.
+
+    It is undone at the end of the run unless `keep`. `restart` names a unit that is restarted after it, and after it is undone.
+    `system` is the one that it tunes, on that system's host. `destructive`: the plan agrees to the loss of data.
+    """
+
+    name: str
+    operation: str
+    hosts: tuple[str, ...]
+    parameters: tuple[tuple[str, Value], ...]
+    keep: bool = False
+    restart: str = ""
+    system: str = ""
+    destructive: bool = False
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tune:
+    """Change machines in the middle of the plan."""
+
+    id: str
+    tunings: tuple[Tuning, ...]
+    where: Where = NOWHERE
+    kind: Literal["tune"] = "tune"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """Rungs of `iodepths` that an outside program, fio, runs on `clients`, each `repeat` times; every repeat runs all of them.
+
+    An I/O depth is that of one job. There is no system under test: the hosts themselves are.
+    """
+
+    id: str
+    clients: tuple[str, ...]
+    pattern: str
+    job: FioJob
+    iodepths: tuple[int, ...]
+    windows: Windows
+    repeat: int = 3
+    captures: tuple[str, ...] = ()
+    retries: int = 1
+    limits: Limits = field(default_factory=Limits)
+    program: Literal["fio"] = "fio"
+    where: Where = NOWHERE
+    kind: Literal["tool"] = "tool"
+
+
+Stage: TypeAlias = Populate | Ladder | Search | Sql | Reset | Pause | Tune | Tool
+Measuring: TypeAlias = Ladder | Search | Tool
+"""The stages that have iterations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What a stage waits for: it runs when the stages that it `needs` have ended well and `when` holds, else it is left out."""
+
+    stage: str
+    needs: tuple[str, ...] = ()
+    when: Expression | None = None

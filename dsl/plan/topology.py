@@ -1,0 +1,94 @@
+"""The topology of a compiled plan: hosts, secrets, systems under test, and what is captured on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from proveout.core.errors import NOWHERE, Where
+from proveout.dsl import engines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A machine. `address` is `local` (the coordinator starts the agent itself) or `name:port` of a running agent."""
+
+    name: str
+    roles: tuple[str, ...]
+    address: str
+    where: Where = NOWHERE
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the coordinator starts this host's agent as its own child."""
+        return self.address == "local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A reference to a secret; its value is read late, on the coordinator, and never stored.
+
+    `to`: the hosts that it may be sent to, `db1.lab` or `db1.lab:5432`; empty where it may go to hosts of the topology, in a dsn.
+    """
+
+    name: str
+    kind: Literal["env", "file"]
+    reference: str
+    to: tuple[str, ...] = ()
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """A database under test.
+
+    Either `provision` (proveout starts it on `host`) or `dsn` (it runs already; may hold `${secrets.NAME}`, filled in
+    late). `instances`: a dsn for each instance of a cluster, the first of them being `dsn`; empty where there is one. `propagates_to` names the system that this one's committed changes are replicated to, asynchronously.
+    """
+
+    name: str
+    engine: str
+    host: str
+    provision: Literal["embedded"] | None = None
+    dsn: str | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    propagates_to: str | None = None
+    instances: tuple[str, ...] = ()
+    where: Where = NOWHERE
+
+    @property
+    def propagates_by_itself(self) -> bool:
+        """Whether what carries its changes on is its own (a TimesTen's AWT cache groups): not set up, nor compared, by proveout."""
+        return engines.of(self.engine).propagates_by_itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrape:
+    """A number of an exporter: the series of that metric with these labels (sorted), taken together by `take`.
+
+    `optional`: no such series is 0 for a counter and no number for a gauge; otherwise the sample is lost.
+    """
+
+    alias: str
+    metric: str
+    labels: tuple[tuple[str, str], ...] = ()
+    kind: Literal["gauge", "counter"] = "gauge"
+    take: Literal["sum", "avg", "min", "max"] = "sum"
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """What is observed: `os` on `hosts`, `waits`, `lag` and `sizes` of `system`, `prometheus` (one host asks `url` for `scrapes`).
+
+    One sample each `every_s` seconds. `url` may hold `${secrets.NAME}`, filled in as late as in a system's dsn.
+    """
+
+    name: str
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes"]
+    every_s: float
+    hosts: tuple[str, ...] = ()
+    system: str | None = None
+    url: str = ""
+    scrapes: tuple[Scrape, ...] = ()
+    where: Where = NOWHERE

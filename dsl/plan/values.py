@@ -1,0 +1,23 @@
+"""Values that every part of a compiled plan uses: plan values, positions in a plan file, and expressions.
+
+`Where` fields hold the file, line and column of a part, for messages; the digest of a plan leaves them out, so that moving a
+plan to another folder or adding a comment does not change its digest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from proveout.core.errors import NOWHERE, Where
+
+Value: TypeAlias = "str | int | float | bool | tuple[Value, ...] | None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression:
+    """A CEL expression that waits for results; `needs` are the ids of the stages whose results it reads."""
+
+    text: str
+    needs: tuple[str, ...] = ()
+    where: Where = NOWHERE

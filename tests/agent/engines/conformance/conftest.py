@@ -1,0 +1,379 @@
+"""The table of drivers that the conformance suite is run on. To have a driver tested: a `Subject`, and a line in `SUBJECTS`.
+
+A subject is made by a function that takes pytest's request (for fixtures: a running server, a folder) and yields the
+subject; what is behind the `yield` takes the server down. Servers are shared by the tests of a session where they are slow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import apsw
+import psycopg
+import pymysql
+import pytest
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from proveout.agent.engines.driver_contract import Driver, PolledSession
+from proveout.agent.engines.mysql import dsn as mysql_dsn
+from proveout.agent.engines.mysql import provision as embedded_mysql
+from proveout.agent.engines.mysql.driver import MysqlDriver
+from proveout.agent.engines.oracle.driver import OracleDriver
+from proveout.agent.engines.postgres import provision as embedded_postgres
+from proveout.agent.engines.postgres import roles as postgres_roles
+from proveout.agent.engines.postgres.driver import (
+    PURE_PYTHON,
+    PostgresDriver,
+    PostgresSession,
+    WireSession,
+    direct_session,
+)
+from proveout.agent.engines.sqlite.driver import SqliteDriver
+from proveout.dsl.plan.topology import System
+from proveout.dsl.workloads.base import Statement
+
+PATIENCE_S = 60.0
+TNS_SERVER = Path(__file__).parents[3] / "wire" / "tns_server.py"
+
+
+@dataclass(kw_only=True)
+class Subject:
+    """A driver with a running server and an empty database of its own.
+
+    `administer(text)` runs one statement by other means than the driver, and gives its rows. `duplicate` and `foreign` are
+    the codes of a doubled primary key and of a missing parent row. `endless` is a query that takes a minute at least.
+    Of `restart` (stop the server, call what is given, start it again), `end_session` (by other means) and `conflict` (how
+    two transactions get in each other's way: "deadlock", or "lock" where a writer shuts out all others), None says that
+    there is no such thing, and `not_applicable` why. `connect` replaces the driver's own. After `cancel`, a session may be
+    lost where the engine's client makes it so: `cancel_keeps_session`. `deaf` says why a server hears no cancel at all.
+    """
+
+    engine: str
+    driver: Driver
+    dsn: str
+    administer: Callable[[str], list[tuple[Any, ...]]]
+    endless: str
+    duplicate: str
+    foreign: str
+    unreachable_dsn: str
+    connect: Callable[[], Any] | None = None
+    restart: Callable[[Callable[[], None]], None] | None = None
+    end_session: Callable[[Any], None] | None = None
+    conflict: str = "deadlock"
+    cancel_keeps_session: bool = True
+    deaf: str = ""
+    types: dict[str, str] = field(default_factory=dict)
+    begin: str = "BEGIN"
+    table_ending: str = ""
+    opened: list[Any] = field(default_factory=list)
+
+    def open(self) -> Any:
+        """A new session, closed after the test."""
+        session = self.connect() if self.connect else self.driver.connect(self.dsn)
+        self.opened.append(session)
+        return session
+
+    def close(self) -> None:
+        """Close the sessions that the test has opened."""
+        for session in self.opened:
+            session.close()
+
+    def statement(self, text: str, *arguments: Any, reads: bool = True, **more: Any) -> Statement:
+        """A statement in this driver's dialect."""
+        return Statement(name="tried", text={self.driver.dialect: text}, arguments=arguments, reads=reads, **more)
+
+    def execute(self, session: Any, of: Statement | Any, *arguments: Any) -> Any:
+        """Execute on either kind of session, to the end; a `Statement` is prepared first. The session, as its `Result`."""
+        prepared = session.prepare(of) if isinstance(of, Statement) else of
+        if self.driver.waits == "blocking":
+            session.execute(prepared, arguments)
+            return session
+        session.send(prepared, arguments)
+        return self.finish(session)
+
+    def finish(self, session: Any) -> Any:
+        """Read a polled session's answer to its end."""
+        deadline = time.monotonic() + PATIENCE_S
+        poll = select.poll()
+        poll.register(session.fileno(), select.POLLIN)
+        while not session.receive():
+            assert time.monotonic() < deadline, "no answer"
+            poll.poll(1000)
+        return session
+
+    def fill(self) -> None:
+        """The tables of the tests: `item` with five rows, and `part`, which refers to it."""
+        number, large = self.types.get("integer", "integer"), self.types.get("bigint", "bigint")
+        self.administer(
+            f"CREATE TABLE item (id {number} PRIMARY KEY, small {number}, big {large}, word varchar(40), fixed char(3))"
+            + self.table_ending
+        )
+        self.administer(
+            f"CREATE TABLE part (id {number} PRIMARY KEY, item {number}, FOREIGN KEY (item) REFERENCES item (id))"
+            + self.table_ending
+        )
+        for i in range(1, 6):
+            self.administer(f"INSERT INTO item VALUES ({i}, {-i}, {i * 10**10}, 'word {i}', 'abc')")
+
+
+# ---- PostgreSQL -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_postgres.Server]:
+    """A PostgreSQL that tests may stop and start."""
+    system = System(name="own", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),))
+    server = embedded_postgres.Server(system, tmp_path_factory.mktemp("own-postgres"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close(keep_data=False)
+
+
+def _postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "compiled"]) -> Iterator[Subject]:
+    if way == "compiled":
+        pytest.importorskip(
+            "proveout.agent.engines.postgres.wire.protocol_native", reason="the hot path was not compiled here"
+        )
+    request.getfixturevalue("monkeypatch").setenv(PURE_PYTHON, "1" if way == "wire" else "")
+    direct_session.cache_clear()
+    server: embedded_postgres.Server = request.getfixturevalue("own_postgres")
+    name = f"test_{secrets.token_hex(6)}"
+    administration = make_conninfo(postgres_roles.administration(server.start()), options="")
+    dsn = make_conninfo(administration, dbname=name)
+
+    def administer(text: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            cursor = connection.execute(text.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def by_libpq() -> PostgresSession:
+        conn = pq.PGconn.connect(f"{dsn} application_name=proveout".encode())
+        if conn.status != pq.ConnStatus.OK:
+            return PostgresDriver().connect(dsn)  # type: ignore[return-value]  # fails as the driver does
+        conn.nonblocking = 1
+        return PostgresSession(conn)
+
+    def directly() -> PolledSession:
+        session = PostgresDriver().connect(dsn)
+        assert isinstance(session, WireSession) == (way == "wire")
+        return session
+
+    def restart(meanwhile: Callable[[], None]) -> None:
+        server.stop()
+        try:
+            meanwhile()
+        finally:
+            server.start()
+
+    with psycopg.connect(administration, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    yield Subject(
+        engine="postgres",
+        driver=PostgresDriver(),
+        dsn=dsn,
+        administer=administer,
+        endless="SELECT count(*) FROM pg_sleep(60)",
+        duplicate="23505",
+        foreign="23503",
+        unreachable_dsn="host=127.0.0.1 port=1 user=nobody dbname=none",
+        connect=by_libpq if way == "libpq" else directly,
+        restart=restart,
+        end_session=lambda _: administer(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE application_name = 'proveout' AND datname = current_database()"
+        ),
+    )
+    with psycopg.connect(administration, autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+    direct_session.cache_clear()
+
+
+def postgres_libpq(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """PostgreSQL, every statement by libpq, as over an encrypted connection."""
+    yield from _postgres(request, way="libpq")
+
+
+def postgres_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """PostgreSQL, statements by our own end of the wire, in Python."""
+    yield from _postgres(request, way="wire")
+
+
+def postgres_compiled(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """PostgreSQL, statements by our own end of the wire, compiled."""
+    yield from _postgres(request, way="compiled")
+
+
+# ---- SQLite ---------------------------------------------------------------------------------------------------------
+
+
+def sqlite(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """SQLite, in this process."""
+    file: Path = request.getfixturevalue("database_folder") / "data.sqlite"
+
+    def administer(text: str) -> list[tuple[Any, ...]]:
+        with contextlib.closing(apsw.Connection(str(file))) as connection:
+            connection.set_busy_timeout(5_000)
+            return list(connection.execute(text))
+
+    administer("PRAGMA journal_mode = wal")
+    request.getfixturevalue("hand_over")(file.parent)
+    yield Subject(
+        engine="sqlite",
+        driver=SqliteDriver(),
+        dsn=str(file),
+        administer=administer,
+        endless="WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c",
+        duplicate="SQLITE_CONSTRAINT_PRIMARYKEY",
+        foreign="SQLITE_CONSTRAINT_FOREIGNKEY",
+        unreachable_dsn=str(file.parent / "absent.sqlite"),
+        conflict="lock",
+        begin="BEGIN IMMEDIATE",
+    )
+
+
+# ---- MySQL ----------------------------------------------------------------------------------------------------------
+
+
+def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """MariaDB, statements by our own end of the wire."""
+    server: embedded_mysql.Server = request.getfixturevalue("mysql_server")
+    dsn: str = request.getfixturevalue("mysql_database")
+
+    def administer(text: str) -> list[tuple[Any, ...]]:
+        connection = mysql_dsn.connect(mysql_dsn.parse(dsn))
+        with contextlib.closing(connection), connection.cursor() as cursor:
+            cursor.execute(text)
+            return list(cursor.fetchall())
+
+    def end_session(session: Any) -> None:
+        with contextlib.suppress(pymysql.err.MySQLError):
+            administer(f"KILL CONNECTION {session._thread}")
+
+    def restart(meanwhile: Callable[[], None]) -> None:
+        server.stop()
+        try:
+            meanwhile()
+        finally:
+            server.start()
+
+    yield Subject(
+        engine="mysql",
+        driver=MysqlDriver(),
+        dsn=dsn,
+        administer=administer,
+        endless="SELECT sleep(60) FROM item WHERE id = 1",
+        duplicate="1062",
+        foreign="1452",
+        unreachable_dsn="mysql://nobody@127.0.0.1:1/none",
+        restart=restart,
+        end_session=end_session,
+        table_ending=" ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4",
+    )
+
+
+# ---- Oracle, over its protocol --------------------------------------------------------------------------------------
+
+
+class TnsServer:
+    """The TNS server of tests/wire on a port that stays the same, stopped and started as a database is."""
+
+    def __init__(self, conninfo: str) -> None:
+        self._argv = [sys.executable, str(TNS_SERVER), "--postgres", conninfo]
+        self._process: subprocess.Popen[str] | None = None
+        self.dsn = ""
+
+    def start(self) -> None:
+        port = ["--port", self.dsn.rpartition(":")[2].partition("/")[0]] if self.dsn else []
+        process = subprocess.Popen([*self._argv, *port], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        self._process, self.dsn = process, process.stdout.readline().split()[1]
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.communicate(timeout=PATIENCE_S)
+            self._process = None
+
+
+@pytest.fixture(scope="session")
+def own_tns(postgres_server: str) -> Iterator[TnsServer]:
+    """A TNS server that tests may stop and start; its services are databases of the shared PostgreSQL."""
+    server = TnsServer(postgres_server)
+    server.start()
+    yield server
+    server.stop()
+
+
+def oracle_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """Oracle's protocol, PostgreSQL behind it: what python-oracledb is asked for, not what an Oracle answers."""
+    server: TnsServer = request.getfixturevalue("own_tns")
+    behind: str = request.getfixturevalue("database")
+    name = conninfo_to_dict(behind)["dbname"]
+
+    def administer(text: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(behind, autocommit=True) as connection:
+            cursor = connection.execute(text.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def restart(meanwhile: Callable[[], None]) -> None:
+        server.stop()
+        try:
+            meanwhile()
+        finally:
+            server.start()
+
+    administer(request.getfixturevalue("tns_views"))
+    yield Subject(
+        engine="oracle",
+        driver=OracleDriver(),
+        dsn=server.dsn.replace("/HLR", f"/{name}"),
+        administer=administer,
+        endless="SELECT count(*) FROM pg_sleep(60)",
+        duplicate="ORA-00001",
+        foreign="ORA-02291",
+        unreachable_dsn="nobody/none@//127.0.0.1:1/HLR",
+        restart=restart,
+        end_session=lambda _: administer(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        ),
+        deaf="seerdb reads no break while a statement runs",
+    )
+
+
+# ---- the table ------------------------------------------------------------------------------------------------------
+
+SUBJECTS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Subject]]] = {
+    "postgres-libpq": postgres_libpq,
+    "postgres-wire": postgres_wire,
+    "postgres-compiled": postgres_compiled,
+    "sqlite": sqlite,
+    "mysql": mysql,
+    "oracle-wire": oracle_wire,
+}
+
+
+@pytest.fixture(params=SUBJECTS)
+def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """Every driver in turn, with an empty database."""
+    for made in SUBJECTS[request.param](request):
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def filled(subject: Subject) -> Subject:
+    """The same with the tests' tables."""
+    subject.fill()
+    return subject

@@ -1,0 +1,406 @@
+"""What every driver does, on a real server of its engine (the table of them is in conftest.py): how a `Driver` is to behave.
+
+A capability that an engine has not got is skipped, with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proveout.agent.daemon.tasks import Resource
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.table import driver
+from proveout.agent.load.loop.transaction import COMMIT, ROLLBACK
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.run_load import run_load
+from proveout.agent.security.policy import Policy
+from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Windows
+from proveout.dsl.workloads.conformance import Seen, conform
+from proveout.dsl.workloads.hlr.parameters import Hlr
+from proveout.proto.wire.results import LoadSecond
+from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
+
+Subject = Any  # conftest's
+PATIENCE_S = 30.0
+
+
+# ---- values ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_drivers_has_it(subject: Subject) -> None:
+    found = driver(subject.engine)
+    assert (type(found), found.dialect, found.waits) == (
+        type(subject.driver),
+        subject.driver.dialect,
+        subject.driver.waits,
+    )
+
+
+def test_values_in_and_out(filled: Subject) -> None:
+    find = filled.statement(
+        "SELECT id, small, big, word, fixed FROM item WHERE id >= $1 AND word <> $2 ORDER BY id",
+        int,
+        str,
+        columns=(int, int, int, str, str),
+    )
+    session = filled.execute(filled.open(), find, 4, "none")
+    assert session.count == 2
+    assert session.rows() == [(4, -4, 40_000_000_000, "word 4", "abc"), (5, -5, 50_000_000_000, "word 5", "abc")]
+
+
+def test_a_prepared_statement_again_and_again(filled: Subject) -> None:
+    session = filled.open()
+    one = session.prepare(filled.statement("SELECT word FROM item WHERE id = $1", int, columns=(str,)))
+    many = session.prepare(filled.statement("SELECT id FROM item WHERE id > $1 ORDER BY id", int, columns=(int,)))
+    for _ in range(3):
+        for key, rows in ((1, [("word 1",)]), (99, []), (2, [("word 2",)])):
+            filled.execute(session, one, key)
+            assert (session.count, session.rows()) == (len(rows), rows)
+        filled.execute(session, many, 3)
+        assert (session.count, session.rows()) == (2, [(4,), (5,)])
+
+
+def test_an_argument_twice_and_out_of_order(filled: Subject) -> None:
+    find = filled.statement(
+        "SELECT id FROM item WHERE small = $2 AND id = $1 AND id >= $1 AND small <= $2", int, int, columns=(int,)
+    )
+    assert filled.execute(filled.open(), find, 3, -3).rows() == [(3,)]
+
+
+def test_null_and_text_beyond_ascii(filled: Subject) -> None:
+    session = filled.open()
+    insert = filled.statement("INSERT INTO item (id, big, word) VALUES ($1, $2, $3)", int, int, str, reads=False)
+    assert filled.execute(session, insert, 77, 2**62, "naïve ☃").count == 1
+    find = filled.statement("SELECT small, big, word FROM item WHERE id = $1", int, columns=(int, int, str))
+    assert filled.execute(session, find, 77).rows() == [(None, 2**62, "naïve ☃")]
+
+
+def test_a_dollar_sign_in_a_literal_is_no_argument(filled: Subject) -> None:
+    find = filled.statement("SELECT id FROM item WHERE id = $1 AND word <> 'costs $2'", int, columns=(int,))
+    assert filled.execute(filled.open(), find, 1).rows() == [(1,)]
+
+
+def test_counts_are_of_rows_found(filled: Subject) -> None:
+    """An UPDATE that sets what is there already has found its row."""
+    session = filled.open()
+    change = session.prepare(filled.statement("UPDATE item SET small = $1 WHERE id > $2", int, int, reads=False))
+    for threshold, count in ((0, 5), (3, 2), (9, 0), (3, 2)):
+        assert filled.execute(session, change, 7, threshold).count == count
+
+
+def test_an_answer_longer_than_a_read(filled: Subject) -> None:
+    session = filled.open()
+    insert = session.prepare(filled.statement("INSERT INTO item (id, word) VALUES ($1, $2)", int, str, reads=False))
+    control = {name: session.prepare(filled.statement(name, reads=False)) for name in (filled.begin, "COMMIT")}
+    filled.execute(session, control[filled.begin])
+    for number in range(100, 1100):
+        filled.execute(session, insert, number, f"{number} {'x' * 30}")
+    filled.execute(session, control["COMMIT"])
+    wide = filled.statement("SELECT word, id FROM item WHERE id >= $1 ORDER BY id", int, columns=(str, int))
+    rows = filled.execute(session, wide, 100).rows()
+    assert (session.count, len(rows), rows[-1]) == (1000, 1000, (f"1099 {'x' * 30}", 1099))
+
+
+def test_the_load_s_own_statements(filled: Subject) -> None:
+    """BEGIN, COMMIT and ROLLBACK as the load has them: what is rolled back is gone, what is committed stays."""
+    one, other = filled.open(), filled.open()
+    insert = filled.statement("INSERT INTO item (id) VALUES ($1)", int, reads=False)
+    find = filled.statement("SELECT id FROM item WHERE id > $1 ORDER BY id", int, columns=(int,))
+    for number, end in ((10, ROLLBACK), (11, COMMIT)):
+        filled.execute(one, filled.statement(filled.begin, reads=False))
+        filled.execute(one, insert, number)
+        filled.execute(one, end)
+    assert filled.execute(other, find, 5).rows() == [(11,)]
+
+
+# ---- failures -------------------------------------------------------------------------------------------------------
+
+
+def test_a_logical_failure_leaves_the_session_usable(filled: Subject) -> None:
+    session = filled.open()
+    codes = frozenset({filled.duplicate, filled.foreign})
+    insert = filled.statement("INSERT INTO part VALUES ($1, $2)", int, int, reads=False, logical_errors=codes)
+    prepared = session.prepare(insert)
+    filled.execute(session, prepared, 1, 1)
+    for arguments, code in (((1, 2), filled.duplicate), ((2, 99), filled.foreign), ((1, 3), filled.duplicate)):
+        with pytest.raises(StatementFailure) as raised:
+            filled.execute(session, prepared, *arguments)
+        assert (raised.value.code, raised.value.kind) == (code, FailureKind.LOGICAL)
+    filled.execute(session, prepared, 3, 3)
+    assert session.count == 1
+
+
+def test_the_same_error_is_technical_where_nobody_expects_it(filled: Subject) -> None:
+    insert = filled.statement("INSERT INTO item (id) VALUES ($1)", int, reads=False)
+    with pytest.raises(StatementFailure) as raised:
+        filled.execute(filled.open(), insert, 1)
+    assert (raised.value.code, raised.value.kind) == (filled.duplicate, FailureKind.ERROR)
+    assert raised.value.what
+    assert "\n" not in raised.value.what
+
+
+def test_a_failure_inside_a_transaction_can_be_rolled_back(filled: Subject) -> None:
+    session = filled.open()
+    insert = filled.statement("INSERT INTO item (id) VALUES ($1)", int, reads=False)
+    filled.execute(session, filled.statement(filled.begin, reads=False))
+    filled.execute(session, insert, 50)
+    with pytest.raises(StatementFailure):
+        filled.execute(session, insert, 50)
+    filled.execute(session, ROLLBACK)
+    assert filled.execute(session, filled.statement("SELECT id FROM item WHERE id = 50", columns=(int,))).count == 0
+
+
+def test_a_statement_that_the_server_refuses(filled: Subject) -> None:
+    session = filled.open()
+    with pytest.raises(StatementFailure, match=r"(?i)tried.*nowhere") as raised:
+        session.prepare(filled.statement("SELECT x FROM nowhere", columns=(int,)))
+    assert raised.value.kind is FailureKind.ERROR
+    assert filled.execute(session, filled.statement("SELECT id FROM item WHERE id = 1", columns=(int,))).count == 1
+
+
+def test_transactions_that_get_in_each_other_s_way_are_retryable(filled: Subject) -> None:
+    """One of two deadlocked ones, or the one that found the lock taken, is told to try again; and then it can."""
+    one, two = filled.open(), filled.open()
+    change = filled.statement("UPDATE item SET small = 0 WHERE id = $1", int, reads=False)
+    begin = filled.statement(filled.begin, reads=False)
+    filled.execute(one, begin)
+    filled.execute(one, change, 1)
+    failures: list[StatementFailure] = []
+
+    def attempt(session: Any, *steps: tuple[Any, ...]) -> None:
+        try:
+            for step in steps:
+                filled.execute(session, *step)
+        except StatementFailure as failure:
+            failures.append(failure)
+            if filled.conflict == "deadlock":
+                filled.execute(session, ROLLBACK)  # the locks of the loser
+
+    if filled.conflict == "lock":
+        attempt(two, (begin,), (change, 1))
+    else:
+        filled.execute(two, begin)
+        filled.execute(two, change, 2)
+        thread = threading.Thread(target=attempt, args=(two, (change, 1)))
+        thread.start()
+        attempt(one, (change, 2))
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    assert [failure.kind for failure in failures] == [FailureKind.RETRYABLE]
+    for session in (one, two):
+        try_to_end(filled, session)
+    filled.execute(two, begin)
+    assert filled.execute(two, change, 1).count == 1
+    filled.execute(two, COMMIT)
+
+
+def try_to_end(subject: Subject, session: Any) -> None:
+    """ROLLBACK; some engines complain when there is nothing to roll back."""
+    try:
+        subject.execute(session, ROLLBACK)
+    except StatementFailure as failure:
+        assert failure.kind is FailureKind.ERROR
+
+
+def test_cancelling_from_another_thread(filled: Subject) -> None:
+    """A cancel that comes before the statement has no effect, so it is sent until the statement has ended."""
+    if filled.deaf:
+        pytest.skip(filled.deaf)
+    session = filled.open()
+    prepared = session.prepare(filled.statement(filled.endless, columns=(int,)))
+    failures: list[StatementFailure] = []
+
+    def wait() -> None:
+        try:
+            filled.execute(session, prepared)
+        except StatementFailure as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=wait)
+    began = time.monotonic()
+    thread.start()
+    while thread.is_alive() and time.monotonic() - began < PATIENCE_S:
+        session.cancel()
+        thread.join(2.0)
+    assert not thread.is_alive()
+    assert [failure.kind for failure in failures] == [
+        FailureKind.ERROR if filled.cancel_keeps_session else FailureKind.LOST
+    ]
+    again = session if filled.cancel_keeps_session else filled.open()
+    assert filled.execute(again, filled.statement("SELECT id FROM item WHERE id = 1", columns=(int,))).count == 1
+
+
+# ---- losing the server ----------------------------------------------------------------------------------------------
+
+
+def test_nobody_is_there(subject: Subject) -> None:
+    with pytest.raises(StatementFailure) as raised:
+        subject.driver.connect(subject.unreachable_dsn)
+    assert raised.value.kind is FailureKind.LOST
+    assert raised.value.what
+
+
+def test_a_session_that_the_server_ends(filled: Subject) -> None:
+    """While nothing is under way, as an idle terminal sees it, or with the next statement at the latest."""
+    if filled.end_session is None:
+        pytest.skip(f"{filled.engine} has no server that could end a session")
+    session = filled.open()
+    find = session.prepare(filled.statement("SELECT id FROM item WHERE id = $1", int, columns=(int,)))
+    filled.execute(session, find, 1)
+    filled.end_session(session)
+    with pytest.raises(StatementFailure) as raised:
+        if filled.driver.waits == "polled":
+            filled.finish(session)
+        else:
+            filled.execute(session, find, 1)
+    assert raised.value.kind is FailureKind.LOST
+    session.close()
+    session.close()
+    assert filled.execute(filled.open(), filled.statement("SELECT id FROM item", columns=(int,))).count == 5
+
+
+def test_a_server_that_restarts(filled: Subject) -> None:
+    """The session is lost, nobody can connect meanwhile, and afterwards a new one finds what was committed."""
+    if filled.restart is None:
+        pytest.skip(f"{filled.engine} has no server that could restart")
+    session = filled.open()
+    change = session.prepare(filled.statement("UPDATE item SET small = $1 WHERE id = $2", int, int, reads=False))
+    filled.execute(session, change, 42, 1)
+
+    def meanwhile() -> None:
+        with pytest.raises(StatementFailure) as raised:
+            filled.execute(session, change, 43, 1)
+        assert raised.value.kind is FailureKind.LOST
+        with pytest.raises(StatementFailure) as raised:
+            filled.open()
+        assert raised.value.kind is FailureKind.LOST
+
+    filled.restart(meanwhile)
+    session.close()
+    find = filled.statement("SELECT small FROM item WHERE id = 1", columns=(int,))
+    assert filled.execute(filled.open(), find).rows() == [(42,)]
+
+
+# ---- a whole workload -----------------------------------------------------------------------------------------------
+
+
+class Context:
+    """A `TaskContext` that starts an armed load at once, and keeps what ended in each second of it."""
+
+    key = "run/ladder/1/1/1/load/client1"
+    host = "client1"
+    policy = Policy(own=True)
+
+    def __init__(self, work_dir: Path) -> None:
+        self.work_dir = work_dir
+        self.resources: dict[str, Resource] = {}
+        self.seconds: list[LoadSecond] = []
+
+    def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
+
+    def log(self, level: str, text: str) -> None: ...
+
+    def sample(self, sample: object) -> None:
+        assert isinstance(sample, LoadSecond)
+        self.seconds.append(sample)
+
+    def succeeded(self, since_ns: int) -> int:
+        """Transactions in the seconds that began after that, monotonic."""
+        later = [second for second in self.seconds if second.start_ns >= since_ns]
+        return sum(one.counts.ok for second in later for one in second.transactions)
+
+    def armed(self) -> None: ...
+
+    async def started(self) -> int:
+        return time.monotonic_ns() + 50_000_000
+
+    async def finished(self) -> None:
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        for resource in self.resources.values():
+            await resource.close(keep_data=False)
+
+
+def hlr() -> Workload:
+    return Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=2_000)))
+
+
+def load(endpoint: Endpoint, measure_s: float) -> RunLoad:
+    return RunLoad(
+        workload=hlr(),
+        endpoint=endpoint,
+        share=LoadShare(first=0, count=4, total=4, rate=None),
+        windows=Windows(ramp_up_s=0.3, measure_s=measure_s, ramp_down_s=0.2),
+        workers=2,
+        seed=1,
+        label="conformance",
+    )
+
+
+async def test_hlr_is_populated_twice_and_runs_as_specified(subject: Subject, tmp_path: Path) -> None:
+    """The second population replaces the first; mix and logical failures of a load are those of the specification."""
+    workload = hlr()
+    endpoint = Endpoint(system="backend", engine=subject.engine, dsn=subject.dsn)
+    context = Context(tmp_path)
+    for workers in (2, 1):
+        loaded = await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=workers))
+        assert {table.table: table.rows for table in loaded.tables}["subscriber"] == 2_000
+        for table in loaded.tables:
+            assert subject.administer(f"SELECT count(*) FROM {table.table}") == [(table.rows,)]
+    try:
+        for measure_s in (1.5, 6.0, 30.0):  # a busy machine gives the short ones no turn
+            result = await run_load(context, load(endpoint, measure_s))
+            if all(one.counts.ok for one in result.transactions):
+                break
+    finally:
+        await context.close()
+    seen = [
+        Seen(
+            name=one.counts.name,
+            ok=one.counts.ok,
+            logical_failures=one.counts.logical_failures,
+            others=one.counts.error_count,
+        )
+        for one in result.transactions
+    ]
+    assert sum(one.others for one in seen) == 0, result
+    assert all(one.ok for one in seen)
+    assert [finding for finding in conform(workload, seen) if not finding.ok] == []
+
+
+async def test_a_load_goes_on_after_the_server_has_restarted(subject: Subject, tmp_path: Path) -> None:
+    """Lost connections are errors; they are opened again by themselves, and transactions succeed again."""
+    if subject.restart is None:
+        pytest.skip(f"{subject.engine} has no server that could restart")
+    endpoint = Endpoint(system="backend", engine=subject.engine, dsn=subject.dsn)
+    context = Context(tmp_path)
+    await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
+    running = asyncio.create_task(run_load(context, load(endpoint, PATIENCE_S)))
+    try:
+        await success(context, running, 0)
+        await asyncio.to_thread(subject.restart, lambda: None)
+        await success(context, running, time.monotonic_ns())
+        broken = [code for second in context.seconds for one in second.transactions for code, _ in one.counts.errors]
+        assert broken
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await context.close()
+
+
+async def success(context: Context, running: asyncio.Task[Any], since_ns: int) -> None:
+    """Wait until a transaction of the load has succeeded in a second that began after that, while it runs."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not context.succeeded(since_ns):
+        assert not running.done(), running
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)

@@ -1,0 +1,58 @@
+"""A MySQL dsn taken apart: its parts, its options, and refusals that quote no secret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proveout.agent.engines.mysql.dsn import Address, MalformedDsn, parse
+from proveout.coordinator.agents.endpoints import filled
+from proveout.dsl.plan.topology import System
+
+
+@pytest.mark.parametrize(
+    ("dsn", "parts"),
+    [
+        ("mysql://u@h/d", {"host": "h", "port": 3306, "user": "u", "password": "", "database": "d"}),
+        ("mariadb://u:p%40%2F@h:13306/d%20d", {"port": 13306, "password": "p@/", "database": "d d"}),
+        ("mysql://u@[::1]:3307", {"host": "::1", "port": 3307, "database": None}),
+        ("mysql://u@/d?unix_socket=/run/my%20sql.sock", {"host": "localhost", "unix_socket": "/run/my sql.sock"}),
+        ("mysql://u@h/d?ssl_mode=VERIFY_IDENTITY&ssl_ca=/ca.pem", {"ssl_mode": "verify_identity", "ssl_ca": "/ca.pem"}),
+    ],
+)
+def test_parts(dsn: str, parts: dict[str, Any]) -> None:
+    address = parse(dsn)
+    assert {name: getattr(address, name) for name in parts} == parts
+
+
+@pytest.mark.parametrize(
+    ("dsn", "says"),
+    [
+        ("host=h password=hunter2", "does not begin with"),
+        ("postgresql://u:hunter2@h/d", "does not begin with"),
+        ("mysql://u:hunter2@h:many/d", "no valid port"),
+        ("mysql://u:hunter2@h:70000/d", "no valid port"),
+        ("mysql://:hunter2@h/d", "names no user"),
+        ("mysql://u:hunter2@h/d?ssl=1", "unknown option 'ssl'"),
+        ("mysql://u:hunter2@h/d?ssl_mode=on", "unknown ssl_mode"),
+    ],
+)
+def test_refusals_quote_no_secret(dsn: str, says: str) -> None:
+    with pytest.raises(MalformedDsn, match=says) as raised:
+        parse(dsn)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_the_password_is_not_shown() -> None:
+    assert "hunter2" not in repr(Address(user="u", password="hunter2"))
+
+
+def test_a_secret_of_any_characters_arrives() -> None:
+    secret = "a:b/c@d?e#f&g%h i'j"
+    system = System(
+        name="db", engine="mysql", host="h", dsn="mysql://hlr:${secrets.hlr}@db1:3307/hlr?ssl_mode=required"
+    )
+    address = parse(filled(system, {"hlr": secret}))
+    assert (address.password, address.host, address.port, address.database) == (secret, "db1", 3307, "hlr")
+    assert address.ssl_mode == "required"

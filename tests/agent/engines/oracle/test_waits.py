@@ -1,0 +1,166 @@
+"""Oracle's wait events and time model: the arithmetic with the figures of a published study, the queries over the wire.
+
+The gv$ views are tables behind the TNS server (tests/wire), filled by the tests: it shows that the columns asked for are
+used as Oracle documents them, not that an Oracle has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.adapter import Tick
+from proveout.agent.engines.oracle.waits import Counters, OracleObserver, readings
+from proveout.coordinator.measure.capture_metrics import waits_metrics
+from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.proto.wire.results import CaptureSample, Reading
+from proveout.proto.wire.tasks import Endpoint
+
+STARTED = "2026-01-01 00:00:00"
+# (class, event, seconds) of a baseline and of the same with a cache in front; DB time follows from any line's share
+BASELINE = (79_500.0, 33_070.0, (("Commit", "log file sync", 52_400.0),))
+CACHED = (3_529.0, 2_713.8, (("Commit", "log file sync", 189.4), ("User I/O", "db file scattered read", 259.8)))
+
+
+def counters(
+    db_time_s: float,
+    cpu_s: float,
+    events: tuple[tuple[str, str, float], ...],
+    *,
+    instance: int = 1,
+    started: str = STARTED,
+) -> Counters:
+    """What one instance's views say."""
+    return Counters(
+        instances=[(instance, started)],
+        events=[(instance, group, event, 10, round(s * 1e6)) for group, event, s in events],
+        times=[(instance, "DB time", round(db_time_s * 1e6)), (instance, "DB CPU", round(cpu_s * 1e6))],
+        hosts=[(instance, "BUSY_TIME", 4_200), (instance, "IDLE_TIME", 5_800)],
+        statistics=[(instance, "user commits", 7), (instance, "redo size", 1_024)],
+    )
+
+
+def added(*parts: Counters) -> Counters:
+    """The views of a cluster."""
+    names = ("instances", "events", "times", "hosts", "statistics")
+    return Counters(**{name: [row for part in parts for row in getattr(part, name)] for name in names})
+
+
+def table(begin: Counters, end: Counters, elapsed_s: float) -> tuple[dict[str, Any], dict[str, tuple[float, float]]]:
+    """Metrics, and event -> (seconds, % of DB time to one decimal) between two samples."""
+    samples = [
+        CaptureSample(capture="waits", at_ns=round(at * 1e9), readings=tuple(readings(one)))
+        for at, one in ((0.0, begin), (elapsed_s, end))
+    ]
+    metrics, lines = waits_metrics(Recording(samples), Window(start_ns=0, end_ns=round(elapsed_s * 1e9)))
+    return dict(metrics), {line.event: (line.seconds, round(100 * line.db_time_fraction, 1)) for line in lines}
+
+
+NOTHING = counters(0.0, 0.0, ())
+
+
+def test_the_shares_of_the_study_come_out_and_may_exceed_the_whole() -> None:
+    metrics, lines = table(NOTHING, counters(*BASELINE), 300.0)
+    assert lines == {
+        "log file sync": (pytest.approx(52_400.0), 65.9),
+        "DB CPU": (pytest.approx(33_070.0), 41.6),
+    }
+    assert sum(share for _, share in lines.values()) > 100.0
+    assert metrics["db_time_s"] == pytest.approx(79_500.0)
+    assert metrics["active_sessions"] == pytest.approx(265.0)
+    assert metrics["cpu_fraction"] == pytest.approx(0.416, abs=5e-4)
+    _, cached = table(NOTHING, counters(*CACHED), 300.0)
+    assert {event: share for event, (_, share) in cached.items()} == {
+        "DB CPU": 76.9,
+        "db file scattered read": 7.4,
+        "log file sync": 5.4,
+    }
+
+
+def test_only_what_was_waited_in_between_counts() -> None:
+    begin = counters(1_000.0, 500.0, (("Commit", "log file sync", 400.0),))
+    end = counters(1_100.0, 520.0, (("Commit", "log file sync", 430.0), ("User I/O", "direct path read", 40.0)))
+    metrics, lines = table(begin, end, 100.0)
+    assert metrics["db_time_s"] == pytest.approx(100.0)
+    assert {event: share for event, (_, share) in lines.items()} == {
+        "direct path read": 40.0,
+        "log file sync": 30.0,
+        "DB CPU": 20.0,
+    }
+
+
+def test_instances_are_told_apart_or_added_up() -> None:
+    both = added(counters(*BASELINE), counters(*CACHED, instance=2))
+    of = {reading.label: reading.value for reading in readings(both.of(2)) if reading.metric == "wait.seconds_total"}
+    assert of["Commit:log file sync"] == pytest.approx(189.4)
+    totals = {(reading.metric, reading.label): reading.value for reading in readings(both)}
+    assert totals["wait.seconds_total", "Commit:log file sync"] == pytest.approx(52_589.4)
+    assert totals["wait.count_total", "Commit:log file sync"] == 20
+    assert totals["wait.db_time_s_total", ""] == pytest.approx(83_029.0)
+    assert (totals["os.busy_s_total", ""], totals["os.idle_s_total", ""]) == (84.0, 116.0)
+    assert totals["database.commits_total", ""] == 14
+
+
+@pytest.fixture
+def views(tns_database: str, oracle: str) -> Iterator[psycopg.Connection[Any]]:
+    names = ("gv$instance", "gv$system_event", "gv$sys_time_model", "gv$osstat", "gv$sysstat")
+    with psycopg.connect(tns_database, autocommit=True) as connection:
+        yield connection
+        for name in names:
+            connection.execute(f"DELETE FROM oracle.{name}")
+
+
+def fill(connection: psycopg.Connection[Any], one: Counters) -> None:
+    """Put rows into the views; one event is idle, one statistic is not asked for."""
+    with connection.transaction():
+        for name in ("instance", "system_event", "sys_time_model", "osstat", "sysstat"):
+            connection.execute(f"DELETE FROM oracle.gv${name}")
+        for row in one.instances:
+            connection.execute("INSERT INTO oracle.gv$instance VALUES (%s, %s)", row)
+        for row in (*one.events, (1, "Idle", "SQL*Net message from client", 9, 9_000_000_000)):
+            connection.execute("INSERT INTO oracle.gv$system_event VALUES (%s, %s, %s, %s, %s)", row)
+        for row in (*one.times, (1, "background cpu time", 77)):
+            connection.execute("INSERT INTO oracle.gv$sys_time_model VALUES (%s, %s, %s)", row)
+        for row in one.hosts:
+            connection.execute("INSERT INTO oracle.gv$osstat VALUES (%s, %s, %s, 'YES')", row)
+        connection.execute("INSERT INTO oracle.gv$osstat VALUES (1, 'BUSY_TIME', 999999, 'NO')")
+        for row in (*one.statistics, (1, "opened cursors current", 3)):
+            connection.execute("INSERT INTO oracle.gv$sysstat VALUES (%s, %s, %s)", row)
+
+
+def looked(observer: OracleObserver) -> list[Reading] | None:
+    found = observer.look(Tick(at_ns=0, report=True, last=False))
+    return None if found is None else sorted(found, key=lambda reading: (reading.metric, reading.label))
+
+
+def test_the_views_are_read_over_the_wire(views: psycopg.Connection[Any], oracle: str) -> None:
+    first, second = counters(*BASELINE), counters(*CACHED, instance=2)
+    fill(views, added(first, second))
+    alone = OracleObserver(Endpoint(system="db", engine="oracle", dsn=oracle))
+    cluster = OracleObserver(Endpoint(system="rac", engine="oracle", dsn=oracle, instances=(oracle, oracle)))
+    try:
+        in_order = sorted(readings(first), key=lambda reading: (reading.metric, reading.label))
+        assert looked(alone) == in_order
+        assert alone.look(Tick(at_ns=0, report=False, last=False)) == []
+        found = {(reading.metric, reading.label): reading.value for reading in looked(cluster) or []}
+        assert found["wait.db_time_s_total", ""] == pytest.approx(83_029.0)
+        fill(views, counters(*BASELINE, started="2026-01-02 00:00:00"))
+        assert looked(alone) is None, "an instance that has restarted counts from 0"
+    finally:
+        alone.close()
+        cluster.close()
+
+
+def test_a_user_who_may_not_see_the_views_is_told_the_grant(views: psycopg.Connection[Any], oracle: str) -> None:
+    views.execute("ALTER TABLE oracle.gv$system_event RENAME TO hidden")
+    try:
+        with pytest.raises(TaskFault, match="ORA-00942") as raised:
+            OracleObserver(Endpoint(system="db", engine="oracle", dsn=oracle))
+    finally:
+        views.execute("ALTER TABLE oracle.hidden RENAME TO gv$system_event")
+    assert raised.value.code == "refused"
+    assert "SELECT_CATALOG_ROLE" in raised.value.way_out

@@ -1,0 +1,440 @@
+"""Propagation between two real servers: set up, renewed, compared; a lost row, a conflict, a restart and a restore are noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines import handlers
+from proveout.agent.engines.postgres.propagation import link_name, unlink
+from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.engines.postgres.roles import administration, replication, with_keys
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.topology import System
+from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire.results import Compared
+from proveout.proto.wire.tasks import (
+    Checkpoint,
+    CompareSystems,
+    Endpoint,
+    InspectSystem,
+    LinkSystems,
+    RunSql,
+    SnapshotSystem,
+    StartSystem,
+    StopSystem,
+)
+
+WORKLOAD = Workload(name="hlr", kind="hlr", parameters=(("population", 40),))
+CACHE = System(
+    name="cache", engine="postgres", host="h", provision="embedded", settings=(("synchronous_commit", "off"),)
+)
+BACKEND = System(name="backend", engine="postgres", host="h", provision="embedded")
+MOVE = "UPDATE subscriber SET vlr_location = vlr_location + 1"
+
+
+def populate(endpoint: Endpoint, *, rows: bool = True) -> None:
+    population = build(WORKLOAD).population
+    with psycopg.connect(endpoint.dsn, autocommit=True) as connection:
+        with connection.transaction():
+            for statement in (*population.drop["postgres"], *population.before["postgres"]):
+                connection.execute(statement.encode())
+            for table in population.tables if rows else ():
+                marks = ", ".join("%s" for _ in table.columns)
+                values = [[plain(item) for item in row] for row in zip(*table.rows(1, population.units), strict=True)]
+                connection.cursor().executemany(f"INSERT INTO {table.name} VALUES ({marks})".encode(), values)
+        for statement in (statement for phase in population.after["postgres"] for statement in phase):
+            connection.execute(statement.encode())
+
+
+def plain(item: Any) -> int | str:
+    value = item.item()
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def run(endpoint: Endpoint, *statements: str) -> None:
+    with psycopg.connect(endpoint.dsn, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def ask(endpoint: Endpoint, query: str) -> Any:
+    with psycopg.connect(endpoint.dsn, autocommit=True) as connection:
+        row = connection.execute(query.encode()).fetchone()
+    return row[0] if row else None
+
+
+def as_owner(end: Endpoint) -> Endpoint:
+    """The same server, as the one who has set it up gives it with a dsn: with all rights."""
+    return replace(end, dsn=make_conninfo(administration(end), options=""), provisioned=False)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Endpoint, Endpoint]]:
+    """Two servers for the module: source, sink."""
+    root = tmp_path_factory.mktemp("pair")
+    sink, source = Server(BACKEND, root), Server(CACHE, root)
+    try:
+        yield source.start(), sink.start()
+    finally:
+        sink.close(keep_data=False)
+        source.close(keep_data=False)
+
+
+@pytest.fixture
+async def linked(task_context: Any, pair: tuple[Endpoint, Endpoint]) -> AsyncIterator[tuple[Endpoint, Endpoint]]:
+    """The same two, freshly populated and linked."""
+    for end in pair:
+        await asyncio.to_thread(populate, end)
+    await link(task_context, *pair)
+    yield pair
+
+
+async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass in time"
+        await asyncio.sleep(0.01)
+
+
+async def link(context: Any, source: Endpoint, sink: Endpoint, *, copy_data: bool = False) -> None:
+    spec = LinkSystems(source=source, sink=sink, workload=WORKLOAD, copy_data=copy_data)
+    await handlers.link_systems(context, with_keys(spec))
+
+
+async def compare(context: Any, source: Endpoint, sink: Endpoint, drain_timeout_s: float = 20.0) -> Compared:
+    return await handlers.compare_systems(
+        context, CompareSystems(source=source, sink=sink, workload=WORKLOAD, drain_timeout_s=drain_timeout_s)
+    )
+
+
+async def test_changes_arrive_and_both_sides_compare_equal(task_context: Any, linked: Any) -> None:
+    source, sink = linked
+    run(source, MOVE, "DELETE FROM call_forwarding WHERE s_id <= 5")
+    result = await compare(task_context, source, sink)
+    assert result.drained
+    assert [table.table for table in result.tables] == [
+        "subscriber",
+        "access_info",
+        "special_facility",
+        "call_forwarding",
+    ]
+    assert all(table.same for table in result.tables)
+    assert result.tables[0].sink_rows == 40
+    assert ask(sink, "SELECT sum(vlr_location) FROM subscriber") == ask(
+        source, "SELECT sum(vlr_location) FROM subscriber"
+    )
+
+
+async def test_a_row_changed_or_lost_on_the_sink_is_found(task_context: Any, linked: Any) -> None:
+    source, sink = linked
+    run(sink, "UPDATE subscriber SET bit_1 = 1 - bit_1 WHERE s_id = 3", "DELETE FROM access_info WHERE s_id = 1")
+    result = await compare(task_context, source, sink)
+    assert result.drained
+    assert [table.table for table in result.tables if not table.same] == ["subscriber", "access_info"]
+    subscriber = result.tables[0]
+    assert subscriber.source_rows == subscriber.sink_rows
+    assert subscriber.source_checksum != subscriber.sink_checksum
+
+
+async def test_linking_again_changes_nothing(task_context: Any, linked: Any) -> None:
+    source, sink = linked
+    before = ask(sink, "SELECT oid FROM pg_subscription")
+    await link(task_context, source, sink)
+    assert ask(sink, "SELECT oid FROM pg_subscription") == before
+    assert ask(source, "SELECT count(*) FROM pg_replication_slots") == 1
+
+
+async def test_populating_anew_links_anew(task_context: Any, linked: Any) -> None:
+    source, sink = linked
+    for end in linked:
+        await asyncio.to_thread(populate, end)
+    await link(task_context, source, sink)
+    run(source, MOVE)
+    result = await compare(task_context, source, sink)
+    assert result.drained
+    assert all(table.same for table in result.tables)
+
+
+async def test_an_empty_sink_is_filled_by_the_link(task_context: Any, pair: tuple[Endpoint, Endpoint]) -> None:
+    source, sink = pair
+    await asyncio.to_thread(populate, source)
+    await asyncio.to_thread(populate, sink, rows=False)
+    await link(task_context, source, sink, copy_data=True)
+    result = await compare(task_context, source, sink)
+    assert all(table.same for table in result.tables)
+    assert result.tables[0].sink_rows == 40
+
+
+async def test_a_conflict_is_told_and_not_waited_for(task_context: Any, linked: Any) -> None:
+    source, sink = linked
+    insert = "INSERT INTO access_info VALUES (1, 4, 0, 0, '{0}', '{0}') ON CONFLICT (s_id, ai_type) DO UPDATE SET data3 = '{0}'"
+    run(source, "DELETE FROM access_info WHERE s_id = 1")
+    assert (await compare(task_context, source, sink)).drained
+    run(sink, insert.format("SNK"))
+    run(source, insert.format("SRC"))
+    result = await compare(task_context, source, sink, drain_timeout_s=60.0)
+    assert not result.drained
+    assert result.drain_s < 50
+    assert [table.table for table in result.tables if not table.same] == ["access_info"]
+    assert [level for level, _ in task_context.logs] == ["error"]
+    assert "confl_insert_exists" in task_context.logs[0][1]
+
+
+async def test_a_link_that_is_switched_off_is_told(task_context: Any, linked: Any) -> None:
+    source, sink = linked
+    run(as_owner(sink), f"ALTER SUBSCRIPTION {link_name('cache', 'backend')} DISABLE")
+    run(source, MOVE)
+    result = await compare(task_context, source, sink)
+    assert not result.drained
+    assert "disabled" in task_context.logs[0][1]
+
+
+async def test_a_source_that_is_not_populated_or_not_logical_is_refused(
+    task_context: Any, pair: tuple[Endpoint, Endpoint], database: str
+) -> None:
+    source, sink = pair
+    empty = replace(source, dsn=database, provisioned=False)
+    with pytest.raises(TaskFault, match="has no table subscriber"):
+        await link(task_context, empty, sink)
+
+
+async def test_a_link_with_an_external_end_is_taken_away_at_the_end(task_context: Any, linked: Any) -> None:
+    source, sink = (as_owner(end) for end in linked)
+    await link(task_context, source, sink)
+    assert ask(sink, "SELECT count(*) FROM pg_subscription") == 1
+    await task_context.close(keep_data=False)
+    assert ask(sink, "SELECT count(*) FROM pg_subscription") == 0
+    assert ask(source, "SELECT count(*) FROM pg_replication_slots") == 0
+    assert ask(source, "SELECT count(*) FROM pg_publication") == 0
+
+
+async def test_no_password_reaches_a_server_log(
+    task_context: Any, tmp_path: Path, pair: tuple[Endpoint, Endpoint]
+) -> None:
+    source, _ = pair
+    await asyncio.to_thread(populate, source)
+    started = await handlers.start_system(task_context, StartSystem(system=BACKEND, data_root=str(tmp_path)))
+    with pytest.raises(TaskFault, match=r'relation "public\.\w+" does not exist'):
+        await link(task_context, source, started.endpoint)
+    log = (tmp_path / "backend" / "server.log").read_text()
+    assert 'relation "public.' in log
+    for dsn in (source.dsn, replication(source), administration(started.endpoint), started.endpoint.dsn):
+        assert str(conninfo_to_dict(dsn)["password"]) not in log
+
+
+# ---- systems of a session ------------------------------------------------------------------------------------------
+
+
+async def test_propagation_survives_restart_save_and_restore(task_context: Any, tmp_path: Path) -> None:
+    ends = {}
+    for system in (BACKEND, CACHE):
+        started = await handlers.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+        assert started.fresh
+        assert dict(started.settings)["wal_level"] == "logical"
+        ends[system.name] = started.endpoint
+        await asyncio.to_thread(populate, started.endpoint)
+    source, sink = ends["cache"], ends["backend"]
+    await link(task_context, source, sink)
+    run(source, MOVE)
+    assert (await compare(task_context, source, sink)).drained
+    saved = ask(source, "SELECT sum(vlr_location) FROM subscriber")
+    for action in ("save", "restore", "restore"):
+        for system in (CACHE, BACKEND):
+            await handlers.snapshot_system(
+                task_context, SnapshotSystem(system=system, data_root=str(tmp_path), action=action)
+            )
+        await link(task_context, source, sink)
+        assert ask(source, "SELECT sum(vlr_location) FROM subscriber") == saved
+        run(source, MOVE, "DELETE FROM call_forwarding WHERE s_id = 2")
+        result = await compare(task_context, source, sink)
+        assert result.drained
+        assert all(table.same for table in result.tables)
+        assert ask(sink, "SELECT sum(vlr_location) FROM subscriber") == saved + 40
+
+    # A resume: new processes, new sockets, the same data; the link is renewed.
+    await task_context.close(keep_data=True)
+    for system in (BACKEND, CACHE):
+        started = await handlers.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+        assert not started.fresh
+        assert started.endpoint.dsn != ends[system.name].dsn
+        ends[system.name] = started.endpoint
+    source, sink = ends["cache"], ends["backend"]
+    await link(task_context, source, sink)
+    run(source, MOVE)
+    assert all(table.same for table in (await compare(task_context, source, sink)).tables)
+    assert ask(sink, "SELECT sum(vlr_location) FROM subscriber") == saved + 80
+
+
+async def test_a_server_killed_in_mid_session_is_told_and_named_by_later_tasks(
+    task_context: Any, tmp_path: Path
+) -> None:
+    started = await handlers.start_system(task_context, StartSystem(system=BACKEND, data_root=str(tmp_path)))
+    pid = int(ask(as_owner(started.endpoint), "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)"))
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: bool(task_context.logs))
+    assert task_context.logs[0][0] == "error"
+    assert "signal SIGKILL" in task_context.logs[0][1]
+    with pytest.raises(TaskFault) as caught:
+        await handlers.run_sql(task_context, RunSql(endpoint=started.endpoint, statements=("SELECT 1",)))
+    assert caught.value.code == "unreachable"
+    assert "signal SIGKILL" in caught.value.what
+    again = await handlers.start_system(task_context, StartSystem(system=BACKEND, data_root=str(tmp_path)))
+    assert ask(again.endpoint, "SELECT 1") == 1
+    await handlers.stop_system(task_context, StopSystem(system="backend", data_root=str(tmp_path), remove=True))
+    assert not task_context.resources
+    assert [path.name for path in (tmp_path / "backend").iterdir()] == ["server.log"]
+
+
+# ---- one system, run by somebody else ------------------------------------------------------------------------------
+
+
+def external(dsn: str) -> Endpoint:
+    return Endpoint(system="ext", engine="postgres", dsn=dsn)
+
+
+async def test_inspect_sql_and_checkpoint(task_context: Any, database: str) -> None:
+    inspected = await handlers.inspect_system(task_context, InspectSystem(endpoint=external(database)))
+    assert inspected.endpoint.version.startswith("18")
+    assert dict(inspected.settings)["fsync"] == "off"
+    assert not {"data_directory", "primary_conninfo"} & dict(inspected.settings).keys()
+    statements = (
+        "CREATE TABLE t (n int)",
+        "INSERT INTO t SELECT generate_series(1, 9)",
+        "SELECT * FROM t WHERE n % 2 = 0",
+        "DELETE FROM t WHERE n > 6",
+    )
+    done = await handlers.run_sql(task_context, RunSql(endpoint=external(database), statements=statements))
+    assert done.counts == (0, 9, 4, 3)
+    assert (await handlers.checkpoint(task_context, Checkpoint(endpoint=external(database)))).seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"password": "canary-1b2e"}, "refused", "password authentication failed"),
+        ({"dbname": "nowhere"}, "refused", 'database "nowhere" does not exist'),
+        ({"host": "/nowhere"}, "unreachable", "No such file or directory"),
+        ({"host": "127.0.0.1", "port": "9"}, "unreachable", "Connection refused"),
+    ],
+)
+async def test_a_system_that_cannot_be_had_says_why_without_its_password(
+    task_context: Any, database: str, change: dict[str, str], code: str, words: str
+) -> None:
+    dsn = make_conninfo(database, **change)
+    with pytest.raises(TaskFault) as caught:
+        await handlers.inspect_system(task_context, InspectSystem(endpoint=external(dsn)))
+    assert caught.value.code == code
+    assert words in caught.value.what
+    assert caught.value.way_out
+    assert "canary-1b2e" not in str(caught.value)
+
+
+async def test_a_malformed_dsn_is_not_quoted(task_context: Any) -> None:
+    with pytest.raises(TaskFault) as caught:
+        await handlers.inspect_system(task_context, InspectSystem(endpoint=external("password canary-55aa")))
+    assert caught.value.code == "invalid"
+    assert "canary" not in str(caught.value)
+
+
+async def test_a_statement_that_fails_is_told_in_the_databases_words(task_context: Any, database: str) -> None:
+    with pytest.raises(TaskFault, match='relation "nothing" does not exist') as caught:
+        await handlers.run_sql(task_context, RunSql(endpoint=external(database), statements=("SELECT * FROM nothing",)))
+    assert caught.value.code == "refused"
+
+
+async def test_an_engine_that_cannot_be_provisioned_is_named(task_context: Any, tmp_path: Path) -> None:
+    system = System(name="x", engine="oracle", host="h", provision="embedded")
+    with pytest.raises(TaskFault, match="oracle"):
+        await handlers.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+
+
+# ---- what a plan leaves in its database for other roles to run ----------------------------------------------------------
+
+TRAP = """
+CREATE FUNCTION public.trap() RETURNS boolean LANGUAGE plpgsql AS $f$
+BEGIN
+  IF current_user <> 'proveout' THEN
+    PERFORM pg_create_physical_replication_slot('trapped_' || current_user);
+  END IF;
+  RETURN true;
+END $f$
+"""
+TRAP_OF_ROWS = """
+CREATE FUNCTION public.trap_of_rows() RETURNS trigger LANGUAGE plpgsql AS $f$
+BEGIN
+  INSERT INTO public.seen VALUES (current_user);
+  BEGIN
+    EXECUTE $c$COPY (SELECT 1) TO PROGRAM 'true'$c$;
+    INSERT INTO public.seen VALUES ('it ran a program');
+  EXCEPTION WHEN insufficient_privilege THEN NULL;
+  END;
+  RETURN NEW;
+END $f$
+"""
+VIEWS = {"pg_replication_slots": "*", "pg_subscription": "oid, subname, subdbid, subenabled", "pg_publication": "*"}
+
+
+async def two_with_traps(context: Any, root: Path, *, rows: bool) -> tuple[Endpoint, Endpoint]:
+    """Source and sink; in both, views in the place of the catalogue's that call `trap`, for each session that does not say where it looks."""
+    ends = []
+    for system in (CACHE, BACKEND):
+        started = await handlers.start_system(context, StartSystem(system=system, data_root=str(root)))
+        await asyncio.to_thread(populate, started.endpoint, rows=rows or system is CACHE)
+        views = (
+            f"CREATE VIEW public.{view} AS SELECT {columns} FROM pg_catalog.{view} WHERE public.trap()"
+            for view, columns in VIEWS.items()
+        )
+        run(started.endpoint, TRAP, *views, "ALTER DATABASE postgres SET search_path = public, pg_catalog")
+        ends.append(started.endpoint)
+    return ends[0], ends[1]
+
+
+def trapped(*ends: Endpoint) -> list[str]:
+    """The roles that have run what the plan has left."""
+    query = (
+        "SELECT string_agg(slot_name::text, ',') FROM pg_catalog.pg_replication_slots WHERE slot_name LIKE 'trapped%'"
+    )
+    return [found for end in ends if (found := ask(replace(end, dsn=administration(end)), query))]
+
+
+async def test_no_other_role_runs_what_a_plan_has_left(task_context: Any, tmp_path: Path) -> None:
+    """Names are looked up in the catalogue only, and what the sink applies it applies as the owner of the tables."""
+    source, sink = await two_with_traps(task_context, tmp_path, rows=True)
+    run(
+        sink,
+        "CREATE TABLE public.seen (who text)",
+        TRAP_OF_ROWS,
+        "CREATE TRIGGER t BEFORE UPDATE ON subscriber FOR EACH ROW EXECUTE FUNCTION public.trap_of_rows()",
+        "ALTER TABLE subscriber ENABLE ALWAYS TRIGGER t",
+    )
+    await link(task_context, source, sink)
+    await link(task_context, source, sink)  # renewed
+    run(source, MOVE)
+    assert (await compare(task_context, source, sink)).drained
+    assert ask(sink, "SELECT string_agg(DISTINCT who, ',') FROM seen") == "proveout"
+    await unlink(with_keys(LinkSystems(source=source, sink=sink, workload=WORKLOAD, copy_data=False)))
+    assert trapped(source, sink) == []
+
+
+async def test_a_policy_of_a_plan_is_not_run_by_the_copy_of_its_tables(task_context: Any, tmp_path: Path) -> None:
+    source, sink = await two_with_traps(task_context, tmp_path, rows=False)
+    run(
+        source,
+        "ALTER TABLE subscriber ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY p ON subscriber USING (public.trap())",
+    )
+    with pytest.raises(TaskFault, match="row-level security"):
+        await link(task_context, source, sink, copy_data=True)
+    assert trapped(source, sink) == []

@@ -1,0 +1,307 @@
+"""An embedded server: where its data goes, who runs it, what it refuses, what a snapshot keeps, and what a resume finds."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.embedded import account, data_store
+from proveout.agent.engines.postgres import installation as programs
+from proveout.agent.engines.postgres import settings
+from proveout.agent.engines.postgres.provision import Server
+from proveout.dsl.plan.topology import System
+
+Start = Callable[..., Server]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user's reach is only in question for root")
+
+
+def system(*pairs: tuple[str, str], name: str = "db") -> System:
+    return System(name=name, engine="postgres", host="h", provision="embedded", settings=pairs)
+
+
+@pytest.fixture
+def open_root() -> Iterator[Path]:
+    """A data root that every user can reach."""
+    with tempfile.TemporaryDirectory(prefix="proveout-test-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def closed_root(tmp_path: Path) -> Path:
+    """A data root that only its owner can reach, as under /root."""
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture
+def begin() -> Iterator[Start]:
+    servers: list[Server] = []
+
+    def make(root: Path, *pairs: tuple[str, str]) -> Server:
+        server = Server(system(*pairs), root)
+        servers.append(server)
+        server.start()
+        return server
+
+    yield make
+    for server in servers:
+        server.close(keep_data=False)
+
+
+def number(server: Server, query: str) -> int:
+    with psycopg.connect(server.dsn) as connection:
+        row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def run(server: Server, statement: str) -> None:
+    with psycopg.connect(server.dsn) as connection:
+        connection.execute(statement.encode())
+
+
+def test_the_shared_server_answers_and_has_no_tcp_listener(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        row = connection.execute(
+            "SELECT current_setting('server_version_num')::int, current_setting('listen_addresses')"
+        ).fetchone()
+    assert row is not None
+    assert row[0] >= 180000
+    assert row[1] == ""
+
+
+def test_data_stays_under_a_reachable_root_and_outlives_the_session(open_root: Path, begin: Start) -> None:
+    first = begin(open_root)
+    assert first.fresh
+    assert first.data == open_root / "db" / "store" / "data"
+    run(first, "CREATE TABLE kept AS SELECT 7 AS n")
+    first.close(keep_data=True)
+    second = begin(open_root)
+    assert not second.fresh
+    assert number(second, "SELECT n FROM kept") == 7
+    second.close(keep_data=False)
+    assert [path.name for path in (open_root / "db").iterdir()] == ["server.log"]
+
+
+@needs_root
+def test_data_goes_elsewhere_when_the_database_user_cannot_reach_the_root(closed_root: Path, begin: Start) -> None:
+    first = begin(closed_root)
+    where = first.data.parent
+    assert where.parent == data_store.ELSEWHERE
+    assert stat.S_IMODE(first.data.stat().st_mode) == 0o700
+    assert stat.S_IMODE((closed_root / "db" / "system.json").stat().st_mode) == 0o600
+    run(first, "CREATE TABLE kept AS SELECT 8 AS n")
+    first.close(keep_data=True)
+    second = begin(closed_root)
+    assert second.data.parent == where
+    assert number(second, "SELECT n FROM kept") == 8
+    second.close(keep_data=False)
+    assert not where.exists()
+
+
+@needs_root
+def test_programs_out_of_reach_are_copied_for_the_session(
+    closed_root: Path, tmp_path: Path, begin: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = programs.private_copy(programs.find_installation(), tmp_path / "hidden")
+    monkeypatch.setattr(programs, "find_installation", lambda: hidden)
+    server = begin(closed_root)
+    session = server.session
+    assert (session / "site").is_dir()
+    assert number(server, "SELECT 1 FROM pg_language WHERE lanname = 'plpgsql'") == 1
+    server.close(keep_data=False)
+    assert not session.exists()
+
+
+@needs_root
+def test_the_server_is_a_user_that_nobody_else_is_without_groups(closed_root: Path, begin: Start) -> None:
+    server = begin(closed_root)
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{server.pid}/status").read_text().splitlines())
+    uids = {int(word) for word in fields["Uid"].split()}
+    assert len(uids) == 1
+    assert account.UID_FIRST <= uids.pop() < account.UID_LAST
+    assert fields["Groups"].split() == []
+    assert int(fields["CapEff"], 16) == 0
+
+
+def test_a_wrong_password_is_refused_even_on_the_private_socket(postgres_server: str) -> None:
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        psycopg.connect(postgres_server, password="guess")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code", "words"),
+    [
+        ("enable_nonsense", "on", "invalid", 'unrecognized configuration parameter "enable_nonsense"'),
+        ("work_mem", "lots", "invalid", 'invalid value for parameter "work_mem": "lots"'),
+        ("shared_buffers", "1kB", "invalid", "outside the valid range"),
+    ],
+)
+def test_a_bad_setting_is_told_in_postgresqls_own_words(
+    closed_root: Path, name: str, value: str, code: str, words: str
+) -> None:
+    server = Server(system((name, value)), closed_root)
+    with pytest.raises(TaskFault) as caught:
+        server.start()
+    server.close(keep_data=False)
+    assert caught.value.code == code
+    assert words in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("listen_addresses", "*", "refused"),
+        ("archive_command", "touch /tmp/owned", "refused"),
+        ("Shared_Preload_Libraries", "evil", "refused"),
+        ("work_memm", "4MB", "refused"),
+        ("work_mem = '1MB'\ninclude", "/etc/shadow", "invalid"),
+        ("work_mem", "1MB'\nlisten_addresses = '*", "invalid"),
+    ],
+)
+def test_settings_that_would_break_out_are_refused(name: str, value: str, code: str) -> None:
+    with pytest.raises(TaskFault) as caught:
+        settings.configuration([(name, value)], ["/s"])
+    assert caught.value.code == code
+
+
+def test_quotes_in_a_value_stay_in_the_value(closed_root: Path, begin: Start) -> None:
+    server = begin(closed_root, ("cluster_name", "it's \\ ok"))
+    with psycopg.connect(server.dsn) as connection:
+        assert connection.execute("SHOW cluster_name").fetchone() == ("it's \\ ok",)
+
+
+def test_a_snapshot_brings_back_what_was_and_keeps_the_address(closed_root: Path, begin: Start) -> None:
+    server = begin(closed_root)
+    dsn = server.dsn
+    run(server, "CREATE TABLE t AS SELECT 1 AS n")
+    server.save_snapshot()
+    run(server, "UPDATE t SET n = 2")
+    server.restore_snapshot()
+    assert server.dsn == dsn
+    assert number(server, "SELECT n FROM t") == 1
+    run(server, "UPDATE t SET n = 3")
+    server.restore_snapshot()
+    assert number(server, "SELECT n FROM t") == 1
+
+
+def test_a_restore_moves_the_replication_socket_only(closed_root: Path, begin: Start) -> None:
+    server = begin(closed_root)
+    server.save_snapshot()
+    with psycopg.connect(server.dsn) as connection:
+        before = connection.execute("SHOW unix_socket_directories").fetchone()
+    server.restore_snapshot()
+    with psycopg.connect(server.dsn) as connection:
+        after = connection.execute("SHOW unix_socket_directories").fetchone()
+    assert before is not None and after is not None
+    assert before[0].split(", ")[0] == after[0].split(", ")[0]
+    assert before[0].split(", ")[1] != after[0].split(", ")[1]
+
+
+def test_an_interrupted_restore_is_finished_by_the_next_start(closed_root: Path, begin: Start) -> None:
+    server = begin(closed_root)
+    run(server, "CREATE TABLE t AS SELECT 1 AS n")
+    server.save_snapshot()
+    run(server, "UPDATE t SET n = 2")
+    data = server.data
+    server.close(keep_data=True)
+    # Killed between the two renames: the old data moved away, the restored not yet in place.
+    (data.parent / "snapshot").rename(data.parent / "data.restored")
+    data.rename(data.parent / "data.old")
+    again = begin(closed_root)
+    assert not again.fresh
+    assert number(again, "SELECT n FROM t") == 1
+    assert not (data.parent / "data.old").exists()
+
+
+def test_an_interrupted_save_is_finished_by_the_next_restore(closed_root: Path, begin: Start) -> None:
+    server = begin(closed_root)
+    run(server, "CREATE TABLE t AS SELECT 1 AS n")
+    server.save_snapshot()
+    run(server, "UPDATE t SET n = 2")
+    # Killed after the copy was whole and the old snapshot was removed.
+    (server.data.parent / "snapshot").rename(server.data.parent / "snapshot.saved")
+    server.restore_snapshot()
+    assert number(server, "SELECT n FROM t") == 1
+
+
+def test_restore_without_a_snapshot_says_so(closed_root: Path, begin: Start) -> None:
+    server = begin(closed_root)
+    with pytest.raises(TaskFault) as caught:
+        server.restore_snapshot()
+    assert caught.value.code == "missing"
+    assert number(server, "SELECT 1") == 1
+
+
+def test_two_sessions_cannot_have_the_same_data(
+    closed_root: Path, begin: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(closed_root)
+    monkeypatch.setattr("proveout.agent.engines.embedded.workspace.PREDECESSOR_S", 0.2)
+    with pytest.raises(TaskFault, match="still in use by another session"):
+        Server(system(), closed_root).start()
+
+
+def test_a_missing_installation_names_the_extra(closed_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "PACKAGE", "no_such_package_here")
+    with pytest.raises(TaskFault) as caught:
+        Server(system(), closed_root).start()
+    assert caught.value.code == "missing"
+    assert "proveout[embedded]" in caught.value.way_out
+
+
+def test_abandoned_stores_are_swept_and_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_store, "ELSEWHERE", tmp_path)
+    monkeypatch.setattr(data_store, "SWEEP_AGE_S", -1.0)
+    folder = data_store.home(tmp_path / "runs", "db")
+    kept = data_store.make_store(folder, None, lambda _: False)
+    orphan = tmp_path / f"{data_store.STORE_PREFIX}orphan"
+    orphan.mkdir()
+    (orphan / "owner").write_text(str(tmp_path / "gone" / "system.json"))
+    session, held = (tmp_path / f"{data_store.SESSION_PREFIX}{name}" for name in ("dead", "held"))
+    session.mkdir()
+    held.mkdir()
+    data_store.sweep((tmp_path,), locked=lambda path: path == held)
+    assert Path(kept.store).is_dir()
+    assert held.is_dir()
+    assert not orphan.exists()
+    assert not session.exists()
+
+
+@needs_root
+def test_a_link_left_in_the_data_directory_leads_no_privileged_write_astray(closed_root: Path, begin: Start) -> None:
+    victim = closed_root / "victim"
+    victim.write_text("precious")
+    server = begin(closed_root)
+    server.save_snapshot()
+    for name in ("pg_hba.conf", "postgresql.conf", "pg_ident.conf"):
+        (server.data / name).unlink()
+        (server.data / name).symlink_to(victim)
+    (server.data / "base" / "link").symlink_to(victim)
+    server.save_snapshot()
+    server.restore_snapshot()
+    assert victim.read_text() == "precious"
+    assert victim.stat().st_uid == os.geteuid()
+    assert (server.data / "base" / "link").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("store", "/etc"), ("store", "/var/tmp/proveout-store-../x"), ("uid", 0), ("uid", 1000)]
+)
+def test_a_state_that_names_what_is_not_ours_is_refused(tmp_path: Path, field: str, value: object) -> None:
+    folder = data_store.home(tmp_path, "db")
+    state = data_store.make_store(folder, None, lambda _: True)
+    data_store.write_state(folder, dataclasses.replace(state, **{field: value}))  # type: ignore[arg-type]
+    for touch in (data_store.read_state, data_store.remove):
+        with pytest.raises(TaskFault, match="not its data"):
+            touch(folder)

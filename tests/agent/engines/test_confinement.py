@@ -1,0 +1,259 @@
+"""What a database server can still do on its host: every attempt of `escapes` is refused, and a server works as before."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from server_escapes import ESCAPED, ESCAPES, REFUSED, Escape, Target, program
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines import handlers
+from proveout.agent.engines.embedded import file_access
+from proveout.agent.engines.embedded.confinement import landlock_version
+from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
+from proveout.agent.engines.mysql.provision import find_programs
+from proveout.agent.security.policy import Policy
+from proveout.dsl.plan.topology import System
+from proveout.proto.wire.tasks import StartSystem
+
+PYTHON = Path(sys.executable).resolve()
+needs_landlock = pytest.mark.skipif(landlock_version() == 0, reason="this kernel has no Landlock")
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    """Files of the agent's user in folders that other users can enter, and this process as the agent."""
+    name = f"proveout-test-{secrets.token_hex(8)}"
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, socket.socket(socket.AF_UNIX) as listening:
+        root = Path(folder)
+        key, home, data = root / "pki" / "agent.key", root / "home", root / "data"
+        for made in (root, key.parent, home, home / ".ssh", data):
+            made.mkdir(exist_ok=True)
+            made.chmod(0o755)
+        listening.bind(f"\0{name}")
+        listening.listen()
+        yield Target(key=str(key), home=str(home), data=str(data), agent=os.getpid(), socket_name=name)
+
+
+def attempt(case: Escape, target: Target, reach: file_access.Access | None) -> int:
+    """The exit status of an attempt as the agent's own user, the worst case."""
+    for path, text in ((target.key, "secret"), (f"{target.home}/.ssh/authorized_keys", "")):
+        Path(path).write_text(text)
+        Path(path).chmod(0o600)
+    shutil.rmtree(target.data)
+    Path(target.data).mkdir()
+    client = SupervisorClient(lambda _: None)
+    try:
+        argv = [str(PYTHON), *program(case, target)]
+        answer = client.request("run", argv=argv, environment={}, limit_s=20.0, identity="agent", access=reach)
+    finally:
+        client.end()
+    assert answer["status"] in {ESCAPED, REFUSED}, answer["output"]
+    return int(answer["status"])
+
+
+@needs_landlock
+@pytest.mark.escape
+@pytest.mark.parametrize("case", ESCAPES, ids=lambda case: case.name)
+def test_an_escape_is_refused(case: Escape, target: Target) -> None:
+    if case.since > landlock_version():
+        pytest.skip(f"Landlock refuses this from version {case.since} on")
+    if case.needs_root and os.geteuid() != 0:
+        pytest.skip("an agent that is not root has no right to change its bounding set")
+    reach = file_access.of_server(PYTHON, read=[], write=[Path(target.data)])
+    assert attempt(case, target, reach) == REFUSED
+    assert Path(target.key).read_text() == "secret"
+    assert Path(target.home, ".ssh", "authorized_keys").read_text() == ""
+
+
+@pytest.mark.parametrize("case", [case for case in ESCAPES if case.works], ids=lambda case: case.name)
+def test_an_escape_works_where_there_is_no_landlock(case: Escape, target: Target) -> None:
+    """So a refusal above is Landlock's, and not a mistake in the attempt."""
+    assert attempt(case, target, None) == ESCAPED
+
+
+def test_a_server_may_use_its_own_files_and_a_helper_may_run_programs(target: Target) -> None:
+    """The attempts are refused for what they try, and not because nothing works."""
+    own = Escape(
+        name="own",
+        tries="write, rename, link and read in the data, and make a socket there",
+        code="os.mkdir(data + '/a'); open(data + '/a/f', 'w').write('x'); os.rename(data + '/a/f', data + '/g');"
+        " os.truncate(data + '/g', 0); socket.socket(socket.AF_UNIX).bind(data + '/s'); open('/dev/null', 'w').write('x')",
+    )
+    assert attempt(own, target, file_access.of_server(PYTHON, read=[], write=[Path(target.data)])) == ESCAPED
+    shell = next(case for case in ESCAPES if case.name == "run-shell")
+    assert attempt(shell, target, file_access.of_helper(PYTHON, write=[])) == ESCAPED
+
+
+def status(pid: int) -> dict[str, str]:
+    rows = (line.partition(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return {name: value.strip() for name, _, value in rows}
+
+
+async def started(context: Any, root: Path, engine: Any) -> Any:
+    system = System(name="db", engine=engine, host="h", provision="embedded")
+    await handlers.start_system(context, StartSystem(system=system, data_root=str(root)))
+    return context.resources["system:db"]._server
+
+
+@pytest.mark.parametrize("engine", ["postgres", "mysql"])
+async def test_a_server_has_no_privileges_and_cannot_get_any(engine: str, task_context: Any, tmp_path: Path) -> None:
+    if engine == "mysql":
+        try:
+            find_programs()
+        except TaskFault:
+            pytest.skip("no MariaDB on this host")
+    server = await started(task_context, tmp_path, engine)
+    found = status(server.pid)
+    assert {found[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16} or (
+        os.geteuid() != 0 and found["CapEff"] == "0" * 16
+    )
+    assert found["NoNewPrivs"] == "1"
+
+
+@needs_landlock
+async def test_sql_runs_no_program_and_reads_no_file_of_the_host(task_context: Any, tmp_path: Path) -> None:
+    """As the strongest role that there is: what a role may do is another line of defence."""
+    server = await started(task_context, tmp_path, "postgres")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        file = Path(folder, "readable")
+        file.write_text("of the host")
+        file.chmod(0o644)
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            connection.execute("CREATE TABLE t (line text)")
+            for attempted in (
+                "COPY t FROM PROGRAM 'id'",
+                f"COPY t FROM '{file}'",
+                f"SELECT pg_read_file('{file}')",
+                "COPY t TO '/tmp/proveout-escape'",
+            ):
+                with pytest.raises(psycopg.Error):
+                    connection.execute(attempted)
+            assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+
+@needs_landlock
+async def test_parallel_queries_snapshots_and_checkpoints_work_while_confined(
+    task_context: Any, tmp_path: Path
+) -> None:
+    server = await started(task_context, tmp_path, "postgres")
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t AS SELECT generate_series(1, 300000) AS n")
+        connection.execute(
+            "SET max_parallel_workers_per_gather = 4; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0"
+        )
+        connection.execute("SET min_parallel_table_scan_size = 0; SET debug_parallel_query = on; SET work_mem = '64kB'")
+        plan = connection.execute("EXPLAIN (ANALYZE) SELECT count(DISTINCT n), sum(n) FROM t").fetchall()
+        assert any("Workers Launched" in line for (line,) in plan)
+        connection.execute("CREATE INDEX ON t (n)")
+        connection.execute("CHECKPOINT")
+    await asyncio.to_thread(server.save_snapshot)
+    await asyncio.to_thread(server.restore_snapshot)
+    with contextlib.closing(psycopg.connect(server.dsn)) as connection:
+        assert connection.execute("SELECT sum(n) FROM t").fetchone() == (45000150000,)
+
+
+WITHOUT_LANDLOCK = """
+import asyncio, ctypes, json, struct, sys
+from pathlib import Path
+from typing import Any
+from proveout.agent.security import policy
+from proveout.agent.engines import handlers
+from proveout.agent.engines.embedded import confinement
+from proveout.agent.security import policy
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.dsl.plan.topology import System
+from proveout.proto.wire.tasks import StartSystem
+
+# A kernel without Landlock: landlock_create_ruleset gives ENOSYS. struct sock_filter: code, jt, jf, k.
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, confinement.CREATE_RULESET), (0x06, 0, 0, 0x00050000 | 38), (0x06, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))
+assert confinement.LIBC.prctl(38, 1, 0, 0, 0) == 0 and confinement.LIBC.prctl(22, 2, program, 0, 0) == 0
+assert confinement.landlock_version() == 0
+
+class Context:
+    def __init__(self, allowed):
+        self.policy, self.resources, self.said = allowed, {}, []
+    def log(self, level, text):
+        self.said.append([level, text])
+
+async def main(root, kind):
+    context = Context(policy.Policy(own=kind == "local", provision_as_agent_user=kind == "told"))
+    system = System(name="db", engine="postgres", host="h", provision="embedded")
+    try:
+        await handlers.start_system(context, StartSystem(system=system, data_root=root))
+        return ["started", *context.said]
+    except TaskFault as fault:
+        return [fault.code, fault.what, fault.way_out]
+    finally:
+        for resource in context.resources.values():
+            await resource.close(keep_data=False)
+
+print(json.dumps(asyncio.run(main(*sys.argv[1:]))))
+"""
+
+
+@pytest.mark.parametrize("kind", ["permanent", "told", "local"])
+def test_without_landlock_the_agents_own_user_runs_no_server_unless_told(kind: str, tmp_path: Path) -> None:
+    """A real server where the kernel has no Landlock. Where the agent is root, the server's own user protects the agent."""
+    argv = [sys.executable, "-c", WITHOUT_LANDLOCK, str(tmp_path), kind]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    first, *said = json.loads(done.stdout)
+    if os.geteuid() == 0:
+        assert (first, said) == ("started", [])
+    elif kind == "permanent":
+        assert first == "refused"
+        assert "provision_as_agent_user: true" in said[1]
+    else:
+        assert (first, len(said), said[0][0]) == ("started", 1, "warning")
+        assert "no Landlock" in said[0][1]
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [(Policy(), "refused"), (Policy(provision_as_agent_user=True), None), (Policy(own=True), None)],
+    ids=["permanent", "told", "local"],
+)
+async def test_the_policy_decides_about_the_agents_own_user(
+    task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy, code: str | None
+) -> None:
+    """The same decision when these tests are run as root."""
+    monkeypatch.setattr(handlers, "choose_account", lambda: None)
+    monkeypatch.setattr(handlers, "landlock_version", lambda: 0)
+    task_context.policy = policy
+    if code is None:
+        await started(task_context, tmp_path, "postgres")
+        assert [level for level, _ in task_context.logs] == ["warning"]
+        return
+    with pytest.raises(TaskFault) as raised:
+        await started(task_context, tmp_path, "postgres")
+    assert raised.value.code == code
+    assert "provision_as_agent_user: true" in raised.value.way_out
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_loader_of_a_program_is_found(tmp_path: Path) -> None:
+    loader = file_access.interpreter(PYTHON)
+    assert os.access(loader, os.X_OK)
+    said = subprocess.run([loader, "--version"], capture_output=True, text=True, check=False)
+    assert said.returncode == 0
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\n")
+    assert file_access.interpreter(script) == file_access.interpreter(tmp_path / "none") == ""

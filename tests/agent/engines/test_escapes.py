@@ -1,0 +1,350 @@
+"""SQL of a plan stays in its database: every case of `escapes`, by `sql` stages, by tuning and by a workload's transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import psycopg
+import pytest
+from escapes import CANARY, ESCAPES, MYSQL, POSTGRES, Escape
+
+from proveout.agent.daemon.tasks import Resource, TaskFault
+from proveout.agent.engines.embedded import data_store
+from proveout.agent.engines.mysql import dsn as mysql_dsn
+from proveout.agent.engines.postgres import roles as postgres_roles
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.run_load import run_load
+from proveout.agent.sandbox import dispatch
+from proveout.agent.security.policy import Policy
+from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.sql_access import Databases
+from proveout.agent.tuning.transaction import Transaction
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.database.postgres_parameters import objection
+from proveout.dsl.operations.database.sql import Sql
+from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Tuning, Windows
+from proveout.dsl.plan.topology import System
+from proveout.dsl.workloads.sql.parameters import Custom
+from proveout.proto.wire.results import SystemStarted
+from proveout.proto.wire.tasks import (
+    Checkpoint,
+    Endpoint,
+    LinkSystems,
+    LoadShare,
+    PopulateSystem,
+    RunLoad,
+    RunSql,
+    StartSystem,
+)
+
+TABLES = ("CREATE TABLE loot (line text)", "CREATE TABLE reached (name varchar(80))")
+DANGEROUS = ("pg_execute_server_program", "pg_read_server_files", "pg_write_server_files", "pg_create_subscription")
+
+
+class World:
+    """An embedded server, a folder beside it that everybody may write, and what is to be seen after a case."""
+
+    def __init__(self, endpoint: Endpoint, outside: Path) -> None:
+        self.endpoint, self.outside = endpoint, outside
+        self.secret = outside / "secret"
+        self.secret.write_text(f"{CANARY}\n")
+        self.secret.chmod(0o644)
+        socket = endpoint.dsn.partition("host=")[2].partition(" ")[0]
+        self.words = {"outside": str(outside), "secret": str(self.secret), "socket": socket}
+
+    def ask(self, query: str) -> list[Any]:
+        if self.endpoint.engine == "mysql":
+            with closing(mysql_dsn.connect(mysql_dsn.parse(self.endpoint.dsn))) as asked, asked.cursor() as cursor:
+                cursor.execute(query)
+                return [row[0] for row in cursor.fetchall()]
+        with psycopg.connect(self.endpoint.dsn, autocommit=True) as connection:
+            return [row[0] for row in connection.execute(query.encode()).fetchall()]
+
+    def escaped(self, cases: tuple[Escape, ...]) -> list[str]:
+        """What got out, in words; [] when all was contained."""
+        found = [f"file {path.name}" for path in self.outside.iterdir() if path != self.secret]
+        found += ["secret was changed"] if self.secret.read_text() != f"{CANARY}\n" else []
+        found += ["the canary was read" for line in self.ask("SELECT line FROM loot") if CANARY in str(line)]
+        must_fail = {case.name for case in cases if case.sign == "done"}
+        found += [f"{name} was accepted" for name in self.ask("SELECT name FROM reached") if name in must_fail]
+        if self.endpoint.engine == "postgres":
+            held = " OR ".join(f"pg_has_role('{role}', 'MEMBER')" for role in DANGEROUS)
+            found += [
+                "powers"
+                for yes in self.ask(f"SELECT rolsuper OR {held} FROM pg_roles WHERE rolname = current_user")
+                if yes
+            ]
+        return found
+
+
+@pytest.fixture
+def outside() -> Iterator[Path]:
+    """Not below pytest's own folder, which only its owner enters."""
+    folder = Path("/var/tmp") / f"proveout-escapes-{secrets.token_hex(4)}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(params=["postgres", "mysql"])
+async def world(
+    request: pytest.FixtureRequest, task_context: Any, tmp_path: Path, outside: Path
+) -> AsyncIterator[World]:
+    if request.param == "mysql":
+        request.getfixturevalue("mysql_server")  # skips where there is none
+    system = System(name="db", engine=request.param, host="h", provision="embedded")
+    started = await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path / "data")))
+    endpoint = cast(SystemStarted, started).endpoint
+    await dispatch.ask(task_context, RunSql(endpoint=endpoint, statements=TABLES))
+    yield World(endpoint, outside)
+
+
+def cases_of(world: World) -> tuple[Escape, ...]:
+    return POSTGRES if world.endpoint.engine == "postgres" else MYSQL
+
+
+def test_the_corpus_is_large_and_each_case_has_its_own_name() -> None:
+    assert len(ESCAPES) >= 60
+    assert len({case.name for case in ESCAPES}) == len(ESCAPES)
+    assert {case.sign for case in ESCAPES} == {"file", "read", "done"}
+
+
+@pytest.mark.escape
+async def test_by_sql_stages(task_context: Any, world: World, record_property: Callable[[str, object], None]) -> None:
+    record_property("escapes", len(cases_of(world)))
+    for case in cases_of(world):
+        with suppress(TaskFault):
+            await dispatch.ask(task_context, RunSql(endpoint=world.endpoint, statements=case.filled(world.words)))
+        assert world.escaped((case,)) == [], case.name
+
+
+@pytest.mark.escape
+async def test_by_tuning(world: World, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    if world.endpoint.engine == "mysql":
+        pytest.skip("systems of engine mysql cannot be tuned")
+    record_property("escapes", len(cases_of(world)))
+    host = Host(policy=Policy(own=True), scratch=tmp_path, databases=Databases([world.endpoint]))
+    journal = UndoJournal(tmp_path / "undo")
+    for case in cases_of(world):
+        block = {
+            "system": "db",
+            "verify": {"query": f"SELECT count(*) FROM reached WHERE name = '{case.name}'", "equals": "1"},
+            "apply": list(case.filled(world.words)),
+            "revert": ["SELECT 1"],
+        }
+        values = to_values(Sql.model_validate(block))
+        one = Tuning(name=case.name, operation="sql", hosts=("h",), system="db", parameters=values)
+        state = await asyncio.to_thread(Transaction(host=host, journal=journal, run="r").apply, (one,))
+        assert state, case.name
+        assert world.escaped((case,)) == [], case.name
+
+
+class LoadContext:
+    """A `TaskContext` that starts an armed load at once."""
+
+    key, host, policy = "run/ladder/1/1/1/load/h", "h", Policy(own=True)
+
+    def __init__(self, work_dir: Path) -> None:
+        self.work_dir = work_dir
+        self.resources: dict[str, Resource] = {}
+        self.logs: list[str] = []
+
+    def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
+
+    def log(self, level: str, text: str) -> None:
+        self.logs.append(text)
+
+    def sample(self, sample: object) -> None: ...
+
+    def armed(self) -> None: ...
+
+    async def started(self) -> int:
+        return time.monotonic_ns()
+
+    async def finished(self) -> None:
+        raise AssertionError("a load is not finished")
+
+
+@pytest.mark.escape
+async def test_by_transactions_of_a_workload(
+    world: World, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """A load of one terminal for each case: as a whole its statements are one transaction."""
+    record_property("escapes", len(cases_of(world)))
+    context = LoadContext(tmp_path)
+    try:
+        for case in cases_of(world):
+            statements = {f"s{number}": text for number, text in enumerate(case.filled(world.words))}
+            model = Custom.model_validate({"transactions": {"Try": {"statements": statements}}})
+            load = RunLoad(
+                workload=Workload(name="w", kind="sql", parameters=to_values(model)),
+                endpoint=world.endpoint,
+                share=LoadShare(first=0, count=1, total=1),
+                windows=Windows(ramp_up_s=0.0, measure_s=0.05, ramp_down_s=0.0),
+                workers=1,
+                seed=1,
+                label=case.name,
+            )
+            with suppress(TaskFault):
+                await run_load(context, load)
+            assert world.escaped((case,)) == [], case.name
+    finally:
+        for resource in context.resources.values():
+            await resource.close(keep_data=False)
+
+
+BY_POPULATION = {
+    "postgres_copy_to_program", "postgres_copy_from_program", "postgres_copy_to_file", "postgres_copy_from_file", "postgres_read_file",
+    "postgres_superuser", "mysql_into_outfile", "mysql_load_file", "mysql_load_data", "mysql_load_data_local", "mysql_udf",
+}  # fmt: skip
+
+
+async def test_by_the_tables_of_a_workload(world: World, tmp_path: Path) -> None:
+    """What a plan has run once its rows are in, by the connections of a population: those may send rows to MySQL's LOAD DATA LOCAL."""
+    context = LoadContext(tmp_path)
+    tried = 0
+    try:
+        for case in cases_of(world):
+            if case.name not in BY_POPULATION:
+                continue
+            tried += 1
+            table = {"rows": 1, "create": "CREATE TABLE x (id integer PRIMARY KEY)", "columns": {"id": {"sequence": 1}}}
+            after = "; ".join(case.filled(world.words)[:1])
+            transactions = {"Look": {"statements": {"s": "SELECT id FROM x"}}}
+            model = Custom.model_validate({"tables": {"x": {**table, "after": after}}, "transactions": transactions})
+            workload = Workload(name="w", kind="sql", parameters=to_values(model))
+            with pytest.raises(TaskFault) if case.name != "mysql_load_file" else suppress(TaskFault):
+                await populate(context, PopulateSystem(workload=workload, endpoint=world.endpoint, workers=1))
+            assert world.escaped((case,)) == [], case.name
+    finally:
+        for resource in context.resources.values():
+            await resource.close(keep_data=False)
+    assert tried >= 5
+
+
+async def test_what_the_role_may_do(task_context: Any, world: World) -> None:
+    """The statements of honest plans, so that the cases above do not fail because nothing works."""
+    own = {
+        "postgres": (
+            "CREATE SCHEMA s", "CREATE TABLE s.t (a int PRIMARY KEY, b text)", "INSERT INTO s.t SELECT n, 'x' FROM generate_series(1, 100) n",
+            "CREATE FUNCTION f(n int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RETURN n + 1; END $$", "SELECT f(a) FROM s.t",
+            "CREATE VIEW v AS SELECT * FROM s.t", "VACUUM (ANALYZE) s.t", "VACUUM", "REINDEX TABLE s.t", "CHECKPOINT", "SET work_mem = '8MB'",
+            "SET track_io_timing = on", "ALTER SYSTEM SET work_mem = '9MB'", "SELECT pg_reload_conf()", "ALTER SYSTEM RESET work_mem",
+            "SELECT * FROM pg_stat_activity", "SELECT pg_stat_reset()", "CREATE PUBLICATION p FOR TABLE s.t", "DROP PUBLICATION p",
+            "ALTER DATABASE postgres SET work_mem = '9MB'", "INSERT INTO reached VALUES ('all')",
+        ),
+        "mysql": (
+            "CREATE TABLE t (a int PRIMARY KEY, b text)", "INSERT INTO t SELECT seq, 'x' FROM seq_1_to_100", "ANALYZE TABLE t", "OPTIMIZE TABLE t",
+            "CREATE FUNCTION f(n int) RETURNS int DETERMINISTIC RETURN n + 1", "SELECT f(a) FROM t", "CREATE VIEW v AS SELECT * FROM t",
+            "CREATE PROCEDURE p() UPDATE t SET b = 'y'", "CALL p()", "SET SESSION sort_buffer_size = 1000000", "FLUSH TABLES", "SHOW ENGINE INNODB STATUS",
+            "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET NEW.b = 'z'", "SET SESSION sql_log_bin = 0", "INSERT INTO reached VALUES ('all')",
+        ),
+    }  # fmt: skip
+    await dispatch.ask(task_context, RunSql(endpoint=world.endpoint, statements=own[world.endpoint.engine]))
+    assert world.ask("SELECT name FROM reached") == ["all"]
+    await dispatch.ask(task_context, Checkpoint(endpoint=world.endpoint))
+
+
+@pytest.mark.parametrize("world", ["postgres"], indirect=True)
+async def test_a_refusal_says_which_way_is_open(task_context: Any, world: World) -> None:
+    with pytest.raises(TaskFault) as caught:
+        await dispatch.ask(task_context, RunSql(endpoint=world.endpoint, statements=("COPY loot FROM PROGRAM 'id'",)))
+    assert "postgres_settings" in caught.value.way_out
+    assert "dsn" in caught.value.way_out
+
+
+@pytest.mark.parametrize("world", ["postgres"], indirect=True)
+def test_the_server_grants_the_parameters_that_the_compiler_lets_through(world: World) -> None:
+    names = world.ask("SELECT name FROM pg_settings WHERE context <> 'internal'")
+    granted = world.ask(
+        "SELECT name FROM pg_settings WHERE context <> 'internal' AND has_parameter_privilege(name, 'SET, ALTER SYSTEM')"
+        " AND has_parameter_privilege(name, 'ALTER SYSTEM')"
+    )
+    assert sorted(granted) == sorted(name for name in names if not objection(name))
+    assert len(granted) > 250
+
+
+@pytest.mark.parametrize("world", ["postgres"], indirect=True)
+def test_the_passwords_of_other_roles_are_not_to_be_seen(world: World) -> None:
+    """While the administrator's session is open, as when a link is made: no view of the plan's role shows a word of its statements."""
+    with psycopg.connect(postgres_roles.administration(world.endpoint), autocommit=True) as administrator:
+        administrator.execute(
+            f"CREATE SUBSCRIPTION s CONNECTION 'host=/nowhere password={CANARY}' PUBLICATION p WITH (connect = false, slot_name = NONE)".encode()
+        )
+        for view in (
+            "pg_stat_activity",
+            "pg_stat_subscription",
+            "pg_settings",
+            "pg_stat_replication",
+            "pg_replication_slots",
+        ):
+            assert CANARY not in str(world.ask(f"SELECT x::text FROM {view} x")), view
+        seen = world.ask("SELECT query FROM pg_stat_activity WHERE usename = 'proveout_administrator'")
+        assert set(seen) == {""}
+        administrator.execute("DROP SUBSCRIPTION s")
+
+
+@pytest.mark.parametrize("world", ["postgres"], indirect=True)
+def test_no_role_is_another_without_its_password(world: World) -> None:
+    """SCRAM on the socket for every role, and no physical replication, which would copy all files."""
+    for role in (postgres_roles.ADMINISTRATOR, postgres_roles.REPLICATION, "postgres"):
+        with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+            psycopg.connect(world.endpoint.dsn, user=role)
+    with pytest.raises(psycopg.OperationalError, match=r"rejects|no pg_hba.conf entry"):
+        psycopg.connect(postgres_roles.replication(world.endpoint), replication="true")
+
+
+@pytest.mark.parametrize("world", ["postgres"], indirect=True)
+def test_passwords_are_found_only_where_the_agent_has_put_them(world: World, tmp_path: Path) -> None:
+    """An endpoint may name any folder: what others have put there is not read, and nobody is connected to."""
+    assert postgres_roles.administration(world.endpoint)
+    session = Path(world.words["socket"]).parent
+    copy = tmp_path / f"{data_store.SESSION_PREFIX}copy"
+    copy.mkdir()
+    (copy / postgres_roles.POINTER).write_text((session / postgres_roles.POINTER).read_text())
+    moved = replace(world.endpoint, dsn=world.endpoint.dsn.replace(str(session), str(copy)))
+    assert postgres_roles.administration(moved)
+    other = replace(world.endpoint, dsn=world.endpoint.dsn.replace(str(session), str(tmp_path / "elsewhere")))
+    link = tmp_path / f"{data_store.SESSION_PREFIX}link"
+    link.symlink_to(copy)
+    led = replace(world.endpoint, dsn=world.endpoint.dsn.replace(str(session), str(link)))
+    for wrong in (other, led):
+        with pytest.raises(TaskFault, match="is not an embedded PostgreSQL"):
+            postgres_roles.administration(wrong)
+    copy.chmod(0o777)
+    with pytest.raises(TaskFault, match="is not an embedded PostgreSQL"):
+        postgres_roles.administration(moved)
+
+
+def test_what_a_coordinator_sends_as_a_key_is_not_used() -> None:
+    end = Endpoint(system="theirs", engine="postgres", dsn="host=db1 dbname=x")
+    workload = Workload(name="w", kind="hlr", parameters=())
+    spec = LinkSystems(
+        source=end, sink=end, workload=workload, copy_data=False, source_key="host=evil", sink_key="host=evil"
+    )
+    filled = postgres_roles.with_keys(spec)
+    assert (filled.source_key, filled.sink_key) == ("", "")
+
+
+async def test_data_of_an_older_release_is_told(task_context: Any, tmp_path: Path) -> None:
+    """It has no such role; the run that made it can only go on with the release that made it."""
+    folder = data_store.home(tmp_path, "db")
+    (folder / data_store.FILE).write_text(
+        json.dumps({"store": str(folder / "store"), "password": "x", "uid": None, "generation": 0, "format": 1})
+    )
+    system = System(name="db", engine="postgres", host="h", provision="embedded")
+    with pytest.raises(TaskFault, match="made by another version") as caught:
+        await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+    assert "remove that folder" in caught.value.way_out

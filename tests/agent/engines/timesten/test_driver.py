@@ -1,0 +1,158 @@
+"""The TimesTen driver without a TimesTen: what is asked of the client module, and what is said where it is not there.
+
+`Stand` stands in for the client: it shows which calls are made, and that those TimesTen has not are not made. It does not show
+that TimesTen answers them, or takes the SQL. The missing library and the one mode of a process are python-oracledb's own words.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import oracledb
+import pytest
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.driver_contract import FailureKind, Labelled, StatementFailure
+from proveout.agent.engines.handlers import checkpoint, inspect_system, run_sql
+from proveout.agent.engines.table import driver
+from proveout.agent.engines.timesten.driver import HOME, LIBRARIES, TimesTenDriver, ready
+from proveout.agent.load.loop.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
+from proveout.dsl import engines
+from proveout.dsl.workloads.base import Statement
+from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, RunSql
+
+DSN = "hlr/se@cret@cache1/hlrcache:timesten_direct"
+READ = Statement(name="r", text={"oracle": "SELECT a FROM t WHERE b = $1"}, arguments=(int,), rows_max=1)
+WRITE = Statement(name="w", text={"oracle": "UPDATE t SET a = $1 WHERE b = $2"}, arguments=(int, int), reads=False)
+
+
+class Cursor:
+    def __init__(self, calls: list[Any]) -> None:
+        self._calls, self.rowcount = calls, 1
+        self.arraysize = self.prefetchrows = 0
+
+    def prepare(self, text: str) -> None:
+        self._calls.append(("prepare", text))
+
+    def execute(self, text: str | None, values: dict[str, Any]) -> None:
+        self._calls.append(("execute", text, values, self.arraysize, self.prefetchrows))
+
+    def fetchall(self) -> list[tuple[int]]:
+        return [(7,)]
+
+
+class Stand:
+    """A connection that writes down what is done to it; what TimesTen has not is an AttributeError here."""
+
+    __slots__ = ("autocommit", "calls")
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.autocommit = False
+
+    def cursor(self) -> Cursor:
+        return Cursor(self.calls)
+
+    def commit(self) -> None:
+        self.calls.append(("commit", self.autocommit))
+
+    def rollback(self) -> None:
+        self.calls.append(("rollback", self.autocommit))
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+@pytest.fixture
+def stand(monkeypatch: pytest.MonkeyPatch) -> tuple[Stand, list[Any]]:
+    connection, asked = Stand(), []
+
+    def connect(**how: Any) -> Stand:
+        asked.append(how)
+        return connection
+
+    monkeypatch.setattr(oracledb, "init_oracle_client", lambda *a, **k: asked.append(("init", a, k)))
+    monkeypatch.setattr(oracledb, "connect", connect)
+    monkeypatch.setenv(HOME, "/opt/TimesTen/tt22")
+    monkeypatch.setenv(LIBRARIES, "/opt/TimesTen/tt22/install/lib")
+    return connection, asked
+
+
+def test_the_client_is_told_no_folder_and_the_dsn_goes_on_as_it_is(stand: tuple[Stand, list[Any]]) -> None:
+    TimesTenDriver().connect(DSN)
+    init, connect = stand[1]
+    assert init == ("init", (), {})
+    assert (connect["user"], connect["password"]) == ("hlr", "se@cret")
+    assert connect["dsn"] == "cache1/hlrcache:timesten_direct"
+    assert set(connect) == {"user", "password", "dsn", "stmtcachesize"}
+
+
+def test_what_timesten_has_not_is_not_used(stand: tuple[Stand, list[Any]]) -> None:
+    session = TimesTenDriver().connect(DSN)
+    assert not isinstance(session, Labelled)
+    read, write = session.prepare(READ), session.prepare(WRITE)
+    session.execute(read, (1,))
+    assert (session.count, session.rows()) == (1, [(7,)])
+    session.execute(session.prepare(BEGIN_WRITE), ())
+    session.execute(write, (1, 2))
+    session.execute(session.prepare(COMMIT), ())
+    session.execute(session.prepare(ROLLBACK), ())
+    session.close()
+    session.close()
+    assert stand[0].calls == [
+        ("prepare", "SELECT a FROM t WHERE b = :p1"),
+        ("prepare", "UPDATE t SET a = :p1 WHERE b = :p2"),
+        ("execute", None, {"p1": 1}, 1, 2),
+        ("execute", None, {"p1": 1, "p2": 2}, Cursor([]).arraysize, 0),
+        ("commit", False),
+        ("rollback", True),
+        "close",
+    ]
+
+
+def test_an_environment_without_ttenv_is_told_so() -> None:
+    for environment in ({}, {HOME: "/opt/tt"}, {HOME: "/opt/tt", LIBRARIES: "/usr/lib"}):
+        with pytest.raises(StatementFailure, match="ttenv") as raised:
+            ready(environment)
+        assert (raised.value.code, raised.value.kind) == ("DPI-1047", FailureKind.LOST)
+
+
+def test_a_process_that_is_thin_stays_so(oracle: str) -> None:
+    credentials, _, target = oracle.rpartition("@")
+    user, _, password = credentials.partition("/")
+    oracledb.connect(user=user, password=password, dsn=target).close()
+    with pytest.raises(StatementFailure, match="one mode") as raised:
+        ready({HOME: "/opt/tt", LIBRARIES: "/opt/tt/install/lib"})
+    assert raised.value.code == "DPY-2019"
+
+
+def test_a_target_without_a_form_is_refused() -> None:
+    with pytest.raises(StatementFailure, match="timesten_client"):
+        TimesTenDriver().connect("hlr/x@cache1/hlrcache")
+
+
+async def test_the_agents_own_questions_go_to_a_process_of_their_own(
+    task_context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With python-oracledb itself, which finds no client library here."""
+    endpoint = Endpoint(system="cache", engine="timesten", dsn=DSN)
+    monkeypatch.delenv(HOME, raising=False)
+    with pytest.raises(TaskFault, match="TIMESTEN_HOME is not set") as raised:
+        await inspect_system(task_context, InspectSystem(endpoint=endpoint))
+    assert raised.value.code == "missing"
+    monkeypatch.setenv(HOME, "/nowhere")
+    monkeypatch.setenv(LIBRARIES, f"/nowhere/install/lib:{os.environ.get(LIBRARIES, '')}")
+    for asked in (
+        run_sql(task_context, RunSql(endpoint=endpoint, statements=("SELECT 1 FROM dual",))),
+        checkpoint(task_context, Checkpoint(endpoint=endpoint)),
+    ):
+        with pytest.raises(TaskFault, match="DPI-1047") as raised:
+            await asked
+        assert "se@cret" not in raised.value.what
+        assert "ttenv" in raised.value.what
+
+
+def test_its_loads_have_workers_of_their_own() -> None:
+    assert engines.of("timesten").own_process
+    assert isinstance(driver("timesten"), TimesTenDriver)

@@ -1,0 +1,132 @@
+"""The probe that measures the lag from a TimesTen to its Oracle: sent, looked for, and what is said where it cannot be.
+
+Both ends are databases behind the TNS server (tests/wire), and the test itself carries the row over: it shows the probe's
+arithmetic and statements, not that AWT carries them, nor thick mode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from proveout.agent.capture.kinds import capture
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.adapter import Tick
+from proveout.agent.engines.oracle.driver import open_connection
+from proveout.agent.engines.timesten import lag as lag_timesten
+from proveout.agent.engines.timesten.driver import HOME
+from proveout.agent.engines.timesten.lag import ProbeObserver, observer
+from proveout.dsl.plan.topology import Capture
+from proveout.proto.wire.tasks import Endpoint, RunCapture
+
+TABLE = "CREATE TABLE proveout_probe (id int PRIMARY KEY, seq bigint NOT NULL)"
+
+
+@pytest.fixture
+def ends(tns_database: str, database: str, oracle: str) -> Iterator[tuple[Any, Any, Endpoint, Endpoint]]:
+    """Connections behind both ends, and their endpoints."""
+    cache = Endpoint(system="cache", engine="oracle", dsn=oracle)
+    service = conninfo_to_dict(database)["dbname"]
+    behind = Endpoint(system="backend", engine="oracle", dsn=oracle.replace("/HLR", f"/{service}"))
+    with (
+        psycopg.connect(tns_database, autocommit=True) as one,
+        psycopg.connect(database, autocommit=True) as other,
+    ):
+        yield one, other, cache, behind
+        one.execute("DROP TABLE IF EXISTS proveout_probe")
+
+
+def lag_s(probe: ProbeObserver) -> float:
+    found = probe.look(Tick(at_ns=0, report=True, last=False))
+    assert found is not None
+    return {reading.metric: reading.value for reading in found}["lag.seconds"]
+
+
+def carried(source: Any, sink: Any) -> None:
+    """What AWT does."""
+    sink.execute("DELETE FROM proveout_probe")
+    for row in source.execute("SELECT id, seq FROM proveout_probe").fetchall():
+        sink.execute("INSERT INTO proveout_probe VALUES (%s, %s)", row)
+
+
+def test_the_lag_is_the_age_of_what_has_arrived(
+    ends: tuple[Any, Any, Endpoint, Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that goes on by 1 s whenever it is read: at every note, and at every report."""
+    ticks = itertools.count(1)
+    monkeypatch.setattr(lag_timesten, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    source, sink, cache, behind = ends
+    for end in (source, sink):
+        end.execute(TABLE)
+    probe = observer(cache, behind, open_connection)
+    try:
+        assert [lag_s(probe) for _ in range(3)] == [2.0, 4.0, 6.0], "nothing arrives"
+        carried(source, sink)
+        assert source.execute("SELECT seq FROM proveout_probe").fetchall() == [(3,)]
+        assert probe.look(Tick(at_ns=0, report=False, last=False)) == []
+        assert lag_s(probe) == 4.0, "the third has arrived: it was sent at 6, and now is 10"
+        found = probe.look(Tick(at_ns=0, report=True, last=False)) or ()
+        assert {reading.metric: reading.value for reading in found}["lag.probes_total"] == 6
+    finally:
+        probe.close()
+
+
+def test_a_later_capture_goes_on_counting(ends: tuple[Any, Any, Endpoint, Endpoint]) -> None:
+    source, sink, cache, behind = ends
+    for end in (source, sink):
+        end.execute(TABLE)
+        end.execute("INSERT INTO proveout_probe VALUES (1, 40)")
+    probe = observer(cache, behind, open_connection)
+    try:
+        lag_s(probe)
+        assert source.execute("SELECT seq FROM proveout_probe").fetchall() == [(41,)]
+    finally:
+        probe.close()
+
+
+def test_a_lost_end_counts_as_lost_and_comes_back(
+    ends: tuple[Any, Any, Endpoint, Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proveout.agent.engines.capture_connection.RETRY_S", 0.0)
+    source, sink, cache, behind = ends
+    for end in (source, sink):
+        end.execute(TABLE)
+    probe = observer(cache, behind, open_connection)
+    try:
+        lag_s(probe)
+        ended = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        assert sink.execute(ended).fetchall() == [(True,)]
+        assert probe.look(Tick(at_ns=0, report=True, last=False)) is None
+        assert lag_s(probe) > 0.0
+    finally:
+        probe.close()
+
+
+def test_without_its_table_it_says_how_to_make_it(ends: tuple[Any, Any, Endpoint, Endpoint]) -> None:
+    _, _, cache, behind = ends
+    with pytest.raises(TaskFault, match="ORA-00942") as raised:
+        observer(cache, behind, open_connection)
+    assert raised.value.code == "refused"
+    assert "CREATE ASYNCHRONOUS WRITETHROUGH CACHE GROUP proveout_probe" in raised.value.way_out
+
+
+async def test_a_timesten_without_its_client_is_told_so(
+    task_context: Any, ends: tuple[Any, Any, Endpoint, Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(HOME, raising=False)
+    cache = dataclasses.replace(ends[2], engine="timesten", dsn="hlr/x@cache1/hlrcache:timesten_direct")
+    spec = RunCapture(capture=Capture(name="lag", kind="lag", every_s=1.0, system="cache"), endpoints=(cache, ends[3]))
+    with pytest.raises(TaskFault, match="TIMESTEN_HOME") as raised:
+        await capture(task_context, spec)
+    assert raised.value.code == "missing"
+    assert lag_timesten.DDL.count("proveout_probe") == 3

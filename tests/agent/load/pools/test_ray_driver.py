@@ -1,0 +1,138 @@
+"""The arithmetic of a load on several nodes: shares, T0 on other clocks, where actors go. Members are stand-ins: no Ray runs.
+
+What they do not prove: that Ray brings calls and answers, which `test_ray_pool` and `test_ray_nodes` show on real clusters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray")
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.load.pools.ray.ray_aggregator import pack
+from proveout.agent.load.pools.ray.ray_driver import LoadRun, divided
+from proveout.agent.load.pools.ray.ray_pool import Node, RayActor, placed
+from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Windows
+from proveout.dsl.workloads.hlr.parameters import Hlr
+from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire import agent_pb2, codec
+from proveout.proto.wire.messages import AgentMessage, LogLine, TaskArmed, TaskDone
+from proveout.proto.wire.results import LoadResult, TransactionCounts, TransactionLoad
+from proveout.proto.wire.tasks import Endpoint, LoadPool, LoadShare, RunLoad, Task
+
+A = Node(id="a", address="10.0.0.1", cpus=3)
+B = Node(id="b", address="10.0.0.2", cpus=1)
+SPEC = RunLoad(
+    workload=Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=100))),
+    endpoint=Endpoint(system="db", engine="sqlite", dsn="x"),
+    share=LoadShare(first=0, count=5, total=5),
+    windows=Windows(ramp_up_s=1.0, measure_s=2.0, ramp_down_s=0.0),
+    workers=2,
+    seed=1,
+    label="test",
+    pool=LoadPool(kind="ray"),
+)
+NICE = os.getpriority(os.PRIO_PROCESS, 0) + 15
+NAMES = [kind.name for kind in build(SPEC.workload).transactions if kind.weight > 0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_every_terminal_is_dealt_once(count: int) -> None:
+    parts = divided(LoadShare(first=3, count=7, total=20), count)
+    assert [number for part in parts for number in range(part.first, part.first + part.count)] == list(range(3, 10))
+    assert max(part.count for part in parts) - min(part.count for part in parts) <= 1
+
+
+def test_a_larger_crew_begins_with_the_smaller_one() -> None:
+    for placement in ("spread", "pack"):
+        all_places = placed([A, B], 4, placement)
+        assert [placed([A, B], count, placement) for count in (1, 2, 3)] == [all_places[:count] for count in (1, 2, 3)]
+    assert [node.id for node in placed([A, B], 4, "spread")] == ["a", "b", "a", "a"]
+    assert [node.id for node in placed([A, B], 4, "pack")] == ["a", "a", "a", "b"]
+
+
+def test_a_cluster_without_nodes_takes_nothing() -> None:
+    with pytest.raises(TaskFault, match="the 0 nodes of the cluster have 0 CPUs"):
+        placed([], 1, "spread")
+
+
+class StandIn(RayActor):
+    """Says armed at once, and a result as soon as it is started."""
+
+    def prepare(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self._said: asyncio.Queue[tuple[AgentMessage, bytes]] = asyncio.Queue()
+
+    async def call(self, method: str, *arguments: Any, within_s: float = 10.0) -> Any:
+        self.calls.append((method, arguments[0]))
+        if method == "arm":
+            self._said.put_nowait((TaskArmed(key=""), b""))
+        elif method == "start":
+            loads = [TransactionLoad(counts=TransactionCounts(name=name, ok=1)) for name in NAMES]
+            result = LoadResult(
+                transactions=(),
+                ended_in_window=len(NAMES),
+                measure_start_ns=arguments[0],
+                measure_end_ns=arguments[0],
+                client_cpu_fraction=0.1,
+                client_cpu_s=0.1,
+                start_skew_ns=1000,
+                seconds_produced=0,
+            )
+            self._said.put_nowait((TaskDone(key="", result=result), pack(loads, is_open=False)))
+
+    async def messages(self) -> list[tuple[AgentMessage, bytes]]:
+        return [await self._said.get()]
+
+
+class RayCluster:
+    """Two nodes whose clocks are a second ahead and two seconds behind."""
+
+    def __init__(self) -> None:
+        self.created = [
+            StandIn(actor=None, node=A, offset_ns=10**9, bound_ns=70),
+            StandIn(actor=None, node=B, offset_ns=-2 * 10**9, bound_ns=5, pid=7, nice=NICE),
+        ]
+        for member in self.created:
+            member.prepare()
+
+    def nodes(self) -> list[Node]:
+        return [A, B]
+
+    async def actors(self, count: int, placement: str) -> list[StandIn]:
+        assert (count, placement) == (2, "spread")
+        return self.created
+
+
+async def test_every_node_starts_on_its_own_clock_and_the_bound_counts_as_skew() -> None:
+    cluster = RayCluster()
+    said: list[AgentMessage] = []
+    run = LoadRun(cluster, Task(key="run/l/1/1/1/load/c", spec=SPEC, deadline_s=60.0), said.append)  # type: ignore[arg-type]
+    running = asyncio.create_task(run.run())
+    t0_ns = 50 * 10**9
+    run.start_at(t0_ns)
+    async with asyncio.timeout(60):
+        result = await running
+    assert [dict(member.calls)["start"] for member in cluster.created] == [t0_ns + 10**9, t0_ns - 2 * 10**9]
+    armed = [
+        codec.coordinator_message(agent_pb2.CoordinatorEnvelope.FromString(dict(member.calls)["arm"]))
+        for member in cluster.created
+    ]
+    assert [(task.spec.share.first, task.spec.share.count, task.spec.workers) for task in armed] == [
+        (0, 3, 1),
+        (3, 2, 1),
+    ]  # type: ignore[union-attr]
+    assert (result.measure_start_ns, result.measure_end_ns) == (t0_ns + 10**9, t0_ns + 3 * 10**9)
+    assert result.start_skew_ns == 1070
+    assert result.ended_in_window == 2 * len(NAMES)
+    warning, *rest = said
+    assert isinstance(warning, LogLine)
+    assert warning.text.startswith(f"actor 7 on node 10.0.0.2 has nice value {NICE}")
+    assert [type(message) for message in rest] == [TaskArmed]

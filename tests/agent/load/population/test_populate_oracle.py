@@ -1,0 +1,102 @@
+"""The population over Oracle's protocol, into the TNS server of tests/wire: every row, twice over, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.handlers import checkpoint, inspect_system, run_sql
+from proveout.agent.engines.oracle.populate import OracleLoader
+from proveout.agent.load.population.handler import populate
+from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.workloads.hlr.parameters import Hlr
+from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, PopulateSystem, RunSql
+
+SUBSCRIBERS = 300
+TABLES = ("call_forwarding", "special_facility", "access_info", "subscriber")
+
+
+@pytest.fixture
+def endpoint(oracle: str, tns_database: str) -> Iterator[Endpoint]:
+    yield Endpoint(system="db", engine="oracle", dsn=oracle)
+    with psycopg.connect(tns_database, autocommit=True) as connection:
+        for table in (*TABLES, "mine"):
+            connection.execute(f"DROP TABLE IF EXISTS {table} CASCADE")
+
+
+def workload() -> Workload:
+    return Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=SUBSCRIBERS)))
+
+
+async def test_every_row_goes_in_also_a_second_time(task_context: Any, endpoint: Endpoint, tns_database: str) -> None:
+    spec = PopulateSystem(workload=workload(), endpoint=endpoint, workers=2)
+    first = await populate(task_context, spec)
+    second = await populate(task_context, spec)
+    assert {table.table: table.rows for table in first.tables} == {table.table: table.rows for table in second.tables}
+    made = build(workload()).population
+    with psycopg.connect(tns_database) as connection:
+        for table in made.tables:
+            columns = [a.astype(str) if a.dtype.kind == "S" else a for a in table.rows(1, SUBSCRIBERS)]
+            rows = sorted(zip(*(column.tolist() for column in columns), strict=True))
+            found = connection.execute(f"SELECT * FROM {table.name}").fetchall()
+            assert sorted(tuple(map(_plain, row)) for row in found) == rows
+        keys = connection.execute("SELECT conname FROM pg_constraint WHERE contype IN ('p', 'f') ORDER BY 1").fetchall()
+        assert {"subscriber_pk", "access_info_fk", "call_forwarding_fk"} <= {name for (name,) in keys}
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str) else int(value)
+
+
+async def test_a_table_of_somebody_else_is_left_alone(task_context: Any, endpoint: Endpoint, tns_database: str) -> None:
+    with psycopg.connect(tns_database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE subscriber (mine int)")
+    with pytest.raises(TaskFault) as raised:
+        await populate(task_context, PopulateSystem(workload=workload(), endpoint=endpoint, workers=1))
+    assert raised.value.code == "refused"
+    with psycopg.connect(tns_database, autocommit=True) as connection:
+        assert connection.execute("SELECT count(*) FROM subscriber").fetchone() == (0,)
+
+
+def test_rows_that_are_refused_are_named(endpoint: Endpoint) -> None:
+    loader = OracleLoader(endpoint.dsn, build(workload()).population)
+    try:
+        loader.prepare()
+        subscriber = loader._population.tables[0]
+        loader.execute("ALTER TABLE subscriber ADD CONSTRAINT subscriber_pk PRIMARY KEY (s_id)")
+        assert loader.load(subscriber, 1, 3, lambda _: None) == 3
+        with pytest.raises(TaskFault) as raised:
+            loader.load(subscriber, 3, 2, lambda _: None)
+        assert "1 rows were refused: row 0: ORA-00001" in raised.value.what
+        assert loader.count("subscriber") == 3
+        loader.undo()
+        loader.undo()
+    finally:
+        loader.close()
+
+
+async def test_inspect_sql_and_checkpoint(task_context: Any, endpoint: Endpoint) -> None:
+    up = await inspect_system(task_context, InspectSystem(endpoint=endpoint))
+    assert up.endpoint.version == "19.0.0.0.0"
+    assert dict(up.settings)["commit_wait"] == "WAIT"
+    statements = ("CREATE TABLE mine (a NUMBER(5));", "INSERT INTO mine VALUES (1)", "SELECT a FROM mine")
+    assert (await run_sql(task_context, RunSql(endpoint=endpoint, statements=statements))).counts == (0, 1, 1)
+    with pytest.raises(TaskFault) as raised:
+        await run_sql(task_context, RunSql(endpoint=endpoint, statements=("SELECT a FROM nothere",)))
+    assert (raised.value.code, "ORA-00942" in raised.value.what) == ("refused", True)
+    assert (await checkpoint(task_context, Checkpoint(endpoint=endpoint))).seconds >= 0
+
+
+async def test_who_cannot_connect_is_told_why(task_context: Any, endpoint: Endpoint) -> None:
+    wrong = Endpoint(system="db", engine="oracle", dsn=endpoint.dsn.replace("hlr/hlr@", "hlr/secret@"))
+    with pytest.raises(TaskFault) as raised:
+        await inspect_system(task_context, InspectSystem(endpoint=wrong))
+    assert raised.value.code == "refused"
+    assert "ORA-01017" in raised.value.what
+    assert "secret" not in raised.value.what

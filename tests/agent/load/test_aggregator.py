@@ -1,0 +1,235 @@
+"""Recording and merging: what leaves a worker, which second and window it counts in, and that nothing is lost."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proveout.agent.load import worker_messages
+from proveout.agent.load.aggregator import LoadAggregator
+from proveout.agent.load.loop import chunk_writer
+from proveout.agent.load.loop.chunk_writer import ChunkWriter
+from proveout.agent.load.loop.recorder import Incident, Recorder
+from proveout.agent.load.pacing import Timeline
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import LoadSecond
+
+S = 1_000_000_000
+NAMES = ("read", "write", "never")
+# ramp-up 1 s, measure 2 s, ramp-down 0.5 s, from T0 = 10 s on
+TIMELINE = Timeline(t0_ns=10 * S, measure_start_ns=11 * S, measure_end_ns=13 * S, end_ns=13 * S + S // 2)
+LAST = worker_messages.Finished(
+    missed=(), committed=(), unknown=(), cpu_s=0.0, cpu_window_s=2.0, start_skew_ns=0, samples_lost=0, first_errors=()
+)
+
+
+def chunk(
+    until_ns: int, *records: tuple[int, int, int, int], incidents: tuple[Incident, ...] = ()
+) -> worker_messages.Chunk:
+    """A chunk of (code, intended, started, ended), as a worker makes it."""
+    recorder = Recorder(len(NAMES))
+    for code, *times in records:
+        recorder.times[code].extend(tuple(times))
+    taken = recorder.take()
+    assert recorder.take() == {}
+    return worker_messages.Chunk(
+        until_ns=until_ns,
+        codes=tuple((code, len(times)) for code, times in taken.items()),
+        incidents=incidents,
+        times=b"".join(taken.values()),
+    )
+
+
+def merger(*, workers: int = 1, is_open: bool = False) -> LoadAggregator:
+    return LoadAggregator(NAMES, (0, 1), TIMELINE, workers=workers, is_open=is_open)
+
+
+def counted(second: LoadSecond) -> list[tuple[int, int]]:
+    return [(t.counts.ok, t.counts.logical_failures) for t in second.transactions]
+
+
+def test_seconds_and_windows_of_a_closed_load() -> None:
+    """Hand-made: one transaction around each edge."""
+    load = merger()
+    edges = (11 * S, 12 * S, 13 * S)
+    load.add(0, chunk(14 * S, *((0, end - 1000, end - 1000, end) for edge in edges for end in (edge - 1, edge))))
+    seconds = load.seconds(over=True)
+    assert [s.window for s in seconds] == ["ramp_up", "measure", "measure", "ramp_down"]
+    assert [counted(s)[0] for s in seconds] == [(1, 0), (2, 0), (2, 0), (1, 0)]
+    assert [s.duration_s for s in seconds] == [1.0, 1.0, 1.0, 0.5]
+    result = load.result([LAST])
+    assert result.ended_in_window == 4  # 11 s itself is in, 13 s itself is not
+    assert histogram.count(result.transactions[0].service) == 4
+    assert result.seconds_produced == 4
+
+
+def test_an_open_load_counts_by_intended_time_and_its_throughput_by_end_time() -> None:
+    load = merger(is_open=True)
+    load.add(
+        0,
+        chunk(
+            14 * S,
+            (0, 11 * S - 1, 12 * S, 12 * S + 5),  # intended before the window, ended in it
+            (0, 13 * S - 1, 13 * S, 13 * S + 5),  # intended in the window, ended after it
+            (3, 12 * S, 12 * S + 7, 12 * S + 10),  # a logical failure of "write", all inside
+        ),
+    )
+    load.seconds(over=True)
+    result = load.result([LAST])
+    read, write = result.transactions
+    assert result.ended_in_window == 2
+    assert (read.counts.ok, write.counts.logical_failures) == (1, 1)
+    assert (read.response.max_ns, read.service.max_ns, read.schedule.max_ns) == (6, 5, 1)
+    assert (write.response.sum_ns, write.service.sum_ns, write.schedule.sum_ns) == (10, 3, 7)
+
+
+def test_a_second_waits_for_the_slowest_worker() -> None:
+    load = merger(workers=2)
+    load.add(0, chunk(12 * S, (0, 10 * S, 10 * S, 10 * S + 1)))
+    assert load.seconds() == []
+    load.add(1, chunk(11 * S, (2, 10 * S, 10 * S, 10 * S + 2)))
+    assert load.seconds() == []  # a thread may still be writing down what ended just before
+    load.add(1, chunk(11 * S + S // 10))
+    (second,) = load.seconds()
+    assert counted(second) == [(1, 0), (1, 0)]
+
+
+def test_what_is_written_down_late_is_not_lost() -> None:
+    load = merger()
+    load.add(0, chunk(11 * S + S // 5))
+    load.seconds()
+    load.add(0, chunk(14 * S, (0, 10 * S, 10 * S, 11 * S - 1)))
+    assert sum(counted(s)[0][0] for s in load.seconds(over=True)) == 1
+    assert load.result([LAST]).ended_in_window == 0
+
+
+@pytest.mark.parametrize(("is_open", "expected"), [(False, {"40P01": 1}), (True, {"40P01": 1, "08006": 1})])
+def test_errors_count_where_their_transaction_does(is_open: bool, expected: dict[str, int]) -> None:
+    incidents = (
+        Incident("error", 0, "40P01", 12 * S, 12 * S + 5),
+        Incident("error", 0, "08006", 12 * S, 13 * S + 5),
+        Incident("retry", 1, "40001", 12 * S, 12 * S + 6),
+    )
+    load = merger(is_open=is_open)
+    load.add(0, chunk(14 * S, incidents=incidents))
+    seconds = load.seconds(over=True)
+    assert [s.transactions[0].counts.error_count for s in seconds] == [0, 0, 1, 1]
+    read, write = load.result([LAST]).transactions
+    assert dict(read.counts.errors) == expected
+    assert write.counts.retried == 1
+
+
+def test_the_last_words_of_all_workers() -> None:
+    one = worker_messages.Finished(
+        missed=((0, 2),),
+        committed=((0, 7),),
+        unknown=(),
+        cpu_s=1.0,
+        cpu_window_s=2.0,
+        start_skew_ns=5,
+        samples_lost=3,
+        first_errors=("a: x", "b: y"),
+        pause_longest_ns=70,
+    )
+    two = worker_messages.Finished(
+        missed=((0, 1), (1, 4)),
+        committed=((1, 5), (0, 1)),
+        unknown=((1, 2),),
+        cpu_s=1.8,
+        cpu_window_s=2.0,
+        start_skew_ns=9,
+        samples_lost=0,
+        first_errors=("a: x",),
+        pause_longest_ns=50,
+    )
+    load = merger(workers=2, is_open=True)
+    load.seconds(over=True)
+    result = load.result([one, two])
+    assert [t.counts.missed for t in result.transactions] == [3, 4]
+    assert (result.client_cpu_fraction, result.client_cpu_s) == (0.9, 2.8)
+    assert (result.start_skew_ns, result.samples_lost, result.pause_longest_ns) == (9, 3, 70)
+    assert result.first_errors == ("a: x", "b: y")
+    names = [t.counts.name for t in result.transactions]
+    assert result.committed == tuple(zip(names, (8, 5), strict=True))
+    assert result.unknown == tuple(zip(names, (0, 2), strict=True))
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_all_seconds_together_hold_every_record(data: st.DataObject) -> None:
+    ends = data.draw(st.lists(st.integers(TIMELINE.t0_ns, TIMELINE.end_ns - 1), max_size=60))
+    cuts = sorted(data.draw(st.lists(st.integers(TIMELINE.t0_ns, TIMELINE.end_ns), max_size=5)))
+    load = merger()
+    seconds = []
+    last = 0
+    for cut in (*cuts, TIMELINE.end_ns + S):
+        load.add(0, chunk(cut, *((0, end - 7, end - 7, end) for end in ends if last <= end < cut)))
+        last = max(last, cut)
+        seconds += load.seconds()
+    seconds += load.seconds(over=True)
+    assert sum(counted(s)[0][0] for s in seconds) == len(ends)
+    inside = [end for end in ends if TIMELINE.measures(end)]
+    assert load.result([LAST]).ended_in_window == len(inside)
+    for second in seconds:
+        expected = [e for e in ends if second.start_ns <= e < second.start_ns + round(second.duration_s * S)]
+        assert counted(second)[0][0] == len(expected)
+
+
+def test_the_measure_window_is_the_sum_of_its_seconds() -> None:
+    random = np.random.default_rng(3)
+    ends = random.integers(TIMELINE.t0_ns, TIMELINE.end_ns, 5000).tolist()
+    lengths = random.lognormal(12, 1, 5000).astype(int).tolist()
+    load = merger()
+    load.add(0, chunk(14 * S, *((0, e - n, e - n, e) for e, n in zip(ends, lengths, strict=True))))
+    seconds = load.seconds(over=True)
+    merged = histogram.merge(s.transactions[0].service for s in seconds if s.window == "measure")
+    assert load.result([LAST]).transactions[0].service == merged
+
+
+def test_first_errors_are_few_and_short() -> None:
+    recorder = Recorder(1)
+    for number in range(50):
+        recorder.error(0, f"X{number}", "y" * 10_000, 0, 0)
+        recorder.error(0, f"X{number}", "another text", 0, 0)
+    assert len(recorder.first_errors) == 10
+    assert all(len(text) < 400 for text in recorder.first_errors)
+    assert recorder.first_errors[0] == "X0: " + "y" * 300
+    assert len(recorder.take_incidents()) == 100
+    assert recorder.take_incidents() == []
+
+
+def test_an_agent_that_does_not_read_costs_records_and_not_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk_writer, "PIPE_BYTES", 4096)
+    monkeypatch.setattr(chunk_writer, "WAITING_MAX", 100_000)
+    reading, writing = os.pipe()
+    try:
+        out = ChunkWriter(writing)
+        sent = 0
+        for _ in range(100):
+            out.offer(chunk(0, *((0, 1, 2, 3) for _ in range(100))))
+            sent += 100
+        assert 0 < out.lost < sent
+        got = bytearray()
+        os.set_blocking(reading, False)
+        while len(got) < 4 * (sent - out.lost) * 24:
+            out.offer(chunk(0))
+            try:
+                got += os.read(reading, 1 << 20)
+            except BlockingIOError:
+                break
+        arrived = 0
+        while got:
+            parts = []
+            for _ in range(2):
+                end = 4 + int.from_bytes(got[:4], "big")
+                parts.append(bytes(got[4:end]))
+                del got[:end]
+            arrived += sum(length for _, length in worker_messages.decode(*parts).codes) // 24
+        assert arrived + out.lost == sent
+    finally:
+        os.close(reading)
+        os.close(writing)

@@ -1,0 +1,302 @@
+"""Helper processes of a root agent: their user, their tasks, and their failures: death, invalid messages, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from proveout.agent.daemon.handlers import HANDLERS as TABLE
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.sandbox import dispatch, helper_main, helper_messages, privileges
+from proveout.agent.sandbox.helper import Helper
+from proveout.agent.sandbox.sync_client import SyncClient
+from proveout.agent.security.policy import NOTHING, Policy
+from proveout.core.framing import FRAME_BYTES_MAX
+from proveout.dsl.plan.topology import Capture, System
+from proveout.proto.wire.messages import Cancel, LogLine
+from proveout.proto.wire.protobuf_mapping import WireFault
+from proveout.proto.wire.results import CaptureResult, SqlDone
+from proveout.proto.wire.tasks import Endpoint, InspectSystem, RunCapture, RunSql, StartSystem
+
+PROVISIONS = Policy(provision=("sqlite",))
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture(autouse=True)
+def _denied_by_default(task_context: Any) -> None:
+    task_context.policy = NOTHING
+
+
+def at(dsn: str) -> Endpoint:
+    return Endpoint(system="db", engine="postgres", dsn=dsn)
+
+
+def sql(dsn: str, *statements: str) -> RunSql:
+    return RunSql(endpoint=at(dsn), statements=statements)
+
+
+def helpers(context: Any) -> list[Helper]:
+    return [resource for resource in context.resources.values() if isinstance(resource, Helper)]
+
+
+def pid_of(context: Any) -> int:
+    (helper,) = helpers(context)
+    assert helper.pid is not None
+    return helper.pid
+
+
+def backends(dsn: str, query: str) -> int:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        (count,) = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE query = %s AND state = 'active'", (query,)
+        ).fetchone() or (0,)
+    return int(count)
+
+
+async def until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not await asyncio.to_thread(holds):
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.02)
+
+
+def check(pid: int, uid: int) -> None:
+    """Check /proc/PID/status: the unprivileged user, no capability, no new privileges."""
+    rows = (line.partition(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    found = {name: value.split() for name, _, value in rows}
+    assert found["Uid"] == found["Gid"] == [str(uid)] * 4
+    assert [found[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")] == [["0" * 16]] * 4
+    assert found["NoNewPrivs"] == ["1"]
+    assert found["Name"] == ["proveout-helper"]
+
+
+# ---- a root agent --------------------------------------------------------------------------------------------------
+
+
+@as_root
+async def test_database_tasks_run_as_the_unprivileged_user(task_context: Any, database: str) -> None:
+    account = privileges.account()
+    assert account is not None
+    done = await dispatch.ask(task_context, sql(database, "CREATE TABLE t (n int)", "INSERT INTO t VALUES (1), (2)"))
+    assert done == SqlDone(counts=(0, 2))
+    assert task_context.progressed[-1][:3] == (1, 2, "statements")
+    check(pid_of(task_context), account.uid)
+    spec = RunCapture(capture=Capture(name="waits", kind="waits", every_s=0.1, system="db"), endpoints=(at(database),))
+    capture = asyncio.create_task(dispatch.capture(task_context, spec))
+    await until(lambda: len(task_context.samples) >= 2, "no samples came")
+    check(pid_of(task_context), account.uid)
+    task_context.end()
+    result = await capture
+    assert isinstance(result, CaptureResult)
+    assert result.samples == len(task_context.samples) >= 2
+    with pytest.raises(TaskFault, match="syntax error") as caught:
+        await dispatch.ask(task_context, sql(database, "SELEC"))
+    assert caught.value.code == "refused"
+    assert len(helpers(task_context)) == 1, "one process does it all"
+
+
+@as_root
+async def test_kernel_counters_are_read_by_the_agent_itself(task_context: Any) -> None:
+    spec = RunCapture(capture=Capture(name="os", kind="os", every_s=0.1, system=""), endpoints=())
+    capture = asyncio.create_task(dispatch.capture(task_context, spec))
+    await until(lambda: bool(task_context.samples), "no sample came")
+    task_context.end()
+    await capture
+    assert not helpers(task_context)
+
+
+@as_root
+async def test_a_killed_helper_fails_its_tasks_and_the_next_task_starts_another(
+    task_context: Any, database: str
+) -> None:
+    sleep = "SELECT pg_sleep(1000)"
+    task = asyncio.create_task(dispatch.ask(task_context, sql(database, sleep)))
+    await until(lambda: backends(database, sleep) == 1, "the statement was not run")
+    first = pid_of(task_context)
+    os.kill(first, signal.SIGKILL)
+    with pytest.raises(TaskFault, match=f"helper process {first}") as caught:
+        await task
+    assert caught.value.code == "fault"
+    assert await dispatch.ask(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
+    assert pid_of(task_context) != first
+
+
+@as_root
+async def test_a_cancelled_task_cancels_its_statement(task_context: Any, database: str) -> None:
+    sleep = "SELECT pg_sleep(1001)"
+    task = asyncio.create_task(dispatch.ask(task_context, sql(database, sleep)))
+    await until(lambda: backends(database, sleep) == 1, "the statement was not run")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: backends(database, sleep) == 0, "the statement runs on")
+    assert await dispatch.ask(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
+
+
+@as_root
+async def test_an_embedded_sqlite_file_belongs_to_the_unprivileged_user(task_context: Any, tmp_path: Path) -> None:
+    account = privileges.account()
+    assert account is not None
+    task_context.policy = PROVISIONS
+    system = System(name="lite", engine="sqlite", host="h", provision="embedded", settings=(("page_size", "8192"),))
+    started = await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+    assert (started.fresh, dict(started.settings)["page_size"]) == (True, "8192")
+    file = Path(started.endpoint.dsn)
+    assert file.stat().st_uid == file.parent.stat().st_uid == account.uid
+    assert stat.S_IMODE(file.parents[1].stat().st_mode) == 0o700
+    rows = RunSql(endpoint=started.endpoint, statements=("CREATE TABLE t (n)", "INSERT INTO t VALUES (1), (2)"))
+    assert await dispatch.ask(task_context, rows) == SqlDone(counts=(0, 2))
+    system_file = task_context.resources["system:lite"]
+    await system_file.save_snapshot()
+    await dispatch.ask(task_context, RunSql(endpoint=started.endpoint, statements=("DELETE FROM t",)))
+    await system_file.restore_snapshot()
+    count = RunSql(endpoint=started.endpoint, statements=("SELECT * FROM t",))
+    assert await dispatch.ask(task_context, count) == SqlDone(counts=(2,))
+    await task_context.close(keep_data=True)
+    assert file.exists()
+    again = await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+    assert (again.fresh, again.endpoint.dsn) == (False, str(file))
+    await task_context.close(keep_data=False)
+    assert not file.exists()
+    assert not (tmp_path / "lite").exists()
+
+
+@as_root
+async def test_an_sqlite_system_that_cannot_be_made_leaves_nothing(task_context: Any, tmp_path: Path) -> None:
+    task_context.policy = PROVISIONS
+    system = System(name="lite", engine="sqlite", host="h", provision="embedded", settings=(("page_size", "1000"),))
+    with pytest.raises(TaskFault, match="does not take page_size") as caught:
+        await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+    assert caught.value.code == "invalid"
+    assert not list((tmp_path / "lite").iterdir())
+
+
+@as_root
+async def test_a_file_of_another_user_is_not_read_with_root_privileges(task_context: Any, tmp_path: Path) -> None:
+    """Root could read it; the unprivileged user cannot, and no policy lists it."""
+    secret = Endpoint(system="lite", engine="sqlite", dsn=str(tmp_path / "secret.sqlite"))
+    Path(secret.dsn).write_bytes(b"")
+    with pytest.raises(TaskFault, match="unable to open"):
+        await dispatch.ask(task_context, InspectSystem(endpoint=secret))
+
+
+@as_root
+async def test_tuning_calls_databases_in_a_helper_process(database: str) -> None:
+    account = privileges.account()
+    assert account is not None
+    client = SyncClient()
+    try:
+        assert await asyncio.to_thread(client.call, "rows", at(database), "SELECT 1, NULL") == [["1", None]]
+        (helper,) = client._helpers.values()
+        assert helper.pid is not None
+        check(helper.pid, account.uid)
+        with pytest.raises(TaskFault, match="syntax error") as caught:
+            await asyncio.to_thread(client.call, "run", at(database), "SELEC")
+        assert caught.value.code == "refused"
+    finally:
+        await client.close()
+    assert helper.pid is None
+
+
+@as_root
+async def test_timesten_has_a_helper_process_of_its_own(task_context: Any) -> None:
+    """The TimesTen client is not installed here; the helper itself looks for it and starts no other Python process."""
+    elsewhere = Endpoint(system="tt", engine="timesten", dsn="user/word@localhost/none")
+    with pytest.raises(TaskFault) as caught:
+        await dispatch.ask(task_context, InspectSystem(endpoint=elsewhere))
+    assert caught.value.code in {"missing", "invalid"}
+    assert [name.rpartition(":")[2] for name in task_context.resources] == ["timesten"]
+
+
+# ---- an agent that is not root ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_agent_that_is_not_root_runs_the_task_itself(
+    task_context: Any, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(privileges, "account", lambda: None)
+    assert await dispatch.ask(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
+    assert not helpers(task_context)
+
+
+async def test_the_fault_names_a_server_that_has_died(
+    task_context: Any, monkeypatch: pytest.MonkeyPatch, database: str
+) -> None:
+    monkeypatch.setattr(privileges, "account", lambda: None)
+
+    class Dead:
+        death = "it was killed by SIGKILL"
+
+        async def close(self, *, keep_data: bool) -> None: ...
+
+    task_context.resources["system:db"] = Dead()
+    with pytest.raises(TaskFault, match="killed by SIGKILL") as caught:
+        await dispatch.ask(task_context, sql(database + " port=1", "SELECT 1"))
+    assert caught.value.code == "unreachable"
+
+
+WORKERS = {"PopulateSystem", "RunLoad", "FormPool", "PrepareFio", "RunFio"}
+AGENT = {"StartSystem", "StopSystem", "SnapshotSystem", "ReadFacts", "ApplyTuning", "VerifyTuning", "RevertTuning"}
+"""Tasks that worker processes run, and tasks that the agent runs itself: it starts servers and changes the host."""
+
+
+def test_every_kind_of_task_has_a_process_that_runs_it() -> None:
+    """A new kind of task that connects to a system must not run in the agent by default."""
+    delegated = {kind.__name__ for kind, place in TABLE.items() if place.startswith("proveout.agent.sandbox.dispatch")}
+    assert delegated - {"StartSystem"} == {
+        "InspectSystem", "LinkSystems", "CompareSystems", "CheckInvariants", "RunSql", "Checkpoint", "RunCapture",
+    }  # fmt: skip
+    assert {kind.__name__ for kind in TABLE} == delegated | WORKERS | AGENT
+    assert {kind.__name__ for kind in helper_main.HANDLERS} >= delegated
+
+
+# ---- frames --------------------------------------------------------------------------------------------------------
+
+
+def stream(*pieces: bytes) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    for piece in pieces:
+        reader.feed_data(piece)
+    reader.feed_eof()
+    return reader
+
+
+async def test_frames_are_read_as_they_were_written() -> None:
+    cancel, line = Cancel(key="a/b#1", reason="because"), LogLine(level="info", text="ä\n")
+    assert await helper_messages.read_from_agent(stream(helper_messages.to_helper(cancel))) == cancel
+    both = stream(helper_messages.to_agent(line), helper_messages.control("done", 3, None))
+    assert await helper_messages.read_from_helper(both) == line
+    assert await helper_messages.read_from_helper(both) == ["done", 3, None]
+    assert await helper_messages.read_from_helper(both) is None
+    assert await helper_messages.read_from_helper(stream(helper_messages.to_agent(line)[:-1])) is None, (
+        "the stream ended within a frame"
+    )
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        struct.pack("!IB", 1, 7),
+        struct.pack("!IB", FRAME_BYTES_MAX + 2, 0),
+        struct.pack("!IB", 4, 0) + b"\xff\xff\xff",
+        struct.pack("!IB", 4, 1) + b"\xff\xff\xff",
+        struct.pack("!IB", 3, 1) + b"{}",
+        struct.pack("!IB", 3, 1) + b"[]",
+        struct.pack("!IB", 4, 1) + b"[1]",
+        struct.pack("!IB", 200_001, 1) + b"[" * 200_000,
+    ],
+    ids=["kind", "length", "protobuf", "bytes", "object", "empty", "no word", "deep"],
+)
+async def test_an_invalid_frame_is_a_fault(frame: bytes) -> None:
+    with pytest.raises(WireFault):
+        await helper_messages.read_from_helper(stream(frame))

@@ -1,0 +1,119 @@
+"""Data folders of a run: the coordinator's choice only if the policy of the host allows it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from proveout.agent.daemon.handlers import TABLE
+from proveout.agent.security import data_dirs
+from proveout.agent.security.policy import NOTHING, Policy
+from proveout.agent.tools.tool_folder import ToolFolder
+from proveout.dsl.plan.topology import System
+from proveout.proto.wire.results import FactsRead, SystemStarted
+from proveout.proto.wire.tasks import ReadFacts, SnapshotSystem, StartSystem, StopSystem, TaskSpec
+
+LITE = System(name="lite", engine="sqlite", host="h", provision="embedded")
+
+
+def at(tmp_path: Path, policy: Policy) -> Any:
+    return SimpleNamespace(policy=policy, work_dir=tmp_path / "state" / "work-1")
+
+
+def root(context: Any, wanted: str) -> Path:
+    return data_dirs.data_root(context.policy, context.work_dir, wanted)
+
+
+def localized(context: Any, spec: TaskSpec) -> TaskSpec:
+    return data_dirs.localized(context.policy, context.work_dir, spec)
+
+
+@pytest.mark.parametrize("wanted", ["/etc/systemd/system", "/srv/../etc", "relative", "/srv/runs/x"])
+def test_without_a_policy_the_agent_uses_a_folder_of_its_own(wanted: str, tmp_path: Path) -> None:
+    context = at(tmp_path, NOTHING)
+    own = root(context, wanted)
+    assert own.parent == tmp_path / "state" / "systems"
+    assert own == root(context, wanted), "a resume finds it again"
+    assert own != root(context, wanted + "2")
+
+
+def test_a_listed_folder_and_the_child_of_a_run_use_the_wanted_folder(tmp_path: Path) -> None:
+    listed = Policy(source="/etc/proveout/policy.yaml", paths=("/srv/runs",))
+    assert root(at(tmp_path, listed), "/srv/runs/one") == Path("/srv/runs/one")
+    assert root(at(tmp_path, listed), "/srv/other").is_relative_to(tmp_path)
+    assert root(at(tmp_path, listed), "/srv/runs/../other").is_relative_to(tmp_path)
+    assert root(at(tmp_path, Policy(own=True)), "/anywhere") == Path("/anywhere")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+def test_a_listed_folder_with_a_link_is_not_used(tmp_path: Path) -> None:
+    listed, victim = tmp_path / "listed", tmp_path / "victim"
+    for folder in (listed / "own", victim):
+        folder.mkdir(parents=True)
+    (listed / "link").symlink_to(victim)
+    context = at(tmp_path, Policy(source="/etc/proveout/policy.yaml", paths=(str(listed),)))
+    own = tmp_path / "state" / "systems"
+    assert root(context, f"{listed}/own/new") == listed / "own" / "new"
+    assert root(context, f"{listed}/link").parent == own
+    assert root(context, f"{listed}/link/new").parent == own
+    (listed / "own").chmod(0o1777)
+    assert root(context, f"{listed}/own/new").parent == own
+    (listed / "own").chmod(0o755)
+    os.chown(listed, 12345, 12345)
+    assert root(context, f"{listed}/own").parent == own
+    assert root(at(tmp_path, Policy(own=True)), f"{listed}/link") == listed / "link"
+
+
+def test_every_task_that_names_a_folder_is_looked_at(tmp_path: Path) -> None:
+    context = at(tmp_path, NOTHING)
+    own = str(root(context, "/etc"))
+    named: tuple[TaskSpec, ...] = (
+        StartSystem(system=LITE, data_root="/etc"),
+        StopSystem(system="lite", data_root="/etc", remove=True),
+        SnapshotSystem(system=LITE, data_root="/etc", action="save"),
+    )
+    for spec in named:
+        assert cast(Any, localized(context, spec)).data_root == own
+    nowhere = localized(context, StartSystem(system=LITE, data_root=""))
+    assert data_dirs.is_own(context.work_dir, Path(cast(Any, nowhere).data_root)), "not the agent's current directory"
+    facts = localized(context, ReadFacts(directories=(("lite", "/etc"),)))
+    assert facts == ReadFacts(directories=(("lite", own),))
+
+
+async def test_a_coordinator_has_no_folder_made_and_none_removed(task_context: Any, tmp_path: Path) -> None:
+    """The whole way of a task in an agent that stays: a system is started, found, stopped and taken away."""
+    task_context.policy = Policy(provision=("sqlite",))
+    task_context.work_dir = tmp_path / "state" / "work-1"
+    task_context.work_dir.mkdir(parents=True)
+    wanted = tmp_path / "wanted"
+    started = await TABLE[StartSystem](task_context, StartSystem(system=LITE, data_root=str(wanted)))
+    assert isinstance(started, SystemStarted)
+    assert not wanted.exists()
+    own = root(task_context, str(wanted))
+    assert (own / "lite").is_dir()
+    found = await TABLE[ReadFacts](task_context, ReadFacts(directories=(("lite", str(wanted)),)))
+    assert isinstance(found, FactsRead)
+    await TABLE[StopSystem](task_context, StopSystem(system="lite", data_root=str(wanted), remove=True))
+    assert not own.exists()
+    mine = tmp_path / "wanted" / "lite"
+    mine.mkdir(parents=True)
+    (mine / "system.json").write_text("{}")
+    await TABLE[StopSystem](task_context, StopSystem(system="lite", data_root=str(wanted), remove=True))
+    assert (mine / "system.json").exists()
+
+
+def test_the_folder_of_a_run_goes_with_the_last_that_was_in_it(tmp_path: Path) -> None:
+    base = tmp_path / "systems" / "0123456789abcdef"
+    base.mkdir(parents=True)
+    one, two = (ToolFolder.enter(base, None, is_last=True) for _ in range(2))
+    one.leave()
+    assert base.is_dir()
+    two.leave()
+    assert not base.exists()
+    stays = ToolFolder.enter(tmp_path / "systems", None)
+    stays.leave()
+    assert (tmp_path / "systems").is_dir()

@@ -1,0 +1,336 @@
+"""Two runs side by side: identical ones have not changed, shifted ones have, chance is not taken for change, and what is not
+alike is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from proveout.coordinator.compare import comparison as comparing
+from proveout.coordinator.compare import fail_if
+from proveout.coordinator.compare.comparability import NotComparable, differences, refused
+from proveout.coordinator.compare.comparison import ComparedRuns, compare
+from proveout.coordinator.report.compare import document as report
+from proveout.coordinator.report.compare import html as compared_page
+from proveout.coordinator.report.compare import json_schema
+from proveout.coordinator.report.compare import terminal as compared_terminal
+from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
+from proveout.coordinator.storage.event_codec import plan_data
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.expr.syntax import ExpressionFault
+from proveout.dsl.plan.plan import Plan
+from proveout.proto.events import (
+    Event,
+    FactsTaken,
+    IterationFinished,
+    IterationId,
+    RunFinished,
+    RunStarted,
+    StageFinished,
+    StageStarted,
+)
+
+ROOT = Path(__file__).parents[3]
+HOSTILE = "\x1b[31m<b>|`[bold]\u202e"
+FACTS = {"kernel": "6.1", "cpus": 2, "boot_id": "one", "host_name": "a"}
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return compile_plan(ROOT / "plans" / "smoke.yaml", overrides={})
+
+
+def iteration(threads: int, repeat: int, tps: float, *, valid: bool = True) -> IterationFinished:
+    avg_us = threads / tps * 1e6
+    latency = {"avg_us": avg_us, "p50_us": avg_us, "p95_us": avg_us * 2.0, "p99_us": avg_us * 3.0}
+    return IterationFinished(
+        id=IterationId(stage="ladder", rung=threads, repeat=repeat, attempt=1),
+        rate=None,
+        measure_s=1.0,
+        valid=valid,
+        findings=(),
+        metrics={
+            "tps": tps,
+            "response": latency,
+            "errors": {"count": 0, "fraction": 0.0},
+            "transactions": {"GetAccessData": {"tps": tps / 2.0, "response": latency}},
+        },
+        transactions=(),
+        waits=(),
+    )
+
+
+def results(
+    plan: Plan,
+    rungs: Mapping[int, Sequence[float]],
+    *,
+    run_id: str = "one",
+    facts: Mapping[str, Any] = FACTS,
+    version: str = "1.0",
+    finished: bool = True,
+) -> RunResults:
+    iterations = [iteration(n, i + 1, tps) for n, values in rungs.items() for i, tps in enumerate(values)]
+    started = RunStarted(
+        run_id=run_id,
+        epoch=1,
+        name=plan.name,
+        title="",
+        digest=plan.digest,
+        plan=json.loads(json.dumps(plan_data(plan))),
+        version=version,
+        estimate_s=1.0,
+    )
+    events: list[Event] = [
+        started,
+        FactsTaken(when="start", host="db1", system="", facts=dict(facts)),
+        StageStarted(stage="ladder", kind="ladder", iterations=len(iterations), estimate_s=1.0),
+        *iterations,
+    ]
+    if finished:
+        ended = StageFinished(stage="ladder", outcome="ok", seconds=1.0, metrics=ladder_metrics(iterations))
+        events += [ended, RunFinished(status="finished", exit_code=0, reason="", seconds=2.0)]
+    return load_results(events)
+
+
+BASE = {1: [1000.0, 1010.0, 990.0, 1005.0], 4: [3000.0, 3050.0, 2980.0, 3010.0]}
+
+
+def slower(factor: float, rungs: Mapping[int, Sequence[float]] = BASE) -> dict[int, list[float]]:
+    return {threads: [value * factor for value in values] for threads, values in rungs.items()}
+
+
+def rows(compared: ComparedRuns, threads: int) -> dict[str, comparing.Row]:
+    rung = next(rung for rung in compared.stages[0].rungs if rung.threads == threads)
+    return {".".join(row.path): row for row in rung.rows}
+
+
+# ---- figures -----------------------------------------------------------------------------------------------------
+
+
+def test_identical_runs_have_not_changed(plan: Plan) -> None:
+    compared = compare(results(plan, BASE), results(plan, BASE, run_id="two"))
+    assert not compared.differences
+    assert not compared.notes
+    for threads in (1, 4):
+        for row in rows(compared, threads).values():
+            assert row.direction == "none"
+            assert row.change["mean"] == pytest.approx(0.0, abs=1e-12)
+            assert row.change["lower"] < 0.0 < row.change["upper"]
+
+
+def test_a_shift_is_found_and_has_its_size_and_direction(plan: Plan) -> None:
+    compared = compare(results(plan, BASE), results(plan, slower(0.8), run_id="two"))
+    found = rows(compared, 4)
+    assert found["tps"].change["mean"] == pytest.approx(-0.2)
+    assert found["tps"].change["lower"] < -0.2 < found["tps"].change["upper"] < 0.0
+    assert found["response.avg_us"].change["mean"] == pytest.approx(0.25)
+    assert found["tps"].direction == found["response.avg_us"].direction == "worse"
+    assert found["transactions.GetAccessData.tps"].direction == "worse"
+    back = rows(compare(results(plan, slower(0.8)), results(plan, BASE)), 4)
+    assert back["tps"].direction == back["response.avg_us"].direction == "better"
+
+
+def test_intervals_are_wide_enough_for_all_rungs_together(plan: Plan) -> None:
+    two = compare(results(plan, BASE), results(plan, BASE))
+    one = compare(results(plan, {4: BASE[4]}), results(plan, {4: BASE[4]}))
+    assert one.confidence == pytest.approx(0.95)
+    assert two.confidence == pytest.approx(0.975)
+    assert rows(two, 4)["tps"].change["upper"] > rows(one, 4)["tps"].change["upper"]
+
+
+@pytest.mark.parametrize("repeats", [3, 5])
+def test_chance_is_taken_for_change_no_more_often_than_promised(plan: Plan, repeats: int) -> None:
+    """A/A: the same distribution on both sides, three rungs; a run counts when any rung's throughput has `changed`."""
+    generator = np.random.default_rng(7)
+    runs, wrong = 250, 0
+    for _ in range(runs):
+        sides = [
+            results(plan, {n: list(generator.lognormal(np.log(1000.0 * n), 0.05, repeats)) for n in (1, 2, 4)})
+            for _ in range(2)
+        ]
+        compared = compare(*sides)
+        wrong += any(row.direction != "none" for rung in compared.stages[0].rungs for row in rung.rows[:1])
+    # 5 % are promised; 250 trials of a rate of 5 % give at most 22 with 99.5 %.
+    assert wrong <= 22
+
+
+def test_a_single_repeat_has_a_change_and_no_interval(plan: Plan) -> None:
+    compared = compare(results(plan, {4: [1000.0]}), results(plan, {4: [500.0]}))
+    row = rows(compared, 4)["tps"]
+    assert row.change["mean"] == pytest.approx(-0.5)
+    assert row.direction == "unknown"
+    assert any("1 repeat" in note for note in compared.notes)
+
+
+def test_rungs_that_one_run_lacks_are_named(plan: Plan) -> None:
+    compared = compare(results(plan, BASE), results(plan, {1: BASE[1]}, run_id="two", finished=False))
+    stage = compared.stages[0]
+    assert [rung.threads for rung in stage.rungs] == [1]
+    assert stage.missing == ((4, "two"),)
+    assert any("has not finished" in note for note in compared.notes)
+
+
+# ---- what is comparable ------------------------------------------------------------------------------------------
+
+
+def test_another_environment_is_refused_until_it_is_allowed(plan: Plan) -> None:
+    one, two = results(plan, BASE), results(plan, BASE, run_id="two", facts=FACTS | {"kernel": "6.2", "boot_id": "x"})
+    with pytest.raises(NotComparable, match=r"kernel: 6\.1 -> 6\.2") as raised:
+        compare(one, two)
+    assert "boot_id" not in str(raised.value)
+    assert "--allow 'kernel'" in str(raised.value)
+    for names in (["kernel"], ["db1:kernel"], ["ker*"]):
+        assert [found.name for found in compare(one, two, allow=names).differences] == ["kernel"]
+    with pytest.raises(NotComparable):
+        compare(one, two, allow=["db2:kernel", "cpus"])
+    assert compare(one, two, despite=True).differences
+
+
+def test_another_program_and_an_unknown_environment_are_refused(plan: Plan) -> None:
+    one = results(plan, BASE)
+    assert [item.name for item in refused(differences(one, results(plan, BASE, version="2")))] == ["proveout"]
+    unseen = replace(one, taken=())
+    assert [item.name for item in refused(differences(one, unseen))] == ["environment"]
+
+
+def test_another_plan_is_refused_where_figures_depend_on_it(plan: Plan) -> None:
+    told = replace(plan, title="Another title", verdicts=())
+    assert told.digest != plan.digest
+    assert not differences(results(plan, BASE), results(told, BASE))
+    ladder = plan.stage("ladder")
+    other = replace(plan, stages=tuple(replace(s, threads=(1, 8)) if s is ladder else s for s in plan.stages))  # type: ignore[call-arg]
+    found = differences(results(plan, BASE), results(other, BASE))
+    assert [str(item) for item in found] == ["plan.stages.ladder.threads: [1, 4] -> [1, 8]"]
+    system = replace(plan.systems[0], settings=(("synchronous_commit", "on"),))
+    found = differences(results(plan, BASE), results(replace(plan, systems=(system,)), BASE), ["plan.systems.*"])
+    assert [item.name for item in found] == ["plan.systems.db.settings.synchronous_commit"]
+    assert not refused(found)
+
+
+# ---- conditions --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "factor", "outcome"),
+    [
+        ("tps.change.upper < -5%", 0.8, "PASS"),
+        ("tps.change.upper < -5%", 1.0, "FAIL"),
+        ("tps.change.upper < -0.05", 0.8, "PASS"),
+        ("tps.change < -5%", 0.8, "PASS"),
+        ("tps.change < -5%", 0.95, "INCONCLUSIVE"),
+        ("response.p99_us.change.lower > 10%", 0.8, "PASS"),
+        ("transactions.GetAccessData.tps.change.mean < -10%", 0.8, "PASS"),
+        ("ladder.at(4).tps.change.upper < -5%", 0.8, "PASS"),
+        ("ladder.peak.tps.other.mean < ladder.peak.tps.base.mean", 0.8, "PASS"),
+        ("cpu.busy_fraction.change.mean > 1%", 0.8, "INCONCLUSIVE"),  # captured by the plan, not there in these results
+        ("errors.fraction.change.mean > 0", 0.8, "INCONCLUSIVE"),  # nothing to divide by
+    ],
+)
+def test_a_condition_is_judged(plan: Plan, text: str, factor: float, outcome: str) -> None:
+    compared = compare(results(plan, BASE), results(plan, slower(factor), run_id="two"))
+    judged = fail_if.judge(fail_if.check(text, plan), compared)
+    assert judged.outcome == outcome, judged.evidence
+    assert fail_if.exit_code([judged]) == {"PASS": 1, "FAIL": 0, "INCONCLUSIVE": 3}[outcome]
+
+
+def test_a_condition_holds_when_it_holds_at_one_rung(plan: Plan) -> None:
+    compared = compare(results(plan, BASE), results(plan, {1: BASE[1], 4: slower(0.8)[4]}, run_id="two"))
+    judged = fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared)
+    assert judged.holds
+    assert len(judged.evidence) == 1
+    assert "ladder at 4 threads" in judged.evidence[0]
+
+
+def test_a_missing_rung_makes_a_condition_undecidable(plan: Plan) -> None:
+    compared = compare(results(plan, BASE), results(plan, {1: BASE[1]}, run_id="two"))
+    judged = fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared)
+    assert judged.outcome == "INCONCLUSIVE"
+    assert "no valid iteration" in judged.evidence[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tps.chnge < -5%", "change"),
+        ("tsp.change < -5%", "tps"),
+        ("ladder.at(3).tps.change.upper < 0", "no rung of 3"),
+        ("tps.change.upper <", "expected a value"),
+        ("tps.change.upper", "condition"),
+        ("1 < 2", "reads no result"),
+    ],
+)
+def test_a_wrong_condition_is_told_before(plan: Plan, text: str, words: str) -> None:
+    with pytest.raises(ExpressionFault) as raised:
+        fail_if.check(text, plan)
+    assert words in str(raised.value)
+
+
+# ---- what is written ---------------------------------------------------------------------------------------------
+
+
+def test_reports_say_the_same_and_hold_nothing_that_acts(plan: Plan) -> None:
+    odd = FACTS | {"kernel": HOSTILE}
+    compared = [compare(results(plan, BASE), results(plan, slower(0.8), run_id=HOSTILE, facts=odd), despite=True)]
+    judged = [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared[0])]
+    markdown = report.to_markdown(compared, judged)
+    assert "| TPS | 3,010 | 2,408 | -20 % |" in markdown
+    assert "**HOLDS**" in markdown
+    data = json.loads(report.to_json(compared, judged))
+    assert data["format"] == "proveout.compare/1"
+    assert data["exit_code"] == 1
+    rung = data["comparisons"][0]["stages"][0]["rungs"][1]
+    assert rung["rows"][0]["metric"] == "tps"
+    assert rung["rows"][0]["change"]["mean"] == pytest.approx(-0.2)
+    stream = io.StringIO()
+    compared_terminal.show(compared, judged, stream)
+    shown = stream.getvalue()
+    assert "worse" in shown
+    assert shown.index("differs: db1: kernel") < shown.index("TPS")
+    for text in (markdown, shown):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    table = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in table}) == 1
+
+
+def test_the_page_overlays_the_runs_and_holds_nothing_that_acts(plan: Plan) -> None:
+    runs = [results(plan, BASE, run_id="first"), results(plan, slower(0.8), run_id="<script>x</script>")]
+    compared = [compare(*runs)]
+    judged = [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared[0])]
+    together = compared_page.overlaid(runs)
+    assert list(together.stages) == ["ladder", "ladder (2)"]
+    html = compared_page.to_html(runs, compared, judged)
+    assert "<script>x" not in html
+    assert "&lt;script&gt;x" in html
+    specs = json.loads(html.split('id="specs">')[1].split("</script>")[0])
+    assert set(specs) == {"relative-tps-latency-ladder", "latency-by-transaction-ladder"}
+    values = specs["relative-tps-latency-ladder"]["data"]["values"]
+    relative = {(value["ladder"].split(" ")[1], value["threads"]): value["relative"] for value in values}
+    assert relative["(2)", 4] == pytest.approx(relative["on", 4] * 0.8)
+    assert html.index("differ in") < html.index("HOLDS") < html.index("<figure") < html.index("<h2>Changes")
+    assert "<td>-20 %</td>" in html
+
+
+def test_a_run_that_measured_nothing_has_a_page_that_says_so(plan: Plan) -> None:
+    runs = [results(plan, BASE), results(plan, {}, run_id="second")]
+    html = compared_page.to_html(runs, [compare(*runs)], [])
+    assert "ladder at 4 threads: no valid iteration in second" in html
+
+
+def test_the_schema_of_comparisons_tells_what_is_none(plan: Plan) -> None:
+    schema = json_schema.document()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    one = compare(results(plan, BASE), results(plan, slower(0.8)))
+    written = json.loads(report.to_json([one], [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), one)]))
+    jsonschema.validate(written | {"later": 1}, schema)
+    for change in ({"format": "proveout.compare/2"}, {"exit_code": 7}, {"conditions": [{"text": "x"}]}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(written | change, schema)

@@ -1,0 +1,428 @@
+"""The OpenMetrics endpoint: the text follows the specification, says what the run shows, and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from proveout.coordinator.exporter import metric_families, server
+from proveout.coordinator.exporter import series as board
+from proveout.coordinator.exporter.instruments import Instruments
+from proveout.coordinator.exporter.metric_families import FAMILIES
+from proveout.proto import events as e
+
+DASHBOARD = Path(__file__).parents[3] / "docs" / "grafana" / "proveout-run.json"
+PROMETHEUS_LABELS = {"instance", "job"}
+WORDS = {"time", "rate", "label_values"}
+ID = e.IterationId(stage="ladder", rung=4, repeat=2, attempt=1)
+PLAN = {
+    "stages": [{"id": "load", "kind": "populate"}, {"id": "ladder", "kind": "ladder"}],
+    "verdicts": [{"id": "fast", "severity": "fail"}, {"id": "even", "severity": "warn"}],
+}
+Parsed = dict[str, dict[frozenset[tuple[str, str]], float]]
+
+
+def started(resumed: int = 0) -> e.RunStarted:
+    return e.RunStarted(
+        run_id="r-1", epoch=1, name="p", title='A "title", {with} \\', digest="d", plan=PLAN, version="1", estimate_s=60.0,
+        resumed=resumed,
+    )  # fmt: skip
+
+
+def tick(tps: float, errors: int = 0) -> e.LoadTick:
+    return e.LoadTick(
+        id=ID, second=3, window="measure", tps=tps, avg_us=500.0, p50_us=400.0, p99_us=2_000.0, errors=errors
+    )
+
+
+def iteration() -> e.IterationStarted:
+    return e.IterationStarted(id=ID, rate=250.0, starts_in_s=1.0, ramp_up_s=1.0, measure_s=5.0, ramp_down_s=1.0)
+
+
+def finished(valid: bool = True, tps: float | None = 1_234.0) -> e.IterationFinished:
+    metrics = {"tps": tps, "response": {"avg_us": 700.0, "p99_us": 3_000.0}}
+    one = e.TransactionSummary(
+        name="GET", ok=9, logical_failures=2, errors={"deadlock": 1, "lost": 3}, retried=0, missed=0, tps=11.0, response={},
+        service={},
+    )  # fmt: skip
+    return e.IterationFinished(
+        id=ID, rate=None, measure_s=5.0, valid=valid, findings=(), metrics=metrics, transactions=(one,)
+    )
+
+
+def told(*events: e.Event) -> Instruments:
+    made = Instruments()
+    for number, event in enumerate(events, 1):
+        made(e.Stamped(sequence=number, unix_s=1_000.0 + number, event=event))
+    return made
+
+
+def parsed(text: bytes) -> Parsed:
+    found: Parsed = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
+    return found
+
+
+def value(found: Parsed, name: str, **labels: str) -> float | None:
+    return found.get(name, {}).get(frozenset(labels.items()))
+
+
+# ---- the text ----------------------------------------------------------------------------------------------------
+
+
+def test_an_iteration_under_way_is_seen_with_its_units() -> None:
+    host = e.HostTick(
+        host="db1",
+        capture="host",
+        readings={
+            "cpu.busy_fraction": 0.5,
+            "disk.read_bytes_per_s[sda]": 7.0,
+            "pressure.io_us_per_s": 250_000.0,
+            "x": 1.0,
+        },
+    )
+    lag = e.HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.25, "lag.bytes": 8192.0})
+    found = parsed(told(started(), iteration(), tick(100.0, errors=2), tick(120.0, errors=3), host, lag).board.text())
+    where = {"stage": "ladder", "rung": "4"}
+    assert value(found, "proveout_load_transactions_per_second", **where) == 120.0
+    assert value(found, "proveout_load_response_seconds", **where, statistic="p99") == pytest.approx(0.002)
+    assert value(found, "proveout_load_errors_total", stage="ladder") == 5.0
+    assert value(found, "proveout_window", stage="ladder", proveout_window="measure") == 1.0
+    assert value(found, "proveout_window", stage="ladder", proveout_window="ramp_up") == 0.0
+    assert value(found, "proveout_iteration_threads", stage="ladder") == 4.0
+    assert value(found, "proveout_iteration_intended_transactions_per_second", stage="ladder") == 250.0
+    assert value(found, "proveout_host_cpu_busy_ratio", host="db1") == 0.5
+    assert value(found, "proveout_host_disk_read_bytes_per_second", host="db1", device="sda") == 7.0
+    assert value(found, "proveout_host_pressure_io_ratio", host="db1") == pytest.approx(0.25)
+    assert value(found, "proveout_lag_seconds", host="db1", capture="lag") == 0.25
+
+
+def test_what_an_iteration_showed_is_gone_when_it_has_ended_and_its_result_stays() -> None:
+    made = told(started(), iteration(), tick(100.0), e.HostTick(host="h", capture="c", readings={"lag.seconds": 1.0}))
+    made(e.Stamped(sequence=9, unix_s=2.0, event=finished()))
+    found = parsed(made.board.text())
+    for gone in ("load_transactions_per_second", "load_response_seconds", "window", "iteration_threads", "lag_seconds"):
+        assert f"proveout_{gone}" not in found
+    where = {"stage": "ladder", "rung": "4"}
+    assert value(found, "proveout_rung_transactions_per_second", **where) == 1_234.0
+    assert value(found, "proveout_rung_response_seconds", **where, statistic="p99") == pytest.approx(0.003)
+    assert value(found, "proveout_rung_response_seconds", **where, statistic="p50") is None
+    assert value(found, "proveout_iterations_total", stage="ladder", outcome="valid") == 1.0
+    for outcome, count in (("ok", 9.0), ("logical_failure", 2.0), ("error", 4.0)):
+        assert value(found, "proveout_transactions_total", stage="ladder", transaction="GET", outcome=outcome) == count
+
+
+def test_only_valid_iterations_give_a_rung_its_numbers() -> None:
+    void = e.IterationVoided(id=ID, reason="lost", rerun=True)
+    found = parsed(told(started(), finished(valid=False), void, void, finished(tps=None)).board.text())
+    outcomes = {"valid": 1.0, "invalid": 1.0, "void": 2.0}
+    for outcome, count in outcomes.items():
+        assert value(found, "proveout_iterations_total", stage="ladder", outcome=outcome) == count
+    assert "proveout_rung_transactions_per_second" not in found
+
+
+def test_stages_hosts_search_and_verdicts() -> None:
+    up = e.AgentUp(host="c1", agent_version="1", machine_id="m", cores=8, offset_ns=-2_000_000, uncertainty_ns=500_000)
+    probe = e.ProbeFinished(stage="cap", probe=1, phase="bracket", rate=500.0, accepted=False, evidence="")
+    verdict = e.VerdictReached(id="fast", title="", severity="fail", outcome="FAIL", check="", evidence="")
+    found = parsed(
+        told(
+            started(),
+            up,
+            e.StageStarted(stage="load", kind="populate", iterations=0, estimate_s=1.0),
+            e.StageProgress(stage="load", host="c1", done=25.0, total=100.0, unit="rows"),
+            e.StageStarted(stage="ladder", kind="ladder", iterations=6, estimate_s=1.0),
+            probe,
+            e.SearchFinished(stage="cap", rate=450.0, probes=1, reason=""),
+            e.Notice(level="warning", host="", text="x"),
+            verdict,
+        ).board.text()
+    )
+    assert value(found, "proveout_run_info", run="r-1", plan="p", digest="d", version="1", title='A "title", {with} \\')
+    assert value(found, "proveout_stage", stage="load", kind="populate", proveout_stage="running") == 1.0
+    assert value(found, "proveout_stage", stage="load", kind="populate", proveout_stage="waiting") == 0.0
+    assert value(found, "proveout_stage_progress_ratio", stage="load", host="c1") == 0.25
+    assert value(found, "proveout_stage_iterations", stage="ladder") == 6.0
+    assert value(found, "proveout_host_clock_offset_seconds", host="c1") == -0.002
+    assert value(found, "proveout_probe_accepted", stage="cap") == 0.0
+    assert value(found, "proveout_search_transactions_per_second", stage="cap") == 450.0
+    assert value(found, "proveout_notices_total", level="warning") == 1.0
+    assert value(found, "proveout_verdict", verdict="fast", severity="fail", proveout_verdict="FAIL") == 1.0
+    assert value(found, "proveout_verdict", verdict="fast", severity="fail", proveout_verdict="PENDING") == 0.0
+    assert value(found, "proveout_verdict", verdict="even", severity="warn", proveout_verdict="PENDING") == 1.0
+
+
+def test_transaction_types_agents_and_foreseen_verdicts() -> None:
+    line = e.TransactionLine(
+        name="GET", tps=9.0, ok=9, logical_failures=0, errors=0, p50_us=100.0, p95_us=200.0, p99_us=300.0
+    )
+    types = e.TransactionsTick(id=ID, window="measure", seconds=1.0, transactions=(line,))
+    agent = e.AgentLine(host="c1", offset_ns=1_000_000, uncertainty_ns=2_000, silent_s=0.5, connected=False)
+    agents = e.AgentsTick(lease_s=10.0, beat_s=2.0, agents=(agent,))
+    foreseen = e.VerdictForeseen(id="fast", title="", severity="fail", outcome="PASS", evidence="")
+    made = told(started(), iteration(), types, agents, foreseen)
+    found = parsed(made.board.text())
+    where = {"stage": "ladder", "rung": "4", "transaction": "GET"}
+    assert value(found, "proveout_load_transaction_type_per_second", **where) == 9.0
+    response = "proveout_load_transaction_type_response_seconds"
+    assert value(found, response, **where, statistic="p95") == pytest.approx(0.0002)
+    assert value(found, "proveout_host_up", host="c1") == 0.0
+    assert value(found, "proveout_host_silence_seconds", host="c1") == 0.5
+    state = {"verdict": "fast", "severity": "fail"}
+    assert value(found, "proveout_verdict_foreseen", **state, proveout_verdict_foreseen="PASS") == 1.0
+    assert value(found, "proveout_verdict", **state, proveout_verdict="PENDING") == 1.0
+    made(e.Stamped(sequence=9, unix_s=2.0, event=finished()))
+    assert response not in parsed(made.board.text())
+
+
+def test_a_run_that_goes_on_keeps_what_it_had() -> None:
+    ended = e.StageFinished(stage="load", outcome="ok", seconds=1.0)
+    begun = e.StageStarted(stage="ladder", kind="ladder", iterations=6, estimate_s=1.0)
+    found = parsed(told(started(), ended, begun, finished(), iteration(), started(resumed=1)).board.text())
+    assert value(found, "proveout_stage", stage="load", kind="populate", proveout_stage="ok") == 1.0
+    assert value(found, "proveout_stage", stage="ladder", kind="ladder", proveout_stage="waiting") == 1.0
+    assert value(found, "proveout_iterations_total", stage="ladder", outcome="valid") == 1.0
+    assert "proveout_iteration_threads" not in found
+
+
+def test_a_lost_host_has_no_readings() -> None:
+    up = e.AgentUp(host="a", agent_version="1", machine_id="m", cores=8, offset_ns=0, uncertainty_ns=1)
+    reading = {"cpu.busy_fraction": 0.5}
+    hosts = [e.HostTick(host=name, capture="host", readings=reading) for name in ("a", "b")]
+    found = parsed(told(up, *hosts, e.AgentLost(host="a", reason="gone")).board.text())
+    assert value(found, "proveout_host_up", host="a") == 0.0
+    assert found["proveout_host_cpu_busy_ratio"] == {frozenset({("host", "b")}): 0.5}
+
+
+def test_series_are_bounded_and_names_from_outside_stay_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "SERIES_MAX", 3)
+    hostile = '"} 1\n# EOF\n\x1b[2J' + "x" * 500
+    ticks = [e.HostTick(host=f"{n}{hostile}", capture="c", readings={"cpu.busy_fraction": 0.1}) for n in range(5)]
+    text = told(*ticks).board.text()
+    found = parsed(text)
+    assert text.endswith(b"\n# EOF\n")
+    assert len(found["proveout_host_cpu_busy_ratio"]) == 3
+    assert value(found, "proveout_series_dropped_total") == 2.0
+    assert all(len(label) <= board.LABEL_MAX for key in found["proveout_host_cpu_busy_ratio"] for _, label in key)
+
+
+def test_an_empty_board_is_a_document() -> None:
+    assert parsed(told().board.text()) == {"proveout_series_dropped_total": {frozenset(): 0.0}}
+
+
+def test_names_keep_the_rules_of_the_specification() -> None:
+    assert len({family.name for family in FAMILIES}) == len(FAMILIES)
+    for family in FAMILIES:
+        assert re.fullmatch(r"proveout(_[a-z0-9]+)+", family.name)
+        assert not family.name.endswith(("_total", "_info", "_count", "_sum", "_bucket", "_created"))
+        assert not family.unit or family.name.endswith("_" + family.unit)
+        assert bool(family.states) == (family.kind == "stateset")
+
+
+# ---- the dashboard -----------------------------------------------------------------------------------------------
+
+
+def test_the_dashboard_asks_only_for_what_there_is() -> None:
+    made = json.loads(DASHBOARD.read_text())
+    known = {family.sample: set(family.labels) | ({family.name} if family.states else set()) for family in FAMILIES}
+    texts = [(target["expr"], target["legendFormat"]) for panel in made["panels"] for target in panel["targets"]]
+    texts += [(item["definition"], "") for item in made["templating"]["list"] if item["type"] == "query"]
+    assert len(texts) > 20
+    for query, legend in texts:
+        bare = re.sub(r'"[^"]*"', '""', query)
+        names = set(re.findall(r"(?<![\w$])[a-z_]+(?=\W|$)", re.sub(r"\{[^}]*\}|\[[^]]*\]|, \w+\)", "", bare))) - WORDS
+        assert names, query
+        assert names <= set(known), query
+        labels = set(re.findall(r"(\w+)=", bare)) | set(re.findall(r"\{\{(\w+)\}\}", legend))
+        assert labels <= PROMETHEUS_LABELS.union(*(known[name] for name in names)), query
+
+
+# ---- the endpoint ------------------------------------------------------------------------------------------------
+
+
+async def ask(
+    place: server.Listening, request: bytes = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+) -> tuple[str, bytes]:
+    """The head (lower case) and the body."""
+    where = place.socket.getsockname()
+    opening = asyncio.open_unix_connection(where) if isinstance(where, str) else asyncio.open_connection(*where[:2])
+    reader, writer = await opening
+    async with asyncio.timeout(60):
+        writer.write(request)
+        answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head.decode().lower(), body
+
+
+async def heard(place: server.Listening) -> bool:
+    try:
+        return bool((await ask(place))[1])
+    except ConnectionError:
+        return False
+
+
+async def test_a_scraper_gets_the_newest_text_over_tcp() -> None:
+    with server.bound("0") as place:
+        assert place is not None
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", place.shown)
+        async with server.serving(place, [e.Stamped(sequence=1, unix_s=1.0, event=started())]) as instruments:
+            instruments(e.Stamped(sequence=2, unix_s=2.0, event=tick(77.0)))
+            head, body = await ask(place)
+            assert head.startswith("http/1.1 200 ok\r\n")
+            assert f"content-type: {board.CONTENT_TYPE}" in head
+            assert f"content-length: {len(body)}" in head
+            assert value(parsed(body), "proveout_load_transactions_per_second", stage="ladder", rung="4") == 77.0
+            head, body = await ask(place, b"HEAD /metrics?x=1 HTTP/1.1\r\n\r\n")
+            assert (head.split("\r\n")[0], body) == ("http/1.1 200 ok", b"")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [(b"GET / HTTP/1.1\r\n\r\n", "404"), (b"POST /metrics HTTP/1.1\r\n\r\n", "405"), (b"\x00\xff\r\n\r\n", "405")],
+)
+async def test_other_requests_are_refused(request_: bytes, status: str) -> None:
+    with server.bound("127.0.0.1:0") as place:
+        assert place is not None
+        async with server.serving(place):
+            head, _ = await ask(place, request_)
+            assert head.split()[1] == status
+
+
+async def test_one_who_says_nothing_or_too_much_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "PATIENCE_S", 0.1)
+    with server.bound("0") as place:
+        assert place is not None
+        async with server.serving(place):
+            for request in (b"GET /metr", b"x" * (server.REQUEST_BYTES_MAX * 3)):
+                with contextlib.suppress(ConnectionError):  # a reset is a way to hang up
+                    assert await ask(place, request) == ("", b"")
+            monkeypatch.setattr(server, "PATIENCE_S", 60.0)
+            assert (await ask(place))[0].startswith("http/1.1 200")
+
+
+async def test_more_than_a_few_at_once_are_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(server, "PATIENCE_S", 60.0)
+    with server.bound("0") as place:
+        assert place is not None
+        async with server.serving(place):
+            waiting = [await asyncio.open_connection(*place.socket.getsockname()) for _ in range(2)]
+            async with asyncio.timeout(60):
+                while await heard(place):  # until both have been accepted
+                    pass
+            for _, writer in waiting:
+                writer.close()
+            async with asyncio.timeout(60):
+                while not (await heard(place)):  # until they are known to be gone
+                    pass
+
+
+async def test_it_ends_with_the_run_even_when_somebody_hangs_on() -> None:
+    with server.bound("0") as place:
+        assert place is not None
+        address = place.socket.getsockname()
+        async with server.serving(place):
+            _, writer = await asyncio.open_connection(*address)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(*address)
+    writer.close()
+
+
+async def test_the_text_is_not_made_for_each_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "FRESH_S", 1_000.0)
+    made = 0
+    text = board.Board.text
+
+    def counted(self: board.Board) -> bytes:
+        nonlocal made
+        made += 1
+        return text(self)
+
+    monkeypatch.setattr(board.Board, "text", counted)
+    with server.bound("0") as place:
+        assert place is not None
+        async with server.serving(place):
+            bodies = {(await ask(place))[1] for _ in range(5)}
+    assert (len(bodies), made) == (1, 1)
+
+
+async def test_a_unix_socket_is_for_its_owner_and_goes_with_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.sock"
+    with server.bound(str(path)) as place:
+        assert place is not None
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        async with server.serving(place):
+            assert (await ask(place))[1].endswith(b"# EOF\n")
+        with pytest.raises(server.UnusableMetricsAddress, match="in use"), server.bound(str(path)):
+            pass
+        assert path.exists()
+    assert not path.exists()
+
+
+def test_a_socket_of_a_dead_process_is_replaced_and_a_file_is_not(tmp_path: Path) -> None:
+    dead, file = tmp_path / "dead.sock", tmp_path / "file"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(dead))
+    with server.bound(str(dead)) as place:
+        assert place is not None
+    file.write_text("mine")
+    with pytest.raises(server.UnusableMetricsAddress, match="cannot listen there"), server.bound(str(file)):
+        pass
+    assert file.read_text() == "mine"
+
+
+def test_a_port_in_use_is_said_before_anything_begins() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(server.UnusableMetricsAddress, match=f"{address}.*in use") as refused, server.bound(address):
+            pass
+        assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize("address", ["", "x", "1:2:3", "127.0.0.1:", "127.0.0.1:70000", "h:-1", "::1", "٣"])
+def test_what_is_no_address_is_refused_with_the_forms(address: str) -> None:
+    with pytest.raises(server.UnusableMetricsAddress, match="Unix socket"), server.bound(address):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port"),
+    [("9464", "127.0.0.1", 9464), (":9464", "127.0.0.1", 9464), ("[::1]:1", "::1", 1), ("0.0.0.0:0", "0.0.0.0", 0)],
+)
+def test_addresses(address: str, host: str, port: int) -> None:
+    assert server.parse(address) == (host, port)
+
+
+def test_no_address_listens_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Callable[..., Any]] = []
+    monkeypatch.setattr(server.socket, "socket", opened.append)
+    with server.bound(None) as place:
+        assert place is None
+    assert opened == []
+
+
+def test_every_reading_has_a_capture_that_gives_it() -> None:
+    """The names are those that the live meter makes of what captures record."""
+    from proveout.agent.capture import os
+    from proveout.agent.engines.postgres import lag
+
+    recorded = f"{os.__doc__}{lag.__doc__}"
+    for name in metric_families.READINGS:
+        source = name if name in recorded else name.removesuffix("_per_s") + "_total"
+        assert source in recorded or name == "cpu.busy_fraction"

@@ -1,0 +1,65 @@
+"""NOPM and TPM of an iteration of TPROC-C, from counts and counters whose answers are known; what plans may say of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from proveout.coordinator.measure.derived import nopm, order_metrics, tpm
+from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.proto.events import TransactionSummary
+from proveout.proto.wire.results import CaptureSample, Reading
+
+S = 1_000_000_000
+WINDOW = Window(start_ns=10 * S, end_ns=20 * S)
+
+
+def summary(name: str, ok: int, rolled_back: int, tps: float) -> TransactionSummary:
+    return TransactionSummary(
+        name=name,
+        ok=ok,
+        logical_failures=rolled_back,
+        errors={},
+        retried=0,
+        missed=0,
+        tps=tps,
+        response={},
+        service={},
+    )
+
+
+def recording(*names: str) -> Recording:
+    """Counters that grow by 90 and 10 a second, all else alike, also outside the window."""
+    rates = {"database.commits_total": 90.0, "database.rollbacks_total": 10.0}
+    return Recording(
+        [
+            CaptureSample(
+                capture="waits",
+                at_ns=second * S,
+                readings=tuple(Reading(metric=name, value=1_000 + rates[name] * second) for name in names),
+            )
+            for second in range(0, 30, 3)
+        ]
+    )
+
+
+BOTH = ("database.commits_total", "database.rollbacks_total")
+SUMMARIES = [summary("Payment", 100, 0, 10.0), summary("NewOrder", 990, 10, 100.0)]
+
+
+def test_only_committed_new_orders_count() -> None:
+    assert nopm(SUMMARIES) == pytest.approx(100.0 * 60 * 0.99)
+
+
+def test_without_a_new_order_there_is_no_number() -> None:
+    assert nopm(SUMMARIES[:1]) is None
+    assert nopm([summary("NewOrder", 0, 0, 0.0)]) is None
+
+
+def test_tpm_is_what_the_database_counted_in_the_window() -> None:
+    assert tpm(recording(*BOTH), WINDOW) == pytest.approx(6_000.0)
+    assert tpm(recording(BOTH[0]), WINDOW) is None
+
+
+def test_other_workloads_have_neither() -> None:
+    assert order_metrics("hlr", SUMMARIES, (recording(*BOTH), WINDOW)) == {}
+    assert order_metrics("tprocc", SUMMARIES, None) == {"nopm": pytest.approx(5_940.0), "tpm": None}

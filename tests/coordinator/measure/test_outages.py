@@ -1,0 +1,208 @@
+"""An outage is found in whatever part of a load it lies, and slow or uneven systems are not taken for one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from simulated_load import LENIENT, Database, Speed, exponential, lognormal, names, run
+from verdict_histories import finish, verdict
+
+from proveout.coordinator.measure.outages import bound_s
+from proveout.dsl.plan.stages import Windows
+from proveout.proto.events import Event, IterationFinished, StageStarted, ValidityFinding
+
+HEALTHY = int(os.environ.get("PROVEOUT_HEALTHY", "84"))
+"""Healthy iterations that are simulated: 10,000 take some minutes."""
+
+FAST = Database(services=((0.8, lognormal(0.004, 0.4)), (0.2, exponential(0.01))), terminals=4)
+OPEN = Database(services=((1.0, lognormal(0.004, 0.4)),), terminals=8, rate=200.0)
+THINKING = Database(services=((1.0, lognormal(0.005, 0.4)),), terminals=20, think_s=0.5)
+
+SHAPES: dict[str, tuple[float, float, float]] = {
+    # What is down of the measure window, as shares of it, and how fast the database works then.
+    "the whole window": (-0.05, 1.05, 0.0),
+    "from before the window to the end of the load": (-0.1, 9.0, 0.0),
+    "from just after the window's start on": (0.02, 9.0, 0.0),
+    "the first half": (-0.05, 0.5, 0.0),
+    "the last half": (0.5, 1.05, 0.0),
+    "the middle": (0.3, 0.7, 0.0),
+    "a trickle in the last half": (0.5, 1.05, 0.01),
+    "a trickle in the whole window": (0.0, 1.0, 0.01),
+}
+
+
+def outages(found: IterationFinished) -> list[ValidityFinding]:
+    return [finding for finding in found.findings if finding.check.startswith("outage:")]
+
+
+def window(measure_s: float) -> Windows:
+    return Windows(ramp_up_s=4.0, measure_s=measure_s, ramp_down_s=1.0)
+
+
+def down(shape: str, database: Database, measure_s: float) -> Speed:
+    """A trickle is a share of the throughput: a database with capacity to spare has to be slower for that."""
+    start, end, speed = SHAPES[shape]
+    if database.rate or database.think_s:
+        speed *= 0.01
+    return Speed(spans=((max(2.5, 4.0 + start * measure_s), 4.0 + end * measure_s, speed),))
+
+
+def outcome(iterations: list[IterationFinished]) -> str:
+    """What a verdict comes to that any throughput passes."""
+    history: list[Event] = [StageStarted(stage="l", kind="ladder", iterations=9, estimate_s=1.0), *iterations]
+    rung = iterations[0].id.rung
+    return verdict(f"l.at({rung}).tps.mean > 0.0", finish("l", history)).outcome
+
+
+@pytest.mark.parametrize("measure_s", [5.0, 7.3, 15.0, 60.0])
+@pytest.mark.parametrize("database", [FAST, OPEN, THINKING], ids=["closed", "open", "thinking"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_outage_is_found_and_nothing_passes(shape: str, database: Database, measure_s: float) -> None:
+    found = run(database, window(measure_s), speed=down(shape, database, measure_s), seed=5)
+    (finding,) = outages(found)
+    assert finding.check == "outage:db"
+    assert finding.voids
+    assert not found.valid
+    assert f"(window {measure_s:.3g} s, limit {bound_s(10.0, measure_s):.3g} s)" in finding.evidence
+    assert outcome([found]) == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_freeze_at_a_random_moment_of_a_random_window(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    measure_s = random.uniform(5.0, 60.0)
+    length_s = bound_s(LENIENT.pause_s_max, measure_s) * random.uniform(1.02, 2.0)
+    began_s = 4.0 + random.uniform(0.0, measure_s - min(length_s, measure_s))
+    speed = Speed(spans=((began_s, began_s + length_s, 0.0),))
+    found = run(FAST, window(measure_s), speed=speed, seed=seed)
+    assert outages(found), (measure_s, length_s)
+
+
+def test_how_long_it_was_and_when_is_told() -> None:
+    found = run(FAST, window(60.0), speed=Speed(spans=((24.0, 39.0, 0.0),)))
+    (finding,) = outages(found)
+    assert finding.evidence == (
+        "no transaction ended for 15 s, from 20.0 s after the start of the measure window on (window 60 s, limit 10 s)"
+    )
+
+
+def test_a_stall_below_the_limit_is_told_and_stands() -> None:
+    found = run(FAST, window(60.0), speed=Speed(spans=((24.0, 29.0, 0.0),)))
+    told = [(f.check, f.voids) for f in found.findings if f.check.startswith(("pause:", "outage:"))]
+    assert told == [("pause:db", False)]
+
+
+def test_the_limit_is_the_plans_and_shorter_in_short_windows() -> None:
+    assert bound_s(10.0, 60.0) == 10.0
+    assert bound_s(5.0, 60.0) == 5.0
+    assert bound_s(10.0, 15.0) == 5.0
+    assert bound_s(10.0, 2.0) == 1.0
+    assert bound_s(10.0, 0.5) == 0.45
+    short = replace(LENIENT, pause_s_max=3.0)
+    assert outages(run(FAST, window(60.0), speed=Speed(spans=((24.0, 27.5, 0.0),)), limits=short))
+
+
+def test_many_short_stalls_are_an_outage_together() -> None:
+    spans = tuple((4.0 + 3.0 * index, 5.5 + 3.0 * index, 0.0) for index in range(10))
+    (finding,) = outages(run(FAST, window(30.0), speed=Speed(spans=spans)))
+    assert "and for 15 s in all" in finding.evidence
+
+
+def test_a_freeze_of_the_whole_load_is_held_against_earlier_repeats() -> None:
+    fine = run(FAST, window(10.0), seed=1)
+    frozen = run(FAST, window(10.0), speed=Speed(spans=((0.0, 99.0, 0.0),)), seed=2, earlier=[fine], repeat=2)
+    assert {f.check for f in frozen.findings if not f.ok and f.voids} == {"load", "outage:db"}
+    alone = run(FAST, window(10.0), speed=Speed(spans=((0.0, 99.0, 0.0),)), seed=2)
+    assert {f.check for f in alone.findings if not f.ok and f.voids} == {"load"}
+    assert outcome([fine, frozen]) == "INCONCLUSIVE"
+
+
+def test_a_trickle_through_the_whole_load_is_held_against_earlier_repeats() -> None:
+    fine = run(FAST, window(10.0), seed=1)
+    slow = Speed(spans=((0.0, 99.0, 0.01),))
+    found = run(FAST, window(10.0), speed=slow, seed=2, earlier=[fine], repeat=2)
+    (finding,) = outages(found)
+    assert "of the usual" in finding.evidence
+    assert not outages(run(FAST, window(10.0), speed=slow, seed=2)), "a slow system, for all that is known"
+
+
+def test_of_several_clients_all_have_to_wait() -> None:
+    found = run(FAST, window(15.0), speed=Speed(spans=((8.0, 14.0, 0.0),)), hosts=3)
+    assert outages(found)
+    assert not outages(run(FAST, window(15.0), hosts=3))
+
+
+# ---- no false alarms ---------------------------------------------------------------------------------------------
+
+SLOW = Database(services=((1.0, exponential(2.0)),), terminals=1)
+ANALYTIC = Database(services=((1.0, lognormal(30.0, 0.2)),), terminals=1)
+QUERIES = Database(
+    services=tuple((1.0, lognormal(median, 0.15)) for median in np.geomspace(0.05, 40.0, 22)), terminals=1
+)
+MIXED = Database(services=((0.999, exponential(0.02)), (0.001, lognormal(20.0, 0.1))), terminals=1)
+PROFILES: dict[str, Database] = {
+    "fast": FAST,
+    "open": OPEN,
+    "thinking": THINKING,
+    "slow": SLOW,
+    "analytic": ANALYTIC,
+    "analytic, two threads": replace(ANALYTIC, terminals=2),
+    "queries": QUERIES,
+    "queries, three threads": replace(QUERIES, terminals=3),
+    "short and long": MIXED,
+    "short and long, four threads": replace(MIXED, terminals=4),
+    "heavy tail": Database(services=((1.0, lognormal(0.3, 1.0)),), terminals=1),
+    "contention": Database(services=((1.0, exponential(0.5)),), terminals=64),
+    "open and slow": Database(services=((1.0, exponential(1.0)),), terminals=4, rate=0.3),
+    "thinking for long": Database(services=((1.0, exponential(0.01)),), terminals=2, think_s=8.0),
+}
+
+
+def hiccups(random: np.random.Generator, length_s: float) -> Speed:
+    """Checkpoints and other dips: down to a third for a second or two, and up to 0.4 s of nothing."""
+    spans, at = [], random.uniform(0.0, 10.0)
+    while at < length_s:
+        dip_s = random.uniform(0.1, 2.0)
+        nothing = random.random() < 0.3
+        spans.append((at, at + (min(dip_s, 0.4) if nothing else dip_s), 0.0 if nothing else random.uniform(0.3, 0.9)))
+        at += dip_s + random.uniform(3.0, 15.0)
+    return Speed(spans=tuple(spans))
+
+
+def healthy(seed: int) -> tuple[str, IterationFinished]:
+    """One iteration of a healthy system, the third of its rung every second time."""
+    random = np.random.default_rng([seed, 7])
+    name = list(PROFILES)[seed % len(PROFILES)]
+    length_s = float(
+        random.choice([5.0, 10.0, 20.0, 60.0] if name in ("fast", "open", "thinking") else [20.0, 60.0, 180.0])
+    )
+    windows = Windows(ramp_up_s=float(random.choice([0.0, 1.0, 5.0])), measure_s=length_s, ramp_down_s=0.5)
+    earlier: list[IterationFinished] = []
+    for repeat in range(1, 2 + 2 * (seed % 2)):
+        speed = hiccups(random, windows.total_s)
+        seeded = int(random.integers(2**32))
+        found = run(PROFILES[name], windows, speed=speed, seed=seeded, earlier=earlier, repeat=repeat)
+        earlier += [found] if found.valid else []
+    return name, found
+
+
+def test_healthy_systems_have_no_outages() -> None:
+    wrong = []
+    for seed in range(HEALTHY):
+        name, found = healthy(seed)
+        wrong += [f"seed {seed}, {name}: {finding.evidence}" for finding in outages(found)]
+    assert not wrong, f"{len(wrong)} of {HEALTHY}: {wrong[:5]}"
+
+
+def test_a_long_query_that_is_answered_is_no_outage_and_a_frozen_one_among_many_is() -> None:
+    long = run(QUERIES, Windows(ramp_up_s=0.0, measure_s=120.0, ramp_down_s=0.0), seed=3)
+    assert not outages(long)
+    assert names(QUERIES)
+    busy = replace(MIXED, terminals=4)
+    frozen = run(
+        busy, Windows(ramp_up_s=2.0, measure_s=120.0, ramp_down_s=0.0), speed=Speed(spans=((60.0, 75.0, 0.0),))
+    )
+    assert outages(frozen)

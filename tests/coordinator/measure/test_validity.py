@@ -1,0 +1,489 @@
+"""Each finding, at both sides of its limit, and whether it voids: a ladder's iteration, a search's probe."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from proveout.coordinator.measure.summarise import summarise
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Closed, Ladder, Limits, Open, Ramp, Search, Windows
+from proveout.dsl.plan.topology import Capture, Host, System
+from proveout.dsl.plan.values import Expression
+from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS
+from proveout.proto.events import IterationFinished, IterationId, ValidityFinding
+from proveout.proto.wire.histogram import bin_ns
+from proveout.proto.wire.results import (
+    CaptureSample,
+    LoadResult,
+    LoadSecond,
+    Reading,
+    TransactionCounts,
+    TransactionLoad,
+)
+
+S, MS, T0, RAMP_S = 1_000_000_000, 1_000_000, 50_000_000_000, 1
+WINDOWS = Windows(ramp_up_s=RAMP_S, measure_s=10, ramp_down_s=1)
+WEIGHTS = (35, 10, 35, 2, 14, 2, 2)
+SUCCESS = (1.0, 0.15, 0.625, 0.625, 1.0, 0.3125, 0.3125)
+NAMES = (
+    "GetBasicSubscriberData",
+    "GetNewDestination",
+    "GetAccessData",
+    "UpdateSubscriberData",
+    "UpdateLocation",
+    "InsertCallForwarding",
+    "DeleteCallForwarding",
+)
+
+
+def ladder(**changes: Any) -> Ladder:
+    fields: dict[str, Any] = {
+        "id": "l",
+        "workload": "hlr",
+        "target": "db",
+        "clients": ("c1",),
+        "threads": (4,),
+        "windows": WINDOWS,
+    }
+    return Ladder(**(fields | changes))
+
+
+def search(**changes: Any) -> Search:
+    accept = Expression(text="errors.fraction < 0.001")
+    return Search(
+        id="s",
+        workload="hlr",
+        target="db",
+        clients=("c1",),
+        threads=4,
+        rate_from=1.0,
+        rate_to=9e9,
+        accept=accept,
+        probe=WINDOWS,
+        confirm=WINDOWS,
+        **changes,
+    )
+
+
+def plan(stage: Ladder | Search, *, client: str = "client:7700", dsn: str | None = None) -> Plan:
+    return Plan(
+        name="p",
+        title="",
+        parameters=(),
+        hosts=(Host(name="s1", roles=(), address="server:7700"), Host(name="c1", roles=(), address=client)),
+        systems=(System(name="db", engine="postgres", host="s1", provision=None if dsn else "embedded", dsn=dsn),),
+        secrets=(),
+        workloads=(Workload(name="hlr", kind="hlr", parameters=(("population", 100_000),)),),
+        captures=(Capture(name="host", kind="os", every_s=1.0, hosts=("s1", "c1")),),
+        stages=(stage,),
+        verdicts=(),
+    )
+
+
+def mix(
+    total: int, *, weights: Sequence[int] = WEIGHTS, errors: int = 0, late_ns: int = 1000
+) -> tuple[TransactionLoad, ...]:
+    loads = []
+    for name, weight, success in zip(NAMES, weights, SUCCESS, strict=True):
+        count = total * weight // 100
+        ok = round(count * success)
+        counts = TransactionCounts(
+            name=name,
+            ok=ok,
+            logical_failures=count - ok,
+            errors=(("08006", errors),) if errors and weight == 35 else (),
+        )
+        response = bin_ns(np.full(count, 2 * MS))
+        loads.append(
+            TransactionLoad(
+                counts=counts, response=response, service=response, schedule=bin_ns(np.full(count, late_ns))
+            )
+        )
+    return tuple(loads)
+
+
+def judged(
+    stage: Ladder | Search | None = None,
+    *,
+    per_second: Sequence[int] = (1000,) * 10,
+    rate: float | None = None,
+    client: str = "client:7700",
+    dsn: str | None = None,
+    load: dict[str, Any] | None = None,
+    transactions: tuple[TransactionLoad, ...] | None = None,
+    captures: dict[tuple[str, str], list[CaptureSample]] | None = None,
+    clocks: dict[str, tuple[int, int]] | None = None,
+    produced: int | None = None,
+    boots: dict[str, str] | None = None,
+    silences: dict[str, float] | None = None,
+) -> IterationFinished:
+    stage = stage or ladder()
+    total = sum(per_second)
+    start = T0 + RAMP_S * S
+    fields: dict[str, Any] = {
+        "transactions": transactions if transactions is not None else mix(total),
+        "ended_in_window": total,
+        "measure_start_ns": start,
+        "measure_end_ns": start + len(per_second) * S,
+        "client_cpu_fraction": 0.3,
+        "client_cpu_s": 1.0,
+        "start_skew_ns": MS,
+        "seconds_produced": len(per_second) if produced is None else produced,
+    }
+    seconds = [
+        LoadSecond(
+            second=RAMP_S + index,
+            window="measure",
+            start_ns=start + index * S,
+            duration_s=1.0,
+            transactions=(TransactionLoad(counts=TransactionCounts(name=NAMES[0], ok=count)),),
+        )
+        for index, count in enumerate(per_second)
+    ]
+    return summarise(
+        id=IterationId(stage=stage.id, rung=4, repeat=1, attempt=1),
+        stage=stage,
+        plan=plan(stage, client=client, dsn=dsn),
+        rate=rate,
+        loads={"c1": LoadResult(**(fields | (load or {})))},
+        seconds={"c1": seconds},
+        captures=captures or {},
+        clocks=clocks or {},
+        t0_ns=T0,
+        started_unix_s=0.0,
+        boots=boots,
+        silences=silences,
+    )
+
+
+def of(found: IterationFinished, check: str) -> ValidityFinding:
+    return next(finding for finding in found.findings if finding.check == check)
+
+
+def test_the_names_are_those_of_the_workload() -> None:
+    assert set(NAMES) == set(HLR_TRANSACTIONS)
+
+
+def test_a_good_iteration_is_valid_and_every_finding_has_evidence() -> None:
+    found = judged()
+    assert found.valid, [finding for finding in found.findings if not finding.ok]
+    assert all(finding.ok and finding.evidence for finding in found.findings)
+    checks = {finding.check for finding in found.findings}
+    assert checks == {
+        "steady-state",
+        "variation",
+        "client-cpu",
+        "start-skew",
+        "clock",
+        "other-load",
+        "errors",
+        "samples",
+        "mix",
+        "logical-failures",
+    }
+
+
+def test_a_throughput_that_climbs_through_the_window_is_not_steady() -> None:
+    found = judged(per_second=[1000 + 30 * second for second in range(10)])
+    assert not of(found, "steady-state").ok
+    assert not found.valid
+
+
+@pytest.mark.parametrize(
+    "per_second",
+    [
+        [1000 + 5 * second for second in range(10)],  # significant, but small
+        [1000, 1400, 900, 1300, 950, 1250, 1000, 1350, 900, 1300],  # large swings, no trend
+        [900, 1000, 1200],  # three seconds prove nothing
+    ],
+)
+def test_small_or_accidental_slopes_are_steady(per_second: list[int]) -> None:
+    assert of(judged(per_second=per_second), "steady-state").ok
+
+
+def test_a_throughput_that_stalls_varies_too_much() -> None:
+    found = judged(per_second=[1000, 0, 1000, 1000, 0, 1000, 0, 1000, 1000, 0])
+    assert not of(found, "variation").ok
+    assert not found.valid
+
+
+def test_counting_noise_of_a_slow_load_is_no_variation() -> None:
+    per_second = [int(count) for count in np.random.default_rng(5).poisson(6, 60)]
+    assert np.std(per_second, ddof=1) / np.mean(per_second) > Limits().tps_cv_max
+    assert of(judged(per_second=per_second), "variation").ok
+
+
+def test_hosts_whose_kernels_were_booted_as_one_are_one_machine() -> None:
+    busy = {"client_cpu_fraction": 0.97}
+    assert judged(load=busy, boots={"s1": "b", "c1": "b"}).valid  # network namespaces, containers
+    assert not judged(load=busy, boots={"s1": "b", "c1": "c"}).valid
+    assert not judged(load=busy, boots={"s1": "", "c1": ""}).valid  # not known
+
+
+def test_a_busy_closed_client_on_its_own_machine_voids() -> None:
+    found = judged(load={"client_cpu_fraction": 0.97})
+    assert not found.valid
+    assert "bottleneck" in of(found, "client-cpu").evidence
+
+
+@pytest.mark.parametrize("client", ["server:7701", "server:7700"])
+def test_a_busy_closed_client_on_the_servers_machine_is_a_warning(client: str) -> None:
+    found = judged(load={"client_cpu_fraction": 0.97}, client=client)
+    assert found.valid
+    assert not of(found, "client-cpu").ok
+    assert "share a machine" in of(found, "client-cpu").evidence
+
+
+@pytest.mark.parametrize(
+    ("per_s", "client", "ok", "valid"),
+    [
+        (2000.0, "client:7700", True, True),
+        (1050.0, "client:7700", False, False),
+        (1050.0, "server:7700", False, True),
+        (None, "client:7700", None, True),
+    ],
+)
+def test_a_run_near_the_client_s_ceiling_is_the_client_s(
+    per_s: float | None, client: str, ok: bool | None, valid: bool
+) -> None:
+    """1,000/s were reached. Beside the server the two share the cores, so nearness is a warning there."""
+    which = "ceiling_shared_per_s" if client.startswith("server") else "ceiling_apart_per_s"
+    found = judged(load={which: per_s}, client=client)
+    assert found.valid is valid
+    assert [finding.ok for finding in found.findings if finding.check == "client-ceiling"] == (
+        [] if ok is None else [ok]
+    )
+    if per_s:
+        assert f"the run reached {1000.0 / per_s * 100:.3g} %" in of(found, "client-ceiling").evidence
+        assert found.metrics["client"]["ceiling_per_s"] == per_s
+
+
+def test_a_ceiling_of_the_other_kind_says_nothing() -> None:
+    found = judged(load={"ceiling_shared_per_s": 1001.0})
+    assert not [finding for finding in found.findings if finding.check == "client-ceiling"]
+
+
+def test_a_ramp_is_not_judged_for_steady_state() -> None:
+    stage = ladder(arrival=Ramp(rate_from=100.0, rate_to=1900.0))
+    found = judged(stage, rate=1000.0, per_second=(200, 400, 600, 800, 1000, 1000, 1200, 1400, 1600, 1800))
+    assert found.valid
+    assert "100/s to 1,900/s" in of(found, "steady-state").evidence
+    assert of(found, "rate-held").ok
+
+
+def test_a_busy_open_client_voids_only_when_the_schedule_was_not_held() -> None:
+    stage = ladder(arrival=Open(rate=1000.0))
+    held = judged(stage, rate=1000.0, load={"client_cpu_fraction": 0.97})
+    assert held.valid
+    assert not of(held, "client-cpu").ok
+    late = judged(stage, rate=1000.0, load={"client_cpu_fraction": 0.97}, transactions=mix(10_000, late_ns=9 * MS))
+    assert not late.valid
+
+
+@pytest.mark.parametrize(("rate", "held"), [(1000.0, True), (1009.0, True), (1020.0, False)])
+def test_a_rate_is_held_at_99_percent(rate: float, held: bool) -> None:
+    found = judged(ladder(arrival=Open(rate=rate)), rate=rate)
+    assert of(found, "rate-held").ok is held
+    assert found.valid is held
+
+
+def test_poisson_arrivals_may_miss_their_rate_by_chance() -> None:
+    constant, poisson = ladder(arrival=Open(rate=1025.0)), ladder(arrival=Open(rate=1025.0, distribution="poisson"))
+    assert not of(judged(constant, rate=1025.0), "rate-held").ok
+    assert of(judged(poisson, rate=1025.0), "rate-held").ok
+
+
+def test_late_starts_warn_and_say_that_response_times_hold_them() -> None:
+    found = judged(ladder(arrival=Open(rate=1000.0)), rate=1000.0, transactions=mix(10_000, late_ns=9 * MS))
+    assert found.valid
+    assert not of(found, "schedule").ok
+
+
+def test_a_late_start_voids_and_the_clock_counts_into_it() -> None:
+    assert not judged(load={"start_skew_ns": 60 * MS}).valid
+    assert judged(load={"start_skew_ns": 30 * MS}).valid
+    assert not judged(load={"start_skew_ns": 30 * MS}, clocks={"c1": (0, 25 * MS)}).valid
+
+
+def test_a_clock_that_is_not_known_voids() -> None:
+    assert not of(judged(clocks={"c1": (0, 51 * MS)}), "clock").ok
+    assert of(judged(clocks={"c1": (0, 49 * MS)}), "clock").ok
+
+
+def test_a_window_before_t0_shows_that_the_clocks_disagree() -> None:
+    found = judged(clocks={"c1": (2 * S, 0)})
+    assert not of(found, "clock").ok
+    assert not found.valid
+
+
+def test_errors_over_the_limit_void_and_quote_the_first() -> None:
+    transactions = mix(10_000, errors=40)
+    found = judged(transactions=transactions, load={"first_errors": ("server closed the connection",)})
+    assert not found.valid
+    assert "server closed the connection" in of(found, "errors").evidence
+    assert judged(ladder(limits=Limits(errors_fraction_max=0.02)), transactions=transactions).valid
+
+
+def test_lost_samples_void_and_lost_seconds_warn() -> None:
+    assert not judged(load={"samples_lost": 1}).valid
+    found = judged(produced=12)
+    assert found.valid
+    assert of(found, "seconds").evidence.startswith("2 ")
+
+
+def test_another_mix_and_other_success_shares_void() -> None:
+    shifted = judged(transactions=mix(10_000, weights=(30, 15, 35, 2, 14, 2, 2)))
+    assert not of(shifted, "mix").ok
+    assert not shifted.valid
+    all_well = tuple(
+        dataclasses.replace(
+            item,
+            counts=dataclasses.replace(
+                item.counts, ok=item.counts.ok + item.counts.logical_failures, logical_failures=0
+            ),
+        )
+        for item in mix(10_000)
+    )
+    assert not of(judged(transactions=all_well), "logical-failures").ok
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        {"rate": 2000.0},
+        {"rate": 1000.0, "transactions": mix(10_000, errors=500)},
+        {"rate": 1000.0, "per_second": [500 + 100 * second for second in range(10)]},
+        {"rate": 1000.0, "load": {"client_cpu_fraction": 0.99}, "transactions": mix(10_000, late_ns=9 * MS)},
+    ],
+)
+def test_what_a_rate_does_to_the_system_does_not_void_a_probe(spoiled: dict[str, Any]) -> None:
+    found = judged(search(), **spoiled)
+    assert found.valid
+    assert any(not finding.ok for finding in found.findings)
+
+
+def test_a_broken_measurement_voids_a_probe() -> None:
+    assert not judged(search(), rate=1000.0, load={"samples_lost": 3}).valid
+    assert not judged(search(), rate=1000.0, load={"start_skew_ns": 80 * MS}).valid
+
+
+def test_nothing_ended_voids_a_ladder_but_answers_a_probe() -> None:
+    nothing: dict[str, Any] = {"per_second": [0] * 10, "transactions": mix(0)}
+    assert not judged(**nothing).valid
+    assert judged(search(), rate=1000.0, **nothing).valid
+
+
+def os_capture(
+    *, busy_cores: float, ours_cores: float, steal_cores: float = 0.0, stalled: dict[str, float] | None = None
+) -> list[CaptureSample]:
+    cores, samples = 4, []
+    for second in range(-1, 14):
+        values = {
+            "cpu.cores": cores,
+            "cpu.user_s_total": busy_cores * (second + 1),
+            "cpu.system_s_total": 0.0,
+            "cpu.iowait_s_total": 0.0,
+            "cpu.idle_s_total": (cores - busy_cores - steal_cores) * (second + 1),
+            "cpu.steal_s_total": steal_cores * (second + 1),
+            "ours.cpu_s_total": ours_cores * (second + 1),
+        }
+        values |= {f"pressure.{kind}_us_total": 1e6 * share * (second + 1) for kind, share in (stalled or {}).items()}
+        readings = tuple(Reading(metric=metric, value=value) for metric, value in values.items())
+        samples.append(CaptureSample(capture="host", at_ns=T0 + second * S, readings=readings))
+    return samples
+
+
+def test_other_load_on_a_machine_is_a_warning() -> None:
+    captures = {
+        ("host", "s1"): os_capture(busy_cores=3.0, ours_cores=2.0),
+        ("host", "c1"): os_capture(busy_cores=1.0, ours_cores=1.0),
+    }
+    found = judged(captures=captures)
+    assert not of(found, "other-load:s1").ok
+    assert of(found, "other-load:c1").ok
+    assert found.valid
+
+
+def test_stolen_cpu_is_other_load() -> None:
+    found = judged(captures={("host", "c1"): os_capture(busy_cores=1.0, ours_cores=1.0, steal_cores=0.5)})
+    assert not of(found, "steal:c1").ok
+    found = judged(
+        dsn="host=server", captures={("host", "s1"): os_capture(busy_cores=1.0, ours_cores=1.0, steal_cores=0.5)}
+    )
+    assert not of(found, "steal:s1").ok, "whoever runs there"
+    assert found.valid
+
+
+@pytest.mark.parametrize(
+    ("host", "stalled", "ok"),
+    [
+        ("c1", {"cpu": 0.19, "memory": 0.04, "io": 0.9}, True),
+        ("c1", {"cpu": 0.21, "memory": 0.0}, False),
+        ("c1", {"memory": 0.06}, False),
+        ("s1", {"cpu": 0.9, "memory": 0.04, "io": 0.9}, True),
+        ("s1", {"memory": 0.06}, False),
+    ],
+)
+def test_stalls_are_a_warning_where_they_are_no_answer_to_the_load(
+    host: str, stalled: dict[str, float], ok: bool
+) -> None:
+    found = judged(captures={("host", host): os_capture(busy_cores=1.0, ours_cores=1.0, stalled=stalled)})
+    assert of(found, f"pressure:{host}").ok is ok
+    assert found.valid
+
+
+def test_without_an_os_capture_other_load_is_not_judged_and_says_so() -> None:
+    assert of(judged(), "other-load").evidence == "not judged: no os capture"
+
+
+def test_a_client_whose_cores_are_all_busy_is_the_bottleneck_though_no_worker_is() -> None:
+    busy = {("host", "c1"): os_capture(busy_cores=3.6, ours_cores=3.6)}
+    assert not judged(captures=busy).valid
+    assert not of(judged(captures=busy), "client-host:c1").ok
+    assert judged(captures={("host", "c1"): os_capture(busy_cores=3.3, ours_cores=3.3)}).valid
+    held = judged(ladder(arrival=Open(rate=1000.0)), rate=1000.0, captures=busy)
+    assert held.valid, "an open rate that was held shows that it was not"
+    assert not of(held, "client-host:c1").ok
+    assert judged(search(), rate=2000.0, captures=busy).valid
+
+
+def test_a_server_that_runs_already_is_no_other_load() -> None:
+    found = judged(dsn="host=server", captures={("host", "s1"): os_capture(busy_cores=3.0, ours_cores=0.1)})
+    assert not any(finding.check.startswith("other-load:s1") for finding in found.findings)
+
+
+def test_local_agents_are_one_tree_counted_once() -> None:
+    captures = {("host", name): os_capture(busy_cores=3.0, ours_cores=2.9) for name in ("s1", "c1")}
+    stage = ladder(arrival=Closed())
+    study = plan(stage)
+    local = dataclasses.replace(study, hosts=tuple(dataclasses.replace(host, address="local") for host in study.hosts))
+    start = T0 + RAMP_S * S
+    load = LoadResult(
+        transactions=mix(10_000),
+        ended_in_window=10_000,
+        measure_start_ns=start,
+        measure_end_ns=start + 10 * S,
+        client_cpu_fraction=0.99,
+        client_cpu_s=1.0,
+        start_skew_ns=0,
+        seconds_produced=0,
+    )
+    found = summarise(
+        id=IterationId(stage="l", rung=4, repeat=1, attempt=1),
+        stage=stage,
+        plan=local,
+        rate=None,
+        loads={"c1": load},
+        seconds={},
+        captures=captures,
+        clocks={},
+        t0_ns=T0,
+        started_unix_s=0.0,
+    )
+    assert of(found, "other-load:local").ok
+    assert found.valid

@@ -1,0 +1,152 @@
+"""What did not pass, at its line of the plan, as GitHub and GitLab read it; and the schema of results."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from proveout.coordinator.report import annotations, json_schemas, result_json, result_schema
+from proveout.coordinator.report.annotations import Remark, remarks, to_codequality, to_github, to_metrics
+from proveout.coordinator.results.results import RunResults, load_results
+from proveout.proto.events import Event, Outcome, RunFinished, RunStarted, VerdictReached
+
+HOSTILE = "100% \x1b[31m\n::error::x,y\u202e"
+
+
+def run(*verdicts: VerdictReached, status: Any = "finished", file: str = "plans/study.yaml") -> RunResults:
+    plan = {"stages": [{"id": "a", "kind": "ladder", "where": {"file": file, "line": 7, "column": 3}}]}
+    events: list[Event] = [
+        RunStarted(
+            run_id="r", epoch=1, name="study", title="", digest="sha256:0", plan=plan, version="1", estimate_s=1.0
+        ),
+        *verdicts,
+        RunFinished(status=status, exit_code=0, reason="agent db1 is lost", seconds=1.0),
+    ]
+    return load_results(events)
+
+
+def verdict(id: str, outcome: Outcome, severity: Any = "fail", line: int = 9) -> VerdictReached:
+    return VerdictReached(
+        id=id,
+        title=f"Title of {id}",
+        severity=severity,
+        outcome=outcome,
+        check="a.peak.tps > 1",
+        evidence=HOSTILE,
+        file="plans/study.yaml" if line else "",
+        line=line,
+    )
+
+
+def test_what_passed_is_not_remarked() -> None:
+    assert remarks(run(verdict("good", "PASS"))) == ()
+    assert to_github((), Path("/")) == ""
+
+
+def test_each_verdict_that_did_not_pass_has_its_line_and_level() -> None:
+    found = remarks(run(verdict("bad", "FAIL"), verdict("odd", "FAIL", "warn"), verdict("open", "INCONCLUSIVE")))
+    assert [(item.id, item.level, item.file, item.line) for item in found] == [
+        ("bad", "error", "plans/study.yaml", 9),
+        ("odd", "warning", "plans/study.yaml", 9),
+        ("open", "error", "plans/study.yaml", 9),
+    ]
+
+
+def test_a_built_in_verdict_and_a_failed_run_stand_at_the_first_stage() -> None:
+    found = remarks(run(verdict("propagation:db", "FAIL", line=0), status="failed"))
+    assert [(item.id, item.line) for item in found] == [("propagation:db", 7), ("run", 7)]
+    assert found[1].text == "agent db1 is lost"
+
+
+def test_github_reads_one_command_a_line_and_nothing_in_it_breaks_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parent)
+    remark = Remark(id="x", level="error", outcome="FAIL", title="a:b,c", text=HOSTILE, file="plan.yaml", line=3)
+    text = to_github([remark], Path(__file__).parents[2])
+    assert text.startswith("::error file=coordinator/plan.yaml,line=3,title=a%3Ab%2Cc::100%25 ")
+    assert text.count("\n") == 1
+    assert text.endswith("\n")
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+def test_a_file_outside_of_the_checkout_keeps_its_name() -> None:
+    remark = Remark(id="x", level="warning", outcome="FAIL", title="t", text="w", file="/elsewhere/plan.yaml", line=1)
+    assert to_github([remark], Path("/checkout")) == "::warning file=/elsewhere/plan.yaml,line=1,title=t::w\n"
+
+
+CODE_QUALITY = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["description", "check_name", "fingerprint", "severity", "location"],
+        "properties": {
+            "fingerprint": {"pattern": "^[0-9a-f]{64}$"},
+            "severity": {"enum": ["info", "minor", "major", "critical", "blocker"]},
+            "location": {
+                "required": ["path", "lines"],
+                "properties": {
+                    "path": {"type": "string", "minLength": 1, "not": {"pattern": r"^\./"}},
+                    "lines": {"required": ["begin"], "properties": {"begin": {"type": "integer", "minimum": 1}}},
+                },
+            },
+        },
+    },
+}
+"""What GitLab's documentation asks of a code quality report."""
+
+
+def test_gitlab_reads_the_code_quality_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = run(verdict("bad", "FAIL"), verdict("odd", "INCONCLUSIVE", "warn"), status="failed", file="./a/../p.yaml")
+    entries = json.loads(to_codequality(made, tmp_path))
+    jsonschema.validate(entries, CODE_QUALITY)
+    assert [entry["severity"] for entry in entries] == ["major", "info", "critical"]
+    assert entries[2]["location"] == {"path": "p.yaml", "lines": {"begin": 7}}
+    assert len({entry["fingerprint"] for entry in entries}) == 3
+    moved = json.loads(to_codequality(run(verdict("bad", "FAIL", line=99)), tmp_path))
+    assert moved[0]["fingerprint"] == entries[0]["fingerprint"]
+
+
+def test_gitlab_reads_the_metrics_report() -> None:
+    lines = to_metrics(run(verdict('a"b\\c\n', "PASS"))).splitlines()
+    assert lines[-1] == "# EOF"
+    assert lines[0] == "# TYPE proveout_verdict gauge"
+    sample = re.compile(r'[a-z_]+\{([a-z]+="(?:[^"\\\n]|\\["\\n])*",?)+\} \S+')
+    assert all(sample.fullmatch(line) for line in lines if not line.startswith("#"))
+
+
+# ---- the schema of results ---------------------------------------------------------------------------------------
+
+
+def test_the_schema_is_one_and_forbids_no_further_field() -> None:
+    schema = result_schema.document()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    document = json.loads(result_json.to_json(run(verdict("bad", "FAIL"))))
+    jsonschema.validate(document | {"later": 1}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document | {"later": 1}, json_schemas.closed(schema))
+
+
+@pytest.mark.parametrize("change", [{"format": "proveout.result/2"}, {"verdicts": [{"id": "x"}]}, {"stages": None}])
+def test_the_schema_tells_what_is_no_result(change: dict[str, Any]) -> None:
+    document = json.loads(result_json.to_json(run(verdict("bad", "FAIL"))))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document | change, result_schema.document())
+    without = {name: part for name, part in document.items() if name != "verdicts"}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(without, result_schema.document())
+
+
+def test_conditions_of_a_comparison_are_remarked_when_they_fail_the_job() -> None:
+    from proveout.coordinator.compare.fail_if import Judgement
+
+    judged = [
+        Judgement(text="tps.change.upper < -5%", outcome=outcome, evidence=("e",)) for outcome in ("PASS", "FAIL")
+    ]
+    (found,) = annotations.of_conditions(judged)  # type: ignore[arg-type]
+    assert (found.level, found.text) == ("error", "holds: e")

@@ -1,0 +1,245 @@
+"""Time to solve and sizes: from the means of queries to rows, figures and tables, each against the same arithmetic by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from proveout.coordinator.compare.comparison import compare
+from proveout.coordinator.measure.capture_metrics import sizes_metrics
+from proveout.coordinator.measure.derived import set_metrics
+from proveout.coordinator.measure.timeseries import Recording
+from proveout.coordinator.report import csv_export as rows
+from proveout.coordinator.report import markdown, result_schema
+from proveout.coordinator.report import result_json as report
+from proveout.coordinator.report.figures import vega
+from proveout.coordinator.report.figures.query_set_figures import sizes_compression, time_to_solve
+from proveout.coordinator.report.query_sets import size_rows, solve_rows
+from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
+from proveout.coordinator.storage.event_codec import plan_data
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.proto.events import (
+    Event,
+    IterationFinished,
+    IterationId,
+    RunStarted,
+    SizeLine,
+    StageFinished,
+    StageStarted,
+    TransactionSummary,
+)
+from proveout.proto.wire.results import CaptureSample, Reading
+
+ROOT = Path(__file__).parents[3]
+QUERIES = ("RevenueByStore", "FamiliesOfAMonth", "LettersByProduct", "StarsByProduct", "DearestDays")
+MB = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return compile_plan(ROOT / "plans" / "analytics-embedded.yaml")
+
+
+def summaries(seconds: Mapping[str, float]) -> list[TransactionSummary]:
+    return [
+        TransactionSummary(
+            name=name,
+            ok=3,
+            logical_failures=0,
+            errors={},
+            retried=0,
+            missed=0,
+            tps=1.0,
+            response={"avg_us": each * 1e6} if each else {},
+            service={},
+        )
+        for name, each in seconds.items()
+    ]
+
+
+def lines(mode: str, review_mb: float, sale_mb: float) -> tuple[SizeLine, ...]:
+    parts = (
+        ("review", "table", review_mb),
+        ("review", "toast", 1.0),
+        ("sale", "table", sale_mb),
+        ("sale", "index", 2.0),
+    )
+    return tuple(
+        SizeLine(system=mode, table=table, part=part, name=table, start_bytes=0.0, end_bytes=size * MB)
+        for table, part, size in parts
+    )
+
+
+def run(plan: Plan, solve_s: Mapping[tuple[str, int], float]) -> RunResults:
+    """Each cell with three repeats around a time to solve, and the sizes of its mode."""
+    sizes = {"plain": lines("plain", 25.0, 6.0), "pglz": lines("pglz", 2.0, 6.0)}
+    history: list[Event] = [
+        RunStarted(
+            run_id="r",
+            epoch=1,
+            name="a",
+            title="",
+            digest=plan.digest,
+            plan=plan_data(plan),
+            version="1",
+            estimate_s=1.0,
+        )
+    ]
+    for (mode, degree), mean in solve_s.items():
+        stage = f"solve__{mode}__degree_{degree}"
+        found = [
+            iteration(stage, repeat, mean * factor, sizes[mode]) for repeat, factor in enumerate((0.99, 1.0, 1.01), 1)
+        ]
+        history += [StageStarted(stage=stage, kind="ladder", iterations=3, estimate_s=1.0), *found]
+        history.append(StageFinished(stage=stage, outcome="ok", seconds=1.0, metrics=ladder_metrics(found)))
+    return load_results(history)
+
+
+def iteration(stage: str, repeat: int, solve_s: float, sizes: tuple[SizeLine, ...]) -> IterationFinished:
+    metrics: dict[str, Any] = {"tps": 5.0 / solve_s, "solve_s": solve_s, "geomean_s": solve_s / 10.0}
+    return IterationFinished(
+        id=IterationId(stage=stage, rung=1, repeat=repeat, attempt=1),
+        rate=None,
+        measure_s=3.0,
+        valid=True,
+        findings=(),
+        metrics=metrics | {"response": {"avg_us": solve_s * 2e5}},
+        transactions=(),
+        sizes=sizes,
+        started_unix_s=float(repeat),
+    )
+
+
+TIMES = {("plain", 0): 1.0, ("plain", 2): 0.5, ("pglz", 0): 1.2, ("pglz", 2): 0.25}
+
+
+# ---- an iteration ------------------------------------------------------------------------------------------------
+
+
+def test_the_time_to_solve_is_the_sum_of_the_means_and_the_geometric_mean_weighs_all_alike(plan: Plan) -> None:
+    seconds = dict(zip(QUERIES, (0.1, 0.2, 0.4, 0.8, 1.6), strict=True))
+    found = set_metrics(plan.workload("queries"), summaries(seconds))
+    assert found == pytest.approx({"solve_s": 3.1, "geomean_s": math.prod(seconds.values()) ** 0.2})
+
+
+def test_a_query_without_a_time_leaves_the_set_without_one(plan: Plan) -> None:
+    seconds = dict.fromkeys(QUERIES, 0.1)
+    assert set_metrics(plan.workload("queries"), summaries(seconds | {"DearestDays": 0.0})) == {}
+    assert set_metrics(plan.workload("queries"), summaries(seconds)[:-1]) == {}
+
+
+def test_a_mix_has_no_time_to_solve(plan: Plan) -> None:
+    queries = plan.workload("queries")
+    mixed = Workload(
+        name="queries",
+        kind="sql",
+        parameters=tuple((n, False if n == "in_order" else v) for n, v in queries.parameters),
+    )
+    assert set_metrics(mixed, summaries(dict.fromkeys(QUERIES, 0.1))) == {}
+
+
+def test_sizes_are_taken_at_both_ends_of_the_capture_and_by_table_in_lower_case() -> None:
+    def sample(at: int, sizes: Mapping[str, float]) -> CaptureSample:
+        readings = tuple(Reading(metric="size.bytes", label=label, value=size) for label, size in sizes.items())
+        return CaptureSample(capture="sizes", at_ns=at, readings=readings)
+
+    first = sample(1, {"Sale\ttable\tSale": 100.0, "gone\ttable\tgone": 7.0})
+    between = sample(2, {"Sale\ttable\tSale": 900.0})
+    last = sample(3, {"Sale\ttable\tSale": 160.0, "Sale\tindex\tby_day": 40.0})
+    tree, found = sizes_metrics(Recording([last, first, between]), "db")
+    assert tree["tables"]["sale"] == {
+        "total_bytes": 200.0, "table_bytes": 160.0, "index_bytes": 40.0, "start_bytes": 100.0, "grown_bytes": 100.0,
+    }  # fmt: skip
+    assert (tree["total_bytes"], tree["start_bytes"], tree["grown_bytes"]) == (200.0, 107.0, 93.0)
+    assert [(line.table, line.part, line.name) for line in found] == [
+        ("Sale", "table", "Sale"), ("Sale", "index", "by_day"), ("gone", "table", "gone"),
+    ]  # fmt: skip
+
+
+# ---- reports -----------------------------------------------------------------------------------------------------
+
+
+def test_each_mode_is_held_against_the_first_with_the_same_degree(plan: Plan) -> None:
+    (rows,) = solve_rows(run(plan, TIMES)).values()
+    assert [(row.at, row.mode) for row in rows] == [
+        ("degree 0", "plain"), ("degree 0", "pglz"), ("degree 2", "plain"), ("degree 2", "pglz"),
+    ]  # fmt: skip
+    assert [row.relative["mean"] for row in rows] == pytest.approx([1.0, 1.2, 1.0, 0.5])
+    assert rows[1].relative["lower"] < 1.2 < rows[1].relative["upper"]
+    assert "lower" not in rows[0].relative
+
+
+def test_a_case_that_the_first_mode_was_not_run_in_has_nothing_to_be_relative_to(plan: Plan) -> None:
+    (rows,) = solve_rows(run(plan, {key: time for key, time in TIMES.items() if key != ("plain", 2)})).values()
+    assert [(row.mode, row.at, dict(row.relative)) for row in rows][-1] == ("pglz", "degree 2", {})
+    (figure,) = time_to_solve(run(plan, {key: time for key, time in TIMES.items() if key != ("plain", 2)}))
+    assert len(figure.spec["data"]["values"]) == 2
+    assert len(figure.rows) == 3
+
+
+def test_compression_is_the_first_modes_size_over_the_others(plan: Plan) -> None:
+    (rows,) = size_rows(run(plan, TIMES)).values()
+    assert [(row.table, row.mode, row.total_bytes / MB) for row in rows] == [
+        ("review", "plain", 26.0), ("review", "pglz", 3.0), ("sale", "plain", 8.0), ("sale", "pglz", 8.0),
+        ("", "plain", 34.0), ("", "pglz", 11.0),
+    ]  # fmt: skip
+    assert [row.factor for row in rows] == pytest.approx([1.0, 26 / 3, 1.0, 1.0, 1.0, 34 / 11])
+    assert rows[-1].index_bytes == 2.0 * MB
+
+
+@pytest.mark.parametrize("draw", [time_to_solve, sizes_compression], ids=["time-to-solve", "sizes-compression"])
+def test_the_figures_can_be_drawn(plan: Plan, draw: Any) -> None:
+    (figure,) = draw(run(plan, TIMES))
+    assert {len(row) for row in figure.rows} == {len(figure.heads)}
+    picture = vega.svg(figure)
+    assert "pglz" in picture
+    assert picture.count("<path") > len(figure.rows)
+
+
+def test_markdown_and_json_have_the_same_numbers(plan: Plan) -> None:
+    found = run(plan, TIMES)
+    text = markdown.to_markdown(found)
+    assert "| pglz | degree 2 | 0.25 |" in text
+    assert "| review | pglz | 3 | 0 | 3 | 8.667 × |" in text
+    document = report.document(found)
+    jsonschema.validate(document, result_schema.document())
+    assert document["stages"][0]["iterations"][0]["sizes"][0]["end_bytes"] == 25.0 * MB
+
+
+def test_csv_has_the_times_in_the_row_of_all_and_sizes_have_a_file_of_their_own(plan: Plan) -> None:
+    found = run(plan, TIMES)
+    read = list(csv.DictReader(io.StringIO(rows.to_csv(found))))
+    assert [(row["matrix.mode"], row["matrix.degree"], row["solve_s"]) for row in read if row["repeat"] == "2"] == [
+        (mode, str(degree), str(time)) for (mode, degree), time in TIMES.items()
+    ]
+    assert rows.to_table(found).column("geomean_s").to_pylist() == [float(row["geomean_s"]) for row in read]
+    sizes = list(csv.DictReader(io.StringIO(rows.sizes_to_csv(found))))
+    assert len(sizes) == 4 * 3 * 4
+    last = sizes[-1]
+    assert (last["matrix.mode"], last["table"], last["part"], float(last["end_bytes"])) == (
+        "pglz",
+        "sale",
+        "index",
+        2.0 * MB,
+    )
+
+
+def test_more_time_to_solve_is_worse_in_a_comparison_of_runs(plan: Plan) -> None:
+    compared = compare(run(plan, TIMES), run(plan, TIMES | {("pglz", 2): 0.5}))
+    stage = next(stage for stage in compared.stages if stage.id == "solve__pglz__degree_2")
+    directions = {row.path: row.direction for row in stage.rungs[0].rows}
+    assert directions["solve_s",] == "worse"
+    assert directions["tps",] == "worse"
+
+
+def test_runs_without_sets_and_sizes_have_no_such_tables() -> None:
+    assert solve_rows(RunResults()) == {}
+    assert size_rows(RunResults()) == {}

@@ -1,0 +1,367 @@
+"""The scheduler turn by turn, and the tasks it gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from run_simulator import Simulation, finished
+
+from proveout.coordinator.load_shares import load_shares
+from proveout.coordinator.schedule import state_machine
+from proveout.coordinator.schedule.messages import (
+    AgentReady,
+    CloseSessions,
+    Command,
+    CoordinatorFailed,
+    Dial,
+    Emit,
+    EndRun,
+    Input,
+    Interrupted,
+    MessageReceived,
+    SendMessage,
+    StartLoads,
+    Summarise,
+    Tick,
+)
+from proveout.coordinator.schedule.progress import RunProgress, run_progress
+from proveout.coordinator.schedule.state import Draining, Iterating, Setup, State, Timing
+from proveout.coordinator.schedule.tasks import links_after_populate, start_order, task_deadline_s
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Ladder, Populate, Sql, Windows
+from proveout.dsl.plan.topology import Capture, Host, System
+from proveout.proto import events
+from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, TaskArmed, TaskDone, TaskFailed
+from proveout.proto.wire.results import Done, FactsRead, LoadResult, SystemStarted, TaskError
+from proveout.proto.wire.tasks import Endpoint, InspectSystem, PopulateSystem, Task
+
+WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
+LADDER = Ladder(
+    id="l",
+    workload="w",
+    target="db",
+    clients=("c1", "c2"),
+    threads=(3,),
+    windows=WINDOWS,
+    repeat=1,
+    captures=("waits",),
+)
+PLAN = Plan(
+    name="p",
+    title="",
+    parameters=(),
+    hosts=tuple(Host(name=name, roles=(), address="local") for name in ("s1", "c1", "c2")),
+    systems=(System(name="db", engine="postgres", host="s1", dsn="host=x"),),
+    secrets=(),
+    workloads=(Workload(name="w", kind="hlr", parameters=(("population", 400_000), ("seed", 7))),),
+    captures=(Capture(name="waits", kind="waits", every_s=1.0, system="db"),),
+    stages=(LADDER,),
+    verdicts=(),
+)
+
+
+class Judge:
+    """Nothing to judge: a ladder without conditions."""
+
+    def number(self, value: Any, facts: RunProgress) -> float:
+        return float(value)
+
+    def stops(self, stage: Ladder, iteration: events.IterationFinished) -> str | None:
+        return None
+
+    def undecided(self, ladders: tuple[Ladder, ...], facts: RunProgress, repeat: int) -> tuple[str, ...]:
+        return ()
+
+    def replay(self, *arguments: Any) -> Any:
+        raise AssertionError
+
+    def metrics(self, stage: Any, facts: RunProgress, seconds: float, rows: int) -> events.Metrics:
+        return {"seconds": seconds, "rows": rows}
+
+    def provisional_verdicts(self, facts: RunProgress) -> tuple[events.VerdictForeseen, ...]:
+        return ()
+
+    def verdicts(self, facts: RunProgress) -> tuple[events.VerdictReached, ...]:
+        return ()
+
+    def exit_code(self, verdicts: tuple[events.VerdictReached, ...]) -> int:
+        return 0
+
+
+class Driver:
+    """Feeds inputs by hand and remembers what the scheduler wanted."""
+
+    def __init__(self, plan: Plan = PLAN, **timing: float) -> None:
+        external = {s.name: Endpoint(system=s.name, engine=s.engine, dsn="d") for s in plan.systems if s.dsn}
+        setup = Setup(run_id="r", epoch=3, data_root="/d", external=external, timing=Timing(**timing))  # type: ignore[arg-type]
+        self.plan = plan
+        self.commands: list[Command] = []
+        self.state: State
+        self.state, commands = state_machine.start(plan, setup, RunProgress(), Judge(), 0.0)
+        self.commands += commands
+
+    def put(self, event: Input) -> tuple[Command, ...]:
+        self.state, commands = state_machine.advance(self.state, event, Judge())
+        self.commands += commands
+        return commands
+
+    def up(self) -> None:
+        for host in self.plan.hosts:
+            up = events.AgentUp(host=host.name, agent_version="", machine_id="", cores=2, offset_ns=0, uncertainty_ns=0)
+            self.put(AgentReady(at_s=1.0, up=up))
+
+    def task(self, what: str, host: str) -> Task:
+        found = [
+            c.message
+            for c in self.commands
+            if isinstance(c, SendMessage) and isinstance(c.message, Task) and c.message.key.endswith(f"/{what}/{host}")
+        ]
+        return found[-1]
+
+    def hear(self, what: str, host: str, at_s: float, make: Any, **fields: Any) -> tuple[Command, ...]:
+        key = self.task(what, host).key
+        return self.put(MessageReceived(at_s=at_s, host=host, message=make(key=key, **fields)))
+
+    def inspected(self) -> None:
+        self.up()
+        endpoint = Endpoint(system="db", engine="postgres", dsn="d", version="18.1")
+        self.hear("inspect:db", "s1", 2.0, TaskDone, result=SystemStarted(endpoint=endpoint, fresh=False))
+        for host in self.plan.hosts:
+            self.hear("facts", host.name, 2.0, TaskDone, result=FactsRead(facts=(("kernel", "6.1"),)))
+        settings = (("version", "18.1"),)
+        result = SystemStarted(endpoint=endpoint, settings=settings, fresh=False)
+        self.hear("inspect:db", "s1", 2.0, TaskDone, result=result)
+
+    def emitted(self) -> list[events.Event]:
+        return [c.event for c in self.commands if isinstance(c, Emit)]
+
+
+LOAD = LoadResult(
+    transactions=(),
+    ended_in_window=0,
+    measure_start_ns=0,
+    measure_end_ns=1,
+    client_cpu_fraction=0,
+    client_cpu_s=0,
+    start_skew_ns=0,
+    seconds_produced=0,
+)
+
+
+def test_nothing_is_asked_of_agents_before_all_are_up() -> None:
+    driver = Driver()
+    assert driver.commands == [Dial(hosts=("s1", "c1", "c2"))]
+    driver.up()
+    assert isinstance(driver.task("inspect:db", "s1").spec, InspectSystem)
+
+
+def test_an_iteration_from_arming_to_summary() -> None:
+    driver = Driver()
+    driver.inspected()
+    load1, load2 = driver.task("load", "c1"), driver.task("load", "c2")
+    assert load1.key == "r/l/3/1/3.1/load/c1"
+    assert driver.task("capture:waits", "s1").spec.endpoints[0].version == "18.1"  # type: ignore[union-attr]
+    driver.hear("load", "c1", 3.0, TaskArmed)
+    driver.hear("load", "c2", 3.1, TaskArmed)
+    assert not [c for c in driver.commands if isinstance(c, StartLoads)], "the capture has not begun"
+    started = driver.put(
+        MessageReceived(at_s=3.2, host="s1", message=Sample(key=capture(driver), sequence=1, sample=None))
+    )  # type: ignore[arg-type]
+    (start,) = [c for c in started if isinstance(c, StartLoads)]
+    assert set(start.loads) == {("c1", load1.key), ("c2", load2.key)}
+    assert state_machine.wake_s(driver.state) == pytest.approx(3.2 + 0.3 + 1 + 3 + 0.2)
+    finishing = driver.put(Tick(at_s=7.7))
+    assert SendMessage(host="s1", message=Finish(key=capture(driver))) in finishing
+    driver.hear("load", "c1", 8.5, TaskDone, result=LOAD)
+    driver.hear("load", "c2", 9.1, TaskDone, result=LOAD)
+    assert not driver.put(Tick(at_s=9.2)), "finished once"
+    driver.hear("capture:waits", "s1", 9.3, TaskDone, result=Done())
+    assert isinstance(driver.state.step, Iterating)
+    assert driver.state.step.phase == "summarising"
+    assert driver.state.tasks == {}
+
+
+def capture(driver: Driver) -> str:
+    return driver.task("capture:waits", "s1").key
+
+
+def test_a_silent_capture_does_not_hold_up_the_load_for_long() -> None:
+    driver = Driver(capture_patience_s=3.0)
+    driver.inspected()
+    driver.hear("load", "c1", 3.0, TaskArmed)
+    driver.hear("load", "c2", 3.0, TaskArmed)
+    assert not driver.put(Tick(at_s=5.9))
+    assert [c for c in driver.put(Tick(at_s=6.0)) if isinstance(c, StartLoads)]
+
+
+def test_loads_that_do_not_arm_are_void_then_fail_the_run() -> None:
+    driver = Driver(arm_s=60.0)
+    driver.inspected()
+    driver.put(Tick(at_s=62.1))
+    voided = [e for e in driver.emitted() if isinstance(e, events.IterationVoided)]
+    assert voided[0].rerun
+    cancelled = {c.message.key for c in driver.commands if isinstance(c, SendMessage) and isinstance(c.message, Cancel)}
+    assert cancelled == {driver.task("load", "c1").key, driver.task("load", "c2").key, capture(driver)}
+    assert isinstance(driver.state.step, Draining)
+    for key, host in list(driver.state.tasks.items()):
+        error = TaskError(code="cancelled", message="")
+        driver.put(MessageReceived(at_s=62.2, host=host, message=TaskFailed(key=key, error=error)))
+    assert driver.task("load", "c1").key == "r/l/3/1/3.2/load/c1", "the next attempt has a key of its own"
+    driver.put(Tick(at_s=200.0))
+    assert driver.state.ending is not None
+    assert driver.state.ending.exit_code == 4
+
+
+def test_an_error_that_will_not_go_away_is_not_tried_again() -> None:
+    driver = Driver()
+    driver.inspected()
+    error = TaskError(code="missing", message="no table", way_out="populate first")
+    driver.hear("load", "c1", 3.0, TaskFailed, error=error)
+    assert driver.state.ending is not None
+    assert "load on c1: no table (populate first)" in driver.state.ending.reason
+    assert not [e for e in driver.emitted() if isinstance(e, events.IterationVoided) and e.rerun]
+
+
+def test_what_is_heard_of_tasks_that_were_given_up_changes_nothing() -> None:
+    driver = Driver()
+    driver.inspected()
+    before = driver.state
+    for message in (
+        TaskArmed(key="r/l/3/1/2.1/load/c1"),
+        TaskDone(key="x", result=LOAD),
+        LogLine(level="info", text=""),
+    ):
+        assert driver.put(MessageReceived(at_s=3.0, host="c1", message=message)) == ()
+    key = driver.task("load", "c1").key
+    assert driver.put(MessageReceived(at_s=3.0, host="c2", message=TaskArmed(key=key))) == (), "another host's task"
+    assert driver.state == before
+
+
+def test_agents_that_do_not_end_cancelled_tasks_are_dropped() -> None:
+    driver = Driver(drain_s=15.0)
+    driver.inspected()
+    driver.hear("load", "c1", 3.0, TaskFailed, error=TaskError(code="fault", message="x"))
+    commands = driver.put(Tick(at_s=18.1))
+    assert CloseSessions(hosts=("c2", "s1"), keep_data=True) in commands
+    assert Dial(hosts=("s1", "c2")) in commands
+
+
+def test_interrupted_twice_waits_for_nothing() -> None:
+    driver = Driver()
+    driver.inspected()
+    driver.put(Interrupted(at_s=4.0))
+    assert isinstance(driver.state.step, Draining)
+    commands = driver.put(Interrupted(at_s=4.1))
+    assert commands[-1] == EndRun(exit_code=130, keep_data=True)
+    assert driver.state.over
+    assert driver.put(Tick(at_s=99.0)) == ()
+
+
+def test_systems_are_looked_after_when_errors_spoilt_an_iteration() -> None:
+    plan = replace(PLAN, systems=(replace(PLAN.systems[0], dsn=None, provision="embedded"),))
+    for check, looked_after in (("errors", True), ("load", True), ("steady-state", False)):
+
+        def work(command: Summarise, check: str = check) -> events.IterationFinished:
+            first = command.id.attempt == 1
+            findings = (events.ValidityFinding(check=check, ok=not first, evidence=""),)
+            return replace(finished(command, {}, valid=not first), findings=findings)
+
+        world = Simulation(plan, Judge(), work).run()
+        starts = [key for key in world.keys if "/start:db/" in key]
+        assert len(starts) == (2 if looked_after else 1), check
+        assert len([e for e in world.events if isinstance(e, events.SystemUp)]) == 1, "it had not changed"
+
+
+def test_a_coordinator_that_cannot_go_on_stops_everything() -> None:
+    driver = Driver()
+    driver.inspected()
+    driver.put(CoordinatorFailed(at_s=4.0, reason="disk is full"))
+    for key, host in list(driver.state.tasks.items()):
+        driver.put(MessageReceived(at_s=4.1, host=host, message=TaskDone(key=key, result=Done())))
+    ended = driver.emitted()[-1]
+    assert ended == events.RunFinished(status="failed", exit_code=4, reason="disk is full", seconds=pytest.approx(4.1))
+
+
+def test_a_first_agent_that_cannot_be_had_ends_the_run_with_its_words() -> None:
+    driver = Driver(dial_s=60.0)
+    driver.put(Tick(at_s=60.0))
+    assert driver.state.over
+    ended = driver.emitted()[-1]
+    assert isinstance(ended, events.RunFinished)
+    assert "did not answer in time" in ended.reason
+
+
+def test_the_sql_stage_counts_its_rows() -> None:
+    plan = replace(PLAN, stages=(Sql(id="q", system="db", statements=("a", "b")),), captures=())
+    world = Simulation(plan, Judge(), lambda command: finished(command, {})).run()
+    assert run_progress(world.events).stages_finished["q"].metrics["rows"] == 2
+
+
+# ---- tasks -------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 20), st.integers(1, 500))
+def test_shares_are_exact_and_even(hosts: int, threads: int) -> None:
+    given_shares = load_shares([f"h{n}" for n in range(hosts)], threads, 100.0, "poisson")
+    taken = [n for share in given_shares.values() for n in range(share.first, share.first + share.count)]
+    assert taken == list(range(threads))
+    counts = [share.count for share in given_shares.values()]
+    assert len(counts) == min(hosts, threads)
+    assert max(counts) - min(counts) <= 1
+    assert {(s.total, s.rate, s.distribution) for s in given_shares.values()} == {(threads, 100.0, "poisson")}
+
+
+def test_systems_start_from_the_far_end_of_a_propagation() -> None:
+    def system(name: str, sink: str | None) -> System:
+        return System(name=name, engine="postgres", host="s1", propagates_to=sink)
+
+    plan = replace(PLAN, systems=(system("a", "b"), system("x", None), system("b", "c"), system("c", None)))
+    assert [s.name for s in start_order(plan)] == ["c", "b", "a", "x"]
+
+
+def test_propagation_copies_rows_only_to_sinks_that_are_not_loaded_themselves() -> None:
+    source = System(name="cache", engine="postgres", host="s1", propagates_to="db")
+    stage = Populate(id="load", workload="w", into=("cache",), clients=("c1",))
+    plan = replace(PLAN, systems=(source, PLAN.systems[0]), stages=(stage,))
+    assert [(a.name, b.name, copy) for a, b, copy in links_after_populate(plan, stage)] == [("cache", "db", True)]
+    both = replace(stage, into=("cache", "db"))
+    assert [copy for _, _, copy in links_after_populate(plan, both)] == [False]
+
+
+def test_deadlines_grow_with_the_data() -> None:
+    small, large = ({"population": n} for n in (1_000, 400_000_000))
+    spec = [
+        PopulateSystem(
+            workload=Workload(name="w", kind="hlr", parameters=tuple(p.items())),
+            endpoint=Endpoint(system="s", engine="e", dsn=""),
+            workers=1,
+        )
+        for p in (small, large)
+    ]
+    assert task_deadline_s(spec[0]) < 1000 < 1e6 < task_deadline_s(spec[1])
+
+
+def test_the_environment_is_taken_before_the_first_stage_and_a_host_that_does_not_tell_holds_up_nothing() -> None:
+    driver = Driver()
+    driver.up()
+    endpoint = Endpoint(system="db", engine="postgres", dsn="d", version="18.1")
+    driver.hear("inspect:db", "s1", 2.0, TaskDone, result=SystemStarted(endpoint=endpoint, fresh=False))
+    result = SystemStarted(endpoint=endpoint, settings=(("work_mem", "4MB"),), fresh=False)
+    driver.hear("inspect:db", "s1", 2.0, TaskDone, result=result)
+    driver.hear("facts", "s1", 2.0, TaskDone, result=FactsRead(facts=(("kernel", "6.1"),)))
+    driver.hear("facts", "c1", 2.0, TaskDone, result=FactsRead(facts=(("kernel", "6.2"),)))
+    assert not driver.state.progress.stages_started
+    driver.put(Tick(at_s=driver.state.step.until_s if driver.state.step else 0.0))
+    assert driver.state.stage == "l"
+    taken = driver.state.progress.taken
+    assert {key: event.facts for key, event in taken.items()} == {
+        ("start", "s1", ""): {"kernel": "6.1"},
+        ("start", "c1", ""): {"kernel": "6.2"},
+        ("start", "s1", "db"): {"engine": "postgres", "version": "18.1", "work_mem": "4MB"},
+    }
+    notices = [e for e in driver.state.progress.history if isinstance(e, events.Notice)]
+    assert ["c2" in e.text and e.level == "warning" for e in notices] == [True]

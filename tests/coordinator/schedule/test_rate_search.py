@@ -1,0 +1,158 @@
+"""Searches against systems with a hidden capacity."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proveout.coordinator.schedule.rate_search import Answer, Probe, SearchState, begin, next_probe, record
+from proveout.dsl.plan.stages import Search, Windows
+from proveout.dsl.plan.values import Expression
+
+WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
+
+
+def stage(*, tolerance: float = 0.05, probes_max: int = 30) -> Search:
+    return Search(
+        id="cap",
+        workload="hlr",
+        target="cache",
+        clients=("client1",),
+        threads=4,
+        rate_from=500.0,
+        rate_to=1e6,
+        accept=Expression(text="lag.slope_upper <= 0.0"),
+        probe=WINDOWS,
+        confirm=WINDOWS,
+        tolerance_fraction=tolerance,
+        probes_max=probes_max,
+    )
+
+
+def run(state: SearchState, accept: Callable[[Probe], bool | None]) -> tuple[SearchState, Answer]:
+    for _ in range(1000):
+        probe = next_probe(state)
+        if isinstance(probe, Answer):
+            return state, probe
+        state = record(state, accept(probe), f"{probe.rate:g}")
+    raise AssertionError("the search does not end")
+
+
+@given(st.floats(500.0, 900_000.0), st.sampled_from([0.01, 0.05, 0.2]))
+@settings(deadline=None)
+def test_finds_a_hidden_capacity_within_the_tolerance(capacity: float, tolerance: float) -> None:
+    state, answer = run(begin(stage(tolerance=tolerance), 500.0, 1e6), lambda probe: probe.rate <= capacity)
+    assert answer.rate is not None
+    assert capacity / (1 + tolerance) * 0.999 <= answer.rate <= capacity
+    assert state.tried[-1].probe.phase == "confirm"
+    assert state.tried[-1].probe.rate == answer.rate
+    assert answer.probes == len(state.tried) <= 30
+    assert [tried.probe.number for tried in state.tried] == list(range(1, answer.probes + 1))
+
+
+@given(st.integers(0, 10_000), st.floats(600.0, 50_000.0), st.floats(0.0, 0.3))
+@settings(deadline=None)
+def test_noise_never_makes_it_answer_what_was_not_confirmed(seed: int, capacity: float, noise: float) -> None:
+    chance = random.Random(seed)
+
+    def accept(probe: Probe) -> bool | None:
+        if chance.random() < 0.05:
+            return None
+        return probe.rate <= capacity * chance.uniform(1 - noise, 1 + noise)
+
+    state, answer = run(begin(stage(probes_max=20), 500.0, 60_000.0), accept)
+    assert answer.probes <= 20
+    if answer.rate is not None:
+        last = state.tried[-1]
+        assert (last.probe.phase, last.probe.rate, last.accepted) == ("confirm", answer.rate, True)
+        assert answer.rate <= capacity * (1 + noise)
+    else:
+        assert answer.reason
+
+
+def test_a_capacity_that_only_a_long_window_shows_is_backed_off_to() -> None:
+    def accept(probe: Probe) -> bool:
+        return probe.rate <= (9_000.0 if probe.phase == "confirm" else 10_000.0)
+
+    state, answer = run(begin(stage(), 500.0, 1e6), accept)
+    assert answer.rate is not None
+    assert 9_000.0 * 0.95 <= answer.rate <= 9_000.0
+    confirms = [tried for tried in state.tried if tried.probe.phase == "confirm"]
+    assert [tried.accepted for tried in confirms] == [False] * (len(confirms) - 1) + [True]
+    assert "within the tolerance" in answer.reason
+
+
+def test_never_accepted_gives_no_rate_after_trying_the_lowest_twice() -> None:
+    state, answer = run(begin(stage(), 500.0, 1e6), lambda _: False)
+    assert answer == Answer(rate=None, probes=2, reason="not even the lowest rate, 500/s, was accepted")
+    assert [tried.probe.rate for tried in state.tried] == [500.0, 500.0]
+
+
+def test_one_stray_refusal_of_the_lowest_rate_does_not_end_the_search() -> None:
+    _, answer = run(begin(stage(), 500.0, 1e6), lambda probe: probe.number != 1 and probe.rate <= 3000.0)
+    assert answer.rate == pytest.approx(3000.0, rel=0.06)
+
+
+def test_accepted_up_to_the_end_says_that_the_range_was_the_limit() -> None:
+    state, answer = run(begin(stage(), 500.0, 3_000.0), lambda _: True)
+    assert answer.rate == 3_000.0
+    assert "limited by the range" in answer.reason
+    assert [tried.probe.rate for tried in state.tried] == [500.0, 1000.0, 2000.0, 3000.0, 3000.0]
+
+
+def test_a_range_of_one_rate_is_a_yes_or_no() -> None:
+    assert run(begin(stage(), 500.0, 500.0), lambda _: True)[1].rate == 500.0
+    assert run(begin(stage(), 500.0, 500.0), lambda _: False)[1].rate is None
+
+
+@pytest.mark.parametrize("span", [(500.0, 100.0), (0.0, 100.0), (float("nan"), 5.0), (5.0, float("inf"))])
+def test_a_range_with_nothing_in_it_is_answered_without_a_probe(span: tuple[float, float]) -> None:
+    answer = next_probe(begin(stage(), *span))
+    assert isinstance(answer, Answer)
+    assert (answer.rate, answer.probes) == (None, 0)
+
+
+def test_the_last_probe_of_the_budget_is_a_confirmation() -> None:
+    state, answer = run(begin(stage(probes_max=6), 500.0, 1e6), lambda probe: probe.rate <= 7_000.0)
+    assert [tried.probe.phase for tried in state.tried] == ["bracket"] * 5 + ["confirm"]
+    assert answer.rate == 4_000.0
+    assert "limit of 6 probes" in answer.reason
+
+
+def test_a_budget_that_ends_unconfirmed_gives_no_rate() -> None:
+    _, answer = run(
+        begin(stage(probes_max=6), 500.0, 1e6), lambda probe: probe.phase != "confirm" and probe.rate <= 7e3
+    )
+    assert answer.rate is None
+    assert "not confirmed within 6 probes" in answer.reason
+
+
+def test_probes_that_cannot_be_judged_are_counted_in_the_reason() -> None:
+    _, answer = run(begin(stage(), 500.0, 8e3), lambda probe: None if probe.rate > 2000.0 else True)
+    assert answer.rate == pytest.approx(2000.0, rel=0.06)
+    assert "could not be judged" in answer.reason
+
+
+def test_an_ended_search_takes_no_more_probes() -> None:
+    state, _ = run(begin(stage(), 500.0, 1e6), lambda _: False)
+    with pytest.raises(ValueError, match="has ended"):
+        record(state, True, "")
+
+
+def test_confirmations_that_keep_failing_step_down_faster() -> None:
+    def accept(probe: Probe) -> bool:
+        return probe.rate <= (2_000.0 if probe.phase == "confirm" else 10_000.0)
+
+    state, answer = run(begin(stage(), 500.0, 1e6), accept)
+    failed = [tried.probe.rate for tried in state.tried if tried.probe.phase == "confirm" and not tried.accepted]
+    steps = [1.0 - low / high for high, low in itertools.pairwise(failed)]
+    assert steps == sorted(steps)
+    assert max(steps) <= 0.5
+    assert answer.rate is not None
+    assert 1_000.0 <= answer.rate <= 2_000.0
+    assert "wider than the tolerance after" in answer.reason

@@ -1,0 +1,78 @@
+"""Whole runs: stages that are left out, and what needs them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from run_simulator import Fault
+from simulated import (
+    PLAN,
+    STAGES,
+    Model,
+    assert_ended,
+    conditional,
+    outcomes,
+    results,
+    simulate,
+    what_of,
+)
+
+from proveout.dsl.plan.stages import Condition, Pause
+from proveout.dsl.plan.values import Expression
+from proveout.proto import events
+
+
+def test_a_stage_whose_condition_does_not_hold_is_left_out() -> None:
+    plan = conditional(
+        Condition(stage="prepare", when=Expression(text="no")),
+        Condition(stage="breathe", when=Expression(text="yes")),
+        Condition(stage="cap", when=Expression(text="baseline ended", needs=("baseline",))),
+    )
+    world = simulate(plan).world
+    assert outcomes(world) == {s.id: "skipped" if s.id == "prepare" else "ok" for s in STAGES}
+    assert "prepare" not in {e.stage for e in world.events if isinstance(e, events.StageStarted)}
+    assert [(n.level, n.text) for n in world.events if isinstance(n, events.Notice)] == [
+        ("info", "stage prepare is skipped: no, it says")
+    ]
+    assert "sql:backend" not in what_of(world)
+
+
+def test_what_needs_a_stage_that_is_left_out_is_left_out_too() -> None:
+    plan = conditional(
+        Condition(stage="cap", when=Expression(text="nobody knows")),
+        Condition(stage="cached", needs=("baseline", "cap")),
+    )
+    world = simulate(plan).world
+    end = assert_ended(simulate(plan))
+    assert (end.status, end.exit_code) == ("finished", 0)
+    assert {name: how for name, how in outcomes(world).items() if how != "ok"} == {
+        "cap": "skipped",
+        "cached": "skipped",
+    }
+    told = {n.text: n.level for n in world.events if isinstance(n, events.Notice)}
+    assert told["stage cap is skipped: its condition cannot be evaluated: no data"] == "warning"
+    assert told["stage cached is skipped: it needs cap, which was skipped"] == "info"
+    assert not [k for k in results(world) if k[0] == "cached"]
+
+
+def test_what_needs_a_stage_that_failed_is_left_out() -> None:
+    """The search finds no rate, so the ladder at that rate is given up; the pause after it asked for it."""
+    stages = (*STAGES, Pause(id="after", duration_s=1.0))
+    plan = conditional(Condition(stage="after", needs=("cached",)), plan=replace(PLAN, stages=stages))
+    world = simulate(plan, Model(capacity=10.0)).world
+    assert (outcomes(world)["cached"], outcomes(world)["after"]) == ("failed", "skipped")
+
+
+def test_a_resume_stands_by_what_was_left_out() -> None:
+    """Killed after any of its inputs: the second sitting leaves the same stage out, and says so once."""
+    plan = conditional(
+        Condition(stage="breathe", when=Expression(text="no")), Condition(stage="cap", needs=("baseline",))
+    )
+    whole = simulate(plan)
+    for at in range(1, whole.inputs, 7):
+        first = simulate(plan, None, Fault(at=at, kind="kill"))
+        again = simulate(plan, world=first.world, epoch=2)
+        assert_ended(again)
+        assert outcomes(again.world) == outcomes(whole.world)
+        skipped = [e for e in again.world.events if isinstance(e, events.StageFinished) and e.outcome == "skipped"]
+        assert len(skipped) == 1

@@ -1,0 +1,158 @@
+"""Whole runs against simulated agents: their order, and what is looked at when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from run_simulator import Fault, FaultKind, Simulation, World
+from simulated import (
+    CAPACITY,
+    HOSTS,
+    PLAN,
+    STAGES,
+    Model,
+    assert_ended,
+    looked_at,
+    results,
+    simulate,
+    what_of,
+)
+
+from proveout.coordinator.schedule import setup_stages
+from proveout.coordinator.schedule.progress import run_progress
+from proveout.dsl.plan.topology import System
+from proveout.proto import events
+from proveout.proto.wire.results import InvariantCheck, InvariantsChecked, TaskResult
+from proveout.proto.wire.tasks import CheckInvariants, RunLoad, Task
+
+
+def test_a_whole_run_in_order() -> None:
+    simulation = simulate()
+    end = assert_ended(simulation)
+    assert (end.status, end.exit_code) == ("finished", 0)
+    world = simulation.world
+    assert [e.stage for e in world.events if isinstance(e, events.StageFinished)] == [s.id for s in STAGES]
+    assert {k for k in results(world) if k[0] == "baseline"} == {("baseline", r, n) for r in (1, 2, 4) for n in (1, 2)}
+    assert [e.at_rung for e in world.events if isinstance(e, events.LadderCut)] == [4]
+    found = next(e for e in world.events if isinstance(e, events.SearchFinished))
+    assert found.rate is not None
+    assert 0.9 * CAPACITY <= found.rate <= CAPACITY
+    assert results(world)["cached", 4, 1][0] == found.rate
+    assert len([e for e in world.events if isinstance(e, events.ProbeFinished)]) == found.probes
+    assert [(e.source, e.sink) for e in world.events if isinstance(e, events.PropagationCompared)] == [
+        ("cache", "backend")
+    ]
+    systems = [e.system for e in world.events if isinstance(e, events.SystemUp)]
+    assert systems == ["backend", "cache"], "the sink is up before its source"
+
+
+def test_what_is_foreseen_is_said_when_stages_end_and_decides_nothing() -> None:
+    world = simulate().world
+    told = [event for event in world.events if isinstance(event, events.VerdictForeseen | events.StageFinished)]
+    stages = [event for event in told if isinstance(event, events.StageFinished)]
+    foreseen = [event for event in told if isinstance(event, events.VerdictForeseen)]
+    assert [event.evidence for event in foreseen] == [
+        f"{n} stages" for n in range(1, len(stages))
+    ]  # not after the last
+    assert told[::2] == stages, "each is said right after its stage"
+    assert {event.outcome for event in foreseen} == {"FAIL"}
+    reached = [event for event in world.events if isinstance(event, events.VerdictReached)]
+    assert [event.outcome for event in reached] == ["PASS"]
+    assert isinstance(world.events[-1], events.RunFinished)
+    assert world.events[-1].exit_code == 0
+
+
+def test_reset_takes_the_source_back_before_its_sink() -> None:
+    what = what_of(simulate().world)
+    first = what.index("restore:cache")
+    assert what[first : first + 4] == ["restore:cache", "restore:backend", "link:cache", "checkpoint:backend"]
+    taken = ["facts"] * len(HOSTS) + ["inspect:cache", "inspect:backend"]
+    assert what[-9:] == ["compare:cache", *taken, "stop:cache", "stop:backend"]
+    assert what[2:8] == taken, "before anything is loaded"
+    assert what.index("link:cache") < what.index("save:cache") < what.index("save:backend")
+
+
+def test_invariants_are_looked_at_after_every_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "iteration")
+    simulation = simulate(PLAN, Model(invalid=frozenset({"baseline/2/1"})))
+    assert_ended(simulation)
+    world = simulation.world
+    ended = [i.id for i in run_progress(world.events).iterations]
+    expected = [("load", "", "backend"), ("load", "", "cache")]
+    for one in ended:
+        names = ("backend",) if one.stage == "baseline" else ("cache", "backend")
+        expected += [(one.stage, str(one), name) for name in names]
+    assert looked_at(world) == expected
+    what = what_of(world)
+    assert what.index("invariants:backend") < what.index("link:cache"), "a population is looked at before it is linked"
+
+
+def test_invariants_of_rows_that_others_loaded_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they speak of the rows that a populate makes, and the plan has none; others are looked at all the same."""
+    monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "stage")
+    outside = System(name="backend", engine="postgres", host="db1", dsn="host=db1")
+    plan = replace(PLAN, systems=(outside,), captures=PLAN.captures[:2], stages=(STAGES[2],))
+    assert looked_at(simulate(plan, Model(), world=World(loaded={"backend"})).world) == [("baseline", "", "backend")]
+    monkeypatch.setattr(setup_stages, "invariants_need_population", lambda _: True)
+    assert looked_at(simulate(plan).world) == []
+
+
+def test_a_broken_invariant_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "iteration")
+
+    class Broken(Simulation):
+        def _effect(self, spec: object) -> TaskResult:
+            if isinstance(spec, CheckInvariants):
+                broken = InvariantCheck(name="sum", holds=False, evidence="3 is not 4")
+                return InvariantsChecked(checks=(broken,), seconds=0.1)
+            return super()._effect(spec)
+
+    model = Model()
+    simulation = Broken(PLAN, model, model.work)
+    simulation.run()
+    assert assert_ended(simulation).status == "finished", "the run goes on; the verdict fails it"
+    told = [e.text for e in simulation.world.events if isinstance(e, events.Notice) and e.level == "error"]
+    assert "backend after baseline/1/1/1: sum: 3 is not 4" in told
+
+
+def test_invariants_that_cost_much_are_looked_at_at_the_end_of_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "stage")
+    world = simulate().world
+    after = [("baseline", "", "backend")]
+    after += [(stage, "", system) for stage in ("cap", "cached") for system in ("cache", "backend")]
+    assert looked_at(world) == [("load", "", "backend"), ("load", "", "cache"), *after]
+
+
+@pytest.mark.parametrize("kind", ["lose", "fail", "silent"])
+@pytest.mark.parametrize("occasion", ["iteration", "stage"])
+def test_a_fault_at_any_point_leaves_nothing_unlooked_at(
+    kind: FaultKind, occasion: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setup_stages, "invariants_after", lambda _: occasion)
+    whole = simulate()
+    for at in range(0, whole.inputs, 5):
+        simulation = simulate(PLAN, None, Fault(at=at, kind=kind, host=HOSTS[at % 4]))
+        if assert_ended(simulation).status == "finished":
+            seen = {(stage, system) for stage, _, system in looked_at(simulation.world)}
+            assert seen == {(stage, system) for stage, _, system in looked_at(whole.world)}, f"{kind} before {at}"
+
+
+def test_terminals_are_shared_out_and_seeds_differ() -> None:
+    seen: dict[str, list[RunLoad]] = {}
+
+    class Watched(Simulation):
+        def _task(self, host: str, task: Task) -> None:
+            if isinstance(task.spec, RunLoad):
+                seen.setdefault(task.spec.label, []).append(task.spec)
+            super()._task(host, task)
+
+    model = Model()
+    Watched(PLAN, model, model.work).run()
+    for label, loads in seen.items():
+        rung = int(label.split("/")[1])
+        taken = [n for load in loads for n in range(load.share.first, load.share.first + load.share.count)]
+        assert sorted(taken) == list(range(rung)), label
+    seeds = {label: {load.seed for load in loads} for label, loads in seen.items()}
+    assert all(len(of_label) == 1 for of_label in seeds.values()), "one schedule for all clients"
+    assert len(set.union(*seeds.values())) == len(seeds)

@@ -1,0 +1,276 @@
+"""`tool` stages on the coordinator: simulated runs of one, and what its numbers are made of. No fio is started here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from run_simulator import Fault, Simulation, World
+from simulated import PLAN, Model, assert_ended, results, simulate
+
+from proveout.coordinator.measure import summarise
+from proveout.coordinator.report.figures import vega
+from proveout.coordinator.report.figures.tool_figures import iops_by_queue_depth
+from proveout.coordinator.report.tool_rows import io_rows, node_rows
+from proveout.coordinator.results.results import load_results, stage_metrics
+from proveout.dsl import metrics
+from proveout.dsl.compile import result_names
+from proveout.dsl.expr import name_types
+from proveout.dsl.plan.canonical import to_data
+from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Limits, Tool, Windows
+from proveout.dsl.plan.topology import Host
+from proveout.proto import events
+from proveout.proto.events import IterationFinished, IterationId
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.wire.tasks import PrepareFio, ReadFacts, RunFio, Task, TaskSpec
+
+S = 1_000_000_000
+JOB = FioJob(random=True, block_bytes=8192, read_fraction=0.7, jobs=4, size_bytes=1 << 20)
+WINDOWS = Windows(ramp_up_s=1.0, measure_s=2.0, ramp_down_s=0.0)
+STAGE = Tool(
+    id="mixed",
+    clients=("client1", "client2"),
+    pattern="mixed-8k-70-30",
+    job=JOB,
+    iodepths=(2, 4),
+    windows=WINDOWS,
+    repeat=2,
+    captures=("os",),
+    limits=Limits(errors_fraction_max=0.0, start_skew_ms_max=2000.0),
+)
+TOOLED = replace(
+    PLAN,
+    hosts=tuple(Host(name=host.name, roles=host.roles, address="local") for host in PLAN.hosts),
+    systems=(),
+    workloads=(),
+    captures=tuple(capture for capture in PLAN.captures if capture.kind == "os"),
+    stages=(STAGE,),
+)
+
+
+def tasks(plan: Plan, *faults: Fault, model: Model | None = None) -> tuple[Any, list[Any]]:
+    simulation = simulate(plan, model, *faults)
+    return simulation, [key for key in simulation.world.keys if "/fio" in key]
+
+
+# ---- runs ----------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_made_once_and_every_repeat_climbs_all_depths() -> None:
+    simulation, keys = tasks(TOOLED)
+    assert assert_ended(simulation).status == "finished"
+    made = [key for key in keys if "fio-files" in key]
+    assert [key.rpartition("/")[2] for key in made] == ["client1", "client2"]
+    ran = [tuple(key.split("/")[1:4]) for key in keys if "fio-files" not in key]
+    order = [("mixed", str(depth), str(repeat)) for repeat in (1, 2) for depth in (2, 4)]
+    assert ran == [slot for slot in order for _ in STAGE.clients]
+    started = next(event for event in simulation.world.events if isinstance(event, events.StageStarted))
+    assert (started.kind, started.iterations) == ("tool", 4)
+
+
+def test_an_invalid_iteration_is_run_again_and_no_more_often_than_retries_say() -> None:
+    simulation, _ = tasks(TOOLED, model=Model(invalid=frozenset({"mixed/4/1"})))
+    assert assert_ended(simulation).status == "finished"
+    ended = [e.id for e in simulation.world.events if isinstance(e, IterationFinished) and e.id.rung == 4]
+    assert [(item.repeat, item.attempt) for item in ended] == [(1, 1), (1, 2), (2, 1)]
+    assert {key[1:] for key in results(simulation.world)} == {(2, 1), (2, 2), (4, 2)}
+
+
+@pytest.mark.parametrize("at", range(6, 40, 3))
+def test_a_host_that_is_lost_makes_its_files_again(at: int) -> None:
+    simulation, keys = tasks(TOOLED, Fault(kind="lose", host="client1", at=at))
+    assert assert_ended(simulation).status == "finished"
+    assert len(results(simulation.world)) == 4
+    assert any(isinstance(event, events.AgentLost) for event in simulation.world.events)
+    last_run = max(index for index, key in enumerate(keys) if "fio-files" not in key)
+    made = [index for index, key in enumerate(keys) if "fio-files" in key and key.endswith("client1")]
+    assert 1 <= len(made) <= 2
+    assert made[-1] < last_run
+
+
+@pytest.mark.parametrize("at", range(6, 40, 5))
+def test_a_resumed_run_goes_on_where_it_was(at: int) -> None:
+    killed = simulate(TOOLED, None, Fault(kind="kill", at=at))
+    assert killed.killed
+    before = set(results(killed.world))
+    world = World(events=killed.world.events, keys=killed.world.keys)
+    resumed = simulate(TOOLED, world=world, epoch=2)
+    assert assert_ended(resumed).status == "finished"
+    assert len(results(resumed.world)) == 4
+    counted = [str(e.id) for e in resumed.world.events if isinstance(e, IterationFinished)]
+    assert len(counted) == len(set(counted)) == 4
+    assert before <= set(results(resumed.world))
+
+
+def test_slices_of_devices_are_those_of_one_host_alone_and_facts_name_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    devices = ("/dev/disk/by-id/a", "/dev/disk/by-id/b", "/dev/disk/by-id/c")
+    stage = replace(STAGE, job=replace(JOB, devices=devices, destructive=True), iodepths=(2,), repeat=1)
+    given: list[tuple[str, TaskSpec]] = []
+    told = Simulation._task
+
+    def note(simulation: Simulation, host: str, task: Task) -> None:
+        given.append((host, task.spec))
+        told(simulation, host, task)
+
+    monkeypatch.setattr(Simulation, "_task", note)
+    simulate(replace(TOOLED, stages=(stage,)))
+    slices = {host: spec.first_slice for host, spec in given if isinstance(spec, RunFio)}
+    assert slices == {"client1": 0, "client2": 2}
+    prepared = [spec.job for _, spec in given if isinstance(spec, PrepareFio)]
+    assert prepared == [stage.job, stage.job]
+    asked = {host: spec.tools for host, spec in given if isinstance(spec, ReadFacts)}
+    assert asked["client1"] == ("fio",)
+    assert asked["db1"] == ()
+
+
+# ---- numbers -------------------------------------------------------------------------------------------------------
+
+
+def load(reads: Mapping[int, int], writes: Mapping[int, int], *, errors: int = 0) -> LoadResult:
+    def part(name: str, values: Mapping[int, int]) -> TransactionLoad:
+        raw = np.repeat(np.asarray(list(values), dtype=np.int64), list(values.values()))
+        failed = (("Input/output error", errors),) if errors and name == "read" else ()
+        response = histogram.bin_ns(raw)
+        counts = TransactionCounts(name=name, ok=len(raw), errors=failed)
+        return TransactionLoad(counts=counts, response=response, service=response)
+
+    return LoadResult(
+        transactions=(part("read", reads), part("write", writes)),
+        ended_in_window=sum(reads.values()) + sum(writes.values()),
+        measure_start_ns=11 * S,
+        measure_end_ns=13 * S,
+        client_cpu_fraction=0.25,
+        client_cpu_s=1.0,
+        start_skew_ns=300_000_000,
+        seconds_produced=0,
+        first_errors=("Input/output error",) if errors else (),
+    )
+
+
+def summarised(
+    loads: Mapping[str, LoadResult], depth: int = 2, repeat: int = 1, plan: Plan = TOOLED
+) -> IterationFinished:
+    no_seconds: dict[str, list[LoadSecond]] = {host: [] for host in loads}
+    return summarise.summarise(
+        id=IterationId(stage="mixed", rung=depth, repeat=repeat, attempt=1),
+        stage=STAGE,
+        plan=plan,
+        rate=None,
+        loads=loads,
+        seconds=no_seconds,
+        captures={},
+        clocks=dict.fromkeys(loads, (0, 1000)),
+        t0_ns=10 * S,
+        started_unix_s=1.0,
+    )
+
+
+FAST, SLOW = {100_000: 990, 200_000: 10}, {10_000_000: 10}
+
+
+def test_hosts_are_merged_before_percentiles_are_taken() -> None:
+    ended = summarised({"client1": load(FAST, {}), "client2": load(SLOW, {})})
+    tree = ended.metrics
+    assert ended.valid, ended.findings
+    assert tree["iops"] == tree["tps"] == pytest.approx(1010 / 2.0)
+    assert tree["mb_per_s"] == pytest.approx(505 * 8192 / 1e6)
+    assert tree["nodes"]["client1"]["iops"] == pytest.approx(500.0)
+    assert tree["nodes"]["client2"]["response"]["p99_us"] == pytest.approx(10_000.0, rel=0.001)
+    # 1010 I/Os, of which 10 take 10 ms: rank 1000 of 1010 is one of 0.2 ms. The mean of two percentiles would say 5.1 ms.
+    assert tree["response"]["p99_us"] == pytest.approx(200.0, rel=0.001)
+    assert tree["response"]["max_us"] == pytest.approx(10_000.0, rel=0.001)
+    assert tree["iodepth"] == 2
+
+
+def test_reads_and_writes_are_apart_and_together() -> None:
+    tree = summarised({"client1": load({100_000: 140}, {300_000: 60}), "client2": load({}, {})}).metrics
+    assert (tree["read"]["iops"], tree["write"]["iops"], tree["iops"]) == (70.0, 30.0, 100.0)
+    assert tree["write"]["response"]["avg_us"] == 300.0
+    assert "response" not in tree["nodes"]["client2"], "nothing ended there: no percentile, and no zero"
+
+
+def test_failed_ios_void_an_iteration_unless_the_plan_bears_them() -> None:
+    ended = summarised({"client1": load(FAST, FAST, errors=5), "client2": load(FAST, FAST)})
+    assert ended.metrics["errors"]["count"] == 5
+    (broken,) = [finding for finding in ended.findings if not finding.ok and finding.voids]
+    assert broken.check == "errors"
+    assert "Input/output error" in broken.evidence
+
+
+def test_expressions_know_just_the_numbers_that_are_measured() -> None:
+    ended = summarised({host: load(FAST, SLOW) for host in STAGE.clients})
+    (shape,) = result_names.run_scope(TOOLED, TOOLED.stages).members.values()
+    assert isinstance(shape, name_types.Group)
+    assert shape.rung is not None
+    known = shape.rung.members
+
+    def names(tree: Mapping[str, Any]) -> set[str]:
+        inner = ((name, names(value)) for name, value in tree.items() if isinstance(value, Mapping))
+        return set(tree) | {f"{name}.{below}" for name, found in inner for below in found}
+
+    def offered(group: Mapping[str, Any]) -> set[str]:
+        inner = ((name, offered(value.members)) for name, value in group.items() if isinstance(value, name_types.Group))
+        return set(group) | {f"{name}.{below}" for name, found in inner for below in found}
+
+    captured = {name for name in offered(known) if name.split(".")[0] in ("hosts", "cpu", "prometheus")}
+    assert names(ended.metrics) == offered(known) - captured
+    assert set(metrics.TOOL) <= set(known)
+
+
+# ---- what people see -----------------------------------------------------------------------------------------------
+
+
+def finished_run() -> list[events.Event]:
+    plan = to_data(TOOLED, positions=True)
+    found: list[events.Event] = [
+        events.RunStarted(run_id="r", epoch=1, name="p", title="t", digest="d", plan=plan, version="1", estimate_s=1.0),
+        events.StageStarted(stage="mixed", kind="tool", iterations=4, estimate_s=1.0),
+    ]
+    for repeat in (1, 2):
+        for depth in STAGE.iodepths:
+            loads = {host: load({100_000 * depth: 100 * depth}, {90_000: 10 * repeat}) for host in STAGE.clients}
+            found.append(summarised(loads, depth, repeat))
+    return found
+
+
+def test_a_rung_has_its_interval_and_a_figure_its_table() -> None:
+    run = load_results(finished_run())
+    stage = run.stages["mixed"]
+    low, high = io_rows(stage)
+    assert (low.depth, high.depth) == (2, 4)
+    assert low.iops == pytest.approx((210 + 220) / 2)
+    assert low.half_iops is not None
+    assert high.read_mb_per_s == pytest.approx(400 * 8192 / 1e6)
+    assert [row[0] for row in node_rows(stage)] == ["client1", "client2"]
+    (figure,) = iops_by_queue_depth(run)
+    assert figure.slug == "iops-by-queue-depth-mixed"
+    assert "IOPS" in figure.title
+    assert [value["depth"] for value in figure.spec["data"]["values"]] == [2, 4]
+    assert [row[0] for row in figure.rows] == ["2", "4"]
+    picture = vega.svg(figure)
+    assert "I/O depth of each job" in picture
+    assert "p99 response" in picture
+
+
+def test_large_ios_are_drawn_in_megabytes() -> None:
+    plan = replace(TOOLED, stages=(replace(STAGE, job=replace(JOB, block_bytes=1 << 20)),))
+    started, *rest = finished_run()
+    assert isinstance(started, events.RunStarted)
+    (figure,) = iops_by_queue_depth(load_results([replace(started, plan=to_data(plan, positions=True)), *rest]))
+    assert figure.title.startswith("MB/s")
+    value = figure.spec["data"]["values"][0]
+    assert value["shown"] == pytest.approx((210 + 220) / 2 * 8192 / 1e6)
+
+
+def test_stages_that_come_later_can_read_its_rungs() -> None:
+    tree = stage_metrics(STAGE, finished_run(), seconds=1.0)
+    assert tree["rungs"]["4"]["iops"]["mean"] > tree["rungs"]["2"]["iops"]["mean"]
+    assert tree["peak"]["iodepth"]["mean"] == 4

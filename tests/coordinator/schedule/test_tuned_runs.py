@@ -1,0 +1,233 @@
+"""Runs whose plan tunes hosts, against simulated agents: tuned before the first stage, looked at after each, set back whatever happens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from run_simulator import Fault, FaultKind, Simulation, World
+
+from proveout.coordinator.schedule.messages import ConditionResult, SearchReplayed, Summarise, Unresolved
+from proveout.coordinator.schedule.progress import RunProgress
+from proveout.dsl.plan.plan import OnLoss, Plan
+from proveout.dsl.plan.stages import Ladder, Pause, Search, Stage, Tune, Tuning
+from proveout.dsl.plan.topology import Host, System
+from proveout.dsl.plan.values import Expression
+from proveout.proto import events
+from proveout.proto.wire.results import TaskResult, TuningDone, TuningState
+from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, Task
+
+SWAP = (("file", None), ("settings", (("vm.swappiness", "10"),)))
+DIRTY = (("file", None), ("settings", (("vm.dirty_ratio", "5"),)))
+PLAN = Plan(
+    name="p",
+    title="t",
+    parameters=(),
+    hosts=tuple(Host(name=name, roles=("any",), address="local") for name in ("a", "b", "c")),
+    systems=(System(name="db", engine="postgres", host="a", provision="embedded"),),
+    secrets=(),
+    workloads=(),
+    captures=(),
+    tunings=(
+        Tuning(name="swap", operation="sysctl", hosts=("a", "b"), parameters=SWAP),
+        Tuning(name="work_mem", operation="sysctl", hosts=("a",), parameters=SWAP, system="db"),
+    ),
+    stages=(
+        Pause(id="one", duration_s=1.0),
+        Tune(id="more", tunings=(Tuning(name="dirty", operation="sysctl", hosts=("b",), parameters=DIRTY),)),
+        Pause(id="two", duration_s=1.0),
+    ),
+    verdicts=(),
+)
+
+
+class Judge:
+    """Nothing is measured, so there is nothing to judge."""
+
+    def number(self, value: float | Expression, facts: RunProgress) -> float | Unresolved:
+        return Unresolved(reason="nothing is measured")
+
+    def condition(self, when: Expression, facts: RunProgress) -> ConditionResult | Unresolved:
+        return ConditionResult(holds=True, evidence="")
+
+    def stops(self, stage: Ladder, iteration: events.IterationFinished) -> str | None:
+        return None
+
+    def undecided(self, ladders: tuple[Ladder, ...], facts: RunProgress, repeat: int) -> tuple[str, ...]:
+        return ()
+
+    def replay(
+        self, stage: Search, rate_from: float, rate_to: float, probes: tuple[events.IterationFinished, ...]
+    ) -> SearchReplayed:
+        raise AssertionError("there is no search")
+
+    def metrics(self, stage: Stage, facts: RunProgress, seconds: float, rows: int) -> events.Metrics:
+        return {}
+
+    def provisional_verdicts(self, facts: RunProgress) -> tuple[events.VerdictForeseen, ...]:
+        return ()
+
+    def verdicts(self, facts: RunProgress) -> tuple[events.VerdictReached, ...]:
+        return ()
+
+    def exit_code(self, verdicts: tuple[events.VerdictReached, ...]) -> int:
+        return 0
+
+
+def work(command: Summarise) -> events.IterationFinished:
+    raise AssertionError(f"{command} measures nothing")
+
+
+class Watched(Simulation):
+    """Notes what is tuned while each stage's task or pause is under way, and in which order tasks come."""
+
+    def _task(self, host: str, task: Task) -> None:
+        self.world.events.append(events.Notice(level="info", host=host, text=f"task {task.key.split('/')[-2]}"))
+        super()._task(host, task)
+
+
+def run(plan: Plan = PLAN, *faults: Fault, world: World | None = None, epoch: int = 1) -> Simulation:
+    simulation = Watched(plan, Judge(), work, world=world, epoch=epoch, faults=faults)
+    simulation.run()
+    return simulation
+
+
+def tasks(simulation: Simulation) -> list[str]:
+    """`task@host` in the order in which they were given."""
+    return [f"{n.text.removeprefix('task ')}@{n.host}" for n in simulation.world.events
+            if isinstance(n, events.Notice) and n.text.startswith("task ")]  # fmt: skip
+
+
+def seen(simulation: Simulation) -> list[events.TuningSeen]:
+    return [event for event in simulation.world.events if isinstance(event, events.TuningSeen)]
+
+
+def test_the_order_of_things() -> None:
+    simulation = run()
+    given = [task for task in tasks(simulation) if "facts" not in task and "inspect" not in task]
+    assert given == [
+        "tune@a",
+        "tune@b",
+        "start:db@a",
+        "tune@a",
+        "verify-tuning@a",
+        "verify-tuning@b",
+        "tune@b",
+        "verify-tuning@a",
+        "verify-tuning@b",
+        "verify-tuning@a",
+        "verify-tuning@b",
+        "revert-tuning@a",
+        "stop:db@a",
+        "revert-tuning@a",
+        "revert-tuning@b",
+    ]
+    reverted = [
+        (event.host, [state.name for state in event.states]) for event in seen(simulation) if event.act == "revert"
+    ]
+    assert reverted == [("a", ["work_mem"]), ("a", ["swap"]), ("b", ["swap", "dirty"])]
+    assert not any(simulation.world.tuned.values())
+    assert simulation.closed is not None
+    assert simulation.closed.exit_code == 0
+
+
+def length(plan: Plan) -> int:
+    return run(plan).inputs
+
+
+@pytest.mark.parametrize("kind", ["lose", "lose_for_good", "fail", "silent", "interrupt", "kill"])
+@pytest.mark.parametrize("host", ["a", "b"])
+@pytest.mark.parametrize("on_loss", ["rerun", "stop"])
+def test_set_back_whatever_strikes_at_any_point(kind: FaultKind, host: str, on_loss: OnLoss) -> None:
+    plan = replace(PLAN, on_loss=on_loss)
+    for at in range(0, length(plan), 2 if on_loss == "stop" else 1):
+        simulation = run(plan, Fault(at=at, kind=kind, host=host))
+        world = simulation.world
+        assert not any(world.tuned.values()), f"{kind} at {at}"
+        assert not world.wrongs
+        assert simulation.closed is not None or simulation.killed
+
+
+@pytest.mark.parametrize("kind", ["lose", "silent"])
+def test_an_agent_that_was_lost_is_tuned_again_before_anything_else(kind: FaultKind) -> None:
+    for at in range(length(PLAN)):
+        simulation = run(PLAN, Fault(at=at, kind=kind, host="b"))
+        world = simulation.world
+        if simulation.closed is None or simulation.closed.exit_code != 0:
+            continue
+        ended = [e.stage for e in world.events if isinstance(e, events.StageFinished)]
+        assert ended == ["one", "more", "two"]
+        last_up = max(n for n, e in enumerate(world.events) if isinstance(e, events.AgentUp) and e.host == "b")
+        if any(isinstance(e, events.StageFinished) and e.stage == "two" for e in world.events[:last_up]):
+            continue
+        tuned = [s.name for e in world.events[last_up:] if isinstance(e, events.TuningSeen) and e.act == "apply"
+                 for s in e.states if e.host == "b"]  # fmt: skip
+        assert tuned == ["swap", "dirty"], f"{kind} at {at}"
+
+
+def test_a_resume_tunes_again() -> None:
+    for at in range(1, length(PLAN)):
+        first = run(PLAN, Fault(at=at, kind="kill"))
+        if any(isinstance(event, events.RunFinished) for event in first.world.events):
+            continue
+        second = run(PLAN, world=first.world, epoch=2)
+        assert second.closed is not None
+        assert second.closed.exit_code == 0
+        assert not any(second.world.tuned.values())
+
+
+class Host2(Watched):
+    """A host `b` whose owner says no."""
+
+    outcome = "refused"
+
+    def _tuned(self, host: str, spec: object) -> TuningDone | None:
+        if host == "b" and isinstance(spec, ApplyTuning):
+            state = TuningState(name="swap", operation="sysctl", outcome=self.outcome, lines=("not here",))  # type: ignore[arg-type]
+            return TuningDone(states=(state,))
+        return super()._tuned(host, spec)
+
+
+@pytest.mark.parametrize("outcome", ["refused", "failed", "needs_restart"])
+def test_a_host_that_cannot_be_tuned_ends_the_run(outcome: str) -> None:
+    simulation = Host2(PLAN, Judge(), work)
+    simulation.outcome = outcome
+    world = simulation.run()
+    assert simulation.closed is not None
+    assert simulation.closed.exit_code == 4
+    ended = next(event for event in world.events if isinstance(event, events.RunFinished))
+    assert ended.reason.startswith("b could not be tuned: 'swap' ")
+    assert not any(world.tuned.values())
+    assert not any(isinstance(event, events.StageStarted) for event in world.events)
+
+
+class Drifting(Watched):
+    """Another hand changes something on `a`."""
+
+    def _tuned(self, host: str, spec: object) -> TuningDone | None:
+        done = super()._tuned(host, spec)
+        if done is not None and host == "a" and not isinstance(spec, ApplyTuning):
+            states = tuple(replace(state, outcome="drifted", lines=("it is 33",)) for state in done.states)
+            return replace(done, states=states)
+        return done
+
+
+def test_drift_is_told_and_does_not_end_the_run() -> None:
+    simulation = Drifting(PLAN, Judge(), work)
+    world = simulation.run()
+    assert simulation.closed is not None
+    assert simulation.closed.exit_code == 0
+    told = {n.text for n in world.events if isinstance(n, events.Notice) and n.level == "warning"}
+    assert "tuning 'swap' was changed by another process since: it is 33" in told
+
+
+def test_a_second_interrupt_leaves_it_to_the_agents() -> None:
+    """They set back when they are parted from; nobody waits for it."""
+    simulation = run(PLAN, Fault(at=20, kind="interrupt"), Fault(at=21, kind="interrupt"))
+    assert not any(simulation.world.tuned.values())
+    assert not any(isinstance(task, RevertTuning) for task in simulation.world.running.values())
+
+
+def test_the_effect_of_other_tasks_is_not_touched() -> None:
+    result: TaskResult | None = Simulation(PLAN, Judge(), work)._tuned("a", object())
+    assert result is None

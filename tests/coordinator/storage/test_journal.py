@@ -1,0 +1,320 @@
+"""The journal: what goes in comes out, nothing is lost or changed, one coordinator at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from proveout.coordinator.storage.event_codec import JournalFault, decode, encode, plan_data, recorded_plan
+from proveout.coordinator.storage.journal import FILE, Journal, RunInUse, StorageFailed, is_driven, read
+from proveout.dsl.plan import plan as p
+from proveout.dsl.plan import stages, topology, values
+from proveout.proto import events as e
+from proveout.proto.wire.results import InvariantCheck, Populated, TableCount, TableDifference, TuningState
+
+IDENTITY = e.IterationId(stage="s", rung=4, repeat=2, attempt=1)
+FINISHED = e.IterationFinished(
+    id=IDENTITY,
+    rate=None,
+    measure_s=3.0,
+    valid=True,
+    findings=(e.ValidityFinding(check="errors", ok=True, evidence="0 of 10", voids=False),),
+    metrics={"tps": 10.5, "response": {"p99_us": 3.0}, "hosts": {"db1": {"cpu": {"busy_fraction": 0.5}}}},
+    transactions=(
+        e.TransactionSummary(
+            name="GetAccessData",
+            ok=10,
+            logical_failures=1,
+            errors={"40001": 2},
+            retried=0,
+            missed=0,
+            tps=3.3,
+            response={"avg_us": 5.0},
+            service={},
+        ),
+    ),
+    waits=(e.WaitLine(event="WalSync", wait_class="IO", seconds=1.0, db_time_fraction=0.5),),
+    series={"tps": (1.0, 2.0)},
+)
+ONE_OF_EACH: tuple[e.Event, ...] = (
+    e.RunStarted(
+        run_id="r", epoch=1, name="n", title="t", digest="d", plan={"a": [1, None]}, version="1", estimate_s=3.0
+    ),
+    e.AgentUp(host="h", agent_version="1", machine_id="m", cores=2, offset_ns=-5, uncertainty_ns=7, facts={"k": "v"}),
+    e.AgentLost(host="h", reason="gone"),
+    e.SystemUp(system="s", host="h", engine="postgres", version="18", provisioned=True, settings={"a": "b"}),
+    e.StageStarted(stage="s", kind="ladder", iterations=3, estimate_s=1.5),
+    e.StageProgress(stage="s", host="h", done=1.0, total=2.0, unit="rows"),
+    e.PopulateFinished(
+        stage="s",
+        system="db",
+        populated=Populated(tables=(TableCount(table="t", rows=1, expected_low=1, expected_high=2),), seconds=0.5),
+    ),
+    e.IterationStarted(id=IDENTITY, rate=500.0, starts_in_s=0.3, ramp_up_s=1.0, measure_s=3.0, ramp_down_s=1.0),
+    e.LoadTick(id=IDENTITY, second=0, window="measure", tps=1.0, avg_us=1.0, p50_us=1.0, p99_us=1.0, errors=0),
+    e.HostTick(host="h", capture="os", readings={"cpu": 1.0}),
+    FINISHED,
+    e.IterationVoided(id=IDENTITY, reason="lost", rerun=True),
+    e.ProbeFinished(stage="s", probe=1, phase="bracket", rate=500.0, accepted=True, evidence="e"),
+    e.SearchFinished(stage="s", rate=None, probes=3, reason="none"),
+    e.LadderCut(stage="s", at_rung=4, skipped=(8, 16), evidence="e"),
+    e.PropagationCompared(
+        source="a",
+        sink="b",
+        drained=True,
+        drain_s=0.1,
+        tables=(TableDifference(table="t", source_rows=1, sink_rows=1, source_checksum="x", sink_checksum="x"),),
+    ),
+    e.FactsTaken(when="end", host="h", system="db", facts={"version": "18", "cpus": 2, "governor": None}),
+    e.InvariantsSeen(
+        stage="s",
+        iteration="s/4/1/1",
+        system="a",
+        checks=(InvariantCheck(name="sum", holds=False, evidence="1 is not 2"),),
+        seconds=0.1,
+        tallies={"NewOrder": 30_010},
+    ),
+    e.TuningSeen(
+        host="h",
+        act="apply",
+        stage="s",
+        states=(TuningState(name="swap", operation="sysctl", outcome="applied", lines=("10 -> 20",), keep=True),),
+        seconds=0.1,
+    ),
+    e.StageFinished(stage="s", outcome="ok", seconds=1.0, metrics={"rungs": {"4": {"tps": {"mean": 1.0}}}}),
+    e.VerdictForeseen(id="v", title="t", severity="warn", outcome="FAIL", evidence="e"),
+    e.TransactionsTick(
+        id=e.IterationId(stage="s", rung=4, repeat=1, attempt=1),
+        window="measure",
+        seconds=2.0,
+        transactions=(
+            e.TransactionLine(
+                name="t", tps=1.0, ok=2, logical_failures=0, errors=1, p50_us=1.0, p95_us=2.0, p99_us=3.0
+            ),
+        ),
+    ),
+    e.WaitsTick(
+        id=e.IterationId(stage="s", rung=4, repeat=1, attempt=1),
+        host="h",
+        capture="w",
+        seconds=2.0,
+        waits=(e.WaitLine(event="CPU", wait_class="CPU", seconds=1.0, db_time_fraction=1.0),),
+    ),
+    e.AgentsTick(
+        lease_s=10.0, beat_s=2.0, agents=(e.AgentLine(host="h", offset_ns=1, uncertainty_ns=2, silent_s=0.5),)
+    ),
+    e.VerdictReached(
+        id="v", title="t", severity="fail", outcome="PASS", check="c", evidence="ü ✓ \u0000", iterations=("s/4/1/1",)
+    ),
+    e.Notice(level="warning", host="", text="n"),
+    e.RunFinished(status="finished", exit_code=0, reason="r", seconds=1.0),
+)
+JOURNALLED = tuple(event for event in ONE_OF_EACH if not isinstance(event, e.LIVE_EVENTS))
+
+
+def test_there_is_one_of_each() -> None:
+    assert {type(event) for event in ONE_OF_EACH} == set(get_args(e.Event))
+
+
+@pytest.mark.parametrize("event", ONE_OF_EACH, ids=lambda event: type(event).__name__)
+def test_events_come_back_equal(event: e.Event) -> None:
+    assert decode(encode(event)) == event
+
+
+def test_numpy_scalars_become_numbers() -> None:
+    event = dataclasses.replace(FINISHED, metrics={"tps": np.float64(2.5), "ok": np.int64(3)})
+    assert json.loads(encode(event))["metrics"] == {"tps": 2.5, "ok": 3}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"type": "Nonsense"},
+        {"cores": "two"},
+        {"cores": True},
+        {"cores": 2.5},
+        {"surprise": 1},
+        {"host": None},
+        {"facts": []},
+    ],
+    ids=str,
+)
+def test_what_is_not_ours_is_refused(change: dict[str, Any]) -> None:
+    data = json.loads(encode(ONE_OF_EACH[1])) | change
+    with pytest.raises(JournalFault):
+        decode(json.dumps(data))
+
+
+def test_a_missing_field_and_a_wrong_literal_are_refused() -> None:
+    data = json.loads(encode(e.AgentLost(host="h", reason="r")))
+    del data["reason"]
+    with pytest.raises(JournalFault):
+        decode(json.dumps(data))
+    notice = json.loads(encode(e.Notice(level="info", host="", text="")))
+    with pytest.raises(JournalFault):
+        decode(json.dumps(notice | {"level": "loud"}))
+
+
+def test_a_plan_comes_back_equal() -> None:
+    windows = stages.Windows(ramp_up_s=1, measure_s=2, ramp_down_s=3)
+    where = values.Where(file="a.yaml", line=3, column=4)
+    plan = p.Plan(
+        name="n",
+        title="t",
+        parameters=(
+            p.Parameter(name="a", type="list[int]", value=(1, (2, "x"), None)),
+            p.Parameter(name="b", type="float", value=1.5),
+            p.Parameter(name="c", type="bool", value=True),
+        ),
+        hosts=(topology.Host(name="h", roles=("client",), address="local", where=where),),
+        systems=(topology.System(name="s", engine="postgres", host="h", settings=(("a", "b"),)),),
+        secrets=(topology.Secret(name="x", kind="env", reference="X"),),
+        workloads=(p.Workload(name="w", kind="hlr", parameters=(("population", 10), ("keys", "uniform"))),),
+        captures=(topology.Capture(name="os", kind="os", every_s=1.0, hosts=("h",)),),
+        stages=(
+            stages.Populate(id="load", workload="w", into=("s",), clients=("h",)),
+            stages.Ladder(id="l", workload="w", target="s", clients=("h",), threads=(1, 2), windows=windows),
+            stages.Ladder(
+                id="o",
+                workload="w",
+                target="s",
+                clients=("h",),
+                threads=(1,),
+                windows=windows,
+                arrival=stages.Open(rate=values.Expression(text="c.rate", needs=("c",))),
+                stop_when=values.Expression(text="true"),
+            ),
+            stages.Search(
+                id="c",
+                workload="w",
+                target="s",
+                clients=("h",),
+                threads=4,
+                rate_from=1.0,
+                rate_to=values.Expression(text="l.peak", needs=("l",)),
+                accept=values.Expression(text="true"),
+                probe=windows,
+                confirm=windows,
+            ),
+            stages.Sql(id="q", system="s", statements=("select 1",)),
+            stages.Reset(id="r", systems=("s",)),
+            stages.Pause(id="z", duration_s=1.5),
+        ),
+        verdicts=(p.Check(id="v", check=values.Expression(text="true"), where=where),),
+    )
+    back = recorded_plan(json.loads(json.dumps(plan_data(plan))))
+    assert back == plan
+    assert back.digest == plan.digest
+
+
+def test_appended_events_are_read_in_order_with_their_times(tmp_path: Path) -> None:
+    times = iter(range(100, 200))
+    with Journal(tmp_path, clock=lambda: float(next(times))) as journal:
+        for event in JOURNALLED:
+            journal.append(event)
+    stamped = read(tmp_path)
+    assert tuple(s.event for s in stamped) == JOURNALLED
+    assert [s.sequence for s in stamped] == list(range(1, len(JOURNALLED) + 1))
+    assert [s.unix_s for s in stamped] == [100.0 + n for n in range(len(JOURNALLED))]
+
+
+def test_each_sitting_has_a_higher_epoch_and_goes_on_counting(tmp_path: Path) -> None:
+    for epoch in (1, 2, 3):
+        with Journal(tmp_path) as journal:
+            assert journal.epoch == epoch
+            assert journal.append(JOURNALLED[2]).sequence == epoch
+
+
+def test_live_events_are_not_kept(tmp_path: Path) -> None:
+    tick = next(event for event in ONE_OF_EACH if isinstance(event, e.LoadTick))
+    with Journal(tmp_path) as journal:
+        with pytest.raises(TypeError):
+            journal.append(tick)
+        assert journal.live(tick).event == tick
+    assert read(tmp_path) == ()
+
+
+def test_nothing_that_was_written_can_be_changed(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        journal.append(JOURNALLED[0])
+    database = sqlite3.connect(tmp_path / "journal.sqlite")
+    for statement in ("UPDATE event SET body = ''", "DELETE FROM event"):
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            database.execute(statement)
+    database.close()
+
+
+def test_one_coordinator_at_a_time(tmp_path: Path) -> None:
+    with Journal(tmp_path):
+        assert is_driven(tmp_path)
+        with pytest.raises(RunInUse, match=str(os.getpid())):
+            Journal(tmp_path)
+    assert not is_driven(tmp_path)
+    Journal(tmp_path).close()
+
+
+_APPEND_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from proveout.coordinator.storage.journal import Journal
+from proveout.proto.events import AgentLost
+Journal(Path(sys.argv[1])).append(AgentLost(host="h", reason="gone"))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_coordinator_leaves_its_events_and_no_lock(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", _APPEND_AND_DIE, str(tmp_path)], check=False, timeout=180)
+    assert ended.returncode == -signal.SIGKILL
+    assert [s.event for s in read(tmp_path)] == [JOURNALLED[2]]
+    with Journal(tmp_path) as journal:
+        assert journal.epoch == 2
+
+
+def test_a_full_disk_is_a_clean_failure_and_keeps_what_was_there(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        journal.append(JOURNALLED[2])
+        journal._database.execute("PRAGMA max_page_count=1")  # SQLite's own "disk is full"
+        with pytest.raises(StorageFailed, match="full"):
+            for _ in range(100):
+                journal.append(e.Notice(level="info", host="", text="x" * 1000))
+    kept = read(tmp_path)
+    assert kept[0].event == JOURNALLED[2]
+    with Journal(tmp_path) as journal:
+        assert journal.append(JOURNALLED[2]).sequence == kept[-1].sequence + 1
+
+
+def test_another_versions_journal_is_refused(tmp_path: Path) -> None:
+    Journal(tmp_path).close()
+    database = sqlite3.connect(tmp_path / "journal.sqlite")
+    database.execute("UPDATE about SET version = 99")
+    database.commit()
+    database.close()
+    with pytest.raises(JournalFault, match="format 99"):
+        read(tmp_path)
+    with pytest.raises(JournalFault, match="format 99"):
+        Journal(tmp_path)
+    assert not is_driven(tmp_path)
+
+
+def test_garbage_and_absence_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(JournalFault, match="no journal"):
+        read(tmp_path)
+    (tmp_path / "journal.sqlite").write_bytes(b"garbage" * 1000)
+    with pytest.raises(JournalFault, match="cannot be read"):
+        read(tmp_path)
+
+
+def test_a_journal_that_is_about_to_be_made_has_no_events_yet(tmp_path: Path) -> None:
+    (tmp_path / FILE).touch()  # sqlite makes the file before the coordinator makes its tables
+    assert read(tmp_path) == ()

@@ -1,0 +1,165 @@
+"""Which runs may go on, and with which plan. (That going on gives the same results is in test_simulation and test_run.)"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from proveout.cli import execute
+from proveout.coordinator.storage import resume, run_directory
+from proveout.coordinator.storage.event_codec import plan_data
+from proveout.coordinator.storage.journal import Journal
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Plan
+from proveout.proto import events
+
+PLANS = Path(__file__).parents[3] / "plans"
+ENDED = events.RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=3.0)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A copy of the plans that a test may change."""
+    shutil.copytree(PLANS, tmp_path / "plans")
+    return tmp_path / "plans" / "smoke.yaml"
+
+
+def begun(
+    tmp_path: Path, source: Path, *more: events.Event, **overrides: str
+) -> tuple[run_directory.RunDirectory, Plan]:
+    plan = compile_plan(source, overrides=overrides)
+    command = run_directory.Command(plan=str(source), overrides=overrides)
+    directory = run_directory.create(tmp_path / "runs", plan, command, datetime.now(UTC))
+    started = events.RunStarted(
+        run_id=directory.name,
+        epoch=1,
+        name=plan.name,
+        title="",
+        digest=plan.digest,
+        plan=plan_data(plan),
+        version="0",
+        estimate_s=1.0,
+    )
+    with Journal(directory.path) as journal:
+        for event in (started, *more):
+            journal.append(event)
+    return directory, plan
+
+
+def test_a_crashed_run_goes_on_with_its_plan(tmp_path: Path, source: Path) -> None:
+    directory, plan = begun(tmp_path, source, measure="2s")
+    found = resume.examine(directory)
+    assert found.plan == plan
+    assert found.crashed
+    assert found.command.overrides == {"measure": "2s"}
+
+
+@pytest.mark.parametrize("status", ["interrupted", "failed"])
+def test_interrupted_and_failed_runs_go_on(tmp_path: Path, source: Path, status: str) -> None:
+    directory, _ = begun(tmp_path, source, dataclasses.replace(ENDED, status=status))  # type: ignore[arg-type]
+    assert not resume.examine(directory).crashed
+
+
+def test_a_finished_run_is_refused(tmp_path: Path, source: Path) -> None:
+    directory, _ = begun(tmp_path, source, ENDED)
+    with pytest.raises(resume.NotResumable, match="a verdict failed"):
+        resume.examine(directory)
+
+
+def test_a_run_that_never_began_is_refused(tmp_path: Path, source: Path) -> None:
+    plan = compile_plan(source)
+    directory = run_directory.create(tmp_path, plan, run_directory.Command(plan=str(source)), datetime.now(UTC))
+    Journal(directory.path).close()
+    with pytest.raises(resume.NotResumable, match="never began"):
+        resume.examine(directory)
+
+
+def test_a_changed_plan_is_refused_and_a_comment_is_no_change(tmp_path: Path, source: Path) -> None:
+    directory, _ = begun(tmp_path, source)
+    source.write_text(source.read_text() + "# a remark\n")
+    resume.examine(directory)
+    source.write_text(source.read_text().replace("threads: [1, 4]", "threads: [1, 2, 4]"))
+    with pytest.raises(resume.NotResumable, match="changed"):
+        resume.examine(directory)
+    source.write_text("nonsense")
+    with pytest.raises(resume.NotResumable, match="changed"):
+        resume.examine(directory)
+
+
+def test_a_plan_that_is_gone_says_nothing(tmp_path: Path, source: Path) -> None:
+    directory, plan = begun(tmp_path, source)
+    source.unlink()
+    assert resume.examine(directory).plan == plan
+
+
+def test_a_record_that_was_tampered_with_is_refused(tmp_path: Path, source: Path) -> None:
+    plan = compile_plan(source)
+    directory = run_directory.create(tmp_path, plan, run_directory.Command(plan=str(source)), datetime.now(UTC))
+    other = json.loads(json.dumps(plan_data(plan)).replace('"repeat": 2', '"repeat": 3'))
+    started = events.RunStarted(
+        run_id="r", epoch=1, name="", title="", digest=plan.digest, plan=other, version="", estimate_s=0.0
+    )
+    with Journal(directory.path) as journal:
+        journal.append(started)
+    with pytest.raises(resume.NotResumable, match="recorded digest"):
+        resume.examine(directory)
+
+
+# ---- the verbs ---------------------------------------------------------------------------------------------------
+
+
+def test_resume_on_the_command_line(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory, _ = begun(tmp_path, source, ENDED)
+    (directory.systems / "db").mkdir()
+    runs = ["--runs-dir", str(tmp_path / "runs")]
+    assert execute(["resume", "latest", *runs]) == 1, "the code of the run's verdicts"
+    assert "has finished" in capsys.readouterr().out
+    assert not directory.systems.exists(), "what a coordinator that was killed at its very end has left"
+    assert execute(["resume", "nonsense", *runs]) == 2
+    assert "there is no run nonsense" in capsys.readouterr().err
+    with Journal(directory.path):
+        assert execute(["resume", directory.name, *runs]) == 4
+    assert "another coordinator" in capsys.readouterr().err
+
+
+def test_runs_lists_what_there_is(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = ["runs", "--runs-dir", str(tmp_path / "runs")]
+    assert execute(runs) == 0
+    assert "There is no run" in capsys.readouterr().out
+    verdict = events.VerdictReached(
+        id="v", title="", severity="fail", outcome="FAIL", check="", evidence="", iterations=()
+    )
+    finished, _ = begun(tmp_path, source, verdict, ENDED)
+    crashed, _ = begun(tmp_path, source)
+    driven, _ = begun(tmp_path, source)
+    with Journal(driven.path):
+        assert execute(runs) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert "finished" in lines[finished.name]
+    assert "1 FAIL" in lines[finished.name]
+    assert "crashed" in lines[crashed.name]
+    assert "running" in lines[driven.name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-p", "measure"], "NAME=VALUE"),
+        (["--junit", "/nowhere/at/all.xml"], "there is no directory"),
+        (["--json", "/tmp"], "is a directory"),
+        (["-p", "subscribers=1"], "subscribers"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_wrong_command_line_begins_nothing(
+    tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = execute(["run", str(PLANS / "smoke.yaml"), "--runs-dir", str(tmp_path / "runs"), *arguments])
+    assert code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,181 @@
+"""Verdicts that more repeats would decide, knees, what to do about an open one, and what can be said while a run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from verdict_histories import BASE, VOID, finish, iteration, ladder, plan, verdict
+
+from proveout.coordinator.results import results
+from proveout.coordinator.verdict.checks import judge
+from proveout.coordinator.verdict.verdicts import provisional_verdicts, reach, undecided
+from proveout.core import statistics
+from proveout.dsl.plan.canonical import to_data
+from proveout.dsl.plan.plan import Check
+from proveout.dsl.plan.stages import Ladder, Windows
+from proveout.dsl.plan.values import Expression
+from proveout.proto.events import (
+    Event,
+    IterationFinished,
+    RunStarted,
+    StageStarted,
+    VerdictForeseen,
+)
+
+AUTO = Ladder(
+    id="base",
+    workload="w",
+    target="t",
+    clients=("c",),
+    threads=(1, 4),
+    windows=Windows(ramp_up_s=0.0, measure_s=1.0, ramp_down_s=0.0),
+    repeat=6,
+    repeat_min=3,
+)
+
+
+def bought(check: str, needs: tuple[str, ...], rungs: dict[int, Sequence[float]], *extra: Event) -> list[Event]:
+    """A run under way: its plan, and a ladder with `auto` repeats that has not ended."""
+    whole = replace(plan(Check(id="v", check=Expression(text=check, needs=needs))), stages=(AUTO,))
+    started = RunStarted(
+        run_id="r", epoch=1, name="p", title="", digest="", plan=to_data(whole), version="1", estimate_s=0.0
+    )
+    return [started, *ladder("base", rungs)[:-1], *extra]
+
+
+def left(check: str, rungs: dict[int, Sequence[float]], repeat: int, *extra: Event, needs: Any = ("base",)) -> bool:
+    whole = replace(plan(Check(id="v", check=Expression(text=check, needs=needs))), stages=(AUTO,))
+    return undecided(whole, (AUTO,), bought(check, needs, rungs, *extra), repeat) == ("v",)
+
+
+def test_what_a_narrower_interval_would_decide_is_left_undecided() -> None:
+    rungs = {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}
+    assert left("base.at(4).tps >= 300", rungs, 3)
+    assert not left("base.at(4).tps >= 200", rungs, 3), "it holds"
+    assert not left("base.at(4).tps <= 200", rungs, 3), "it does not hold"
+    assert not left("base.at(4).tps.mean >= 300.0", rungs, 3), "a point estimate has nothing to wait for"
+    assert left("base.at(4).tps >= 300 && base.at(1).tps >= 50", rungs, 3)
+    assert not left("base.at(4).tps >= 300 && base.at(1).tps >= 500", rungs, 3), "one part decides the whole"
+    assert left("!(base.at(4).tps >= 300)", rungs, 3)
+    assert left("base.at(4).tps >= 300 ? base.at(1).tps >= 50 : base.at(1).tps >= 500", rungs, 3)
+
+
+def test_looks_are_paid_for_with_wider_intervals() -> None:
+    """270 lies outside the 95 % interval (275 … 325) of three repeats, but inside the 98.75 % one of four looks."""
+    rungs = {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}
+    assert verdict("base.at(4).tps >= 270", ladder("base", rungs)).outcome == "PASS"
+    assert left("base.at(4).tps >= 270", rungs, 3)
+    tree = results.ladder_metrics(
+        [e for e in ladder("base", rungs) if isinstance(e, IterationFinished)], statistics.confidence_after(AUTO.looks)
+    )["rungs"]["4"]["tps"]
+    assert tree["confidence"] == pytest.approx(0.9875)
+    t = 8.860  # t(2) at p = 99.375 %: (2p - 1) √(2 / (4p (1 - p)))
+    assert tree["upper"] == pytest.approx(300.0 + t * 10.0 / 3**0.5, rel=1e-3)
+    assert "98.8 % CI" in judge("x >= 300", {"x": tree}).evidence
+
+
+def test_a_look_sees_no_later_repeat() -> None:
+    rungs = {1: [100.0, 101.0, 99.0, 100.0], 4: [300.0, 300.1, 299.9, 100.0]}
+    assert not left("base.at(4).tps >= 290", rungs, 3)
+    assert left("base.at(4).tps >= 290", rungs, 4)
+
+
+def test_more_repeats_do_not_help_what_is_missing_or_excluded() -> None:
+    rungs = {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}
+    assert not left("base.at(8).tps >= 300", rungs, 3)
+    assert not left("base.at(4).lag.avg_s >= 300", rungs, 3)
+    spoilt = iteration("base", 4, 4, 300.0, VOID)
+    assert not left("base.at(4).tps >= 300", rungs, 4, spoilt)
+    assert not left("base.at(4).tps >= later.at(4).tps", rungs, 3, needs=("base", "later")), "its time has not come"
+    assert not left("true", rungs, 3, needs=())
+
+
+# ---- knees, and what to do -------------------------------------------------------------------------------------------
+
+BENT = ladder(
+    "bent", {n: [tps * f for f in (0.99, 1.0, 1.01)] for n, tps in ((1, 100.0), (2, 200.0), (4, 400.0), (8, 410.0))}
+)
+STRAIGHT = ladder("straight", {n: [n * f for f in (99.0, 100.0, 101.0)] for n in (1, 2, 4, 8)})
+
+
+@pytest.mark.parametrize(
+    ("check", "outcome"),
+    [
+        ("bent.knee.threads <= 4", "PASS"),
+        ("bent.knee.threads >= 8", "FAIL"),
+        ("bent.knee.tps >= 350", "PASS"),
+        ("bent.knee.response.avg_us.mean <= 11000.0", "PASS"),
+        ("straight.knee.threads >= 8", "INCONCLUSIVE"),
+    ],
+)
+def test_knees_in_checks(check: str, outcome: str) -> None:
+    assert verdict(check, [*BENT, *STRAIGHT]).outcome == outcome
+
+
+def test_a_check_of_the_knee_stands_on_the_whole_ladder() -> None:
+    assert len(verdict("bent.knee.threads <= 4", BENT).iterations) == 12
+    evidence = verdict("straight.knee.threads >= 8", STRAIGHT).evidence
+    assert "straight has no knee: throughput bends too little" in evidence
+    assert "what to do: add rungs to straight" in evidence
+    spoilt = finish("bent", [*BENT[:-1], iteration("bent", 2, 4, 200.0, VOID)])
+    assert verdict("bent.knee.threads <= 4", spoilt).outcome == "INCONCLUSIVE"
+
+
+def test_undecided_says_what_to_do() -> None:
+    run = bought("base.at(4).tps >= 300", ("base",), {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]})
+    assert (
+        "what to do: `repeat: auto(3..12)` on base, or a longer `measure`"
+        in verdict("base.at(4).tps >= 300", finish("base", run)).evidence
+    )
+    spoilt = finish("base", [*BASE[:-1], iteration("base", 4, 4, 300.0, VOID)])
+    assert verdict("base.at(4).tps >= 270", spoilt).evidence.endswith(
+        "what to do: lengthen `ramp_up` until throughput has settled, and `measure`"
+    )
+    missing = verdict("base.at(4).lag.avg_s.mean <= 1.0", BASE).evidence
+    assert "what to do: see the run's notices and its `capture:…` findings" in missing
+    assert "what to do" not in verdict("base.at(4).tps >= 270", BASE).evidence
+    assert "what to do" not in verdict("base.at(4).tps >= 330", BASE).evidence
+
+
+# ---- while the run goes on ---------------------------------------------------------------------------------------
+
+
+def needing(check: str, *needs: str) -> Check:
+    return Check(id=check, check=Expression(text=check, needs=needs))
+
+
+@pytest.mark.parametrize(
+    ("check", "needs", "told"),
+    [
+        ("base.at(4).tps.mean >= 250", ("base",), "PASS"),
+        ("base.at(4).tps.mean >= 350", ("base",), "FAIL"),
+        ("base.at(4).tps >= 300", ("base",), "INCONCLUSIVE"),  # all that it reads is there
+        ("fast.at(4).tps.mean >= 250", ("fast",), None),
+        ("fast.at(4).tps.mean >= base.at(4).tps.mean", ("base", "fast"), None),
+        ("base.at(4).tps.mean >= 350 && fast.at(4).tps.mean >= 1", ("base", "fast"), "FAIL"),  # whatever `fast` gives
+        ("base.at(4).tps.mean >= 250 && fast.at(4).tps.mean >= 1", ("base", "fast"), None),
+        ("base.at(4).tps.mean >= 250 || fast.at(4).tps.mean >= 1", ("base", "fast"), "PASS"),
+        ("base.at(4).tps.mean >= 250 && propagation.db.lost_rows == 0", ("base",), None),
+    ],
+)
+def test_what_can_be_said_before_the_end(check: str, needs: tuple[str, ...], told: str | None) -> None:
+    begun = StageStarted(stage="fast", kind="ladder", iterations=9, estimate_s=1.0)
+    history = [*BASE, begun, iteration("fast", 4, 1, 900.0)]
+    said = provisional_verdicts(plan(needing(check, *needs)), history)
+    assert [item.outcome for item in said] == ([told] if told else [])
+
+
+def test_verdicts_do_not_depend_on_what_was_foreseen() -> None:
+    written = plan(*(needing(f"base.at(4).tps.mean >= {limit}", "base") for limit in (250, 350)))
+    contrary: list[Event] = [
+        VerdictForeseen(id=check.id, title="", severity="fail", outcome=outcome, evidence="")
+        for check in written.verdicts
+        for outcome in ("INCONCLUSIVE", "FAIL", "PASS")
+    ]
+    mixed = [event for pair in zip(BASE, [*contrary, *BASE], strict=False) for event in pair]
+    without = [event for event in mixed if not isinstance(event, VerdictForeseen)]
+    assert len(mixed) > len(without)
+    assert reach(written, mixed) == reach(written, without)

@@ -1,0 +1,418 @@
+"""Histories -> verdicts. Numbers are chosen so that intervals can be checked by eye."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from verdict_histories import BASE, FAST, VOID, WARNING, finish, iteration, ladder, plan, verdict
+
+from proveout.coordinator.results import results
+from proveout.coordinator.verdict.checks import by_interval, judge, opposite_bounds
+from proveout.coordinator.verdict.verdicts import exit_code, holds, judge_probe, reach
+from proveout.core import statistics
+from proveout.dsl.plan.stages import Search, Windows
+from proveout.dsl.plan.values import Expression
+from proveout.proto.events import (
+    Event,
+    InvariantsSeen,
+    LadderCut,
+    PopulateFinished,
+    ProbeFinished,
+    PropagationCompared,
+    SearchFinished,
+    StageFinished,
+    StageStarted,
+    ValidityFinding,
+    VerdictReached,
+)
+from proveout.proto.wire.results import InvariantCheck, Populated, TableCount, TableDifference
+
+
+@pytest.mark.parametrize(
+    ("check", "outcome"),
+    [
+        # an estimate by its interval: base.at(4).tps is 300, 95 % CI 275.2 … 324.8
+        ("base.at(4).tps >= 270", "PASS"),
+        ("base.at(4).tps >= 300", "INCONCLUSIVE"),
+        ("base.at(4).tps >= 330", "FAIL"),
+        ("base.at(4).tps <= 330", "PASS"),
+        ("base.at(4).tps <= 270", "FAIL"),
+        ("270 <= base.at(4).tps", "PASS"),
+        ("base.at(4).tps > base.at(1).tps", "PASS"),
+        ("base.at(4).tps < base.at(1).tps", "FAIL"),
+        ("base.at(4).tps == base.at(1).tps", "FAIL"),
+        ("base.at(4).tps != base.at(1).tps", "PASS"),
+        ("base.at(4).tps == base.at(4).tps", "INCONCLUSIVE"),
+        # a bound: PASS as written; FAIL only when the other end is on the wrong side too
+        ("base.at(4).tps.lower >= 270", "PASS"),
+        ("base.at(4).tps.lower >= 300", "INCONCLUSIVE"),
+        ("base.at(4).tps.lower >= 330", "FAIL"),
+        ("base.at(4).tps.upper <= 330", "PASS"),
+        ("base.at(4).tps.upper <= 300", "INCONCLUSIVE"),
+        ("base.at(4).tps.upper <= 270", "FAIL"),
+        ("ratio(base.at(4).response.avg_us, fast.at(4).response.avg_us).lower >= 2.5", "PASS"),
+        ("ratio(base.at(4).response.avg_us, fast.at(4).response.avg_us).lower >= 3.0", "INCONCLUSIVE"),
+        ("ratio(base.at(4).response.avg_us, fast.at(4).response.avg_us).lower >= 4.0", "FAIL"),
+        ("base.at(4).tps.lower / 2 >= 150", "INCONCLUSIVE"),
+        # points have no interval
+        ("base.at(4).tps.mean >= 300", "PASS"),
+        ("base.at(4).tps.mean > 300", "FAIL"),
+        ("base.peak.tps.mean / base.at(1).tps.mean >= 2.5", "PASS"),
+        ("fast.at(4).tps.n == 3", "PASS"),
+        # logic with three values
+        ("base.at(4).tps.lower >= 270 && base.at(4).tps.lower >= 300", "INCONCLUSIVE"),
+        ("base.at(4).tps.lower >= 300 && base.at(4).tps.lower >= 330", "FAIL"),
+        ("base.at(4).tps.lower >= 270 || base.at(4).tps.lower >= 330", "PASS"),
+        ("base.at(4).tps.lower >= 300 || base.at(4).tps.lower >= 330", "INCONCLUSIVE"),
+        ("base.at(4).tps.lower >= 330 || base.at(4).tps.lower >= 340", "FAIL"),
+        ("!(base.at(4).tps.lower >= 330)", "PASS"),
+        ("!(base.at(4).tps.lower >= 300)", "INCONCLUSIVE"),
+        ("!(base.at(4).tps.lower >= 270)", "FAIL"),
+        ("base.at(4).tps.mean > 1 ? base.at(1).tps.mean > 1 : false", "PASS"),
+        ("base.at(4).tps >= 300 ? base.at(1).tps.mean > 1 : base.at(1).tps.mean > 2", "PASS"),
+        ("base.at(4).tps >= 300 ? base.at(1).tps.mean > 1 : base.at(1).tps.mean > 2000", "INCONCLUSIVE"),
+        # no data is never PASS
+        ("base.at(8).tps.mean >= 0", "INCONCLUSIVE"),
+        ("base.at(4).lag.max_s.mean <= 1e9", "INCONCLUSIVE"),
+        ("nothing.rate >= 0", "INCONCLUSIVE"),
+        ("base.at(8).tps.mean >= 0 || base.at(4).tps.mean >= 0", "PASS"),
+        ("base.at(8).tps.mean >= 0 && base.at(4).tps.mean < 0", "FAIL"),
+        ("!(base.at(8).tps.mean >= 0)", "INCONCLUSIVE"),
+        # what is no check
+        ("base.at(4).tps.mean", "INCONCLUSIVE"),
+        ("base.at(4) >= 1", "INCONCLUSIVE"),
+        ("base.at(4).tps.mean / 0 >= 1", "INCONCLUSIVE"),
+        ("base.at(4).tps >=", "INCONCLUSIVE"),
+    ],
+)
+def test_outcomes(check: str, outcome: str) -> None:
+    reached = verdict(check, [*BASE, *FAST])
+    assert reached.outcome == outcome, reached.evidence
+    assert reached.evidence
+
+
+def test_evidence_has_the_numbers_the_interval_and_the_iterations() -> None:
+    reached = verdict("ratio(base.at(4).response.avg_us, fast.at(4).response.avg_us).lower >= 2.5", [*BASE, *FAST])
+    welch = statistics.ratio(
+        statistics.estimate([4e6 / 300, 4e6 / 310, 4e6 / 290]), statistics.estimate([4e6 / 900, 4e6 / 930, 4e6 / 870])
+    )
+    assert f"{welch['lower']:.3f}".rstrip("0") in reached.evidence
+    assert "95 % CI" in reached.evidence
+    assert "n = 3" in reached.evidence
+    assert reached.iterations == ("base/4/1/1", "base/4/2/1", "base/4/3/1", "fast/4/1/1", "fast/4/2/1", "fast/4/3/1")
+    assert (reached.file, reached.line, reached.title, reached.check[:5]) == ("plan.yaml", 7, "T", "ratio")
+
+
+def test_points_say_that_they_are_points() -> None:
+    assert "point estimates" in verdict("base.at(4).tps.mean >= 1", BASE).evidence
+    assert "point estimates" not in verdict("base.at(4).tps.lower >= 1", BASE).evidence
+
+
+@pytest.mark.parametrize(
+    ("check", "evidence"),
+    [
+        ("base.at(4).tps.lower >= 270", "base.at(4).tps.lower = 275.2/s >= 270/s: holds"),
+        ("base.at(4).response.avg_us.mean <= ms(50)", "base.at(4).response.avg_us.mean = 13.3 ms <= 50.0 ms: holds"),
+        ("base.at(4).errors.fraction.mean < 0.001", "base.at(4).errors.fraction.mean = 0 % < 0.1 %: holds"),
+        (
+            "base.peak.tps.mean / base.at(1).tps.mean >= 4",
+            "base.peak.tps.mean / base.at(1).tps.mean = 3 >= 4: does not hold",
+        ),
+        ("base.at(4).tps.n > 2", "base.at(4).tps.n = 3 > 2: holds"),
+    ],
+)
+def test_evidence_has_units(check: str, evidence: str) -> None:
+    assert verdict(check, BASE).evidence.startswith(evidence)
+
+
+def test_a_single_repeat_cannot_be_compared_but_by_its_point() -> None:
+    history = ladder("one", {4: [300.0]})
+    assert verdict("one.at(4).tps >= 1", history).outcome == "INCONCLUSIVE"
+    assert verdict("one.at(4).tps.lower >= 1", history).outcome == "INCONCLUSIVE"
+    assert verdict("one.at(4).tps.mean >= 1", history).outcome == "PASS"
+
+
+def test_a_slope_bound_is_worst_of_repeats_and_lenient_towards_its_other_end() -> None:
+    def lags(*bounds: tuple[float, float]) -> list[Event]:
+        history: list[Event] = [StageStarted(stage="c", kind="ladder", iterations=3, estimate_s=1.0)]
+        for repeat, (low, high) in enumerate(bounds, 1):
+            lag = {"slope": (low + high) / 2, "slope_lower": low, "slope_upper": high}
+            history.append(iteration("c", 4, repeat, 100.0, lag=lag))
+        return finish("c", history)
+
+    check = "c.at(4).lag.slope_upper <= 0.02"
+    assert verdict(check, lags((-0.1, 0.01), (-0.2, 0.02))).outcome == "PASS"
+    assert verdict(check, lags((-0.1, 0.01), (-0.1, 0.03))).outcome == "INCONCLUSIVE"
+    assert verdict(check, lags((0.03, 0.1), (0.05, 0.2))).outcome == "FAIL"
+
+
+def test_iterations_that_stay_invalid_make_it_inconclusive_whatever_the_numbers() -> None:
+    history = ladder("base", {4: [300.0, 310.0]})[:-1]
+    history += [iteration("base", 4, 3, 50.0, VOID), iteration("base", 4, 3, 55.0, VOID, attempt=2)]
+    history = finish("base", history)
+    for check in ("base.at(4).tps.mean >= 1", "base.at(4).tps.mean >= 1e9", "base.peak.tps.mean >= 1"):
+        reached = verdict(check, history)
+        assert reached.outcome == "INCONCLUSIVE"
+        assert "TPS moved by 40 %" in reached.evidence
+        assert reached.iterations == ("base/4/1/1", "base/4/2/1")
+
+
+def test_a_rerun_that_was_valid_counts_and_the_invalid_try_does_not() -> None:
+    history = ladder("base", {4: [300.0, 310.0]})[:-1]
+    history += [iteration("base", 4, 3, 5.0, VOID), iteration("base", 4, 3, 290.0, attempt=2)]
+    reached = verdict("base.at(4).tps.mean >= 299", finish("base", history))
+    assert reached.outcome == "PASS"
+    assert reached.iterations == ("base/4/1/1", "base/4/2/1", "base/4/3/2")
+
+
+def test_the_peak_stands_on_its_rung_and_on_what_could_have_been_higher() -> None:
+    def outcome(excluded_tps: float) -> str:
+        history = [*BASE[:-1], iteration("base", 8, 1, excluded_tps, VOID)]
+        return verdict("base.peak.tps.mean >= 1", finish("base", history)).outcome
+
+    assert outcome(50.0) == "PASS"
+    assert outcome(5000.0) == "INCONCLUSIVE"
+    assert verdict("base.peak.tps.mean >= 1", BASE).iterations == ("base/4/1/1", "base/4/2/1", "base/4/3/1")
+
+
+def test_another_rungs_invalid_iterations_do_not_matter() -> None:
+    history = [*BASE[:-1], iteration("base", 8, 1, 5.0, VOID)]
+    assert verdict("base.at(4).tps.mean >= 1", finish("base", history)).outcome == "PASS"
+
+
+def test_warnings_go_with_the_evidence() -> None:
+    history = [*BASE[:-1]]
+    history[1] = iteration("base", 1, 1, 100.0, WARNING)
+    reached = verdict("base.at(1).tps.mean >= 1", finish("base", history))
+    assert reached.outcome == "PASS"
+    assert "client-cpu flagged in 1 of 3 iterations" in reached.evidence
+
+
+def test_a_rung_that_was_cut_says_so() -> None:
+    cut = LadderCut(stage="base", at_rung=4, skipped=(8,), evidence="avg 12 ms > 10 ms")
+    reached = verdict("base.at(8).tps.mean >= 1", ladder("base", {4: [1.0, 1.0, 1.0]}, cut))
+    assert reached.outcome == "INCONCLUSIVE"
+    assert "stopped at 4 (avg 12 ms > 10 ms)" in reached.evidence
+
+
+def searched(rate: float | None) -> list[Event]:
+    history: list[Event] = [StageStarted(stage="cap", kind="search", iterations=20, estimate_s=1.0)]
+    history += [iteration("cap", 4, number, 100.0 * number) for number in (1, 2, 3)]
+    history += [
+        ProbeFinished(
+            stage="cap",
+            probe=number,
+            phase="confirm" if number == 3 else "bracket",
+            rate=100.0 * number,
+            accepted=True,
+            evidence="",
+        )
+        for number in (1, 2, 3)
+    ]
+    history.append(SearchFinished(stage="cap", rate=rate, probes=3, reason="because"))
+    stage = results.load_results(history).stages["cap"]
+    return [*history, StageFinished(stage="cap", outcome="ok", seconds=9.0, metrics=results.search_metrics(stage))]
+
+
+def test_a_search_stands_on_its_confirmation() -> None:
+    reached = verdict("cap.rate >= 200 && cap.confirm.tps >= 300 && cap.probes <= 3", searched(300.0))
+    assert reached.outcome == "PASS", reached.evidence
+    assert reached.iterations == ("cap/4/3/1",)
+
+
+def test_a_search_without_an_answer_is_inconclusive_with_its_reason() -> None:
+    reached = verdict("cap.rate >= 200", searched(None))
+    assert reached.outcome == "INCONCLUSIVE"
+    assert "because" in reached.evidence
+
+
+@pytest.mark.parametrize(
+    ("drained", "sink_rows", "checksum", "outcome"),
+    [(True, 10, "a", "PASS"), (True, 9, "a", "FAIL"), (True, 10, "b", "FAIL"), (False, 10, "a", "FAIL")],
+)
+def test_propagation_has_its_own_verdict(drained: bool, sink_rows: int, checksum: str, outcome: str) -> None:
+    table = TableDifference(table="t", source_rows=10, sink_rows=sink_rows, source_checksum="a", sink_checksum=checksum)
+    compared = PropagationCompared(source="cache", sink="backend", drained=drained, drain_s=2.0, tables=(table,))
+    reached = reach(plan(), [compared])
+    assert [(item.id, item.outcome, item.severity) for item in reached] == [("propagation:cache", outcome, "fail")]
+
+
+def test_propagation_of_no_table_proves_nothing() -> None:
+    compared = PropagationCompared(source="cache", sink="backend", drained=True, drain_s=0.0, tables=())
+    assert reach(plan(), [compared])[0].outcome == "INCONCLUSIVE"
+
+
+HOLDS = InvariantCheck(name="balance", holds=True, evidence="balances 30 = initial and moved 30")
+BROKEN = InvariantCheck(name="balance", holds=False, evidence="balances 31 is not initial and moved 30")
+
+
+@pytest.mark.parametrize(
+    ("checks", "outcome", "words"),
+    [
+        ([(HOLDS,), (HOLDS,)], "PASS", "held each of 2 times"),
+        ([(BROKEN,), (HOLDS,)], "FAIL", "first after iteration base/1/1/1: balance: balances 31 is not"),
+        ([(HOLDS,), (BROKEN,), ()], "FAIL", "broken after 1 of 3 times"),
+        ([(HOLDS,), ()], "INCONCLUSIVE", "could not be asked after iteration base/1/2/1"),
+    ],
+    ids=["held", "broken and mended", "broken and unasked", "unasked"],
+)
+def test_invariants_have_their_own_verdict(checks: list[tuple[InvariantCheck, ...]], outcome: str, words: str) -> None:
+    seen = [
+        InvariantsSeen(stage="base", iteration=f"base/1/{n}/1", system="cache", checks=found, seconds=0.1)
+        for n, found in enumerate(checks, start=1)
+    ]
+    reached = reach(plan(), seen)
+    assert [(item.id, item.outcome, item.severity) for item in reached] == [("invariants:cache", outcome, "fail")]
+    assert words in reached[0].evidence
+    assert reached[0].iterations == tuple(one.iteration for one in seen)
+
+
+def test_each_system_has_its_own_verdict_on_invariants() -> None:
+    seen = [
+        InvariantsSeen(stage="load", iteration="", system=name, checks=(found,), seconds=0.1)
+        for name, found in (("cache", HOLDS), ("backend", BROKEN))
+    ]
+    reached = reach(plan(), seen)
+    assert [(item.id, item.outcome) for item in reached] == [
+        ("invariants:cache", "PASS"),
+        ("invariants:backend", "FAIL"),
+    ]
+    assert "first after stage load" in reached[1].evidence
+
+
+def test_propagation_metrics_can_be_read_by_checks() -> None:
+    table = TableDifference(table="t", source_rows=1, sink_rows=1, source_checksum="a", sink_checksum="a")
+    compared = PropagationCompared(source="cache", sink="backend", drained=True, drain_s=2.0, tables=(table,))
+    check = "propagation.cache.different_tables == 0 && propagation.cache.drain_s <= 5"
+    assert verdict(check, [compared]).outcome == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("reached", "code"),
+    [
+        ([], 0),
+        ([("PASS", "fail")], 0),
+        ([("FAIL", "warn"), ("INCONCLUSIVE", "warn"), ("PASS", "fail")], 0),
+        ([("INCONCLUSIVE", "fail"), ("PASS", "fail")], 3),
+        ([("INCONCLUSIVE", "fail"), ("FAIL", "fail")], 1),
+        ([("INCONCLUSIVE", "fail"), ("FAIL", "warn")], 3),
+    ],
+)
+def test_exit_codes(reached: list[tuple[Any, Any]], code: int) -> None:
+    verdicts = [
+        VerdictReached(id="v", title="", severity=severity, outcome=outcome, check="", evidence="")
+        for outcome, severity in reached
+    ]
+    assert exit_code(verdicts) == code
+
+
+def test_a_checker_that_crashes_is_inconclusive(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: Any, **__: Any) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr("proveout.coordinator.verdict.checks.evaluate", crash)
+    reached = verdict("base.at(4).tps.mean >= 1", BASE)
+    assert reached.outcome == "INCONCLUSIVE"
+    assert "out of order" in reached.evidence
+
+
+def test_opposite_bounds_turn_each_bound_once() -> None:
+    assert opposite_bounds("a.lower - b.upper >= lag.slope_upper") == "a.upper - b.lower >= lag.slope_lower"
+    assert opposite_bounds("ratio(a.b, c).lower >= 2") == "ratio(a.b, c).upper >= 2.0"
+    assert opposite_bounds("errors.fraction < 1 && !x.lower") == "errors.fraction < 1.0 && !x.upper"
+
+
+@pytest.mark.parametrize("operator", [">=", ">", "<=", "<", "==", "!="])
+def test_intervals_compare_as_all_their_members_do(operator: str) -> None:
+    import itertools
+    import operator as op
+
+    compare = {">=": op.ge, ">": op.gt, "<=": op.le, "<": op.lt, "==": op.eq, "!=": op.ne}[operator]
+    points = [0.0, 1.0, 2.0, 3.0]
+    spans = [(low, high) for low in points for high in points if low <= high]
+    for left, right in itertools.product(spans, spans):
+        # half steps stand for the reals in between
+        members = [[low / 2 for low in range(int(span[0] * 2), int(span[1] * 2) + 1)] for span in (left, right)]
+        truths = {compare(a, b) for a, b in itertools.product(*members)}
+        expected = "PASS" if truths == {True} else "FAIL" if truths == {False} else "INCONCLUSIVE"
+        assert by_interval(left, operator, right) == expected, (left, right)
+    assert by_interval(None, operator, (0.0, 1.0)) == "INCONCLUSIVE"
+
+
+# ---- conditions over one iteration -------------------------------------------------------------------------------
+
+WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
+
+
+def search(accept: str) -> Search:
+    return Search(
+        id="cap",
+        workload="hlr",
+        target="db",
+        clients=("c",),
+        threads=4,
+        rate_from=1.0,
+        rate_to=9e9,
+        accept=Expression(text=accept),
+        probe=WINDOWS,
+        confirm=WINDOWS,
+    )
+
+
+def test_conditions_take_bounds_as_written() -> None:
+    tree = {"lag": {"slope_lower": -1.0, "slope_upper": 0.1}, "errors": {"fraction": 0.0}}
+    assert holds("lag.slope_upper <= 0.02 && errors.fraction < 0.001", tree)[0] is False
+    assert holds("lag.slope_upper <= 0.2 && errors.fraction < 0.001", tree)[0] is True
+    assert holds("lag.max_s < 1 && errors.fraction < 0.001", tree)[0] is None
+    assert holds("rung.response.avg_us > ms(10)", {"rung": {"response": {"avg_us": 10_001.0}}})[0] is True
+    assert judge("lag.slope_upper <= 0.02", tree).outcome == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize(
+    ("finding", "accepted"),
+    [
+        (None, True),
+        (ValidityFinding(check="rate-held", ok=False, evidence="achieved 80 %", voids=False), False),
+        (ValidityFinding(check="errors", ok=False, evidence="7 errors", voids=False), False),
+        (ValidityFinding(check="client-cpu", ok=False, evidence="busy", voids=False), True),
+        (ValidityFinding(check="start-skew", ok=False, evidence="late"), None),
+    ],
+)
+def test_a_probe_is_refused_by_its_findings_too(finding: ValidityFinding | None, accepted: bool | None) -> None:
+    probe = iteration("cap", 4, 1, 100.0, *([finding] if finding else []))
+    outcome, evidence = judge_probe(search("errors.fraction < 0.001"), probe)
+    assert outcome is accepted
+    assert finding is None or finding.check == "client-cpu" or finding.evidence in evidence
+
+
+# ---- results -----------------------------------------------------------------------------------------------------
+
+
+def test_a_rung_is_estimated_over_what_each_repeat_has() -> None:
+    tree = results.rung_tree([iteration("b", 4, 1, 10.0), iteration("b", 4, 2, 12.0, lag={"max_s": 1.0})])
+    assert tree["tps"]["values"] == [10.0, 12.0]
+    assert tree["lag"]["max_s"]["n"] == 1
+
+
+def test_the_peak_is_the_rung_of_the_largest_mean() -> None:
+    metrics = results.ladder_metrics([iteration("b", rung, 1, tps) for rung, tps in ((1, 5.0), (2, 9.0), (4, 7.0))])
+    assert metrics["peak"]["tps"]["mean"] == 9.0
+    assert set(metrics["rungs"]) == {"1", "2", "4"}
+
+
+def test_populate_adds_up_its_systems_and_takes_the_last_of_each() -> None:
+    def populated(system: str, rows: int) -> PopulateFinished:
+        table = TableCount(table="t", rows=rows, expected_low=0, expected_high=9999)
+        return PopulateFinished(stage="load", system=system, populated=Populated(tables=(table,), seconds=2.0))
+
+    found = results.populate_metrics([populated("a", 5), populated("a", 100), populated("b", 300)])
+    assert found == {"rows": 400, "seconds": 4.0, "rows_per_s": 100.0}
+
+
+def test_a_rate_that_waits_for_a_result_is_resolved() -> None:
+    rate = Expression(text="base.peak.tps.mean * 3", needs=("base",))
+    assert results.resolve(rate, BASE) == pytest.approx(900.0)
+    assert results.resolve(12.5, []) == 12.5
+    with pytest.raises(results.evaluation.MissingData):
+        results.resolve(rate, [])

@@ -1,0 +1,148 @@
+"""`matrix:` laid out: how many cells there may be, in which order and under which ids, and what expressions make of them.
+
+What a whole plan with a matrix compiles to, and what is said of wrong ones, are golden files (good/matrix, bad/matrix*)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from proveout.coordinator.storage.event_codec import plan_data, recorded_plan
+from proveout.core.errors import PlanError
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.compile.json_schema import plan_schema
+from proveout.dsl.plan.matrix_labels import Cell, ids, of_stage, same
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+def document(*stages: dict[str, Any], verdicts: list[dict[str, str]] | None = None) -> dict[str, Any]:
+    return {
+        "proveout": 1,
+        "name": "m",
+        "topology": {
+            "hosts": {"h": {"roles": ["client"], "address": "local"}},
+            "systems": {"db": {"engine": "sqlite", "host": "h", "provision": "embedded"}},
+        },
+        "workloads": {"hlr": {"kind": "hlr", "population": 100}},
+        "stages": [{"populate": {"id": "load", "workload": "hlr", "into": "db"}}, *stages],
+        "verdicts": verdicts or [],
+    }
+
+
+def ladder(id: str, **more: Any) -> dict[str, Any]:
+    return {"ladder": {"id": id, "workload": "hlr", "target": "db", "threads": 1, "measure": "1s", **more}}
+
+
+def compiled(tmp_path: Path, *stages: dict[str, Any], verdicts: list[dict[str, str]] | None = None) -> Plan:
+    path = tmp_path / "plan.yaml"
+    path.write_text(json.dumps(document(*stages, verdicts=verdicts)))
+    return compile_plan(path)
+
+
+def refused(tmp_path: Path, *stages: dict[str, Any], verdicts: list[dict[str, str]] | None = None) -> list[str]:
+    with pytest.raises(PlanError) as caught:
+        compiled(tmp_path, *stages, verdicts=verdicts)
+    return [problem.message for problem in caught.value.problems]
+
+
+def test_a_million_cells_are_refused_before_they_are_made(tmp_path: Path) -> None:
+    thousand = list(range(1000))
+    said = refused(tmp_path, ladder("huge", matrix={"a": thousand, "b": thousand}))
+    assert said == ["the matrix has 1,000,000 cells (1000 × 1000); a plan has at most 256"]
+
+
+def test_the_matrices_of_a_plan_share_its_bound(tmp_path: Path) -> None:
+    many = ladder("one", matrix={"a": list(range(200))})
+    said = refused(tmp_path, many, ladder("two", matrix={"a": list(range(57))}))
+    assert said == ["the matrix has 57 cells (57); a plan has at most 256, 56 of which are left"]
+    assert len(compiled(tmp_path, many, ladder("two", matrix={"a": list(range(56))})).stages) == 257
+
+
+def test_the_first_axis_changes_slowest_and_zip_takes_the_values_together(tmp_path: Path) -> None:
+    plan = compiled(
+        tmp_path,
+        ladder("all", matrix={"mode": ["b", "a"], "n": [2, 1]}),
+        ladder("pairs", matrix={"axes": {"mode": ["b", "a"], "n": [2, 1]}, "combine": "zip"}),
+    )
+    cells = [stage.cell for stage in plan.stages if isinstance(stage, Ladder)]
+    assert [str(cell) for cell in cells] == [
+        "mode b, n 2", "mode b, n 1", "mode a, n 2", "mode a, n 1",
+        "mode b, n 2", "mode a, n 1",
+    ]  # fmt: skip
+    assert [cell.of for cell in cells if cell] == ["all"] * 4 + ["pairs"] * 2
+
+
+def test_ids_are_all_different_and_short_enough_for_a_stage() -> None:
+    labels = [(("mode", text),) for text in ("a b", "a-b", "ü", "é", "x" * 300, "y" * 300, "7", "-7")]
+    found = ids("solve", labels)
+    assert len(set(found)) == len(labels)
+    assert max(map(len, found)) <= 56
+    assert found[0] == "solve__a_b"
+
+
+def test_an_expression_may_name_the_labels_in_any_order(tmp_path: Path) -> None:
+    checks = [
+        'm.mode("a").n(0.5).flag(true).at(1).tps.mean > 1',
+        "m.flag(true).n(0.50).mode('a').at(1).tps.mean > 1",
+    ]
+    plan = compiled(
+        tmp_path,
+        ladder("m", matrix={"mode": ["a", "b"], "n": [0.5, -1], "flag": [True, False]}),
+        verdicts=[{"id": f"v{number}", "check": check} for number, check in enumerate(checks)]
+        + [{"id": "minus", "check": 'm.mode("b").n(-1).flag(false).peak.tps.mean > 1'}],
+    )
+    texts = [check.check.text for check in plan.verdicts]
+    assert texts[0] == texts[1] == "m__a__n_0_5__flag_true.at(1).tps.mean > 1"
+    assert texts[2] == "m__b__n_1__flag_false.peak.tps.mean > 1"
+    assert plan.verdicts[0].check.needs == ("m__a__n_0_5__flag_true",)
+
+
+def test_a_cell_that_does_not_compile_is_told_of_once(tmp_path: Path) -> None:
+    broken = ladder("m", matrix={"target": ["db", "nowhere"], "n": [1, 2, 3]})
+    broken["ladder"]["target"] = "${matrix.target}"
+    verdict = {"id": "v", "check": 'm.target("nowhere").n(1).at(1).tps.mean > 1'}
+    assert refused(tmp_path, broken, verdicts=[verdict]) == ["there is no system `nowhere`"]
+
+
+def test_steps_belong_to_a_ladder_without_a_matrix_too(tmp_path: Path) -> None:
+    steps = [{"sql": {"system": "db", "statements": ["SELECT 1"]}}]
+    plan = compiled(
+        tmp_path, ladder("plain", before=steps, after=[*steps, {"pause": {"duration": "1s"}}], needs="load")
+    )
+    assert [stage.id for stage in plan.stages] == [
+        "load", "plain__before_1", "plain", "plain__after_1", "plain__after_2",
+    ]  # fmt: skip
+    assert {one.stage for one in plan.conditions if one.needs == ("load",)} == {s.id for s in plan.stages[1:]}
+
+
+def test_a_recorded_plan_has_its_cells_again() -> None:
+    plan = compile_plan(GOLDEN / "good" / "matrix.yaml")
+    data = json.loads(json.dumps(plan_data(plan)))
+    assert recorded_plan(data).digest == plan.digest
+    stage = next(one for one in data["stages"] if one["id"] == "solve__lz4__users_2")
+    assert of_stage(stage) == Cell(of="solve", labels=(("mode", "lz4"), ("users", 2)))
+    assert of_stage(next(one for one in data["stages"] if one["kind"] == "populate")) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"), [(2, 2.0, True), (1, True, False), ("2", 2, False), ("a", "a", True)]
+)
+def test_labels_are_compared_as_plans_write_them(one: Any, other: Any, alike: bool) -> None:
+    assert same(one, other) is alike
+
+
+def test_editors_accept_what_the_compiler_accepts() -> None:
+    good = yaml.safe_load((GOLDEN / "good" / "matrix.yaml").read_text())
+    jsonschema.validate(good, plan_schema())
+    solve = good["stages"][1]["ladder"]
+    solve["before"] = [{"populate": {"workload": "hlr", "into": "plain"}}]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(good, plan_schema())

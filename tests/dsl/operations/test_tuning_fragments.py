@@ -1,0 +1,124 @@
+"""The tuning fragments of the studies: each compiles on its hosts, and `explain` lists every change on every one of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from proveout.core.errors import PlanError
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.explain.text import render
+from proveout.dsl.explain.timetable import timetable
+
+FRAGMENTS = Path(__file__).parents[3] / "plans" / "fragments"
+IN_MEMORY = """
+proveout: 1
+name: in-memory
+title: One server and an array
+include: [tuning-in-memory.yaml]
+topology:
+  hosts: {db1: {roles: [server], address: "db1.lab.example:7443"}}
+  systems: {orcl: {engine: oracle, host: db1, dsn: "system/${secrets.oracle}@//db1.lab.example:1521/ORCL"}}
+secrets: {oracle: {env: PROVEOUT_ORACLE_PASSWORD}}
+stages: [{pause: {duration: 1s}}]
+"""
+
+
+def test_rules_that_have_udev_write_attributes_are_kept(tmp_path: Path) -> None:
+    text = (FRAGMENTS / "tuning-in-memory.yaml").read_text(encoding="utf-8")
+    (tmp_path / "tuning-in-memory.yaml").write_text(
+        text.replace("    keep: true  # udev", "    # udev"), encoding="utf-8"
+    )
+    (tmp_path / "plan.yaml").write_text(IN_MEMORY, encoding="utf-8")
+    with pytest.raises(PlanError) as caught:
+        compile_plan(tmp_path / "plan.yaml")
+    (problem,) = caught.value.problems
+    assert problem.message == "what udev writes to ATTR{queue/rotational} cannot be set back"
+    assert problem.hint == "keep: true, beside `name`"
+
+
+def test_the_server_of_the_in_memory_study_is_explained_change_by_change(tmp_path: Path) -> None:
+    shutil.copy(FRAGMENTS / "tuning-in-memory.yaml", tmp_path)
+    (tmp_path / "plan.yaml").write_text(IN_MEMORY, encoding="utf-8")
+    plan = compile_plan(tmp_path / "plan.yaml")
+    assert [tuning.operation for tuning in plan.tunings] == [
+        "udev_rules", "multipath", "sysctl", "oracle_parameters", "oracle_redo", "sql", "oracle_parameters",
+    ]  # fmt: skip
+    assert {tuning.hosts for tuning in plan.tunings} == {("db1",)}
+    said = render(timetable(plan))
+    for line in (
+        'ATTRS{vendor}=="3PARdata*", ATTR{queue/rotational}="0", ATTR{queue/rq_affinity}="2"',
+        "inmem1 … inmem8: disks of 3PARdata VV",
+        "net.ipv4.ip_local_port_range = 9000 65500",
+        "sga_target = 400G",
+        "inmemory_size = 300G",
+        "use_large_pages = only",
+        "2 redo log groups of 300G in its thread, on REDO",
+        "every other group of its thread is dropped, after log switches and a checkpoint",
+        "CREATE BIGFILE UNDO TABLESPACE undo200 DATAFILE '+DATA' SIZE 200G",
+        "undo_tablespace = UNDO200",
+        "ALTER SYSTEM",
+    ):
+        assert line in said, line
+
+
+def test_the_cache_study_is_explained_as_the_owners_of_its_hosts_ask() -> None:
+    """How many changes, which stay, which destroy; which database is meant; what is not known before the run."""
+    said = render(timetable(compile_plan(FRAGMENTS.parent / "hlr-cache-lab.yaml")))
+    for line in (
+        "rac1      9 kept after the run, 3 set back after the run, 1 looked at only; DESTROYS DATA in 5 of them",
+        "storage4  nothing is changed",
+        "must be installed, or the run ends: oracle-database-preinstall-19c",
+        "196,623 huge pages of the host's default size: 384.029 GiB where that is 2MiB",
+        "refused where the disk is read-only, held, mounted, swap or not empty, unless it is so already",
+        "oracle on rac1, runs already: hlr/${secrets.oracle}@//rac1.lab.example:1521/HLR1",
+        "tables made anew, those of an earlier populate are dropped: subscriber, access_info",
+        "constant arrival at ${cap.rate}, known when cap has ended",
+        "and as long as fill may take; at most",
+        "what they change is not set back after the run",
+    ):
+        assert line in said, line
+    assert said.index("disk group REDO1 (asm_disk_group") < said.index("redo of instance 1 (oracle_redo")
+
+
+def test_hosts_are_tuned_before_systems_and_are_told_in_that_order(tmp_path: Path) -> None:
+    text = """
+proveout: 1
+name: order
+topology:
+  hosts: {db1: {roles: [server], address: "db1.lab.example:7443"}}
+  systems: {db: {engine: postgres, host: db1, dsn: "host=db1 user=dba password=${secrets.db}"}}
+secrets: {db: {env: PROVEOUT_DB}}
+tuning:
+  - {name: work memory, postgres_settings: {system: db, work_mem: 64MB}}
+  - {name: swapping, on: db1, keep: true, sysctl: {vm.swappiness: 10}}
+stages: [{pause: {duration: 1s}}]
+"""
+    (tmp_path / "plan.yaml").write_text(text, encoding="utf-8")
+    table = timetable(compile_plan(tmp_path / "plan.yaml"))
+    assert [line.name for line in table.tunings] == ["swapping", "work memory"]
+    assert [line.words for line in table.tunings] == [
+        ("kept after the run",),
+        ("of system db", "set back after the run"),
+    ]
+
+
+def test_what_root_does_is_told_as_one_whatever_else_an_operation_needs(tmp_path: Path) -> None:
+    text = """
+proveout: 1
+name: privileges
+topology:
+  hosts: {rac1: {roles: [server], address: "rac1.lab.example:7443"}}
+  systems: {asm: {engine: oracle, host: rac1, dsn: "sys as sysasm/${secrets.asm}@//rac1:1521/+ASM"}}
+secrets: {asm: {env: PROVEOUT_ASM}}
+tuning:
+  - {name: data, destructive: true, asm_disk_group: {system: asm, disk_group: DATA, redundancy: external, disks: [/dev/oraudev/disks/D1]}}
+  - {name: pages, on: rac1, huge_pages: {pages: 512}}
+stages: [{pause: {duration: 1s}}]
+"""
+    (tmp_path / "plan.yaml").write_text(text, encoding="utf-8")
+    said = " ".join(render(timetable(compile_plan(tmp_path / "plan.yaml"))).split())
+    root = "root: reads the headers of disks, sets the number of huge pages"
+    assert f"privileges: {root}; in the ASM instance: SYSASM " in said

@@ -1,0 +1,68 @@
+"""Which settings of connections are let through, and what becomes of them as SQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from proveout.dsl.operations.database import postgres_parameters
+from proveout.dsl.rules.session_settings import objection, statement
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "value"),
+    [
+        ("postgres", "work_mem; DROP TABLE x", "1"),
+        ("postgres", "role", "postgres"),
+        ("postgres", "ROLE", "postgres"),
+        ("postgres", "session_preload_libraries", "evil"),
+        ("postgres", "work_mem", "1\n2"),
+        ("mysql", "sort_buffer_size", "1'; DROP TABLE x; --"),
+        ("mysql", "sql_mode", "a\\"),
+        ("mysql", "@@global.x", "1"),
+        ("mysql", "autocommit", "0"),
+        ("sqlite", "journal_mode", "OFF"),
+        ("sqlite", "cache_size", "1; DROP TABLE x"),
+        ("sqlite", "writable_schema", "1"),
+        ("oracle", "optimizer_mode", "'x' events '10046'"),
+        ("oracle", "container", "CDB$ROOT"),
+        ("oracle", "force_parallel_query", "all"),
+        ("duckdb", "threads", "1"),
+    ],
+)
+def test_what_is_refused(engine: str, name: str, value: str) -> None:
+    assert objection(engine, name, value)
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "value", "text"),
+    [
+        ("postgres", "max_parallel_workers_per_gather", "2", "SELECT set_config($1, $2, false)"),
+        ("mysql", "join_buffer_size", "262144", "SET SESSION join_buffer_size = 262144"),
+        ("mysql", "optimizer_switch", "mrr=on,mrr_cost_based=off", "SET SESSION optimizer_switch = 'mrr=on,mrr_cost_based=off'"),
+        ("sqlite", "mmap_size", "268435456", "PRAGMA mmap_size = 268435456"),
+        ("oracle", "optimizer_mode", "ALL_ROWS", "ALTER SESSION SET optimizer_mode = ALL_ROWS"),
+        ("oracle", "nls_date_format", "YYYY-MM-DD", "ALTER SESSION SET nls_date_format = 'YYYY-MM-DD'"),
+        ("oracle", "force_parallel_query", "32", "ALTER SESSION FORCE PARALLEL QUERY PARALLEL 32"),
+        ("oracle", "force_parallel_query", "0", "ALTER SESSION DISABLE PARALLEL QUERY"),
+        ("timesten", "isolation", "1", "ALTER SESSION SET isolation = 1"),
+    ],
+)  # fmt: skip
+def test_what_it_becomes(engine: str, name: str, value: str, text: str) -> None:
+    assert objection(engine, name, value) == ""
+    dialect = "oracle" if engine == "timesten" else engine
+    made, arguments = statement(dialect, name, value)  # type: ignore[arg-type]
+    assert made.text[dialect] == text  # type: ignore[index]
+    assert arguments == ((name, value) if engine == "postgres" else ())
+
+
+def test_what_loads_code_into_a_server_is_refused_as_its_setting_is() -> None:
+    names = (
+        "dynamic_library_path",
+        "extension_control_path",
+        "jit_provider",
+        "local_preload_libraries",
+        "session_preload_libraries",
+    )
+    for name in names:
+        assert objection("postgres", name, "x")
+        assert postgres_parameters.objection(name)

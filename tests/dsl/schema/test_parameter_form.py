@@ -1,0 +1,85 @@
+"""A plan's parameters as a form: as the plan writes them, and answers judged as `-p` judges them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proveout.core.errors import PlanError
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.schema.parameter_form import Field, read_form
+
+PLAN = """
+proveout: 1
+name: asked
+include: [more.yaml]
+params:
+  rows: {type: int, default: 1_000, min: 100, max: 100_000, help: how many}
+  threads: {type: "list[int]", default: [1, 4], min: 1}
+  mode: {type: text, default: sync, choices: [sync, async]}
+  on: {type: bool, default: false}
+  dsn: {type: text}
+"""
+MORE = "proveout: 1\nparams:\n  window: {type: duration, default: 10s, max: 1m}\n"
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    (tmp_path / "more.yaml").write_text(MORE)
+    (tmp_path / "asked.yaml").write_text(PLAN)
+    return tmp_path / "asked.yaml"
+
+
+def test_fields_are_as_the_plan_writes_them_also_those_of_its_includes(plan: Path) -> None:
+    fields = {field.name: field for field in read_form(plan).fields}
+    assert fields["rows"] == Field(name="rows", type="int", default="1_000", low="100", high="100_000", help="how many")
+    assert fields["threads"].default == "1, 4"
+    assert fields["mode"].choices == ("sync", "async")
+    assert fields["on"].default == "false"
+    assert (fields["dsn"].required, fields["rows"].required) == (True, False)
+    assert fields["window"].high == "1m"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("rows", "500", ""),
+        ("rows", "5", "`rows` is below its minimum of 100"),
+        ("rows", "many", "expected a whole number, not many"),
+        ("threads", "1, 2, 8", ""),
+        ("threads", "1, 0", "`threads` is below its minimum of 1"),
+        ("mode", "async", ""),
+        ("mode", "later", "`mode` is not one of its choices (one of sync, async)"),
+        ("on", "true", ""),
+        ("on", "3", "expected true or false, not 3"),
+        ("window", "2m", "`window` is above its maximum of 1m"),
+        ("dsn", "host=db1", ""),
+    ],
+)
+def test_an_answer_is_judged_as_the_command_line_judges_it(plan: Path, name: str, text: str, said: str) -> None:
+    assert read_form(plan).objection(name, text) == said
+    overrides = {"dsn": "x", name: text}
+    with pytest.raises(PlanError) as caught:  # the plan lacks its topology whatever is answered
+        compile_plan(plan, overrides=overrides)
+    of_answer = [problem for problem in caught.value.problems if problem.where.file == f"-p {name}"]
+    assert bool(of_answer) == bool(said)
+
+
+def test_every_plan_of_ours_has_a_form_that_its_own_defaults_pass() -> None:
+    for path in sorted((Path(__file__).parents[3] / "plans").glob("*.yaml")):
+        form = read_form(path)
+        for field in form.fields:
+            assert field.required or form.objection(field.name, field.default) == "", (path.name, field)
+
+
+def test_a_file_that_is_no_yaml_is_said_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("proveout: 1\nname: [\n")
+    with pytest.raises(PlanError) as caught:
+        read_form(tmp_path / "bad.yaml")
+    assert caught.value.problems[0].where.line
+
+
+def test_a_parameter_that_is_none_is_left_out(plan: Path) -> None:
+    plan.write_text(PLAN.replace("type: bool", "type: boolean"))
+    assert "on" not in {field.name for field in read_form(plan).fields}

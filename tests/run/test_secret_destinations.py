@@ -1,0 +1,324 @@
+"""Secrets go only where they may: a plan that sends one elsewhere is refused before the secret is read, and a listener hears nothing.
+
+Each attack goes through the compiler and through what fills secrets in; the one of a plan that scrapes an exporter goes through a whole run,
+beside a control whose exporter is named and is sent the password.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from secret_attacks import ATTACKS, CANARY, scraped
+
+from proveout.coordinator.agents.endpoints import SecretMissing, SecretRefused, external_endpoints, read_secret
+from proveout.core.errors import PlanError
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.topology import Host, Secret
+from proveout.dsl.rules.secret_destinations import Place, Unclear, of_dsn, place
+from proveout.dsl.rules.secret_files import refused_content
+
+
+class Listener:
+    """An exporter on loopback that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        heard: list[str] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                heard.append(f"{self.path}\n{self.headers}")
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b"up 1\n")
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Say nothing."""
+
+        self.heard = heard
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+    @property
+    def port(self) -> int:
+        return self.server.server_port
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture(scope="module")
+def listener() -> Iterator[Listener]:
+    made = Listener()
+    yield made
+    made.close()
+
+
+def pem(kind: str = "pem") -> bytes:
+    """A private key."""
+    if kind == "openssh":
+        return ed25519.Ed25519PrivateKey.generate().private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+        )
+    encoding = serialization.Encoding.DER if kind == "der" else serialization.Encoding.PEM
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Secrets and keys of a coordinator's user, each of mode 0600."""
+    made = tmp_path_factory.mktemp("secrets")
+    key = pem()
+    contents = {
+        "word": CANARY.encode(),
+        "key": key,
+        ".ssh/id": key,
+        "pki/ca.key": key,
+        "id_ed25519": b"password",
+        "encoded": base64.b64encode(pem("der")),
+        "der": pem("der"),
+        "openssh": pem("openssh"),
+        "age": b"AGE-SECRET-KEY-1QQQQQQQQQQQQ\n",
+        "putty": b"PuTTY-User-Key-File-3: ssh-ed25519\n",
+        "account.json": b'{"private_key": "x"}',
+        "lines": b"root:x:0\nbin:x:1\n",
+        "long": b"a" * 5000,
+    }
+    for name, content in contents.items():
+        file = made / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+        file.chmod(0o600)
+    (made / "link").symlink_to("key")
+    (made / "ssh-link").symlink_to(".ssh")
+    (made / "environ-link").symlink_to("/proc/self/environ")
+    (made / "hard").hardlink_to(made / "key")
+    os.mkfifo(made / "fifo", 0o600)
+    return made
+
+
+def written(files: dict[str, str], at: Path, folder: Path, port: int) -> Path | None:
+    """The files of an attack; its inventory, if it has one."""
+    for name, text in files.items():
+        (at / name).write_text(text.format(folder=folder, port=port))
+    return at / "inventory.yaml" if "inventory.yaml" in files else None
+
+
+@pytest.mark.escape
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_plan_that_sends_a_secret_elsewhere_is_refused(
+    name: str, tmp_path: Path, folder: Path, listener: Listener
+) -> None:
+    attack = ATTACKS[name]
+    inventory = written(dict(attack.files), tmp_path, folder, listener.port)
+    with pytest.raises((PlanError, SecretRefused, SecretMissing)) as caught:
+        plan = compile_plan(tmp_path / "plan.yaml", overrides=attack.overrides, inventory=inventory)
+        external_endpoints(plan, {"LEAK_WORD": CANARY, "LEAK_KEY": pem().decode()})
+    said = str(caught.value)
+    if isinstance(caught.value, PlanError):
+        said = "\n".join(f"{problem.where}: {problem.message}" for problem in caught.value.problems)
+        assert re.search(r"\.yaml:\d+:\d+: ", said)
+    assert re.search(attack.said, said), said
+    assert CANARY not in said
+    assert listener.heard == []
+
+
+def test_there_are_many_attacks() -> None:
+    assert len(ATTACKS) >= 60
+
+
+# ---- a whole run -----------------------------------------------------------------------------------------------------
+
+
+def run(at: Path, files: dict[str, str], folder: Path, port: int) -> tuple[int, str]:
+    written(files, at, folder, port)
+    plan = at / "plan.yaml"
+    plan.write_text(plan.read_text().replace("limits:", "capture: c, limits:"))
+    argv = [sys.executable, "-m", "proveout", "run", str(plan), "--headless", "--runs-dir", str(at / "runs")]
+    environment = {**os.environ, "LEAK_WORD": CANARY}
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_sends_a_password_to_the_exporter_that_the_secret_names_and_a_key_to_none(
+    tmp_path: Path, folder: Path
+) -> None:
+    listener = Listener()
+    try:
+        url = "http://u:${{secrets.k}}@127.0.0.1:{port}/metrics"
+        for secrets in (
+            "k: {{file: {folder}/key}}",
+            "k: {{file: {folder}/key, to: [127.0.0.1]}}",
+            "k: {{env: LEAK_WORD}}",
+        ):
+            code, said = run(tmp_path, dict(scraped(url, secrets)), folder, listener.port)
+            assert code == 2, said
+            assert listener.heard == []
+        code, said = run(
+            tmp_path, dict(scraped(url, "k: {{file: {folder}/word, to: [127.0.0.1]}}")), folder, listener.port
+        )
+        assert code == 0, said
+    finally:
+        listener.close()
+    word = base64.b64encode(f"u:{CANARY}".encode()).decode()
+    assert any(f"Basic {word}" in one for one in listener.heard), "the listener would have heard of the others as well"
+
+
+# ---- what honest plans do --------------------------------------------------------------------------------------------
+
+HOSTS = (
+    Host(name="here", roles=(), address="local"),
+    Host(name="db1", roles=(), address="db1.lab.example:7443"),
+    Host(name="db2", roles=(), address="10.0.0.7:7443"),
+    Host(name="db3", roles=(), address="[fd00::7]:7443"),
+)
+
+
+@pytest.mark.parametrize(
+    ("engine", "dsn"),
+    [
+        ("postgres", "host=db1.lab.example user=u password=${secrets.k}"),
+        ("postgres", "host=DB1.lab.example. password='${secrets.k}' sslmode=verify-full"),
+        ("postgres", "host=db1 password=${secrets.k}"),
+        ("postgres", "host=db1,10.0.0.7 port=5432,5433 password=${secrets.k}"),
+        ("postgres", "host=/run/postgresql password=${secrets.k}"),
+        ("postgres", "dbname=x password=${secrets.k}"),
+        ("postgres", "host=localhost user=${secrets.k}"),
+        ("postgres", "postgresql://u:${secrets.k}@db1.lab.example:5432/x?sslmode=require"),
+        ("postgres", "postgresql://u:${secrets.k}@[fd00::7]:5432/x"),
+        ("postgres", "postgresql://u:${secrets.k}@/x?host=%2Frun%2Fpostgresql"),
+        ("postgres", "postgresql://db1/x?user=u&password=${secrets.k}"),
+        ("mysql", "mysql://u:${secrets.k}@db1:3306/x?ssl_mode=required"),
+        ("mysql", "mariadb://u:${secrets.k}@localhost/x?unix_socket=/run/mysqld/mysqld.sock"),
+        ("oracle", "hlr/${secrets.k}@//db1.lab.example:1521/HLR"),
+        ("oracle", "hlr/${secrets.k}@db1.lab.example:1521/HLR:pooled"),
+        ("oracle", "hlr/${secrets.k}@tcps://db1:2484/HLR?retry_count=3"),
+        ("oracle", "sys as sysasm/${secrets.k}@//db1:1521/+ASM"),
+        ("oracle", "u/${secrets.k}@(DESCRIPTION=(ADDRESS=(PROTOCOL=TCP)(HOST=db1)(PORT=1521))(CONNECT_DATA=(SERVICE_NAME=X)))"),
+        ("timesten", "u/${secrets.k}@db1/hlrcache:timesten_direct"),
+        ("other", "scheme://u:${secrets.k}@db1/x"),
+        ("other", "host=db1 password=${secrets.k}"),
+    ],
+)  # fmt: skip
+def test_hosts_of_the_topology_need_no_word(engine: str, dsn: str) -> None:
+    plan = plan_of(engine, dsn, Secret(name="k", kind="env", reference="W"))
+    assert CANARY in external_endpoints(plan, {"W": CANARY})["db"].dsn
+
+
+def plan_of(engine: str, dsn: str, secret: Secret) -> Plan:
+    from proveout.dsl.plan.topology import System
+
+    system = System(name="db", engine=engine, host="db1", dsn=dsn)
+    return Plan(
+        name="p", title="", parameters=(), hosts=HOSTS, systems=(system,), secrets=(secret,), workloads=(), captures=(),
+        stages=(), verdicts=(),
+    )  # fmt: skip
+
+
+def test_the_coordinator_checks_a_plan_that_no_compiler_has_seen() -> None:
+    secret = Secret(name="k", kind="env", reference="W")
+    plan = plan_of("postgres", "host=evil.example password=${secrets.k}", secret)
+    with pytest.raises(SecretRefused, match=r"does not name evil\.example") as caught:
+        external_endpoints(plan, {"W": CANARY})
+    assert "to: [evil.example]" in caught.value.way_out
+    named = dataclasses.replace(plan, secrets=(dataclasses.replace(secret, to=("evil.example",)),))
+    assert CANARY in external_endpoints(named, {"W": CANARY})["db"].dsn
+
+
+def test_a_secret_that_is_refused_is_not_read(tmp_path: Path) -> None:
+    """The file is not there: to read it would say so."""
+    secret = Secret(name="k", kind="file", reference=str(tmp_path / "none"))
+    with pytest.raises(SecretRefused):
+        external_endpoints(plan_of("postgres", "host=evil.example password=${secrets.k}", secret), {})
+
+
+def test_an_inventory_may_name_further_hosts(tmp_path: Path) -> None:
+    attack = ATTACKS["an exporter that the plan names, with an inventory"]
+    inventory = written(dict(attack.files), tmp_path, tmp_path, 1)
+    assert inventory is not None
+    inventory.write_text(inventory.read_text().replace("LEAK_WORD", "LEAK_WORD, to: [db1.lab.example, evil.example]"))
+    plan = compile_plan(tmp_path / "plan.yaml", inventory=inventory)
+    assert "evil.example" in external_endpoints(plan, {"LEAK_WORD": CANARY})["capture:c"].dsn
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("DB1.Lab", Place("db1.lab")),
+        ("db1:5432", Place("db1", 5432)),
+        ("127.0.0.1:9100", Place("localhost", 9100)),
+        ("[::1]", Place("localhost")),
+        ("::1", Place("localhost")),
+        ("::ffff:127.0.0.1", Place("localhost")),
+        ("[FD00:0::7]:1", Place("fd00::7", 1)),
+        ("/run/x", Place("localhost")),
+    ],
+)
+def test_a_place_in_its_plain_form(text: str, expected: Place) -> None:
+    assert place(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "*", "*.lab", "a b", "a/b", "http://x", "x:y", "x:123456", "-x", "x\n"])
+def test_what_is_not_a_place(text: str) -> None:
+    with pytest.raises(Unclear):
+        place(text)
+
+
+def test_libpq_is_not_told_of_another_host_than_is_checked() -> None:
+    """What libpq itself finds in a dsn is among what was found here."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    for dsn in (
+        "host=a host=b",
+        "host = 'a' hostaddr=10.0.0.1",
+        r"host='a\'' user=x",
+        "host=a\tport=1\nhost=c",
+        "postgresql://u:p@a,b:1/x?host=c&hostaddr=10.0.0.2",
+        "postgresql://a/x?host=%62",
+        "postgresql://%61/x",
+    ):
+        try:
+            ours = {one.host for one in of_dsn("postgres", dsn)}
+        except Unclear:
+            continue
+        theirs = conninfo_to_dict(dsn)
+        for key in ("host", "hostaddr"):
+            assert set(filter(None, str(theirs.get(key) or "").split(","))) <= ours, dsn
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "hunter2",
+        "a" * 200,
+        "MIIhunter2",
+        base64.b64encode(random.Random(96).randbytes(96)).decode(),
+        "ü:@/?#",
+        '{"a": 1}',
+    ],
+)
+def test_passwords_are_not_taken_for_keys(word: str, tmp_path: Path) -> None:
+    assert refused_content(word.encode()) == ""
+    file = tmp_path / "word"
+    file.write_text(f"{word}\n")
+    file.chmod(0o600)
+    assert read_secret(Secret(name="k", kind="file", reference=str(file)), {}) == word

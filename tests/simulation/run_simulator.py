@@ -1,0 +1,425 @@
+"""A whole run without clock, network, agents or databases: the real scheduler against simulated agents.
+
+Data flow: `Simulation.run()` pops the earliest thing that is due -> `machine.advance` -> its commands change the simulated
+world and put new things on the agenda. Time jumps from one to the next, so hours of a plan take milliseconds. A `Fault`
+strikes just before the n-th input is handled. The world keeps what the tests want to know: which tasks still run, which
+systems are up, whether two tasks that exclude each other overlapped, what was journalled.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from proveout.coordinator.schedule import state_machine
+from proveout.coordinator.schedule.messages import (
+    AgentGone,
+    AgentReady,
+    CloseSessions,
+    Command,
+    Dial,
+    DiscardSamples,
+    Emit,
+    EndRun,
+    GatherSamples,
+    Input,
+    Interrupted,
+    MessageReceived,
+    SendMessage,
+    StartLoads,
+    Summarise,
+    Summarised,
+    Tick,
+)
+from proveout.coordinator.schedule.progress import run_progress
+from proveout.coordinator.schedule.state import ResultEvaluator, Setup, State
+from proveout.dsl.plan.plan import Plan
+from proveout.proto.events import AgentUp, Event, IterationFinished
+from proveout.proto.wire.messages import (
+    AgentMessage,
+    Cancel,
+    Finish,
+    Sample,
+    TaskAccepted,
+    TaskArmed,
+    TaskDone,
+    TaskFailed,
+)
+from proveout.proto.wire.results import (
+    CaptureResult,
+    CaptureSample,
+    Compared,
+    Done,
+    FactsRead,
+    InvariantCheck,
+    InvariantsChecked,
+    LoadResult,
+    Populated,
+    SqlDone,
+    SystemStarted,
+    TaskError,
+    TaskResult,
+    TuningDone,
+    TuningOutcome,
+    TuningState,
+)
+from proveout.proto.wire.tasks import (
+    ApplyTuning,
+    CheckInvariants,
+    CompareSystems,
+    Endpoint,
+    InspectSystem,
+    PopulateSystem,
+    ReadFacts,
+    RevertTuning,
+    RunCapture,
+    RunFio,
+    RunLoad,
+    RunSql,
+    SnapshotSystem,
+    StartSystem,
+    StopSystem,
+    Task,
+    VerifyTuning,
+)
+
+FaultKind = Literal["lose", "lose_for_good", "fail", "silent", "interrupt", "kill"]
+INPUTS_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What goes wrong just before input `at` (from 0).
+
+    `lose`: the agent of `host` dies (its databases with it, not their data) and can be had again; `lose_for_good`: it
+    cannot; `fail`: a task it has in hand fails; `silent`: it answers nothing more; `interrupt`: Ctrl-C; `kill`: the
+    coordinator is gone.
+    """
+
+    at: int
+    kind: FaultKind
+    host: str = ""
+
+
+@dataclass(slots=True)
+class World:
+    """What really is, as opposed to what the coordinator believes. `data`: provisioned systems with a data directory; `tuned`: by host."""
+
+    running: dict[str, Task] = field(default_factory=dict)
+    hosts: dict[str, set[str]] = field(default_factory=dict)
+    systems: set[str] = field(default_factory=set)
+    data: set[str] = field(default_factory=set)
+    fresh: dict[str, bool] = field(default_factory=dict)
+    loaded: set[str] = field(default_factory=set)
+    events: list[Event] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    wrongs: list[str] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+    silent: set[str] = field(default_factory=set)
+    tuned: dict[str, list[str]] = field(default_factory=dict)
+
+
+Work = Callable[[str, float | None], IterationFinished]
+
+
+class Simulation:
+    """One sitting of a run in a world; `world.events` is its journal, so a second one on the same world is a resume."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        evaluator: ResultEvaluator,
+        work: Callable[[Summarise], IterationFinished],
+        *,
+        world: World | None = None,
+        epoch: int = 1,
+        faults: Sequence[Fault] = (),
+    ) -> None:
+        self.plan, self.evaluator, self.work, self.epoch = plan, evaluator, work, epoch
+        self.world = world or World()
+        self.faults = {fault.at: fault for fault in faults}
+        self.closed: EndRun | None = None
+        self.killed = False
+        self.inputs = 0
+        self._now_s = 0.0
+        self._agenda: list[tuple[float, int, Callable[[], Input | None]]] = []
+        self._order = itertools.count()
+
+    def run(self) -> World:
+        """Drive the run to its end, or to the coordinator's."""
+        external = {
+            s.name: Endpoint(system=s.name, engine=s.engine, dsn=s.dsn or "") for s in self.plan.systems if s.dsn
+        }
+        setup = Setup(run_id="run", epoch=self.epoch, data_root="/data", external=external)
+        state, commands = state_machine.start(
+            self.plan, setup, run_progress(self.world.events), self.evaluator, self._now_s
+        )
+        self._obey(commands)
+        while not state.over and not self.killed:
+            state = self._step(state)
+        return self.world
+
+    def _step(self, state: State) -> State:
+        if self.inputs > INPUTS_MAX:
+            raise AssertionError(f"no end after {INPUTS_MAX} inputs; step {state.step}")
+        event = self._next(state)
+        fault = self.faults.pop(self.inputs, None)
+        self.inputs += 1
+        if fault is not None:
+            state = self._strike(state, fault)
+        if event is None or self.killed:
+            return state
+        return self._advance(state, event)
+
+    def _advance(self, state: State, event: Input) -> State:
+        state, commands = state_machine.advance(state, event, self.evaluator)
+        self._obey(commands)
+        return state
+
+    def _next(self, state: State) -> Input | None:
+        """The earliest thing on the agenda, or the tick that is owed before it."""
+        wake_s = state_machine.wake_s(state)
+        due_s = self._agenda[0][0] if self._agenda else None
+        if wake_s is not None and (due_s is None or wake_s < due_s):
+            self._now_s = max(self._now_s, wake_s)
+            return Tick(at_s=self._now_s)
+        if due_s is None:
+            raise AssertionError(f"nothing is due and no deadline is set; step {state.step}")
+        self._now_s = max(self._now_s, due_s)
+        return heapq.heappop(self._agenda)[2]()
+
+    def _at(self, delay_s: float, what: Callable[[], Input | None]) -> None:
+        heapq.heappush(self._agenda, (self._now_s + delay_s, next(self._order), what))
+
+    # ---- commands --------------------------------------------------------------------------------------------------
+
+    def _obey(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            match command:
+                case Emit(event=event):
+                    self.world.events.append(event)
+                case Dial(hosts=hosts):
+                    for host in hosts:
+                        self._dial(host)
+                case SendMessage(host=host, message=message):
+                    self._told(host, message)
+                case StartLoads(loads=loads, in_s=in_s):
+                    for host, key in loads:
+                        self._start(host, key, in_s)
+                case Summarise():
+                    finished = self.work(command)
+                    self._at(0.05, lambda f=finished: Summarised(at_s=self._now_s, finished=f))  # type: ignore[misc]
+                case CloseSessions(hosts=hosts, keep_data=keep):
+                    for host in hosts:
+                        self._agent_ends(host, keep_data=keep)
+                case EndRun(keep_data=keep):
+                    self._close(command, keep_data=keep)
+                case GatherSamples() | DiscardSamples():
+                    pass
+
+    def _close(self, command: EndRun, *, keep_data: bool) -> None:
+        self.closed = command
+        for host in list(self.world.hosts):  # dialled, but too late to be parted from: the fabric ends them
+            self._agent_ends(host, keep_data=keep_data)
+        if not keep_data:  # the data of local agents lies in the run directory, which the coordinator tidies
+            self.world.data -= {s.name for s in self.plan.systems if self.plan.host(s.host).is_local}
+
+    def _dial(self, host: str) -> None:
+        def answered() -> Input | None:
+            if host in self.world.gone:
+                return AgentGone(at_s=self._now_s, host=host, reason="connection refused")
+            self.world.hosts.setdefault(host, set())
+            up = AgentUp(host=host, agent_version="1", machine_id="m", cores=2, offset_ns=0, uncertainty_ns=1000)
+            return AgentReady(at_s=self._now_s, up=up)
+
+        self._at(0.2, answered)
+
+    def _told(self, host: str, message: Task | Finish | Cancel) -> None:
+        if host not in self.world.hosts:
+            return
+        match message:
+            case Task():
+                self._task(host, message)
+            case Finish(key=key) if key in self.world.running:
+                self._say(host, 0.01, TaskDone(key=key, result=CaptureResult(capture="c", samples=3)))
+            case Cancel(key=key) if key in self.world.running:
+                self._say(host, 0.01, TaskFailed(key=key, error=TaskError(code="cancelled", message="cancelled")))
+
+    def _task(self, host: str, task: Task) -> None:
+        world = self.world
+        if task.key in world.keys:
+            world.wrongs.append(f"{task.key} was given twice")
+        others = [t for t in world.running.values() if not isinstance(t.spec, RunCapture)]
+        if isinstance(task.spec, RunLoad | RunFio) and any(type(t.spec) is not type(task.spec) for t in others):
+            world.wrongs.append(f"{task.key} overlaps {[t.key for t in others]}")
+        world.keys.append(task.key)
+        world.running[task.key] = task
+        world.hosts[host].add(task.key)
+        self._say(host, 0.001, TaskAccepted(key=task.key))
+        match task.spec:
+            case RunLoad() | RunFio():
+                self._say(host, 0.05, TaskArmed(key=task.key))
+            case RunCapture(capture=capture):
+                sample = CaptureSample(capture=capture.name, at_ns=0, readings=())
+                self._say(host, 0.02, Sample(key=task.key, sequence=1, sample=sample))
+            case spec:
+                self._at(1.0, lambda: self._finish(host, task.key, spec))
+
+    def _start(self, host: str, key: str, in_s: float) -> None:
+        task = self.world.running.get(key)
+        if task is not None and isinstance(task.spec, RunLoad | RunFio):
+            self._say(host, in_s + task.spec.windows.total_s, TaskDone(key=key, result=_LOAD))
+
+    def _finish(self, host: str, key: str, spec: object) -> Input | None:
+        if key not in self.world.running or host in self.world.silent:
+            return None
+        tuned = self._tuned(host, spec)
+        return self._heard(host, TaskDone(key=key, result=tuned or self._effect(spec)))
+
+    def _tuned(self, host: str, spec: object) -> TuningDone | None:
+        """What a tuning task brings about on a host; None for other tasks."""
+        applied = self.world.tuned.get(host, [])
+        match spec:
+            case ApplyTuning(tunings=tunings):
+                self.world.tuned[host] = [*applied, *(tuning.name for tuning in tunings)]
+                return _states("applied", [tuning.name for tuning in tunings])
+            case VerifyTuning():
+                return _states("in_place", applied)
+            case RevertTuning(systems_only=systems_only):
+                of_systems = {tuning.name for tuning in self.plan.tunings if tuning.system}
+                undone = [name for name in applied if name in of_systems or not systems_only]
+                self.world.tuned[host] = [name for name in applied if name not in undone]
+                return _states("reverted", undone)
+            case _:
+                return None
+
+    def _effect(self, spec: object) -> TaskResult:  # one arm per kind of task
+        """What a task brings about in the world, and what it answers."""
+        world = self.world
+        match spec:
+            case StartSystem(system=system):
+                if system.name not in world.systems:
+                    world.fresh[system.name] = system.name not in world.data
+                fresh = world.fresh[system.name]
+                world.data.add(system.name)
+                world.systems.add(system.name)
+                return SystemStarted(endpoint=_endpoint(system.name, system.engine), fresh=fresh)
+            case InspectSystem(endpoint=endpoint):
+                return SystemStarted(endpoint=endpoint, fresh=False)
+            case StopSystem(system=name, remove=remove):
+                world.systems.discard(name)
+                if remove:
+                    world.data.discard(name)
+                    world.loaded.discard(name)
+                return Done()
+            case SnapshotSystem(system=system):
+                return Done()
+            case PopulateSystem(endpoint=endpoint):
+                world.loaded.add(endpoint.system)
+                return Populated(tables=(), seconds=1.0)
+            case CompareSystems():
+                return Compared(tables=(), drained=True, drain_s=0.1)
+            case ReadFacts():
+                return FactsRead(facts=(("kernel", "6.1"),))
+            case CheckInvariants(endpoint=endpoint):
+                if endpoint.system not in world.loaded:
+                    world.wrongs.append(f"the invariants of {endpoint.system} were looked at before it was populated")
+                checks = (InvariantCheck(name="sum", holds=True, evidence="3 = 3"),)
+                return InvariantsChecked(checks=checks, seconds=0.5)
+            case RunSql(statements=statements):
+                return SqlDone(counts=tuple(1 for _ in statements))
+            case _:
+                return Done()
+
+    def _say(self, host: str, delay_s: float, message: AgentMessage) -> None:
+        def said() -> Input | None:
+            key = getattr(message, "key", None)
+            if host not in self.world.hosts or host in self.world.silent or key not in self.world.running:
+                return None
+            return self._heard(host, message)
+
+        self._at(delay_s, said)
+
+    def _heard(self, host: str, message: AgentMessage) -> MessageReceived:
+        if isinstance(message, (TaskDone, TaskFailed)):
+            self.world.running.pop(message.key, None)
+            self.world.hosts[host].discard(message.key)
+        return MessageReceived(at_s=self._now_s, host=host, message=message)
+
+    # ---- faults ----------------------------------------------------------------------------------------------------
+
+    def _strike(self, state: State, fault: Fault) -> State:
+        match fault.kind:
+            case "kill":
+                self.killed = True
+                for host in list(self.world.hosts):  # their leases end
+                    self._agent_ends(host, keep_data=True)
+            case "interrupt":
+                return self._advance(state, Interrupted(at_s=self._now_s))
+            case "silent":
+                self.world.silent.add(fault.host)
+                self._at(10.0, lambda: self._lost(fault.host))
+            case "lose" | "lose_for_good":
+                if fault.kind == "lose_for_good":
+                    self.world.gone.add(fault.host)
+                if fault.host in self.world.hosts:
+                    self._agent_ends(fault.host, keep_data=True)
+                    return self._advance(state, AgentGone(at_s=self._now_s, host=fault.host, reason="killed"))
+            case "fail":
+                key = min(self.world.hosts.get(fault.host, ()), default=None)
+                if key is not None:
+                    error = TaskError(code="fault", message="it broke")
+                    return self._advance(state, self._heard(fault.host, TaskFailed(key=key, error=error)))
+        return state
+
+    def _lost(self, host: str) -> Input | None:
+        self.world.silent.discard(host)
+        if host not in self.world.hosts:
+            return None
+        self._agent_ends(host, keep_data=True)
+        return AgentGone(at_s=self._now_s, host=host, reason="its lease ended")
+
+    def _agent_ends(self, host: str, *, keep_data: bool) -> None:
+        """An agent ends all that it holds, whether it is told to or its lease is over."""
+        self.world.tuned.pop(host, None)
+        for key in self.world.hosts.pop(host, set()):
+            self.world.running.pop(key, None)
+        for system in self.plan.systems:
+            if system.host == host:
+                self.world.systems.discard(system.name)
+                if not keep_data:
+                    self.world.data.discard(system.name)
+                    self.world.loaded.discard(system.name)
+
+
+def _states(outcome: TuningOutcome, names: Sequence[str]) -> TuningDone:
+    return TuningDone(states=tuple(TuningState(name=name, operation="sysctl", outcome=outcome) for name in names))
+
+
+_LOAD = LoadResult(
+    transactions=(),
+    ended_in_window=0,
+    measure_start_ns=0,
+    measure_end_ns=1,
+    client_cpu_fraction=0.0,
+    client_cpu_s=0.0,
+    start_skew_ns=0,
+    seconds_produced=0,
+)
+
+
+def _endpoint(system: str, engine: str) -> Endpoint:
+    return Endpoint(system=system, engine=engine, dsn=f"host=/private/{system}", version="18", provisioned=True)
+
+
+def finished(command: Summarise, metrics: Mapping[str, object], *, valid: bool = True) -> IterationFinished:
+    """An iteration's numbers, made up by a test's model of the system under test."""
+    return replace(
+        IterationFinished(
+            id=command.id, rate=command.rate, measure_s=1.0, valid=valid, findings=(), metrics={}, transactions=()
+        ),
+        metrics=dict(metrics),
+    )

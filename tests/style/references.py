@@ -1,0 +1,297 @@
+"""References to modules, files, functions, tests, pages and decisions of the project, found in prose, and whether each exists.
+
+Data flow: tracked files -> `Tree` (paths, defined names, words of the code) -> `stale_references(tree, path, text)` for each file -> messages.
+Prose is what `vocabulary` reads: docstrings and comments of Python, Markdown outside code blocks. Rules, each on text between backquotes
+unless it says otherwise:
+
+1. A path to a source, a page or a plan exists, from the root, from `tests/` or `docs/`, or from the file that names it.
+2. A file name without a folder (`units.py`) is the name of a tracked file.
+3. A dotted name that begins with a package of the project leads to a module, and to a name in it.
+4. A dotted name that begins with a module of the same top-level package leads to a name in it.
+5. In Python, each identifier occurs in the code of the project; names of other projects are in OUTSIDE.
+6. An identifier after "see", or in the docstring of a package, is a module, a definition, or a name in the same file.
+7. A name of a test is defined.
+8. A decision (`ADR 12`, without backquotes) exists.
+9. A relative link in Markdown leads to a file, and its anchor to a heading there.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import fnmatch
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+
+import vocabulary
+
+ROOT = vocabulary.ROOT
+PACKAGES = ("agent", "cli", "coordinator", "core", "dsl", "proto", "tui")
+FOLDERS = ("agent", "coordinator", "dsl", "proto", "tui", "benchmarks", "docs", "plans", "src", "tests")
+CODE_SUFFIXES = (".py", ".pyx", ".pxd", ".pyi")
+FILE_SUFFIXES = (*CODE_SUFFIXES, ".proto", ".md", ".tcss", ".j2")
+DATA_SUFFIXES = (".yaml", ".yml", ".sql", ".toml", ".json", ".svg", ".pem", ".key", ".service")
+OLD_NAMES = "docs/adr/0060-*.md"  # has a table of modules with their old names
+# with names that do not exist
+EXAMPLES = ("tests/style/references.py", "tests/style/test_stale_references.py")
+# files of other projects, and names that texts invent as examples
+OUTSIDE_FILES = frozenset({"fake_agent.py", "sitecustomize.py", "queue.py"})
+# names of other projects: libpq, PostgreSQL, HdrHistogram, /proc, Polars, Ray
+OUTSIDE = frozenset(
+    [
+        "PQconsumeInput",
+        "PQgetResult",
+        "PQisBusy",
+        "PQsendQueryPrepared",
+        "numeric_recv",
+        "disable_on_error",
+        "select_stmnt",
+        "lowestDiscernibleValue",
+        "cutime",
+        "ps",
+        "polars",
+        "from_arrow",
+        "node_ip_address",
+        "not_applicable",
+        "solve__lz4__degree_2",
+    ]
+)
+_SPAN = re.compile(r"(\b[Ss]ee\s+)?`([^`\n]+)`")
+_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\(\))?")
+_PATH = re.compile(r"[\w.*-]+(?:/[\w.*-]+)*/?")
+_MEASURED = re.compile(r"_(total|bytes|fraction|per_s|s|us)$")  # names of metrics: `memory.used_bytes`
+_DECISION = re.compile(r"\bADRs? (\d{1,4})\b")
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass
+class Tree:
+    """The tracked files, and the names in them."""
+
+    paths: frozenset[str]
+    words: set[str] = field(default_factory=set)
+    """Every word of the code of the project: names, keys, words in literals, names of files."""
+    names: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Names and words in literals, by file of code."""
+    definitions: set[str] = field(default_factory=set)
+    modules: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """Files of code by the name of the module or package."""
+
+    @cached_property
+    def entries(self) -> frozenset[str]:
+        """The tracked files and their folders."""
+        return self.paths | {str(folder) for path in self.paths for folder in Path(path).parents}
+
+
+@cache
+def read_tree() -> Tree:
+    """Read all tracked files."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tree = Tree(
+        frozenset(
+            path for path in listed.split("\0") if path and (ROOT / path).is_file() and not (ROOT / path).is_symlink()
+        )
+    )
+    tree.words |= {*dir(builtins), *sys.stdlib_module_names}
+    for path in tree.paths:
+        tree.words.update(_WORD.findall(path))
+        if path in EXAMPLES:
+            tree.modules[Path(path).stem].append(path)
+        elif path.endswith(CODE_SUFFIXES):
+            _add_code(tree, path)
+        elif path.endswith((".proto", ".yaml", ".yml", ".sql", ".toml", ".j2", ".tcss", "Makefile")):
+            tree.words.update(_WORD.findall((ROOT / path).read_text(encoding="utf-8", errors="replace")))
+    return tree
+
+
+def _add_code(tree: Tree, path: str) -> None:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    stem = Path(path).stem
+    tree.modules[Path(path).parent.name if stem == "__init__" else stem].append(path)
+    if path.endswith((".py", ".pyi")):
+        nodes = list(ast.walk(ast.parse(text)))
+        names = _names_of(nodes)
+        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        tree.definitions.update(node.name for node in nodes if isinstance(node, kinds))
+    else:
+        names = set(_WORD.findall(text))
+        tree.definitions.update(re.findall(r"\b(?:def|class|cdef|cpdef)\b[^(\n]*?(\w+)[(:]", text))
+    tree.names[path] = frozenset(names)
+    tree.words |= names
+
+
+def _names_of(nodes: list[ast.AST]) -> set[str]:
+    """Collect identifiers, and words in literals that are not docstrings."""
+    docstrings = vocabulary.docstring_nodes(nodes)
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and id(node) not in docstrings:
+                names.update(_WORD.findall(node.value))
+            continue
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, str):
+                names.update(_WORD.findall(value))
+            elif isinstance(value, list):
+                names.update(item for item in value if isinstance(item, str))
+    return names
+
+
+def stale_references(tree: Tree, path: str, text: str) -> Iterator[str]:
+    """Yield `path:line: reference: reason` for each reference of a file that leads nowhere."""
+    is_code = path.endswith(CODE_SUFFIXES) or path == "docs/glossary.md"
+    if fnmatch.fnmatch(path, OLD_NAMES):
+        return
+    for block in vocabulary.read_blocks(path, text):
+        if block.literal:
+            continue
+        is_package_docstring = path.endswith("/__init__.py") and text.startswith('"""' + block.text)
+        for match in _SPAN.finditer(block.text):
+            line = block.line + block.text.count("\n", 0, match.start())
+            strict = is_code and (bool(match[1]) or is_package_docstring)
+            for reason in filter(None, [_why_stale(tree, path, match[2], is_code=is_code, strict=strict)]):
+                yield f"{path}:{line}: `{match[2]}`: {reason}"
+        for match in _DECISION.finditer(block.text):
+            if not any(name.startswith(f"docs/adr/{int(match[1]):04d}-") for name in tree.paths):
+                yield f"{path}:{block.line + block.text.count(chr(10), 0, match.start())}: {match[0]}: no such decision in docs/adr"
+    if path.endswith(".md"):
+        yield from _stale_links(tree, path, text)
+
+
+def _why_stale(tree: Tree, path: str, reference: str, *, is_code: bool, strict: bool) -> str:
+    """Return why a text between backquotes is a reference that leads nowhere, "" when it is not."""
+    name, _, inner = reference.partition("::")
+    if _PATH.fullmatch(name) and _is_path(name):
+        if not _path_exists(tree, path, name):
+            return "no such file"
+        return "" if not inner or _test_exists(tree, inner) else "no such test"
+    if re.fullmatch(r"test_[\w*]+", reference):
+        return "" if _test_exists(tree, reference) else "no such test"
+    if not _NAME.fullmatch(reference) or name.endswith(DATA_SUFFIXES):
+        return ""
+    return _why_stale_name(tree, path, reference.removesuffix("()").split("."), is_code=is_code, strict=strict)
+
+
+def _is_path(name: str) -> bool:
+    if "/" not in name:
+        return name.endswith(FILE_SUFFIXES) and not name.startswith((".", "proveout."))
+    is_ours = name.split("/", maxsplit=1)[0] in FOLDERS
+    return name.endswith(FILE_SUFFIXES) or (is_ours and name.endswith((*DATA_SUFFIXES, "/")))
+
+
+def _path_exists(tree: Tree, path: str, name: str) -> bool:
+    if name in OUTSIDE_FILES or name in tree.paths or any(known.endswith("/" + name) for known in tree.paths):
+        return True
+    name = name.removeprefix("src/proveout/").rstrip("/")  # links to the folders of the root
+    pattern = re.sub("[A-Z]{3,}", "*", name)  # populate_ENGINE.py: one file for each engine
+    for base in (".", "tests", "docs", *(str(folder) for folder in Path(path).parents)):
+        if str(Path(base, name)) in tree.entries or (
+            "*" in pattern and fnmatch.filter(tree.paths, str(Path(base, pattern)))
+        ):
+            return True
+    return False
+
+
+def _test_exists(tree: Tree, name: str) -> bool:
+    return bool(fnmatch.filter(tree.definitions, name)) or bool(fnmatch.filter(tree.modules, name))
+
+
+def _why_stale_name(tree: Tree, path: str, parts: list[str], *, is_code: bool, strict: bool) -> str:
+    rooted = parts[1:] if parts[0] == "proveout" else parts
+    if len(rooted) > 1 and rooted[0] in PACKAGES and (parts[0] == "proveout" or is_code):
+        return _why_unresolved(tree, rooted)
+    if not is_code:
+        return ""
+    measured = _MEASURED.search(parts[-1])
+    missing = [part for part in parts if part not in tree.words and part not in OUTSIDE]
+    if missing and not measured:
+        return f"`{missing[0]}` occurs nowhere in the code"
+    if len(parts) > 1 and not measured:
+        return _why_not_in_module(tree, path, parts)
+    here = tree.names.get(path, frozenset())
+    if strict and len(parts) == 1 and not {parts[0]} & (here | tree.definitions | tree.modules.keys()):
+        return "not a module, a definition, or a name of this file"
+    return ""
+
+
+def _why_unresolved(tree: Tree, parts: list[str]) -> str:
+    """Follow packages and modules as far as they go; the next name must occur in the last one."""
+    for base in ("", "src/proveout/"):
+        for count in range(len(parts), 0, -1):
+            stem = base + "/".join(parts[:count])
+            files = [name for name in (f"{stem}.py", f"{stem}.pyx", f"{stem}/__init__.py") if name in tree.names]
+            if files:
+                names = frozenset().union(*(tree.names[file] for file in files))
+                rest = parts[count : count + 1]
+                return "" if not rest or rest[0] in names or len(rest[0]) == 1 else f"no `{rest[0]}` in {files[0]}"
+    return "no such module"
+
+
+def _why_not_in_module(tree: Tree, path: str, parts: list[str]) -> str:
+    candidates = [
+        name for name in tree.modules.get(parts[0], ()) if name.split("/")[0] == path.split("/", maxsplit=1)[0]
+    ]
+    here = tree.names.get(path, frozenset())
+    if not candidates or (
+        parts[0] in here and not re.search(rf"\bimport .*\b{parts[0]}\b", (ROOT / path).read_text(encoding="utf-8"))
+    ):
+        return ""
+    folders = [str(Path(name).parent) for name in candidates if name.endswith("/__init__.py")]
+    inside = any(
+        f"{folder}/{parts[1]}.py" in tree.paths or f"{folder}/{parts[1]}/__init__.py" in tree.paths
+        for folder in folders
+    )
+    if inside or any(parts[1] in tree.names[name] for name in candidates):
+        return ""
+    return f"no `{parts[1]}` in {' or '.join(sorted(candidates))}"
+
+
+# ---- links of Markdown
+
+
+def _stale_links(tree: Tree, path: str, text: str) -> Iterator[str]:
+    for block in vocabulary.markdown_blocks(text):
+        for match in _LINK.finditer(block.text):
+            target, _, anchor = match[1].partition("#")
+            line = block.line + block.text.count("\n", 0, match.start())
+            if "://" in target or target.startswith("mailto:"):
+                continue
+            file = (ROOT / path).parent / target if target else ROOT / path
+            name = str(Path(*file.parts)).rstrip("/")
+            relative = _relative(name)
+            if relative not in tree.entries:
+                yield f"{path}:{line}: link to {match[1]}: no such file"
+            elif anchor and relative.endswith(".md") and anchor not in _anchors(relative):
+                yield f"{path}:{line}: link to {match[1]}: no such heading"
+
+
+def _relative(name: str) -> str:
+    resolved = Path(name).resolve()
+    return str(resolved.relative_to(ROOT)) if resolved.is_relative_to(ROOT) else name
+
+
+@cache
+def _anchors(path: str) -> frozenset[str]:
+    headings = re.findall(r"^#+ (.*)$", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+    return frozenset(_slug(heading) for heading in headings)
+
+
+def _slug(heading: str) -> str:
+    """Return the anchor that GitHub and Python-Markdown give a heading of plain words."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+    return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", text.lower()).strip())
+
+
+def all_stale(tree: Tree, paths: Iterable[str]) -> list[str]:
+    """Return the messages for a set of files."""
+    return [
+        found for path in paths for found in stale_references(tree, path, (ROOT / path).read_text(encoding="utf-8"))
+    ]

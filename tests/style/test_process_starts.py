@@ -1,0 +1,155 @@
+"""Every process start of the package is isolated and has an environment made for it (`proveout.core.child_process`), or is listed here with a reason.
+
+Looked for in the syntax: calls that start a process, uses of `sys.executable`, and copies of the whole environment. A start is fine when it
+has both `cwd=` and `env=`, and what `env=` names leads to `child_process.environment`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("agent", "coordinator", "dsl", "proto", "tui", "src/proveout/cli", "src/proveout/pytest_plugin")
+STARTS = (
+    *("subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_call", "subprocess.check_output"),
+    *("asyncio.create_subprocess_exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.posix_spawnp", "pty.fork"),
+    *("os.execv", "os.execve", "os.execvpe", "os.execl", "os.execle", "os.execlpe", "os.spawnv", "os.spawnve"),
+    *("concurrent.futures.ProcessPoolExecutor", "ProcessPoolExecutor", "runpy.run_path", "runpy.run_module"),
+)
+COPY = "a copy of os.environ"
+MADE = "child_process.environment"
+SERVER = "a program of a database's, in an environment of constants (`workspace.ENVIRONMENT`) and in `/`"
+REASONS = {
+    "agent/sandbox/helper.py:_Process.start": "argv and environment are those of `Aide.command`, which has them from `child_process`",
+    "agent/engines/native_build.py:compiled": "builds the wheel; is not part of a run",
+    "proto/generate.py:generate": "generates code from .proto files; is not part of a run",
+    "agent/engines/embedded/supervisor.py:Supervisor._spawn": "forks the supervisor itself, then executes a server with a given environment in `/`",
+    "agent/engines/embedded/supervisor.py:Supervisor.reach": "forks the supervisor itself, and executes nothing",
+    "agent/engines/embedded/supervisor_client.py:SupervisorClient.__init__": "sys.executable with -I -S: one file of the standard library's alone",
+    "agent/engines/postgres/roles.py:make_roles": "sys.executable with -I -S: one file of the standard library's alone",
+    "agent/engines/postgres/single_user.py:main": "becomes the server's program, in an environment of constants and in `/`",
+    "agent/engines/embedded/server.py:program_output": SERVER,
+    "agent/tools/program_launcher.py:main": "becomes the tool, in an environment of constants, in the folder of its files",
+    "agent/tools/fio.py:version": "fio --version, in an environment of constants (`starter.ENVIRONMENT`)",
+    "agent/tuning/programs.py:Processes.run": "a program of the policy, in an environment of constants",
+    "agent/load/pools/ray/ray_node.py:start": "`ray start` below the supervisor, whose environment and folder were made",
+    "agent/load/pools/ray/ray_driver.py:hold": "the driver below itself, whose environment and folder were made",
+    "agent/sandbox/privileges.py:_needed": "names the file of the interpreter, and starts nothing",
+    "src/proveout/cli/common/with_screen.py:run": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",
+    "src/proveout/pytest_plugin/execute.py:_child": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",
+}
+"""`file:function` -> why a start there does not go through `child_process`."""
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[str, ast.AST, ast.AST]]:
+    """(function, its node, node) for all nodes within functions; "" for what is outside of all."""
+
+    def walk(node: ast.AST, path: tuple[str, ...], inside: ast.AST) -> Iterator[tuple[str, ast.AST, ast.AST]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                yield from walk(child, (*path, child.name), child)
+            else:
+                yield ".".join(path), inside, child
+                yield from walk(child, path, inside)
+
+    yield from walk(tree, (), tree)
+
+
+def problems(text: str) -> Iterator[tuple[str, str]]:
+    """(function, what) for each start of a process that is not isolated."""
+    tree = ast.parse(text)
+    names = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    for function, inside, node in calls(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="sys"), attr="executable"):
+                yield function, "sys.executable"
+            case ast.Dict(keys=keys, values=values) if any(
+                key is None and _is_environ(value) for key, value in zip(keys, values, strict=True)
+            ):
+                yield function, COPY
+            case ast.BinOp(left=left) if _is_environ(left):
+                yield function, COPY
+            case ast.Call(func=func, args=arguments, keywords=keywords):
+                called = ast.unparse(func) if isinstance(func, (ast.Name, ast.Attribute)) else ""
+                called = names.get(called, called)
+                if called == "os.environ.copy" or (called == "dict" and any(map(_is_environ, arguments))):
+                    yield function, COPY
+                if called.startswith("multiprocessing.") or called in STARTS:
+                    given = {word.arg: ast.unparse(word.value) for word in keywords if word.arg}
+                    if "cwd" not in given or not _made(given.get("env", ""), inside):
+                        yield function, called
+
+
+def _is_environ(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and ast.unparse(node) == "os.environ"
+
+
+def _made(environment: str, inside: ast.AST) -> bool:
+    """Whether the environment is that of `child_process`, by itself or by a variable of the function."""
+    if MADE in environment:
+        return True
+    assigned = [ast.unparse(node) for node in ast.walk(inside) if isinstance(node, ast.Assign)]
+    words = {node.id for node in ast.walk(ast.parse(environment or "None")) if isinstance(node, ast.Name)}
+    return any(MADE in text and words & set(text.partition("=")[0].replace(",", " ").split()) for text in assigned)
+
+
+@functools.cache
+def all_problems() -> list[tuple[str, str]]:
+    files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
+    files += sorted((ROOT / "src/proveout").glob("*.py"))
+    assert len(files) > 300
+    return [
+        (f"{file.relative_to(ROOT)}:{function}", what)
+        for file in files
+        if file != ROOT / "src/proveout/core/child_process.py"
+        for function, what in problems(file.read_text())
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import subprocess\nsubprocess.run(argv)",
+        "import subprocess\nsubprocess.run(argv, env=child_process.environment())",
+        "import subprocess\nsubprocess.Popen(argv, cwd='/', env=os.environ)",
+        "from asyncio import create_subprocess_exec as start\nstart(*argv, cwd='/')",
+        "import os\nos.fork()",
+        "import multiprocessing\nmultiprocessing.Process()",
+        "argv = [sys.executable, '-m', 'x']",
+        "env = {**os.environ, 'A': 'b'}",
+        "env = os.environ | {'A': 'b'}",
+        "env = dict(os.environ)",
+    ],
+)
+def test_a_start_that_is_not_isolated_is_found(text: str) -> None:
+    assert list(problems(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import subprocess\nsubprocess.run(argv, cwd='/', env=child_process.environment())",
+        "import subprocess\ndef f():\n    own, cwd = child_process.environment(), '/'\n    subprocess.run(argv, cwd=cwd, env=own)",
+        "import subprocess\nsubprocess.run(argv, cwd='/', env={**child_process.environment(), 'A': 'b'})",
+    ],
+)
+def test_a_start_that_is_isolated_passes(text: str) -> None:
+    assert list(problems(text)) == []
+
+
+def test_every_process_start_is_isolated_or_has_a_reason() -> None:
+    assert [f"{place}: {what}" for place, what in all_problems() if place not in REASONS] == []
+
+
+def test_every_reason_is_still_needed() -> None:
+    assert sorted(REASONS.keys() - {place for place, _ in all_problems()}) == []

@@ -1,0 +1,339 @@
+"""Check the wording of docstrings, comments, messages and documentation pages against `vocabulary.yaml`.
+
+Data flow: files -> blocks of prose with their first line -> matches of the patterns -> allow-list -> per-file baseline -> findings, exit code.
+Python: docstrings, comments and string literals (in tests: docstrings, comments and names of tests, as their strings quote other texts).
+Markdown: everything but code blocks. Other sources: comments. Code between backquotes counts as one opaque word, in every language.
+
+`python tests/style/vocabulary.py [--update-baseline] [PATH ...]`; without PATH: every file that git tracks and the rules below select.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import fnmatch
+import io
+import json
+import re
+import subprocess
+import sys
+import tokenize
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+RULES = HERE / "vocabulary.yaml"
+BASELINE = HERE / "vocabulary_baseline.json"
+
+COMMENT_MARKS = {
+    ".proto": "//",
+    ".js": "//",
+    ".yaml": "#",
+    ".yml": "#",
+    ".toml": "#",
+    ".sh": "#",
+    ".sql": "--",
+    "Makefile": "#",
+}
+SKIPPED = (
+    "*_pb2.py", "*_pb2_grpc.py",  # generated from .proto files, which are checked
+    "docs/reference/*",  # generated from sources, which are checked
+    "tests/golden/*", "tests/*.yaml",  # data of tests
+    "tests/style/*vocabulary.*",  # quotes the words
+)  # fmt: skip
+_WORD = re.compile(r"``[^`]+``|`[^`\n]+(?:\n[^`\n]+)?`|[^\s`]+|`")
+_FENCE = re.compile(r"\s*(```|~~~)")
+_BLOCK_START = re.compile(r"\s*(#+ |[-*] |\d+\. |\|)")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A pattern that must not occur; `opening`: only where a text begins."""
+
+    pattern: re.Pattern[str]
+    instead: str
+    opening: bool
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of prose. `line` is its first line; `literal` is the last line when the offsets of lines are unknown."""
+
+    text: str
+    line: int
+    literal: int = 0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A match of a rule."""
+
+    path: str
+    line: int
+    found: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f'{self.path}:{self.line}: "{self.found}": {self.instead}'
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Lines of `path` (a glob) that contain `text` have no findings."""
+
+    path: str
+    text: str
+
+
+def read_rules(path: Path = RULES) -> tuple[list[Rule], list[Allowed]]:
+    """Read the patterns and the allow-list."""
+    data: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    rules = [compile_rule(entry) for entry in data["patterns"]]
+    return rules, [Allowed(entry.get("path", "*"), entry["text"]) for entry in data["allow"] or ()]
+
+
+def compile_rule(entry: dict[str, Any]) -> Rule:
+    """Compile an entry of `patterns`."""
+    return Rule(re.compile(entry["pattern"], re.IGNORECASE), entry["instead"], entry.get("at") == "opening")
+
+
+def find_matches(rules: Iterable[Rule], block: Block) -> Iterator[tuple[int, str, str]]:
+    """Yield (offset, matched words, advice) for each match in a block; runs of whitespace count as one blank, code as one ¤."""
+    words = list(_WORD.finditer(block.text))
+    texts = ["¤" if word[0].startswith("`") else word[0] for word in words]
+    starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
+    text = " ".join(texts)
+    for rule in rules:
+        for match in filter(None, [rule.pattern.match(text)]) if rule.opening else rule.pattern.finditer(text):
+            yield words[bisect_right(starts, match.start()) - 1].start(), match[0].strip(), rule.instead
+
+
+# ---- blocks of prose
+
+
+def read_blocks(path: str, text: str) -> Iterator[Block]:
+    """Yield the prose of a file by its type."""
+    name = Path(path)
+    if name.suffix == ".py":
+        yield from python_blocks(text, is_test=path.startswith("tests/"))
+    elif name.suffix in {".pyx", ".pxd"}:
+        yield from comment_blocks(text)
+        yield from cython_docstrings(text)
+    elif name.suffix == ".md":
+        yield from markdown_blocks(text)
+    elif mark := COMMENT_MARKS.get(name.suffix or name.name):
+        yield from marked_blocks(text, mark)
+
+
+def python_blocks(text: str, *, is_test: bool) -> Iterator[Block]:
+    """Yield docstrings, comments and string literals with at least two words; of tests docstrings, comments and names."""
+    yield from comment_blocks(text)
+    nodes = list(ast.walk(ast.parse(text)))
+    docstrings = docstring_nodes(nodes)
+    formatted = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+    inner = {id(part) for node in formatted for part in ast.walk(node) if part is not node}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) in docstrings:
+                yield Block(node.value, node.lineno)
+            elif not is_test and id(node) not in inner and len(node.value.split()) > 1:
+                yield Block(node.value, node.lineno, node.end_lineno or node.lineno)
+        elif isinstance(node, ast.JoinedStr) and not is_test and id(node) not in inner:
+            parts = [part.value if isinstance(part, ast.Constant) else "¤" for part in node.values]
+            yield Block("".join(map(str, parts)), node.lineno, node.end_lineno or node.lineno)
+        elif is_test and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield Block(node.name.replace("_", " "), node.lineno)
+
+
+def docstring_nodes(nodes: Iterable[ast.AST]) -> set[int]:
+    """Return the ids of the strings that are statements: docstrings, and the documentation of an assignment below it."""
+    return {
+        id(node.value)
+        for node in nodes
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    }
+
+
+def comment_blocks(text: str) -> Iterator[Block]:
+    """Yield comments of Python; comments on adjoining lines of the same column are one block."""
+    lines: list[str] = []
+    first = last = column = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            line, start = token.start
+            if lines and (line != last + 1 or start != column):
+                yield Block("\n".join(lines), first)
+                lines = []
+            if not lines:
+                first, column = line, start
+            lines.append(token.string.lstrip("#").strip())
+            last = line
+    if lines:
+        yield Block("\n".join(lines), first)
+
+
+def cython_docstrings(text: str) -> Iterator[Block]:
+    """Yield the triple-quoted strings of Cython sources, which `ast` cannot parse."""
+    for match in re.finditer(r'"""(.*?)"""', text, re.DOTALL):
+        yield Block(match[1], text.count("\n", 0, match.start()) + 1)
+
+
+def markdown_blocks(text: str) -> Iterator[Block]:
+    """Yield paragraphs, headings, list items and table rows outside code blocks; a comment of HTML counts as text."""
+    lines: list[str] = []
+    first, fenced = 0, False
+    for number, line in enumerate(text.splitlines(), 1):
+        fence = bool(_FENCE.match(line))
+        if lines and (fence or fenced or not line.strip() or _BLOCK_START.match(line)):
+            yield Block("\n".join(lines), first)
+            lines = []
+        if fence:
+            fenced = not fenced
+        elif not fenced and line.strip():
+            first = first if lines else number
+            lines.append(_BLOCK_START.sub(_indent, line) if not lines else line)
+    if lines:
+        yield Block("\n".join(lines), first)
+
+
+def _indent(match: re.Match[str]) -> str:
+    return match[0] if "|" in match[0] else " " * len(match[0])  # a table row has no opening
+
+
+def marked_blocks(text: str, mark: str) -> Iterator[Block]:
+    """Yield comments that run from a mark to the end of the line; full-line comments on adjoining lines are one block."""
+    lines: list[str] = []
+    first = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        before, found, comment = line.partition(mark)
+        whole = bool(found) and not before.strip()
+        if lines and not whole:
+            yield Block("\n".join(lines), first)
+            lines = []
+        if whole:
+            first = first if lines else number
+            lines.append(comment.strip())
+        elif found and before.endswith(" "):
+            yield Block(comment.strip(), number)
+    if lines:
+        yield Block("\n".join(lines), first)
+
+
+# ---- files
+
+
+def select_files(paths: Iterable[str]) -> Iterator[str]:
+    """Yield the tracked files below `paths` (all without any), relative to the root."""
+    given = [str(Path(path).resolve().relative_to(ROOT)) for path in paths]
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--", *given], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    for name in sorted(set(listed.split("\0")) - {""}):
+        known = (
+            Path(name).suffix in {".py", ".pyx", ".pxd", ".md"}
+            or (Path(name).suffix or Path(name).name) in COMMENT_MARKS
+        )
+        if (
+            known
+            and not (ROOT / name).is_symlink()
+            and (ROOT / name).exists()
+            and not any(fnmatch.fnmatch(name, glob) for glob in SKIPPED)
+        ):
+            yield name
+
+
+def check_text(path: str, text: str, rules: Iterable[Rule], allowed: Iterable[Allowed] = ()) -> list[Finding]:
+    """Find the matches of a file that the allow-list does not cover, in order."""
+    lines = text.splitlines() or [""]
+    excerpts = [entry.text for entry in allowed if fnmatch.fnmatch(path, entry.path)]
+    findings = []
+    for block in read_blocks(path, text):
+        for offset, found, instead in find_matches(rules, block):
+            line = _line_of(block, offset, found, lines)
+            if not any(excerpt in lines[line - 1] for excerpt in excerpts):
+                findings.append(Finding(path, line, found, instead))
+    return sorted(findings, key=lambda finding: finding.line)
+
+
+def _line_of(block: Block, offset: int, found: str, lines: list[str]) -> int:
+    if not block.literal:
+        return min(block.line + block.text.count("\n", 0, offset), len(lines))
+    candidates = range(block.line, block.literal + 1)
+    for words in (found, found.split(maxsplit=1)[0]):  # a literal of several parts can break between the words
+        for number in candidates:
+            if words in lines[number - 1]:
+                return number
+    return block.line
+
+
+def unused_allowances(paths: Iterable[str], allowed: Iterable[Allowed]) -> list[Allowed]:
+    """Return the entries of the allow-list that no file contains."""
+    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in paths}
+    return [
+        entry
+        for entry in allowed
+        if not any(fnmatch.fnmatch(path, entry.path) and entry.text in text for path, text in texts.items())
+    ]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the findings of files that exceed their baseline. Exit code 1 when there are any."""
+    parser = argparse.ArgumentParser(description="Check the wording of sources and documentation.")
+    parser.add_argument("paths", nargs="*", help="files or folders; all tracked files by default")
+    parser.add_argument(
+        "--update-baseline", action="store_true", help="accept the present findings of the files checked"
+    )
+    parser.add_argument("--all", action="store_true", help="also list the findings that the baseline covers")
+    options = parser.parse_args(argv)
+    rules, allowed = read_rules()
+    paths = list(select_files(options.paths))
+    findings = {path: check_text(path, (ROOT / path).read_text(encoding="utf-8"), rules, allowed) for path in paths}
+    baseline: dict[str, int] = json.loads(BASELINE.read_text(encoding="utf-8")) if BASELINE.exists() else {}
+    if options.update_baseline:
+        return _update_baseline(baseline, findings, complete=not options.paths)
+    stale = [] if options.paths else unused_allowances(paths, allowed)
+    for entry in stale:
+        print(f"{RULES.relative_to(ROOT)}: allowed text {entry.text!r} ({entry.path}) does not occur: remove the entry")
+    return max(report(findings, baseline, show_all=options.all), bool(stale))
+
+
+def report(findings: dict[str, list[Finding]], baseline: dict[str, int], *, show_all: bool = False) -> int:
+    """Print findings and a summary; 1 when a file has more than its baseline."""
+    over = {path: found for path, found in findings.items() if len(found) > baseline.get(path, 0)}
+    for path, found in findings.items():
+        if show_all or path in over:
+            print(*found, sep="\n", end="\n" if found else "")
+    total, covered = sum(map(len, findings.values())), sum(baseline.get(path, 0) for path in over)
+    for path, found in over.items():
+        if path in baseline:
+            print(f"{path}: {len(found)} findings, {baseline[path]} before: reword what is new")
+    known = total - sum(map(len, over.values())) + covered
+    print(f"vocabulary: {len(findings)} files, {total - known} new findings, {known} accepted by the baseline", end="")
+    print("; words that are right in their place: `allow` in tests/style/vocabulary.yaml" if over else "")
+    return int(bool(over))
+
+
+def _update_baseline(baseline: dict[str, int], findings: dict[str, list[Finding]], *, complete: bool) -> int:
+    counts = Counter({path: len(found) for path, found in findings.items()})
+    new = {**({} if complete else baseline), **counts}
+    new = {path: count for path, count in sorted(new.items()) if count}
+    if new:
+        BASELINE.write_text(json.dumps(new, indent=1) + "\n", encoding="utf-8")
+    else:
+        BASELINE.unlink(missing_ok=True)
+    print(
+        f"vocabulary: baseline of {sum(baseline.values())} findings in {len(baseline)} files is now {sum(new.values())} in {len(new)}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
