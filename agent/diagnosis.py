@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from proveout.agent import host_facts
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines import table
 from proveout.agent.engines.adapter import FindsServer
+from proveout.agent.errors import TaskFault
 from proveout.agent.load import ceiling_store
 from proveout.core import child_process
 from proveout.core.errors import ProveoutError

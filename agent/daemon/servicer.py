@@ -34,7 +34,8 @@ from proveout.agent.daemon.admission import Admission, AgentConfig
 from proveout.agent.daemon.handlers import TABLE
 from proveout.agent.daemon.session import Attachment, Session
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.daemon.tasks import Handler, TaskFault
+from proveout.agent.daemon.tasks import Handler
+from proveout.agent.errors import TaskFault
 from proveout.agent.security import renewal
 from proveout.agent.security.authz import AuthzInterceptor, Identity, server_credentials
 from proveout.agent.security.path_trust import (

@@ -28,7 +28,8 @@ import psutil
 from proveout.agent.daemon.outbox import Outbox, SendSchedule
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.task_runner import TaskRunner
-from proveout.agent.daemon.tasks import Handler, Resource, TaskContext, TaskFault
+from proveout.agent.daemon.tasks import Handler, Resource, TaskContext
+from proveout.agent.errors import TaskFault
 from proveout.agent.security import task_rules
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.agent.security.redaction import sanitize

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from proveout.agent.daemon.tasks import Handler, Resource, TaskFault
+from proveout.agent.daemon.tasks import Handler, Resource
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.agent.security.redaction import sanitize
 from proveout.core.disk_space import describe, is_full

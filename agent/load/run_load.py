@@ -16,8 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.table import adapter, is_in_files
+from proveout.agent.errors import TaskFault
 from proveout.agent.load import worker_messages
 from proveout.agent.load.aggregator import LoadAggregator
 from proveout.agent.load.ceiling_store import known

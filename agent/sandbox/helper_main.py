@@ -21,9 +21,10 @@ from types import MappingProxyType
 from typing import Any
 
 from proveout.agent.daemon.task_runner import TaskRunner
-from proveout.agent.daemon.tasks import Handler, Resource, TaskFault
+from proveout.agent.daemon.tasks import Handler, Resource
 from proveout.agent.engines.adapter import OwnsProcess
 from proveout.agent.engines.table import adapter
+from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import helper_messages
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.agent.security.redaction import sanitize

@@ -29,9 +29,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded.account import UID_LAST, choose_account
 from proveout.agent.engines.table import is_in_files
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core import linux
 from proveout.core.linux import CAP_DAC_READ_SEARCH

@@ -18,8 +18,7 @@ from typing import Literal, cast
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.workspace import give, is_locked
-from proveout.agent.sandbox.dispatch import helper_for
-from proveout.agent.sandbox.helper import Helper
+from proveout.agent.sandbox.helper import Helper, helper_for
 from proveout.agent.sandbox.privileges import Privileges, account
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import SystemStarted

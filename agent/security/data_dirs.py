@@ -16,8 +16,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded.data_store import ELSEWHERE, STORE_PREFIX
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.path_trust import is_link_free
 from proveout.agent.security.policy import Policy, is_beneath, is_plain_path
 from proveout.dsl import engines

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security import allow_lists, device_rules
 from proveout.dsl.operations.types import PROGRAM_SYSCTLS, UNIT_KINDS
 

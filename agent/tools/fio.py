@@ -15,7 +15,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox.privileges import INHERITED, Privileges, account
 from proveout.agent.security import data_dirs
 from proveout.agent.tools.fio_argv import lay_out_argv, run_argv

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy
 from proveout.agent.tuning.host import ROUNDS_MAX, Host
 from proveout.agent.tuning.programs import Processes

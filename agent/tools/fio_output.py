@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram

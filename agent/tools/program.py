@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.agent.tools.program_launcher import READY
 from proveout.core import child_process

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.core import linux
 
 PREFIX = "proveout-tool-"

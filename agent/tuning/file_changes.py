@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.dsl.operations.facts import ABSENT, FileFact
 
 SIZE_MAX_BYTES = 8 * 1024 * 1024

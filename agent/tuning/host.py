@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, assert_never
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Decision, Policy
 from proveout.agent.tuning import partition_tables
 from proveout.agent.tuning.file_changes import Files, Original

@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 
 Spans = Sequence[tuple[int, int]]
 """(offset, length), bytes."""

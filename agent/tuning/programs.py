@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Protocol
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.core import child_process
 from proveout.dsl.operations.facts import Output
 

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Literal, TypeAlias, assert_never
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import partition_tables
 from proveout.agent.tuning.file_changes import NONE, Original
 from proveout.agent.tuning.host import Host

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.adapter import OpensCursors
 from proveout.agent.engines.table import adapter
+from proveout.agent.errors import TaskFault
 from proveout.dsl.operations.database.postgres_settings import RELOAD
 from proveout.dsl.operations.facts import Rows
 from proveout.proto.wire.tasks import Endpoint

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 
 SIZE_MAX_BYTES = 64 * 1024
 KERNEL = ("proc", "sys")

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core.errors import one_line
 from proveout.dsl.plan.stages import Tuning

@@ -21,7 +21,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.path_trust import check_undo_journal
 from proveout.agent.tuning.file_changes import Original
 from proveout.agent.tuning.machine import BESIDE, FOLDER, LOCK, NET, FileLock, Holder, held, holder_of, network

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load import worker_messages
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process

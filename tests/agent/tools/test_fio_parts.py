@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy
 from proveout.agent.tools.fio_argv import lay_out_argv, run_argv
 from proveout.agent.tools.fio_devices import check_devices

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges
 from proveout.agent.security.policy import Policy
 from proveout.agent.tools import fio

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tuning_bench import POLICY, StubTools, StubUnits, host_in, put, tuning
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import host as host_module
 from proveout.agent.tuning import revert
 from proveout.agent.tuning.file_changes import NONE, Files

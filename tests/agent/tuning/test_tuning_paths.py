@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.file_changes import NONE, Files, Original
 
 OPENAT2, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 437, 0x04, 0x08

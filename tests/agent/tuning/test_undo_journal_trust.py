@@ -10,7 +10,7 @@ import pytest
 from tuning_bench import tuning
 
 from proveout.agent.daemon import servicer
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING
 from proveout.agent.tuning.file_changes import Original
 from proveout.agent.tuning.tuner import Tuner

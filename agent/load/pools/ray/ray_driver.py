@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.pools.ray.address_binding import confine
 from proveout.agent.load.pools.ray.ray_aggregator import RayAggregator

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import psutil
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.ray import address_binding
 from proveout.agent.load.pools.ray.ray_security import Secrets
 from proveout.agent.sandbox.privileges import Privileges

@@ -29,7 +29,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import proveout
 from proveout.agent.daemon.task_runner import TaskRunner
-from proveout.agent.daemon.tasks import Resource, TaskFault
+from proveout.agent.daemon.tasks import Resource
+from proveout.agent.errors import TaskFault
 from proveout.agent.load import run_load as load_task
 from proveout.agent.load.pools.ray.ray_aggregator import pack
 from proveout.proto.wire import agent_pb2, codec

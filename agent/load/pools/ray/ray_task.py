@@ -22,7 +22,8 @@ from typing import Any
 
 import psutil
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.ray.ray_node import RayNode
 from proveout.agent.load.pools.ray.ray_security import Secrets, answers, is_open
 from proveout.agent.sandbox.privileges import Privileges

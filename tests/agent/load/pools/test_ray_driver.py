@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("ray")
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.ray.ray_aggregator import pack
 from proveout.agent.load.pools.ray.ray_driver import LoadRun, divided
 from proveout.agent.load.pools.ray.ray_pool import Node, RayActor, placed
