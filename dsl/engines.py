@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from proveout.dsl.workloads.base import Dialect
-
+Dialect: TypeAlias = Literal["postgres", "sqlite", "oracle", "mysql"]
 Embedded: TypeAlias = Literal["server", "file"]
 DsnForm: TypeAlias = Literal["conninfo", "uri", "connect_string", "path", "other"]
 

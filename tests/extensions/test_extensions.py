@@ -28,6 +28,8 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, RunSql
 
+pytestmark = pytest.mark.server
+
 MODULE = '''
 """Announces a workload; light: no numpy."""
 from typing import Annotated

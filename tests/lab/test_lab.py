@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 from hand_made import OBJECTION
 
+pytestmark = pytest.mark.server
+
 ROOT = Path(__file__).parents[2]
 LAB = ROOT / "docs" / "lab" / "lab.py"
 PLAN = Path(__file__).with_name("smallest.yaml")
@@ -115,7 +117,7 @@ def test_ctrl_c_leaves_nothing_of_an_earlier_lab_either(place: Place) -> None:
     making = subprocess.Popen(place.argv("run", "--plan", str(PLAN)), stderr=subprocess.PIPE, text=True)
     with making:
         assert making.stderr is not None
-        assert making.stderr.readline() == "== what an earlier lab has left is removed\n"
+        assert making.stderr.readline() == "== the remains of an earlier lab are removed\n"
         making.send_signal(signal.SIGINT)
         said = making.stderr.read()
     assert making.returncode == 130, said

@@ -17,7 +17,8 @@ import apsw
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, open_database
-from proveout.dsl.workloads.base import Dialect, Row, Statement
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Row, Statement
 
 BUSY_TIMEOUT_MS = 1_000
 BUSY_PAUSE_S = 0.005

@@ -30,6 +30,8 @@ from proveout.agent.security.policy import Policy
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import StartSystem
 
+pytestmark = pytest.mark.server
+
 PYTHON = Path(sys.executable).resolve()
 needs_landlock = pytest.mark.skipif(landlock_version() == 0, reason="this kernel has no Landlock")
 

@@ -24,6 +24,8 @@ from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import System
 
+pytestmark = pytest.mark.server
+
 PATIENCE_S = 60.0
 SYSTEM = System(name="db", engine="postgres", host="h", provision="embedded")
 

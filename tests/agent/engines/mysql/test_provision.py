@@ -30,6 +30,8 @@ from proveout.proto.wire.tasks import (
     StopSystem,
 )
 
+pytestmark = pytest.mark.server
+
 PATIENCE_S = 60.0
 
 

@@ -19,6 +19,8 @@ from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import System
 
+pytestmark = pytest.mark.server
+
 Start = Callable[..., Server]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user's reach is only in question for root")
 
