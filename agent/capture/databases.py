@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from proveout.agent.capture.schedule import observe
 from proveout.agent.capture.sizes import SizeObserver
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import LOOK_EVERY_S, CapturesLag, CapturesSizes, CapturesWaits
 from proveout.agent.engines.table import adapter
+from proveout.agent.errors import TaskFault
 from proveout.dsl import engines
 from proveout.proto.wire.results import CaptureResult
 from proveout.proto.wire.tasks import RunCapture

@@ -28,8 +28,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from proveout.agent.daemon.tasks import Resource, TaskContext, TaskFault
+from proveout.agent.daemon.tasks import Resource, TaskContext
 from proveout.agent.engines.driver_contract import Driver
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population, Table
 from proveout.proto.wire.results import Compared, Reading

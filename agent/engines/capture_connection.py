@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 
 RETRY_S = 1.0
 

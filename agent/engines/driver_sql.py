@@ -12,9 +12,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import EngineAdapter, Loader, Populates, Settings
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
+from proveout.agent.errors import TaskFault
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines, extensions
 from proveout.dsl.workloads.base import Population, Statement

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import Checkpoints, Propagates, ProvisionedSystem, Provisions, Settings
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.account import choose_account
 from proveout.agent.engines.embedded.confinement import landlock_version
 from proveout.agent.engines.table import adapter
+from proveout.agent.errors import TaskFault
 from proveout.dsl import engines
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import Compared, Done, SqlDone, SystemStarted

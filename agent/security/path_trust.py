@@ -1,8 +1,9 @@
 """Check that only root and the agent's own user can change or replace a file or folder.
 
-Flow: `walk(path)` visits each name on the way to a file, along every symbolic link -> `exposure_above(path)` finds what lets other users
-replace the file, `exposure_of(path)` finds what lets them change it -> the `check_own_…` functions refuse an exposed file, with the
-command that fixes it. Without these checks a root agent would trust a policy, keys or journals that another user has written.
+Flow: `walk(path)` visits each name on the way to a file, along every symbolic link -> `exposure_above(path)` finds what
+lets other users replace the file, `exposure_of(path)` finds what lets them change it -> the `check_own_…` functions
+refuse an exposed file, with the command that fixes it. Without these checks a root agent would trust a policy, keys or
+journals that another user has written.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ class Exposure:
 
 
 def walk(path: Path) -> Iterator[tuple[Path, os.stat_result | None]]:
-    """Each name on the way to `path`, a link before its target, `path` last. None ends it: a name is missing, or not readable."""
+    """Each name on the way to `path`, a link before its target, `path` last.
+
+    None ends it: a name is missing, or not readable.
+    """
     at, links = Path("/"), 0
     ahead = deque(path.absolute().parts[1:])
     yield at, at.lstat()
@@ -73,7 +77,8 @@ def is_link_free(path: Path) -> bool:
 def exposure_above(path: Path) -> Exposure | None:
     """What lets other users put another file at `path`, None if nothing does.
 
-    A user who can write a folder can replace its files, unless the folder is sticky as /tmp is, and can always create missing ones.
+    A user who can write a folder can replace its files, unless the folder is sticky as /tmp is, and can always create
+    missing ones.
     """
     before: tuple[Path, os.stat_result] | None = None
     for at, found in walk(path):

@@ -1,7 +1,8 @@
 """Task signatures: an agent accepts only tasks that a signer of its own authority has signed for it.
 
-Flow: `TrustStore(directory)` -> `objection(hello)` for a new session -> `verifier(hello)` -> `TaskVerifier.objection(task)` for each new
-task. The files of the directory are read each time, so renewal and revocation need no restart.
+Flow: `TrustStore(directory)` -> `objection(hello)` for a new session -> `verifier(hello)` ->
+`TaskVerifier.objection(task)` for each new task. The files of the directory are read each time, so renewal and
+revocation need no restart.
 """
 
 from __future__ import annotations

@@ -85,9 +85,9 @@ def test_the_clock_is_judged_by_what_the_kernel_says(status: int, maxerror_us: i
 
 
 def test_a_folder_for_runs_may_not_be_there_yet_but_must_be_writable(tmp_path: Path) -> None:
-    assert diagnosis.place(tmp_path / "a" / "b").state in ("ok", "note")
+    assert diagnosis.runs_folder(tmp_path / "a" / "b").state in ("ok", "note")
     (tmp_path / "file").write_text("")
-    found = diagnosis.place(tmp_path / "file" / "runs")
+    found = diagnosis.runs_folder(tmp_path / "file" / "runs")
     assert (found.state, found.way_out) == ("missing", "name another with --runs-dir")
 
 

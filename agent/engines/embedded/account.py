@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 
 INITDB_ACCOUNT = "nobody"
 UID_FIRST, UID_LAST = 60_720, 61_183

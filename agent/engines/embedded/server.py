@@ -19,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, Workspace, to_its_end
+from proveout.agent.errors import TaskFault
 from proveout.core.disk_space import is_used_up
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint

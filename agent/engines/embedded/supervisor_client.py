@@ -20,9 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded import supervisor
 from proveout.agent.engines.embedded.confinement import Access
+from proveout.agent.errors import TaskFault
 from proveout.core import child_process
 from proveout.core.framing import json_line
 

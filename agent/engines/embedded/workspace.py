@@ -19,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded import account, data_store, file_access
 from proveout.agent.engines.embedded.confinement import Access
 from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
+from proveout.agent.errors import TaskFault
 from proveout.core import linux
 
 USER = "proveout"

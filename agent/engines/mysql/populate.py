@@ -24,8 +24,8 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.constants import CLIENT, COMMAND
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.row_values import plain, scaled
 from proveout.agent.load.population.table_marker import COMMENT, intention_of, probe
 from proveout.dsl.workloads.base import Population, Table

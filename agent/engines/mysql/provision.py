@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import quote
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded import file_access
 from proveout.agent.engines.embedded.server import (
     LOG_LINES_MAX,
@@ -36,6 +35,7 @@ from proveout.agent.engines.embedded.server import (
     program_output,
 )
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER, Workspace
+from proveout.agent.errors import TaskFault
 from proveout.dsl.operations.database.postgres_parameters import WAY_OUT
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.mysql_settings import objection

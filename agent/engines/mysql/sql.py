@@ -13,10 +13,10 @@ from typing import Any
 
 import pymysql
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.mysql.provision import ADMINISTRATION
+from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
 CONNECT_S = 10.0

@@ -14,11 +14,11 @@ from typing import Any
 
 import oracledb
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.driver import open_connection
 from proveout.agent.engines.oracle.errors import NO_TABLE, error_text, words
 from proveout.agent.engines.oracle.sql import connect_fault, statement_fault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.row_values import plain_rows
 from proveout.agent.load.population.table_marker import COMMENT, intention_of, probe
 from proveout.dsl.workloads.base import Population, Table

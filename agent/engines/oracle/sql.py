@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 
 import oracledb
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.oracle.driver import open_connection
 from proveout.agent.engines.oracle.errors import ErrorText, error_text, kind_of
+from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
 VERSION = "SELECT version FROM product_component_version WHERE product LIKE 'Oracle%'"

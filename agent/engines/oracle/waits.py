@@ -27,11 +27,11 @@ from dataclasses import dataclass
 
 import oracledb
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.oracle.capture_connection import CaptureSession, Rows, open_for_capture
 from proveout.agent.engines.oracle.errors import NO_TABLE, ErrorText, error_text
 from proveout.agent.engines.oracle.sql import statement_fault
+from proveout.agent.errors import TaskFault
 from proveout.proto.wire.results import Reading
 from proveout.proto.wire.tasks import Endpoint
 

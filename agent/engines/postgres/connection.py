@@ -15,9 +15,9 @@ from typing import Any, LiteralString, TypeAlias
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.capture_connection import CaptureConnection
 from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
+from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"

@@ -15,8 +15,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.postgres.copy_format import ANY, BINARY, TEXT
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.table_marker import COMMENT
 from proveout.dsl.workloads.base import Population, Table
 

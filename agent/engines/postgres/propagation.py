@@ -30,10 +30,11 @@ from typing import Any, LiteralString
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.postgres.connection import Connection, connected
 from proveout.agent.engines.postgres.provision import EmbeddedPostgres
 from proveout.agent.engines.postgres.roles import REPLICATION
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import Endpoint, LinkSystems

@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded import data_store, file_access
 from proveout.agent.engines.embedded.server import (
     LOG_LINES_MAX,
@@ -39,6 +38,7 @@ from proveout.agent.engines.embedded.workspace import ENVIRONMENT, PREDECESSOR_S
 from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.engines.postgres import settings
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import System
 
 INITDB_S = 60.0

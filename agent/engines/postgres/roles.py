@@ -25,10 +25,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER
 from proveout.agent.engines.postgres import settings
+from proveout.agent.errors import TaskFault
 from proveout.dsl.operations.database.postgres_parameters import ALLOWED, REFUSED
 from proveout.proto.wire.tasks import Endpoint, LinkSystems
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import psycopg
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.postgres.connection import CaptureSession, connected, statement_fault
+from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
 # Reported also when they have their default: durability and memory.

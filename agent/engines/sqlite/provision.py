@@ -13,10 +13,10 @@ from pathlib import Path
 
 import apsw
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.data_store import no_room
 from proveout.agent.engines.sqlite.sql import file_fault, open_file
+from proveout.agent.errors import TaskFault
 from proveout.core.disk_space import is_used_up
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint

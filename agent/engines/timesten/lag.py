@@ -24,7 +24,6 @@ from typing import Any
 
 import oracledb
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.capture_connection import CaptureSession
@@ -33,6 +32,7 @@ from proveout.agent.engines.oracle.errors import error_text
 from proveout.agent.engines.oracle.sql import connect_fault
 from proveout.agent.engines.position_history import PositionHistory
 from proveout.agent.engines.timesten.driver import open_timesten
+from proveout.agent.errors import TaskFault
 from proveout.proto.wire.results import Reading
 from proveout.proto.wire.tasks import Endpoint
 

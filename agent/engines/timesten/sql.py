@@ -19,7 +19,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from typing import Any
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.core import child_process
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.linux import die_with_parent

@@ -68,7 +68,7 @@ def doctor(
         *diagnosis.program(),
         *diagnosis.equipment(),
         *diagnosis.machine(),
-        diagnosis.place(folder),
+        diagnosis.runs_folder(folder),
         *diagnosis.measured(),
         *of_plan,
     ]

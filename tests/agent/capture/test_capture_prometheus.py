@@ -21,7 +21,7 @@ import pytest
 
 from proveout.agent.capture import kinds, prometheus, schedule
 from proveout.agent.capture.prometheus import select
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.coordinator.agents.endpoints import SecretMissing, external_endpoints
 from proveout.coordinator.measure.capture_metrics import exported_metrics
 from proveout.coordinator.measure.timeseries import Recording, Window

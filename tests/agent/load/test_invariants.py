@@ -10,7 +10,8 @@ import apsw
 import psycopg
 import pytest
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.errors import TaskFault
 from proveout.agent.load import invariants
 from proveout.dsl.engines import Dialect
 from proveout.dsl.plan.plan import Workload

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.ray.ray_task import DRIVER, NODE
 from proveout.agent.load.run_load import run_load
 from proveout.agent.sandbox.privileges import INHERITED, Privileges

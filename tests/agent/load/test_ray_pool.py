@@ -21,7 +21,8 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from proveout.agent.daemon.tasks import Resource, TaskFault
+from proveout.agent.daemon.tasks import Resource
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.ray import ray_node
 from proveout.agent.load.pools.ray.ray_node import RayNode
 from proveout.agent.load.pools.ray.ray_security import is_open

@@ -20,12 +20,12 @@ from typing import Any
 import psutil
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges
 from proveout.agent.security.policy import Policy
 from proveout.agent.tools import fio
 from proveout.agent.tools.fio_devices import check_devices
-from proveout.agent.tools.tool_folder import Grounds
+from proveout.agent.tools.tool_folder import ToolFolder
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
@@ -112,7 +112,7 @@ async def test_a_mix_on_files_from_arming_to_result(armed_context: Any) -> None:
     job = replace(JOB, read_fraction=0.5)
     await fio.prepare_fio(armed_context, PrepareFio(job=job))
     (grounds,) = armed_context.resources.values()
-    assert isinstance(grounds, Grounds)
+    assert isinstance(grounds, ToolFolder)
     files = sorted(grounds.path.iterdir())
     assert [(path.name, path.stat().st_size) for path in files] == [("job0.dat", 4 * MIB), ("job1.dat", 4 * MIB)]
     account = privileges.account()

@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.ray.ray_task import own_address
 
 HELD = "127.0.0.7"
