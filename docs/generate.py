@@ -1,8 +1,9 @@
-"""Write docs/reference/ from the code: the plan format from its JSON Schema, the metrics from their vocabulary, what a running
-coordinator exports, the verbs' help, the JSON Schemas of results and of comparisons. And README.md's table of engines, from `dsl.engines`.
+"""Write docs/reference/ from the code: the plan format from its JSON Schema, the metrics from their vocabulary, what a
+running coordinator exports, the verbs' help, the JSON Schemas of results and of comparisons. And README.md's table of
+engines, from `dsl.engines`.
 
-`python docs/generate.py` writes, `python docs/generate.py --check` says what is out of date and exits 1. A test runs the
-latter, so the reference cannot drift from what the program does.
+`python docs/generate.py` writes, `python docs/generate.py --check` says what is out of date and exits 1. A test runs
+the latter, so the reference cannot drift from what the program does.
 """
 
 from __future__ import annotations

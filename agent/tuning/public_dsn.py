@@ -1,7 +1,7 @@
 """Endpoints without their secrets, as the undo journal may keep them on a disk.
 
-Data flow: `Endpoint` -> `public`, by the engine's adapter -> the parts that say where a system is and which user connects. A dsn that
-cannot be taken apart is left out. Pure, and without any client library: a root agent loads none.
+Data flow: `Endpoint` -> `public`, by the engine's adapter -> the parts that say where a system is and which user
+connects. A dsn that cannot be taken apart is left out. Pure, and without any client library: a root agent loads none.
 """
 
 from __future__ import annotations

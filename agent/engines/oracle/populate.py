@@ -1,4 +1,5 @@
-"""Loading a population into Oracle: direct path where server and client have it, else array inserts; one worker's connection.
+"""Loading a population into Oracle: direct path where server and client have it, else array inserts; one worker's
+connection.
 
 Flow: `prepare` drops our earlier tables and makes new ones -> `load` sends slices in batches: `direct_path_load` (thin
 mode, commits by itself), or where the server does not support it (ORA-03115) `executemany`, one commit a slice -> keys,
@@ -161,7 +162,8 @@ class OracleLoader:
                 )
 
     def _comments(self, table: str) -> list[tuple[Any, ...]]:
-        """One row with the comment of a table, None when it has no comment; an empty result when the table does not exist."""
+        """One row with the comment of a table, None when it has no comment; an empty result when the table does not
+        exist."""
         query = "SELECT comments FROM user_tab_comments WHERE table_name = :name"
         return self._ask(query, {"name": table.upper()})
 

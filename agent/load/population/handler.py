@@ -1,4 +1,5 @@
-"""The handler of `PopulateSystem`: create a workload's tables in a system, load them in parallel, make them ready, count them.
+"""The handler of `PopulateSystem`: create a workload's tables in a system, load them in parallel, make them ready,
+count them.
 
 Flow: workers start and connect -> one prepares empty tables -> all load slices (units a … b of each table) -> the
 statements after the load, phase by phase -> settle -> count every table and compare it with the specification.
@@ -31,7 +32,8 @@ UNDO_S = 20.0
 
 
 async def populate(context: TaskContext, spec: PopulateSystem) -> Populated:
-    """Load `spec.workload` into `spec.endpoint`; TaskFault when it fails, or when a table has a wrong number of rows."""
+    """Load `spec.workload` into `spec.endpoint`; TaskFault when it fails, or when a table has a wrong number of
+    rows."""
     started = time.monotonic()
     population = build(spec.workload).population
     dialect = _dialect(spec, population)

@@ -1,4 +1,5 @@
-"""One populate worker process, `python -m proveout.agent.load.population.populate_worker PARENT PRIVILEGES ENGINE`: jobs in on stdin, answers out on stdout.
+"""One populate worker process, `python -m proveout.agent.load.population.populate_worker PARENT PRIVILEGES ENGINE`:
+jobs in on stdin, answers out on stdout.
 
 It lives no longer than its agent: the kernel kills it when the parent dies (PR_SET_PDEATHSIG), and where that comes too
 late or does not exist, end of file on stdin ends it in the middle of a job. See `job_messages` for the messages.
@@ -40,7 +41,8 @@ from proveout.dsl.workloads.kinds import build
 
 
 class Jobs:
-    """Jobs as they come, None at the end; a thread reads them, so that the agent's end is seen in the middle of a job."""
+    """Jobs as they come, None at the end; a thread reads them, so that the agent's end is seen in the middle of a
+    job."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()

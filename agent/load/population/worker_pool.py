@@ -35,7 +35,8 @@ class Worker:
 
     @classmethod
     async def start(cls, engine: str, progress: Callable[[int], None], told: str = "") -> Worker:
-        """A new process for such an engine; `progress(rows)` is called as rows go in. `told`: see `pool.WorkerProcess.start`."""
+        """A new process for such an engine; `progress(rows)` is called as rows go in. `told`: see
+        `pool.WorkerProcess.start`."""
         told = told or privileges.argument(engine)
         own = privileges.environment(told, child_process.environment(*child_process.of_engine(engine)))
         process = await asyncio.create_subprocess_exec(
@@ -109,7 +110,8 @@ class WorkerPool:
         return len(self.workers)
 
     async def run(self, jobs: Sequence[Job]) -> list[int]:
-        """Give each job to a free worker; return the rows of each job. Raises the first failure; kill the pool after it."""
+        """Give each job to a free worker; return the rows of each job. Raises the first failure; kill the pool after
+        it."""
         waiting = deque(enumerate(jobs))
         rows = [0] * len(jobs)
 
@@ -130,7 +132,8 @@ class WorkerPool:
 async def worker_pool(
     opening: Opening, count: int, progress: Callable[[int], None], told: str = ""
 ) -> AsyncIterator[WorkerPool]:
-    """`count` connected workers with the privileges `told`; they end with the context, and an exception in it kills them."""
+    """`count` connected workers with the privileges `told`; they end with the context, and an exception in it kills
+    them."""
     members = WorkerPool()
     try:
         for _ in range(count):
