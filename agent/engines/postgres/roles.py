@@ -3,8 +3,8 @@ plan gets.
 
 | role | may | used by |
 |---|---|---|
-| `proveout` | own the database and its schema; pg_monitor; checkpoint; set plans' parameters | SQL of a plan, captures |
-| `proveout_replication` | replicate; read tables that the plan's role grants | a sink's subscription, the link's slots |
+| `proveout` | own the database and its schema; pg_monitor; checkpoint; set plans' parameters | SQL of plans |
+| `proveout_replication` | replicate; read tables that the plan's role grants | links |
 | `proveout_administrator` | everything (superuser) | fixed statements about the link's subscription |
 
 Flow: `initdb` makes the administrator -> `make_roles` makes the others, before the server has ever served anybody -> an
