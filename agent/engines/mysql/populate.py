@@ -6,7 +6,7 @@ a slice in one transaction. Primary and foreign keys are there from the start, a
 the rows come in key order; checking them is off for the load, as they are right by construction, and so is writing to
 the binary log where the user may ask for that. The text index comes after the load. A table that proveout made carries
 a comment that says so, and only such tables are ever dropped; how a killed `prepare` is recognised is in
-`load.population.table_marker`.
+`engines.table_marker`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from pymysql.connections import Connection
 from pymysql.constants import CLIENT, COMMAND
 
 from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.mysql.adapter import MysqlAdapter
 from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
-from proveout.agent.load.population.row_values import plain, scaled
-from proveout.agent.load.population.table_marker import COMMENT, intention_of, probe
+from proveout.agent.engines.row_values import plain, scaled
+from proveout.agent.engines.table_marker import COMMENT, intention_of, probe
 from proveout.dsl.workloads.base import Population, Table
 
 Columns = Sequence[npt.NDArray[np.generic]]
@@ -43,7 +44,6 @@ SETTINGS = (
     "SET SESSION lock_wait_timeout = 60",
 )
 REFUSED = frozenset({"1044", "1045", "1142", "1143", "1227", "1370", "1419", "1290"})
-NO_ROOM = frozenset({"1021", "1114", "3", "28"})
 DEADLOCK = frozenset({"1213", "1205"})
 DEADLOCKS_MAX = 8
 GONE = frozenset({"1053", "1927", "2002", "2003", "2006", "2013"})
@@ -250,7 +250,7 @@ def fault(doing: str, error: pymysql.err.MySQLError) -> TaskFault:
     what = f"cannot {doing}: {text}" + (f" (MySQL error {code})" if code != "0" else "")
     if code in REFUSED:
         return TaskFault("refused", what, way_out="grant the user of the system's dsn what the load needs")
-    if code in NO_ROOM:
+    if code in MysqlAdapter.disk_full_codes:
         return TaskFault("disk_full", what, way_out="give the database's host more room, or load a smaller population")
     if code in GONE:
         return TaskFault("unreachable", what, way_out="see that the server runs, and look into its log")

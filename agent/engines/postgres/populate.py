@@ -18,7 +18,7 @@ from psycopg import sql
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.postgres.copy_format import ANY, BINARY, TEXT
-from proveout.agent.load.population.table_marker import COMMENT
+from proveout.agent.engines.table_marker import COMMENT
 from proveout.dsl.workloads.base import Population, Table
 
 CHUNK_UNITS = 2_000  # subscribers made and sent at a time: the arrays stay in the processor's cache

@@ -12,8 +12,8 @@ from pathlib import Path
 import apsw
 
 from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.row_values import plain_rows
 from proveout.agent.engines.sqlite.authorizer import open_database
-from proveout.agent.load.population.row_values import plain_rows
 from proveout.core.disk_space import describe
 from proveout.dsl.workloads.base import Population, Table
 

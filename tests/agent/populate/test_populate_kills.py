@@ -20,7 +20,7 @@ from proveout.agent.engines.mysql.populate import MysqlLoader
 from proveout.agent.engines.oracle.populate import OracleLoader
 from proveout.agent.engines.postgres.populate import PostgresLoader
 from proveout.agent.engines.sqlite.populate import SqliteLoader
-from proveout.agent.load.population.table_marker import intention_of
+from proveout.agent.engines.table_marker import intention_of
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build
