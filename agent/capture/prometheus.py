@@ -5,7 +5,7 @@ the wanted values -> one reading per scrape, `tasks.exported_name` (label ""), i
 series are taken together by `take`. Selection is by name and equal labels only; rates and windows are the
 coordinator's. One connection is kept open.
 
-Errors: at the start, an exporter that does not answer, or that has no series for a scrape which is not `optional`, is a
+Errors: at the start, an exporter that cannot be read, or that has no series for a scrape which is not `optional`, is a
 TaskFault. Later such a sample is counted as lost, and the next one tries again. Redirects are not followed, and nothing
 but numbers goes on to the coordinator. A hostile exporter is bounded: an answer must be complete within `PATIENCE_S`
 however slowly it comes, and have at most `ANSWER_BYTES_MAX`; a wanted line has at most `LINE_CHARACTERS_MAX`, all of
@@ -184,7 +184,7 @@ class ExporterObserver:
             self._exporter.close()
             raise TaskFault(
                 "unreachable",
-                f"capture {name!r}: the exporter at {self._exporter.shown} does not answer: {fault}",
+                f"capture {name!r}: the exporter at {self._exporter.shown} cannot be read: {fault}",
                 way_out="check that it runs and that this host may read it",
             ) from None
         missing = [scrape for scrape in scrapes if scrape.alias not in found and not scrape.optional]
@@ -198,7 +198,7 @@ class ExporterObserver:
             )
 
     def look(self, tick: Tick) -> Sequence[Reading] | None:
-        """One reading per scrape; None when it does not answer, or a number is missing."""
+        """One reading per scrape; None when it cannot be read, or a number is missing."""
         try:
             found = select(self._exporter.text(), self._scrapes)
         except (Unanswered, ValueError):
