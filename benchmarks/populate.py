@@ -37,7 +37,8 @@ from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.engines.row_values import plain_rows
 from proveout.agent.load.population.handler import populate, slices
 from proveout.agent.security.policy import Policy
-from proveout.dsl.plan.plan import System, Workload
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.parameters import KINDS, to_values

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from proveout.dsl.workloads.base import Dialect
+    from proveout.dsl.engines import Dialect
 
 Embedded: TypeAlias = Literal["server", "file"]
 DsnForm: TypeAlias = Literal["conninfo", "uri", "connect_string", "path", "other"]

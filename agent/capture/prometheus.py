@@ -32,7 +32,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from proveout.agent.capture.schedule import observe
 from proveout.agent.daemon.tasks import TaskContext, TaskFault
 from proveout.agent.engines.adapter import Tick
-from proveout.dsl.plan.plan import Scrape
+from proveout.dsl.plan.topology import Scrape
 from proveout.proto.wire.results import CaptureResult, Reading
 from proveout.proto.wire.tasks import Endpoint, RunCapture, exported_name
 

@@ -32,7 +32,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from proveout.agent.daemon.tasks import Resource, TaskContext, TaskFault
 from proveout.agent.engines.driver_contract import Driver
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population, Table
 from proveout.proto.wire.results import Compared, Reading
 from proveout.proto.wire.tasks import CompareSystems, Endpoint, LinkSystems

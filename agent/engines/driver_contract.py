@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from proveout.core.errors import ProveoutError
-from proveout.dsl.workloads.base import Dialect, Row, Statement
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Row, Statement
 
 
 class FailureKind(enum.Enum):

@@ -20,7 +20,7 @@ from proveout.agent.engines.embedded.account import choose_account
 from proveout.agent.engines.embedded.confinement import landlock_version
 from proveout.agent.engines.table import adapter
 from proveout.dsl import engines
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import Compared, Done, SqlDone, SystemStarted
 from proveout.proto.wire.tasks import (
     Checkpoint,

@@ -23,7 +23,7 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, Workspace, to_its_end
 from proveout.core.disk_space import is_used_up
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint
 
 READY_S = 120.0

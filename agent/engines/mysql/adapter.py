@@ -21,7 +21,7 @@ from proveout.agent.engines.adapter import (
     Settings,
     require_client,
 )
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
 from proveout.proto.wire.tasks import Endpoint
 

@@ -25,7 +25,8 @@ from proveout.agent.engines.mysql.protocol import (
     file_of,
     lost,
 )
-from proveout.dsl.workloads.base import Dialect, Statement
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Statement
 
 CANCEL_S = 2.0
 CANNOT_CONNECT = "2003"

@@ -37,7 +37,7 @@ from proveout.agent.engines.embedded.server import (
     program_output,
 )
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER, Workspace
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.mysql_settings import objection
 from proveout.dsl.rules.postgres_parameters import WAY_OUT
 

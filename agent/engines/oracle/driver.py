@@ -27,7 +27,8 @@ import oracledb
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.oracle.errors import END_OF_FILE, error_text, kind_of
-from proveout.dsl.workloads.base import Dialect, Row, Statement
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Row, Statement
 
 CONNECT_S = 5.0
 CALL_TIMEOUT_MS = 60_000

@@ -28,7 +28,8 @@ from proveout.agent.engines.driver_contract import FailureKind, PolledSession, S
 from proveout.agent.engines.postgres.wire.parameter_types import described as described_columns
 from proveout.agent.engines.postgres.wire.parameter_types import travels
 from proveout.agent.engines.postgres.wire.protocol import CONNECTION_LOST, WirePrepared, WireSocket, message
-from proveout.dsl.workloads.base import Dialect, Row, Statement
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Row, Statement
 
 _DEFAULTS: dict[str, Any] = {"connect_timeout": "5", "application_name": "proveout", "gssencmode": "disable"}
 CANCEL_S = 2.0

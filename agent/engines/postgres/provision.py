@@ -40,7 +40,7 @@ from proveout.agent.engines.embedded.workspace import ENVIRONMENT, PREDECESSOR_S
 from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.engines.postgres import settings
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 
 INITDB_S = 60.0
 INITDB_OPTIONS = [

@@ -18,7 +18,7 @@ from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.data_store import no_room
 from proveout.agent.engines.sqlite.sql import file_fault, open_file
 from proveout.core.disk_space import is_used_up
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint
 
 FILE_SETTINGS = ("page_size", "auto_vacuum", "encoding")

@@ -21,7 +21,7 @@ import oracledb
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.oracle.driver import STATEMENT_CACHE, CursorSession, parts
 from proveout.agent.engines.oracle.errors import error_text
-from proveout.dsl.workloads.base import Dialect
+from proveout.dsl.engines import Dialect
 from proveout.proto.wire.tasks import Endpoint
 
 HOME, LIBRARIES = "TIMESTEN_HOME", "LD_LIBRARY_PATH"

@@ -19,7 +19,8 @@ from proveout.agent.load.population.worker_pool import WorkerPool, worker_pool
 from proveout.agent.sandbox import privileges
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
-from proveout.dsl.workloads.base import Dialect, Population
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import Populated, TableCount
 from proveout.proto.wire.tasks import PopulateSystem

@@ -28,7 +28,7 @@ from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.schedule import tasks as dag
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.canonical import canonical_json
-from proveout.dsl.plan.plan import Capture, Scrape
+from proveout.dsl.plan.topology import Capture, Scrape
 from proveout.proto.wire import codec
 from proveout.proto.wire.results import CaptureResult, CaptureSample, Reading
 from proveout.proto.wire.tasks import Endpoint, RunCapture, Task
