@@ -81,7 +81,7 @@ def _check_uses(plan: Plan, where: str, told: Callable[[], destinations.Uses], *
     except destinations.Unclear as fault:
         way_out = "Write the host, and the secret as the user or the password."
         raise SecretRefused(
-            f"it cannot be told where a secret would go: {fault}", where=where, way_out=way_out
+            f"the destination of a secret is not clear: {fault}", where=where, way_out=way_out
         ) from None
     for reason, place in destinations.objections(uses, plan.secrets, plan.hosts, exporter=exporter):
         way_out = f"If it may, say so where the secret is declared: to: [{place}]"

@@ -66,7 +66,8 @@ class SystemEntry(Strict):
         None,
         min_length=2,
         max_length=INSTANCES_MAX,
-        description="Instead of `dsn`, one for each instance of a cluster: threads are dealt to them in turn, each to its own keys.",
+        description="Instead of `dsn`, one for each instance of a cluster: threads are dealt to them in turn, each to "
+        "its own keys.",
     )
     settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, max_length=SETTINGS_MAX, description="Server settings, name to value."
@@ -95,7 +96,8 @@ class SecretEntry(Strict):
     file: Text | None = Field(None, description="Path of a file with mode 0600 on the coordinator.")
     to: Selector | None = Field(
         None,
-        description="The only hosts of systems and exporters that it is sent to, `db1.lab` or `db1.lab:5432`. Without, hosts of the topology, in a dsn.",
+        description="The only hosts of systems and exporters that it is sent to, `db1.lab` or `db1.lab:5432`. Without, "
+        "hosts of the topology, in a dsn.",
     )
 
 
@@ -111,25 +113,23 @@ class ScrapeEntry(Strict):
         None, description="By default a counter when the name ends in _total, _count, _sum or _bucket."
     )
     take: Literal["sum", "avg", "min", "max"] = Field("sum", description="What several series come to.")
-    optional: bool = Field(
-        False, description="That there is no such series is fine: 0 for a counter, no number for a gauge."
-    )
+    optional: bool = Field(False, description="The series may be missing: 0 for a counter, no number for a gauge.")
 
 
 class CaptureEntry(Strict):
-    """What is observed while a load runs."""
+    """An observation while a load runs."""
 
     kind: Literal["os", "waits", "lag", "prometheus", "sizes"]
     on: Selector | None = Field(
-        None, description="os: `all`, `role:…` or host names. prometheus: the one host whose agent asks."
+        None, description="os: `all`, `role:…` or host names. prometheus: the one host whose agent reads the exporter."
     )
     system: Name | None = Field(None, description="waits, lag, sizes: the system observed.")
-    every: Every = Field(1.0, description="One sample each. sizes: at the start and the end only, unless it says so.")
+    every: Every = Field(1.0, description="One sample each. sizes: by default only at the start and at the end.")
     url: Text | None = Field(
         None, description="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@."
     )
     metrics: Annotated[list[ScrapeEntry], Field(min_length=1, max_length=SCRAPES_MAX)] | None = Field(
-        None, description="prometheus: what is kept of it."
+        None, description="prometheus: the metrics to keep."
     )
 
 
@@ -162,7 +162,7 @@ FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 
 
 class VerdictEntry(Strict):
-    """What must hold."""
+    """A condition that must hold."""
 
     id: Name
     title: str = Field("", max_length=200)
@@ -171,7 +171,7 @@ class VerdictEntry(Strict):
 
 
 class ReportEntry(Strict):
-    """What the report shows."""
+    """The contents of the report."""
 
     figures: list[FigureName] = Field(
         default_factory=list,
@@ -208,7 +208,8 @@ class Document(Strict):
     tuning: list[Any] = Field(
         default_factory=list,
         max_length=500,
-        description="Changes to hosts and systems: applied before the stages, verified, and undone at the end of the run.",
+        description="Changes to hosts and systems: applied before the stages, verified, and undone at the end of the "
+        "run.",
     )
     stages: list[Any] = Field(min_length=1, max_length=200)
     verdicts: list[VerdictEntry] = Field(default_factory=list, max_length=200)

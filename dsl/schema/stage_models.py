@@ -1,4 +1,5 @@
-"""The models of a plan's stages, with their limits, arrivals and matrix; `STAGES` has the model of each kind of stage."""
+"""The models of a plan's stages, with their limits, arrivals and matrix; `STAGES` has the model of each kind of
+stage."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ class LimitsEntry(Strict):
     pause: Duration = Field(
         10.0,
         gt=0,
-        description="Longest time that the system or a load process may stand still in the measure window. Of a shorter window, a third is too long for the system.",
+        description="Longest time that the system or a load process may stand still in the measure window. Of a "
+        "shorter window, a third is too long for the system.",
     )
 
 
@@ -80,12 +82,13 @@ StageIds: TypeAlias = Annotated[list[Id], Field(min_length=1, max_length=100), B
 
 
 class StageBase(Strict):
-    """What every stage has."""
+    """The keys of every stage."""
 
     id: Id | None = Field(None, description="Its name in expressions; the stage's kind when there is only one of it.")
     when: When | None = Field(
         None,
-        description="Condition on params and on results of earlier stages; where it does not hold, the stage is left out.",
+        description="Condition on params and on results of earlier stages; where it does not hold, the stage is left "
+        "out.",
     )
     needs: StageIds | None = Field(
         None, description="Stages that run before this one, and without which it is left out."
@@ -177,13 +180,15 @@ class LadderEntry(Measured):
     )
     repeat: Repeat = Field(
         Repeats(most=3),
-        description="How often each rung is run; auto(3..10) buys repeats until the verdicts on this ladder are decided.",
+        description="How often each rung is run; auto(3..10) buys repeats until the verdicts on this ladder are "
+        "decided.",
     )
     order: Literal["ladder", "shuffled", "interleaved"] = Field(
         "ladder",
-        description="Of the rungs in each repeat: as listed, drawn by `seed`, or in turns with the ladder before (`with`).",
+        description="Of the rungs in each repeat: as listed, drawn by `seed`, or in turns with the ladder before "
+        "(`with`).",
     )
-    seed: int | None = Field(None, ge=0, le=2**31 - 1, description="order: shuffled: what the orders are drawn by; 1.")
+    seed: int | None = Field(None, ge=0, le=2**31 - 1, description="order: shuffled: the seed of the orders; 1.")
     with_: Id | None = Field(None, alias="with", description="order: interleaved: the ladder to take turns with.")
     stop_when: Text | None = Field(None, description="Condition on `rung`; when it holds, higher rungs are left out.")
 
@@ -240,7 +245,8 @@ class PauseEntry(StageBase):
 
 
 class TuneEntry(StageBase):
-    """Change hosts in the middle of the plan; what is changed is undone at the end of the run, unless it says `keep`."""
+    """Change hosts in the middle of the plan; the changes are undone at the end of the run, except those with
+    `keep`."""
 
     tuning: list[Any] = Field(min_length=1, max_length=500, description="As the plan's own `tuning`.")
 
@@ -256,7 +262,7 @@ class ToolLimitsEntry(Strict):
 
 
 class ToolTarget(Strict):
-    """What a tool works on: one of the two. Without, files in a folder that the agent makes and removes."""
+    """The target of a tool: one of the two. Without, files in a folder that the agent makes and removes."""
 
     directory: Text | None = Field(
         None,

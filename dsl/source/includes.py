@@ -1,12 +1,13 @@
-"""Plan file + includes + inventory -> one root mapping, every node still knowing its own file and line.
+"""Plan file + includes + inventory -> one root mapping; every node keeps its own file and line.
 
 Rules, all by name and never deeper than an entry: what the including file defines wins over what it includes; two
 includes that define the same name are in conflict unless the including file defines it too. An include may hold
-`params`, `topology`, `secrets`, `workloads`, `captures`, `tuning`, `verdicts` and includes of its own; stages stay in the plan,
-where a reader looks for them. Of verdicts (by id) and tunings (by name) includes' come first. An inventory replaces `topology.hosts` as a whole, `topology.systems` and `secrets` entry by entry.
+`params`, `topology`, `secrets`, `workloads`, `captures`, `tuning`, `verdicts` and includes of its own; stages stay in
+the plan, where a reader looks for them. Of verdicts (by id) and tunings (by name) includes' come first. An inventory
+replaces `topology.hosts` as a whole, `topology.systems` and `secrets` entry by entry.
 
-A plan that `extends` another is that plan with its own entries laid over it: sections of names entry by entry, stages and
-verdicts by id (in the place of the one they replace, new ones after the last), anything else as a whole. `name` and
+A plan that `extends` another is that plan with its own entries laid over it: sections of names entry by entry, stages
+and verdicts by id (in the place of the one they replace, new ones after the last), anything else as a whole. `name` and
 `title` are never inherited. See `extending`.
 
 An include or a base is relative to the file that names it and stays, symlinks resolved, within the plan's own folder.

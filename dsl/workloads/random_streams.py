@@ -1,9 +1,10 @@
-"""Deterministic randomness for every workload: words of units for populations, endless batches for a terminal's arguments.
+"""Deterministic randomness for every workload: words of units for populations, endless batches for a terminal's
+arguments.
 
-A population's unit (a subscriber, a customer) owns a fixed run of 64-bit words in a Philox-4x64 stream of each purpose: words
-w·s … w·s + w - 1 of the stream keyed (seed, purpose). Philox is counter-based, so a slice starts anywhere at no cost and
-a row never depends on how the population was cut. Only the raw words are used (numpy guarantees those for ever, not
-what `Generator` makes of them), cut into fields by the arithmetic below: a choice out of n from b bits is
+A population's unit (a subscriber, a customer) owns a fixed run of 64-bit words in a Philox-4x64 stream of each purpose:
+words w·s … w·s + w - 1 of the stream keyed (seed, purpose). Philox is counter-based, so a slice starts anywhere at no
+cost and a row never depends on how the population was cut. Only the raw words are used (numpy guarantees those for
+ever, not what `Generator` makes of them), cut into fields by the arithmetic below: a choice out of n from b bits is
 `bits * n >> b` or `bits % n`, with b so large that no value is favoured by more than 2^-15.
 
 A terminal's arguments are drawn ahead in batches from a stream keyed (seed, purpose) and set apart by the terminal's
@@ -86,8 +87,8 @@ def batch_of(share: float) -> int:
 
 
 def endless(draw: Draw, batch: int, seed: int, purpose: int, stream: int) -> Iterator[tuple[Any, ...]]:
-    """Batch after batch, 0 <= stream < 2^128; none is drawn before its first is asked for, and then it is made whole: between
-    two statements a terminal then only takes what lies ready, which disturbs the processor's caches least."""
+    """Batch after batch, 0 <= stream < 2^128; none is drawn before its first is asked for, and then it is made whole:
+    between two statements a terminal then only takes what lies ready, which disturbs the processor's caches least."""
     key = np.array((seed, PURPOSE_FIRST + purpose), dtype=np.uint64)
     counter = np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64)
     random = np.random.Generator(np.random.Philox(key=key, counter=counter))

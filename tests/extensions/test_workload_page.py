@@ -1,4 +1,5 @@
-"""docs/extend/workload.md, followed literally: its files make a package, which is installed, checked, explained and run."""
+"""docs/extend/workload.md, followed literally: its files make a package, which is installed, checked, explained and
+run."""
 
 from __future__ import annotations
 

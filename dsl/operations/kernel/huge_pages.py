@@ -52,7 +52,8 @@ class HugePages(Operation):
         return (TextQuery(self._path), TextQuery(MEMINFO))
 
     def changes(self, facts: Facts) -> Step:
-        """Refused where it would take nearly all of the memory. That the kernel found the pages, only verifying tells."""
+        """Refused where it would take nearly all of the memory. Whether the kernel found the pages shows only on
+        verification."""
         now = facts.text(self._path)
         if now is None:
             return Step(refusals=(f"this kernel has no huge pages of {self.size or 'any size'} ({self._path})",))
@@ -60,10 +61,10 @@ class HugePages(Operation):
         size_kib = _KIB[self.size] if self.size else memory.get("Hugepagesize", 0)
         total_kib = memory.get("MemTotal", 0)
         if self.pages * size_kib > SHARE_MAX * total_kib:
-            asked, there = self.pages * size_kib / 1024**2, total_kib / 1024**2
+            wanted, there = self.pages * size_kib / 1024**2, total_kib / 1024**2
             return Step(
                 refusals=(
-                    f"{self.pages} huge pages are {asked:,.1f} GiB, but this host has {there:,.1f} GiB of memory",
+                    f"{self.pages} huge pages are {wanted:,.1f} GiB, but this host has {there:,.1f} GiB of memory",
                 )
             )
         if now == str(self.pages):

@@ -23,11 +23,12 @@ from proveout.dsl.workloads.random_streams import Draw, batch_of, endless
 
 COLLISION_DRAWS = 2**18
 Ints = npt.NDArray[np.int64]
-Values = tuple[Row, ...]  # of each statement, what is drawn for it
+Values = tuple[Row, ...]  # the values drawn for each statement
 
 
 class Keys:
-    """One terminal's arguments: each attribute gives the next ones of a transaction, drawn in batches from its own stream.
+    """One terminal's arguments: each attribute gives the next ones of a transaction, drawn in batches from its own
+    stream.
 
     Reads give their request, the others the drawn values of each of their statements. Streams are Philox, keyed
     (seed, transaction) and set apart by `stream` (0 <= stream < 2^128), so no two terminals draw the same keys and the

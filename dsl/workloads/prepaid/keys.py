@@ -1,9 +1,10 @@
-"""Random arguments of the prepaid transactions, drawn ahead in numpy batches. Customers and accounts are drawn all alike.
+"""Random arguments of the prepaid transactions, drawn ahead in numpy batches. Customers and accounts are drawn all
+alike.
 
-What is moved depends on the profile, in cents (ours): *prepaid* charges 0.10 … 0.95 nineteen times in twenty and refills
+The amounts depend on the profile, in cents (ours): *prepaid* charges 0.10 … 0.95 nineteen times in twenty and refills
 10.00 once, so that an account is used up about as fast as it is filled; *banking* credits and debits 1.00 … 100.00
-equally often. A history row is named by the terminal's stripe (see `tptbm_keys.stripe`: no two terminals of a load, and no
-two iterations of a run, share one) and a count.
+equally often. A history row is named by the terminal's stripe (see `tptbm_keys.stripe`: no two terminals of a load, and
+no two iterations of a run, share one) and a count.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LOW_BALANCE = 1_000  # cents
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amounts:
-    """What is moved: credits with that probability, from … to (cents, both included); likewise debits."""
+    """The amounts of a profile: credits with that probability, from … to (cents, both included); likewise debits."""
 
     credit_share: float
     credit: tuple[int, int]
@@ -78,7 +79,7 @@ class Keys:
 
 
 def amounts(random: np.random.Generator, count: int, kinds: Amounts) -> Ints:
-    """What is moved, cents: credits above 0, debits below."""
+    """The amounts moved, in cents: credits above 0, debits below."""
     credits_ = random.integers(kinds.credit[0], kinds.credit[1] + 1, count)
     debits = random.integers(kinds.debit[0], kinds.debit[1] + 1, count)
     return np.where(random.random(count) < kinds.credit_share, credits_, -debits)
@@ -100,7 +101,7 @@ def _profiles(random: np.random.Generator, count: int, customers: Ints) -> Itera
 def _changes(
     random: np.random.Generator, count: int, accounts: Ints, kinds: Amounts, history: Iterator[tuple[int, int]]
 ) -> Iterable[tuple[Row, Row]]:
-    """The change, which needs a balance of at least what is taken away, and its history row."""
+    """The change, which needs a balance of at least the amount debited, and its history row."""
     for account, amount in zip(accounts.tolist(), amounts(random, count, kinds).tolist(), strict=True):
         code = kinds.codes[amount < 0]
         yield (amount, account, max(0, -amount)), (account, *next(history), code, amount)

@@ -1,4 +1,4 @@
-"""Parameters of `kind: prepaid`. See `prepaid` for the workload, `parameters` for what becomes of them."""
+"""Parameters of `kind: prepaid`. See `workload` for the transactions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ PROFILES: Mapping[str, Mapping[str, float]] = {
 
 
 class Prepaid(BaseModel):
-    """Parameters of `kind: prepaid` (prepaid mobile or online banking): customers, their accounts, a history that adds up."""
+    """Parameters of `kind: prepaid` (prepaid mobile or online banking): customers, their accounts, a history that adds
+    up."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

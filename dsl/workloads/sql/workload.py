@@ -2,8 +2,8 @@
 
 Flow: `build(parameters)` -> `SqlWorkload`; its statements are the plan's with binds as `$1, $2 …`, its keys batches of
 arguments drawn ahead (`sql_draws`), a bind once for each transaction however often it is used. A transaction whose
-statements need no earlier result gets its requests ready made; one of a single statement that fails logically just when it finds
-nothing is driven without a generator, as the built-in workloads' are.
+statements need no earlier result gets its requests ready made; one of a single statement that fails logically just when
+it finds nothing is driven without a generator, as the built-in workloads' are.
 
 Names of prepared statements are `<transaction>.<statement>`, so that two transactions may call theirs alike.
 """
@@ -94,18 +94,18 @@ class SqlWorkload:
 
     @property
     def invariants(self) -> tuple[Invariant, ...]:
-        """None: what the data must satisfy, a plan cannot say yet."""
+        """None: a plan cannot define invariants yet."""
         return ()
 
     def keys(self, stream: int) -> tuple[Source, ...]:
-        """What one terminal draws from: of each transaction, a function that gives what all its statements need."""
+        """The keys of one terminal: for each transaction, a function that gives the values for all its statements."""
         return tuple(
             _endless(parts, self._generators(name), self.parameters.seed, PURPOSE_FIRST + number, stream).__next__
             for number, (name, parts) in enumerate(self._parts.items())
         )
 
     def findings(self, seen: Sequence[Seen], _: Sequence[Custom]) -> tuple[Finding, ...]:
-        """Whether the mix and the logical failures are as the plan says; see `conformance`."""
+        """Whether the mix and the logical failures are those of the plan; see `conformance`."""
         weights = {name: entry.weight for name, entry in self.parameters.transactions.items()}
         return judge_mix(weights, seen), judge_failures(self.parameters, seen)
 
@@ -125,7 +125,8 @@ def build(parameters: Custom) -> SqlWorkload:
 
 
 def judge_failures(parameters: Custom, seen: Sequence[Seen]) -> Finding:
-    """Whether each transaction fails logically as often as the plan says; one without `logical_failures` is not judged."""
+    """Whether each transaction fails logically as often as the plan says; one without `logical_failures` is not
+    judged."""
     right: list[str] = []
     wrong: list[str] = []
     for one in seen:
@@ -286,7 +287,8 @@ def _column(generator: Generator, philox: np.random.Philox, stream: int) -> Call
 
 
 def _counting(first: int, stream: int) -> Callable[[int], Column]:
-    """Values that no other terminal and no other iteration of the run has: the seed's bits, the count, the terminal's number."""
+    """Values that no other terminal and no other iteration of the run has: the seed's bits, the count, the terminal's
+    number."""
     number = stream & (2**STREAM_NUMBER_BITS - 1)
     seed = stream >> STREAM_NUMBER_BITS & (2**SEED_BITS - 1)
     stripe = 2**TERMINAL_BITS

@@ -1,10 +1,10 @@
 """Random inputs of the TPROC-C transactions: one stream per terminal and transaction, drawn ahead in numpy batches.
 
-Flow: (parameters, stream) -> Philox keyed (seed, transaction), set apart by stream -> batches -> one tuple of inputs for each
-transaction.
+Flow: (parameters, stream) -> Philox keyed (seed, transaction), set apart by stream -> batches -> one tuple of inputs
+for each transaction.
 
-An order's lines come sorted by item. All orders then take their stock locks in one order, and the item that is not there
-is last anyway (2.4.1.4).
+An order's lines come sorted by item. All orders then take their stock locks in one order, and the item that is not
+there is last anyway (2.4.1.4).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ BY_NAME, REMOTE_CUSTOMER, REMOTE_ITEM = 0.60, 0.15, 0.01
 
 
 class NewOrder(NamedTuple):
-    """`lines` are (item, supplying warehouse, quantity), by item; a rolled back one ends with an item that is not there."""
+    """`lines` are (item, supplying warehouse, quantity), by item; a rolled back one ends with an item that is not
+    there."""
 
     w_id: int
     d_id: int
@@ -82,7 +83,8 @@ class Keys:
 
 
 class Home:
-    """Where a terminal works: terminals are spread over warehouses, and then over their districts (for Stock Level, 2.8.1.1)."""
+    """Where a terminal works: terminals are spread over warehouses, and then over their districts (for Stock Level,
+    2.8.1.1)."""
 
     def __init__(self, parameters: Tprocc, number: int) -> None:
         self._all, self._fixed = parameters.warehouses, parameters.home == "fixed"

@@ -76,7 +76,7 @@ def _loaded(random: np.random.Generator, count: int, key: int) -> Iterator[tuple
 
 
 def _updates(random: np.random.Generator, count: int, key: int) -> Iterable[Request]:
-    """The new value is what the original writes: the row's own id and number, cut to the column."""
+    """The new value is that of the original program: the row's own id and number, cut to the column."""
     return [
         (UPDATE, (f"{vpn_id}x{vpn_nb}"[:10].ljust(10), vpn_id, vpn_nb))
         for vpn_id, vpn_nb in _loaded(random, count, key)
@@ -86,7 +86,7 @@ def _updates(random: np.random.Generator, count: int, key: int) -> Iterable[Requ
 def _inserts(vpn_id: int) -> Iterator[Request]:
     vpn_nb = 0
     while True:
-        texts = (tptbm_rows.directory_nb(vpn_id, vpn_nb), tptbm_rows.NOBODY, tptbm_rows.descr(vpn_id, vpn_nb))
+        texts = (tptbm_rows.directory_nb(vpn_id, vpn_nb), tptbm_rows.NO_CALLER, tptbm_rows.descr(vpn_id, vpn_nb))
         yield INSERT, (vpn_id, vpn_nb, *texts)
         vpn_nb += 1
 

@@ -1,4 +1,5 @@
-"""TPTBM: rows from numbers alone, arguments within the loaded rows, inserts and deletes that keep out of each other's way."""
+"""TPTBM: rows from numbers alone, arguments within the loaded rows, inserts and deletes that keep out of each other's
+way."""
 
 from __future__ import annotations
 
