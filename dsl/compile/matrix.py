@@ -5,8 +5,8 @@ cell its steps before, the ladder with `${matrix.axis}` put in, its steps after;
 place in the file where it was and which cell it is. Everything behind this sees ordinary stages, so that results,
 resume and reports work cell by cell.
 
-A cell's id is made of its labels (`cells.ids`). The first axis changes slowest. `order: interleaved` has the cells take
-turns.
+A cell's id is made of its labels (`matrix_labels.ids`). The first axis changes slowest. `order: interleaved` has the
+cells take turns.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def in_order(drafts: list[Draft], problems: Problems) -> list[Draft]:
 
 
 def _tell_cycle(left: Sequence[Draft], problems: Problems) -> None:
-    """Follow what cannot be placed until a stage comes again."""
+    """Follow the stages that cannot be placed until one repeats: the cycle."""
     by_id = {draft.id: draft for draft in left}
     path = [left[0].id]
     while True:
@@ -85,7 +85,7 @@ def left_out(conditions: Sequence[Condition]) -> frozenset[str]:
 def check_conditions(
     stages: Sequence[Stage], conditions: Sequence[Condition], systems: Mapping[str, System], problems: Problems
 ) -> None:
-    """Refuse a condition where half of something could run: ladders that take turns, systems that propagate."""
+    """Refuse a condition where a part could run alone: ladders that take turns, systems that propagate."""
     partners = {stage.interleaved_with for stage in stages if isinstance(stage, Ladder)}
     ends = {name for s in systems.values() if s.propagates_to for name in (s.name, s.propagates_to)}
     never = left_out(conditions)

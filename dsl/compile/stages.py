@@ -306,7 +306,7 @@ class _Stages:
         return (1 if entry.seed is None else entry.seed) if entry.order == "shuffled" else None
 
     def partner(self, entry: stage_models.LadderEntry) -> str | None:
-        """The ladder that an interleaved one takes turns with; `repeat_rules` sees whether it can."""
+        """The ladder that an interleaved one takes turns with; `repeat_rules` checks whether it can."""
         if entry.with_ is not None and entry.order != "interleaved":
             self.problem("`with` is for an interleaved ladder", "with", hint="order: interleaved")
         if entry.with_ is None and entry.order == "interleaved":
@@ -384,7 +384,7 @@ class _Stages:
         return pool
 
     def _beside(self, host: Host) -> str:
-        """What on a host keeps Ray away from it: a database of the plan, or the role that it has; "" when nothing
+        """The reason to keep Ray away from a host: a database of the plan, or the role that it has; "" when nothing
         does."""
         for system in self.scope.systems.values():
             if system.host == host.name:

@@ -1,6 +1,6 @@
 """Expressions at compile time: every name resolved, every type checked, every problem with its place in the text.
 
-Data flow: text + scope (`vocabulary.Group`) -> syntax tree -> `_Checker` walks all of it, also what a short circuit
+Data flow: text + scope (`name_types.Group`) -> syntax tree -> `_Checker` walks all of it, also what a short circuit
 would skip -> faults and the root names used. When it finds nothing, the CEL library evaluates the text over sample data
 of the scope's shape: what compiles here runs there.
 """

@@ -29,7 +29,7 @@ def needed(node: Syntax, environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _copy(path: tuple[str, ...], source: Any, target: dict[str, Any]) -> None:
-    """Copy what is at `path` of `source` to the same place of `target`, as far as there is something."""
+    """Copy the value at `path` of `source` to the same place of `target`, if it exists."""
     *above, last = path
     for step in above:
         if not isinstance(source, Mapping) or step not in source:

@@ -4,7 +4,7 @@ Data flow: text -> `tokens` -> `parse` -> nodes, each with its position in the t
 which every number is a double (CEL does not mix int and double; in a plan `2 * x` just works; `5%` is 0.05). The tree
 serves three
 users: the compiler resolves names in it, the verdict judge splits it into comparisons, and a fault at run time is
-explained with it. Evaluation itself is the CEL library's (`expressions`).
+explained with it. The CEL library evaluates (`evaluation`).
 
 Left out of CEL on purpose: macros, list and map literals, `in`, the remainder, null and bytes. Nothing in a result
 needs them.

@@ -1,6 +1,6 @@
 """The queries of an operation to a host, and the facts that answer them: closed unions of frozen data.
 
-Data flow: `Operation.queries(known)` -> `Query`s -> an agent reads them (`agent.tuning.reading`), or a test gives them
+Data flow: `Operation.queries(known)` -> `Query`s -> an agent reads them (`agent.tuning.host`), or a test gives them
 -> `Facts`
 -> `Operation.changes(facts)`. A query is the key of its answer, so equal queries are read once.
 """

@@ -1,4 +1,4 @@
-"""Which operations there are: the explicit table, and the way from a compiled tuning back to its operation."""
+"""The table of all operations, and the conversion of a compiled tuning back to its operation."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ Arrival: TypeAlias = Closed | Open | Ramp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What an iteration may show and still be valid; see `coordinator.measure.validity`."""
+    """The limits of a valid iteration; see `coordinator.measure.validity`."""
 
     errors_fraction_max: float = 0.001
     start_skew_ms_max: float = 50.0

@@ -1,4 +1,4 @@
-"""What must hold of repeats: ladders that take turns can do so, and `auto` repeats have a verdict to decide.
+"""Rules of repeats: interleaved ladders can take turns, and `auto` repeats have a verdict to decide.
 
 Data flow: the compiled stages and verdicts -> problems. Called when every stage of the plan compiled.
 """

@@ -1,4 +1,4 @@
-"""Where secrets go: the hosts that a dsn or a url with secrets leads to, and whether a secret names them.
+"""Destinations of secrets: the hosts that a dsn or a url with secrets leads to, and whether the secret lists them.
 
 Flow: a dsn or url with `${secrets.NAME}` -> `of_system`, `of_url` -> `Uses` (the secrets, the places that they go to)
 -> `objections`, with the secret's `to` and the hosts of the topology -> reasons, none when every secret may go there.

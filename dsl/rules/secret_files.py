@@ -1,4 +1,4 @@
-"""What cannot be the secret of a plan: private keys, and files that hold credentials of users or of the host.
+"""Files that must not be used as the secret of a plan: private keys, and credentials of users or of the host.
 
 A plan names the file or the variable that a secret is read from. So a plan could have the coordinator send away
 whatever its user can read. `refused_path` judges a name as text, before and after links are followed; `refused_content`

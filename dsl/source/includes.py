@@ -8,7 +8,7 @@ replaces `topology.hosts` as a whole, `topology.systems` and `secrets` entry by 
 
 A plan that `extends` another is that plan with its own entries laid over it: sections of names entry by entry, stages
 and verdicts by id (in the place of the one they replace, new ones after the last), anything else as a whole. `name` and
-`title` are never inherited. See `extending`.
+`title` are never inherited. See `extends`.
 
 An include or a base is relative to the file that names it and stays, symlinks resolved, within the plan's own folder.
 """
@@ -194,7 +194,7 @@ def _merge_names(fragments: list[Node | None], own: Node | None, problems: Probl
 
 
 def _merge_listed(root: Map, fragments: list[Map], section: str, key: str) -> Node | None:
-    """One list of several: what includes list comes first, but for items whose `key` the plan's own list has too."""
+    """Lists joined: items of includes come first, except those whose `key` the plan's own list has too."""
     own = root.get(section)
     lists = [node for node in (f.get(section) for f in fragments) if isinstance(node, Seq)]
     if not lists or (own is not None and not isinstance(own, Seq)):

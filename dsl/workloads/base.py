@@ -140,7 +140,7 @@ class TransactionType:
     `single` marks a transaction of exactly one statement, which drivers may run without BEGIN/COMMIT (autocommit).
     `bare` marks a single one whose inputs are its request, and which commits exactly when its statement finds (or
     changes) a row: the load engine does not drive `body` then, which does the same, and saves the generator's third of
-    a microsecond. `steps`, of one whose body is `steps.walk` over them and whose inputs are its drawn values: the
+    a microsecond. `steps`, of one whose body is `walk` over them and whose inputs are its drawn values: the
     engine may run those. `logical_failure` is (fresh, steady) expected fractions, None where nothing is expected.
 
     `counted` reads one whole number that goes up by one with each commit of the transaction, and by nothing else: what

@@ -159,7 +159,7 @@ def alter(name: str, value: str, scope: str) -> str:
 
 
 def reset(name: str) -> str:
-    """ALTER SYSTEM RESET, which may be run where there is nothing to reset."""
+    """ALTER SYSTEM RESET, which succeeds also when there is nothing to reset."""
     statement = literal(f"ALTER SYSTEM RESET {name} SCOPE=SPFILE SID='*'")
     return (
         f"BEGIN EXECUTE IMMEDIATE {statement}; EXCEPTION WHEN OTHERS THEN IF SQLCODE != {_NOT_IN_FILE} THEN RAISE; END "
@@ -180,7 +180,7 @@ def _refusal(name: str, value: str, now: _Now) -> str:
 
 
 def _odd(text: str) -> bool:
-    """Whether it is not a literal of `database_words`."""
+    """Whether it cannot be a literal of `sql_literals`."""
     try:
         literal(text)
     except ValueError:

@@ -249,7 +249,7 @@ def normal(text: str, kind: str, unit: str) -> object:
 
 
 def _amount(text: str, unit: str) -> float | str:
-    """A number in the setting's unit; a text that is none as it is."""
+    """A number in the setting's unit; other text unchanged."""
     found = _NUMBER.fullmatch(text)
     if found is None:
         return text

@@ -40,7 +40,7 @@ def _many(value: object) -> object:
 
 
 class Verify(BaseModel):
-    """A question and the answer that there is when nothing is left to do."""
+    """A query, and the answer that means that nothing is left to do."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

@@ -119,7 +119,7 @@ class BlockQueue(Operation):
         return (f"{queue}/iosched/async_depth", (path, length)) if length not in (None, str(self.nr_requests)) else None
 
     def _own_of_scheduler(self, queue: str, facts: Facts) -> Iterator[SetText]:
-        """What sets them back: the last thing to be done, as the length of the queue is one's measure."""
+        """The changes on undo, which run last, because the length of the queue depends on the scheduler."""
         along = self._along(queue, facts)
         for path in facts.paths(along[0]) if along else ():
             if along and (text := facts.text(path)):

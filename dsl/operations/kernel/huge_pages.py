@@ -41,14 +41,14 @@ class HugePages(Operation):
         return {name: str(self.pages)}
 
     def wanted(self) -> tuple[str, ...]:
-        """How many, how much memory that is, and who takes it up."""
+        """The number of pages, the memory that they take, and the program that uses it."""
         gib = self.pages * _KIB[self.size or "2MiB"] / 1024**2
         size, where = (self.size, "") if self.size else ("the host's default size", " where that is 2MiB")
         taken = ("a server that runs already takes them up when it is started again",) if self.pages else ()
         return (f"{self.pages:,} huge pages of {size}: {gib:,.6g} GiB{where}", *taken)
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
-        """How many there are, and the memory there is."""
+        """The current number of pages, and the memory of the host."""
         return (TextQuery(self._path), TextQuery(MEMINFO))
 
     def changes(self, facts: Facts) -> Step:

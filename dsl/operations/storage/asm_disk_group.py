@@ -116,7 +116,7 @@ class AsmDiskGroup(SystemOperation):
         return RowsQuery(self.system, f"SELECT path, header_status FROM v$asm_disk WHERE {where} ORDER BY path")  # noqa: S608 - literals
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The group, and where there is none its disks."""
+        """The group, and its disks when the group does not exist."""
         if self._groups not in known or facts_of(known, self._groups):
             return (self._groups,)
         volumes = [query for disk in self.disks for query in self._volume_queries(disk, known)]

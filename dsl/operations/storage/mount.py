@@ -152,7 +152,7 @@ class Mount(Operation):
         return sum(_place(line) == self.at for line in content.split(b"\n"))
 
     def _with_line(self, content: bytes) -> bytes:
-        """The file with the line, in the place of the one that there is for the folder; all else stays."""
+        """The file with the line, which replaces an existing line of the folder; all other lines stay."""
         lines = content.split(b"\n")
         for number, line in enumerate(lines):
             if _place(line) == self.at:

@@ -202,7 +202,7 @@ class UdevRules(Operation):
 
     @property
     def lasting(self) -> str:
-        """Attributes that udev writes: it takes none back when the rule is gone, as `block_queue` does."""
+        """Attributes that udev writes: it restores none when the rule is removed; `block_queue` does."""
         attributes = [key for rule in self.rules for key in rule.assign if key.startswith("ATTR{")]
         return f"what udev writes to {attributes[0]}" if attributes else ""
 
@@ -220,7 +220,7 @@ class UdevRules(Operation):
         return (FileQuery(self.file),)
 
     def changes(self, facts: Facts) -> Step:
-        """The file; udev reads it and looks at the devices again, also when it is set back."""
+        """The file; udev reads it and evaluates the devices again, also on undo."""
         step = whole_file(facts, self.file, self._content(), validator=self.validator)
         runs = tuple(tuple(rule.program) for rule in self.rules if rule.program)
         writes = (_QUEUES,) if self.lasting else ()

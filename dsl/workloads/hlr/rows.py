@@ -1,7 +1,7 @@
 """The HLR rows, made by arithmetic: subscriber number -> random words -> columns, in numpy, any slice at any time.
 
-Every subscriber owns a fixed run of words in each stream of its own purpose (`streams`), so a row never depends on how
-the population was cut. Fields come from disjoint bits.
+Every subscriber owns a fixed run of words in each stream of its own purpose (`random_streams`), so a row never depends
+on how the population was cut. Fields come from disjoint bits.
 """
 
 from __future__ import annotations

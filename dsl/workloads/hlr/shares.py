@@ -1,6 +1,6 @@
-"""What share of each HLR transaction succeeds: worked out from the population's and the arguments' distributions.
+"""Expected share of success of each HLR transaction, computed from the distributions of population and arguments.
 
-Not copied from anywhere: `shares(parameters)` enumerates the distributions that `hlr_population` loads and `hlr` draws
+`shares(parameters)` enumerates the distributions that `hlr.rows` loads and `hlr.keys` draws
 from, so a change of the weights or the cardinality changes the expectation. Fresh is a load that was just made. Steady
 is where InsertCallForwarding and DeleteCallForwarding take the data in the end. A pair (special facility, start time)
 is a slot that is full or empty; inserts hit it i times a unit of time and fill it when it is empty, deletes d times and

@@ -2,7 +2,7 @@
 
 Flow: `build(parameters)` -> `HlrWorkload`; a driver takes `keys(stream)` for each terminal, picks a `TransactionType`
 by weight, draws its inputs, runs its body and sends each statement's result back in. Inputs are drawn ahead in batches
-(`hlr_keys`); the three reads are one statement each, the four others tables of steps, which an engine may run by
+(`hlr.keys`); the three reads are one statement each, the four others tables of steps, which an engine may run by
 itself.
 
 Success and failure follow the TATP specification (version 1.0): a transaction that finds nothing, changes nothing, or

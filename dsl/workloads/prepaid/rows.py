@@ -1,4 +1,4 @@
-"""The rows of the prepaid workload, made by arithmetic from customer numbers: see `streams` for how slices stay
+"""The rows of the prepaid workload, made by arithmetic from customer numbers: see `random_streams` for how slices stay
 independent.
 
 Customer c (from 1) has the accounts (c - 1)·n + 1 … c·n. Balances open at 0 … 1,000.00, all alike; nine accounts in ten

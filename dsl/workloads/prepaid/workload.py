@@ -9,7 +9,7 @@ is an invariant, and so is that no account is overdrawn. A debit that is more th
 an authorisation of an account that is not active.
 
 The transactions are those that Oracle's white papers on TimesTen Scaleout name; statements, amounts and weights are
-ours, after the sample GridSample (see `prepaid_tables`).
+ours, after the sample GridSample (see `prepaid.tables`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SQL as far as a plan's author and a driver must agree on it: binds, how many statements, what comes back. Not a
+"""The parts of SQL that the plan checks need: binds, number of statements, result columns. Not a
 parser.
 
 Flow: text -> `scan` -> tokens, in which literals, comments and casts cannot be mistaken for binds -> questions about

@@ -1,6 +1,6 @@
 """Rules for the SQL of a `kind: sql` workload, with each problem at its position: binds, results, one statement, DDL.
 
-Flow: the validated model and its node -> every text scanned once (`workloads.sql_text`) -> problems. Runs after the
+Flow: the validated model and its node -> every text scanned once (`sql_text`) -> problems. Runs after the
 models have found no problem, so names and shapes are valid here.
 """
 

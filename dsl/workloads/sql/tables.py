@@ -1,7 +1,7 @@
 """The tables of `kind: sql`: the plan's DDL, and rows by arithmetic on counters, so that any slice can be made at any
 time.
 
-Every column owns a fixed run of words per row in a Philox stream of its own (`hlr_rows.words`, keyed by seed and
+Every column owns a fixed run of words per row in a Philox stream of its own (`random_streams.words`, keyed by seed and
 column), so a value depends on (seed, table, column, row) alone. Tables differ in rows while a population is cut into
 units: unit u of U owns the rows (u - 1) R / U + 1 … u R / U of a table of R rows, rounded down, which covers each row
 once.

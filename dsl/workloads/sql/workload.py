@@ -1,7 +1,7 @@
-"""`kind: sql`: the transactions that a plan's author wrote, made into statements, bodies, keys and a population.
+"""`kind: sql`: the transactions written in a plan, made into statements, bodies, keys and a population.
 
 Flow: `build(parameters)` -> `SqlWorkload`; its statements are the plan's with binds as `$1, $2 …`, its keys batches of
-arguments drawn ahead (`sql_draws`), a bind once for each transaction however often it is used. A transaction whose
+arguments drawn ahead (`sql.generators`), a bind once for each transaction however often it is used. A transaction whose
 statements need no earlier result gets its requests ready made; one of a single statement that fails logically just when
 it finds nothing is driven without a generator, as the built-in workloads' are.
 
@@ -50,7 +50,7 @@ from proveout.dsl.workloads.sql.parameters import (
 
 DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "oracle", "mysql")
 BATCH = 256
-PURPOSE_FIRST = 20_000  # keys apart from those of populations (sql_population) and of the built-in workloads
+PURPOSE_FIRST = 20_000  # keys apart from those of populations (sql.tables) and of the built-in workloads
 
 # Of a sequence's 62 bits: 23 of the iteration's seed, 25 of the count, 14 of the terminal, so that nothing comes twice.
 TERMINAL_BITS, COUNT_BITS, SEED_BITS = 14, 25, 23
@@ -89,7 +89,7 @@ class SqlWorkload:
 
     @cached_property
     def population(self) -> Population:
-        """The plan's tables; see `sql_population`."""
+        """The plan's tables; see `sql.tables`."""
         return sql_population.population(self.parameters)
 
     @property

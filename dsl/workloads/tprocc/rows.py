@@ -1,6 +1,6 @@
 """The rows of a TPROC-C population, slice by slice: arithmetic on Philox counters, the same however the slices are cut.
 
-Flow: a slice of units (customers, `tprocc_parameters`) -> the rows of each table that lie in the same share of that
+Flow: a slice of units (customers, `tprocc.parameters`) -> the rows of each table that lie in the same share of that
 table
 -> `Source`, the random words of those rows -> numpy arrays, one a column. Their contents follow clause 4.3.3 of TPC-C.
 Money comes in cents and rates in ten-thousandths, as the kind `numeric(p,s)` requires; NULLs are masked.

@@ -1,4 +1,4 @@
-"""What share of each TPTBM transaction succeeds, as far as that can be known.
+"""Expected share of success of each TPTBM transaction, as far as it can be computed.
 
 Inserts always do. Reads, updates and deletes find their row unless an earlier transaction has deleted it. How many rows
 that is depends on all that was run since the population, which one iteration does not know; but reads and updates draw

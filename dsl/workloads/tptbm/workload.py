@@ -84,7 +84,7 @@ class TptbmWorkload:
 
     @cached_property
     def population(self) -> Population:
-        """The one table; see `tptbm_rows`."""
+        """The one table; see `tptbm.rows`."""
         rows = self.parameters.rows
         table = Table(name=VPN_USERS.name, columns=VPN_USERS.columns, rows=partial(vpn_users, self.parameters))
         return Population(
