@@ -3,7 +3,7 @@ alike.
 
 The amounts depend on the profile, in cents (ours): *prepaid* charges 0.10 … 0.95 nineteen times in twenty and refills
 10.00 once, so that an account is used up about as fast as it is filled; *banking* credits and debits 1.00 … 100.00
-equally often. A history row is named by the terminal's stripe (see `tptbm.keys.stripe`: no two terminals of a load, and
+equally often. A history row is named by the terminal's stripe (see `random_streams.stripe`: no two terminals of a load, and
 no two iterations of a run, share one) and a count.
 """
 
@@ -21,8 +21,7 @@ import numpy as np
 from proveout.dsl.workloads.base import Request, Row
 from proveout.dsl.workloads.prepaid.parameters import PREPAID_TRANSACTIONS, Prepaid
 from proveout.dsl.workloads.prepaid.statements import AUTHORIZE, BALANCE, LOW, PROFILE, SEARCHED
-from proveout.dsl.workloads.random_streams import Ints, batch_of, endless
-from proveout.dsl.workloads.tptbm.keys import stripe
+from proveout.dsl.workloads.random_streams import Ints, sources, stripe
 
 PURPOSE = 200  # of the first transaction; other workloads' keys have others
 LOW_BALANCE = 1_000  # cents
@@ -64,18 +63,14 @@ class Keys:
             lambda random, n: _changes(random, n, account(random, n), AMOUNTS[parameters.profile], history),
             lambda random, n: _searches(account(random, n), parameters.accounts),
         )
-        total = sum(parameters.weights.values())
-        sources: list[Callable[[], Any]] = [
-            endless(
-                draw, batch_of(parameters.weights[name] / total), parameters.seed, PURPOSE + purpose, stream
-            ).__next__
-            for purpose, (name, draw) in enumerate(zip(PREPAID_TRANSACTIONS, draws, strict=True))
-        ]
-        self.authorize: Callable[[], Request] = sources[0]
-        self.balance: Callable[[], Request] = sources[1]
-        self.profile: Callable[[], Request] = sources[2]
-        self.change: Callable[[], tuple[Row, Row]] = sources[3]
-        self.low: Callable[[], Request] = sources[4]
+        weights = parameters.weights
+        chosen = [weights[name] for name in PREPAID_TRANSACTIONS]
+        drawn = sources(draws, chosen, sum(weights.values()), seed=parameters.seed, purpose=PURPOSE, stream=stream)
+        self.authorize: Callable[[], Request] = drawn[0]
+        self.balance: Callable[[], Request] = drawn[1]
+        self.profile: Callable[[], Request] = drawn[2]
+        self.change: Callable[[], tuple[Row, Row]] = drawn[3]
+        self.low: Callable[[], Request] = drawn[4]
 
 
 def amounts(random: np.random.Generator, count: int, kinds: Amounts) -> Ints:

@@ -36,6 +36,7 @@ from proveout.dsl.workloads.base import (
     walk,
 )
 from proveout.dsl.workloads.conformance import Finding, Seen, band, judge_mix, percent_range
+from proveout.dsl.workloads.random_streams import philox
 from proveout.dsl.workloads.sql import sql_text
 from proveout.dsl.workloads.sql import tables as sql_population
 from proveout.dsl.workloads.sql.generators import Words, draw
@@ -265,21 +266,18 @@ def _drawn(columns: list[Column]) -> Iterable[Row]:
 
 def _columns(names: Sequence[str], generators: dict[str, Generator], seed: int, purpose: int, stream: int) -> Next:
     """A function of n that gives n values of every bind, plain Python ones."""
-    philox = np.random.Philox(
-        key=np.array((seed, purpose), dtype=np.uint64),
-        counter=np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64),
-    )
-    columns = [_column(generators[name], philox, stream) for name in names]
+    random = philox(seed, purpose, stream)
+    columns = [_column(generators[name], random, stream) for name in names]
     return lambda count: [column(count) for column in columns]
 
 
-def _column(generator: Generator, philox: np.random.Philox, stream: int) -> Callable[[int], Column]:
+def _column(generator: Generator, random: np.random.Philox, stream: int) -> Callable[[int], Column]:
     if generator.sequence is not None:
         return _counting(generator.sequence, stream)
     one = draw(generator)
 
     def values(count: int) -> Column:
-        words: Words = philox.random_raw(count * one.each).reshape(count, one.each)
+        words: Words = random.random_raw(count * one.each).reshape(count, one.each)
         drawn: list[Any] = one.make(words).tolist()
         return drawn
 

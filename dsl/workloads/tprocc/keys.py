@@ -9,12 +9,13 @@ there is last anyway (2.4.1.4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from proveout.dsl.workloads.random_streams import endless
 from proveout.dsl.workloads.tprocc.parameters import CUSTOMERS, DISTRICTS, ITEMS, ROLLED_BACK, Tprocc
 from proveout.dsl.workloads.tprocc.rows import C_LAST_RUN, last_name, nurand
 from proveout.dsl.workloads.tprocc.tables import LINES_MAX, LINES_MIN
@@ -23,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 Random = np.random.Generator
 
 BATCH = 32
-PURPOSE_FIRST = 1_100  # apart from the streams of populations and of other workloads' keys
+PURPOSE = 100  # of the first transaction
 TERMINAL_BITS = 32  # of a stream: the terminal's number (`agent.load.loop.terminal.stream_of`)
 # 2.1.6.1
 C_CUSTOMER, C_ITEM = 259, 7_911
@@ -74,7 +75,7 @@ class Keys:
             lambda random, n: _pairs(home.warehouses(random, n), random.integers(1, 11, n)),
             home.stock_levels,
         )
-        drawn = [_endless(draw, parameters.seed, i, stream).__next__ for i, draw in enumerate(draws)]
+        drawn = [endless(draw, BATCH, parameters.seed, PURPOSE + i, stream).__next__ for i, draw in enumerate(draws)]
         self.new_order: Callable[[], NewOrder] = drawn[0]
         self.payment: Callable[[], Payment] = drawn[1]
         self.order_status: Callable[[], Customer] = drawn[2]
@@ -99,15 +100,6 @@ class Home:
         """Warehouse, district, and the threshold of 10 … 20."""
         w_ids, levels = self.warehouses(random, count).tolist(), random.integers(10, 21, count).tolist()
         return zip(w_ids, [self.d_id] * count, levels, strict=True)
-
-
-def _endless(draw: Callable[[Random, int], Iterable[Any]], seed: int, purpose: int, stream: int) -> Iterator[Any]:
-    """Batch after batch; nothing is drawn before the first is asked for."""
-    key = np.array((seed, PURPOSE_FIRST + purpose), dtype=np.uint64)
-    counter = np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64)
-    random = np.random.Generator(np.random.Philox(key=key, counter=counter))
-    while True:
-        yield from draw(random, BATCH)
 
 
 def customer_numbers(parameters: Tprocc, random: Random, count: int) -> Ints:
