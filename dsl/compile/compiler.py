@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from proveout.core.errors import Where
 from proveout.dsl.compile.matrix import expand
 from proveout.dsl.compile.result_names import iteration, run_scope, stop_scope
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
@@ -27,7 +28,7 @@ from proveout.dsl.expr.checking import Expected, check_expression
 from proveout.dsl.expr.name_types import Group
 from proveout.dsl.plan.plan import Check, OnLoss, Plan
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
-from proveout.dsl.plan.values import Expression, Where
+from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.repeat_rules import check_repeats
 from proveout.dsl.schema import models
 from proveout.dsl.schema.plan_parameters import Parameters, read_parameters

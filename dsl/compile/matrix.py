@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from proveout.core.errors import Where
 from proveout.dsl.expr.syntax import RESERVED
 from proveout.dsl.plan.matrix_labels import Cell, Label, ids, same, written
-from proveout.dsl.plan.values import Where
 from proveout.dsl.schema.plan_parameters import Parameters
 from proveout.dsl.schema.stage_models import MatrixEntry
 from proveout.dsl.schema.validation import validate

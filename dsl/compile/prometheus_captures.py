@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from proveout.core.errors import Where
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.topology import refuse_destinations
 from proveout.dsl.plan.topology import Capture, Scrape
-from proveout.dsl.plan.values import Where
 from proveout.dsl.rules.host_rules import exporter_problems, scrape_problems
 from proveout.dsl.rules.secret_destinations import Unclear, of_url
 from proveout.dsl.schema.models import CaptureEntry, ScrapeEntry

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from proveout.core.errors import Where
 from proveout.dsl.compile.symbols import Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.stages import Ladder, Populate, Reset, Search, Stage
 from proveout.dsl.plan.topology import System
-from proveout.dsl.plan.values import Where
 from proveout.dsl.workloads.kinds import (
     division_problem,
     has_tables,

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from proveout.core.errors import Where
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.tool_stages import tool_job, tool_limits
@@ -35,7 +36,7 @@ from proveout.dsl.plan.stages import (
     Windows,
 )
 from proveout.dsl.plan.topology import Capture, Host, System
-from proveout.dsl.plan.values import Expression, Where
+from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules import session_settings
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.validation import validate

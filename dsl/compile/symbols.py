@@ -14,10 +14,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from proveout.core.errors import Where
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Pool
 from proveout.dsl.plan.topology import Capture, Host, Secret, System
-from proveout.dsl.plan.values import Where
 from proveout.dsl.schema.plan_parameters import Parameters
 from proveout.dsl.schema.scalar_types import ID_PATTERN, NAME_PATTERN
 from proveout.dsl.schema.validation import validate

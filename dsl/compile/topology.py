@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
+from proveout.core.errors import Where
 from proveout.dsl import extensions
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.plan.topology import Host, Secret, System
-from proveout.dsl.plan.values import Where
 from proveout.dsl.rules import secret_destinations as destinations
 from proveout.dsl.rules import session_settings
 from proveout.dsl.rules.host_rules import (

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import Field
 
+from proveout.core.errors import Where
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.operations.operation import Operation
 from proveout.dsl.operations.table import OPERATIONS, operation_of
@@ -20,7 +21,6 @@ from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Tune, Tuning
 from proveout.dsl.plan.topology import Host
-from proveout.dsl.plan.values import Where
 from proveout.dsl.rules.host_rules import TUNING_NAME_MAX, consent_problems
 from proveout.dsl.schema.scalar_types import Selector, Strict
 from proveout.dsl.schema.validation import validate

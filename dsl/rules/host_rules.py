@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
-from proveout.core.errors import ProveoutError
+from proveout.core.errors import NOWHERE, ProveoutError
 from proveout.dsl.operations.database import postgres_parameters
 from proveout.dsl.plan.fio_job import FioJob, is_plain_folder
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Tuning, Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
-from proveout.dsl.plan.values import NOWHERE
 from proveout.dsl.rules import mysql_settings
 from proveout.dsl.schema.scalar_types import (
     EVERY_MAX_S,

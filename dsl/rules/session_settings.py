@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 
-from proveout.dsl.workloads.base import Dialect, Statement
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Statement
 
 NAME_MAX, VALUE_MAX = 64, 400
 PRAGMAS = frozenset(

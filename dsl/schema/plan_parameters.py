@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from proveout.core import units
+from proveout.core.errors import Where
 from proveout.dsl.plan.plan import Parameter
-from proveout.dsl.plan.values import Value, Where
+from proveout.dsl.plan.values import Value
 from proveout.dsl.schema.models import Param
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean

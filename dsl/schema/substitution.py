@@ -11,7 +11,7 @@ import dataclasses
 import re
 from dataclasses import dataclass
 
-from proveout.dsl.plan.values import Where
+from proveout.core.errors import Where
 from proveout.dsl.schema.plan_parameters import Parameters
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
 

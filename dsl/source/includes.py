@@ -19,7 +19,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proveout.dsl.plan.values import Where
+from proveout.core.errors import Where
 from proveout.dsl.source.extends import extended
 from proveout.dsl.source.loader import load
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean

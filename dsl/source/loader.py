@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from proveout.dsl.plan.values import Where
+from proveout.core.errors import Where
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
 from proveout.dsl.source.scalars import hidden_character, read_plain
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
-from proveout.core.errors import PlanError, PlanProblem
-from proveout.dsl.plan.values import NOWHERE, Where
+from proveout.core.errors import NOWHERE, PlanError, PlanProblem, Where
 
 SHOWN_MAX = 100
 FOUND_MAX = 1_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from proveout.dsl.plan.values import Where
+from proveout.core.errors import Where
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean, locate, where_of
 from proveout.dsl.workloads.sql import sql_text
 from proveout.dsl.workloads.sql.parameters import Custom, Generator, StatementEntry, TableEntry, TransactionEntry
