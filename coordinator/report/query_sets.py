@@ -14,7 +14,7 @@ from typing import Any
 from proveout.coordinator.report.tables import cell_of, ladders
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core import statistics
-from proveout.dsl.plan.matrix_labels import said, written
+from proveout.dsl.plan.matrix_labels import label_text, written
 from proveout.proto.events import SizeLine
 
 SETS = ("solve_s", "geomean_s")
@@ -61,7 +61,7 @@ def families(results: RunResults) -> dict[str, list[StageResult]]:
 def mode_of(results: RunResults, stage: StageResult) -> tuple[str, str]:
     """(mode, what else tells the stage from others): the first label of a cell and the rest, or the ladder's id and nothing."""
     cell = cell_of(results, stage.id)
-    return (stage.id, "") if cell is None else (written(cell.labels[0][1]), said(cell.labels[1:]))
+    return (stage.id, "") if cell is None else (written(cell.labels[0][1]), label_text(cell.labels[1:]))
 
 
 # ---- time to solve -----------------------------------------------------------------------------------------------
