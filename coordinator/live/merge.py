@@ -1,7 +1,9 @@
-"""Merge one second of many agents: counts and response times by transaction type, from columns, without an object for each agent.
+"""Merge one second of many agents: counts and response times by transaction type, from columns, without an object for
+each agent.
 
-Data flow: the `Loads` of one second of every agent -> groups with the same transaction types (one group, because all agents of a stage run
-the same workload) -> each group summed by numpy -> groups merged by `measure.load_merge`. Equal to `merge_loads` of all, but faster.
+Data flow: the `Loads` of one second of every agent -> groups with the same transaction types (one group, because all
+agents of a stage run the same workload) -> each group summed by numpy -> groups merged by `measure.load_merge`. Equal
+to `merge_loads` of all, but faster.
 """
 
 from __future__ import annotations

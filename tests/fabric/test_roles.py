@@ -366,7 +366,7 @@ async def test_a_token_is_not_spent_on_a_directory_that_cannot_be_written(
     (tmp_path / "file").touch()
     with pytest.raises(enrolment.EnrolmentError, match="no keys can be written there") as caught:
         await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "file" / "pki")
-    assert "The token is still good" in str(caught.value)
+    assert "The token is still valid" in str(caught.value)
     assert await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "pki") == "agent/db1"
 
 
