@@ -32,7 +32,7 @@ from load_harness import Context, Figures, run, workload
 
 from proveout.agent.engines.postgres.installation import find_installation
 from proveout.agent.load.population.handler import populate
-from proveout.dsl.workloads.parameters import HLR_WEIGHTS
+from proveout.dsl.workloads.hlr.parameters import HLR_WEIGHTS
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 SUBSCRIBERS = 100_000  # BenchBase's scale factor 1

@@ -26,7 +26,7 @@ from load_harness import Figures, postgres, run, workload
 
 from proveout.agent.engines.postgres.installation import find_installation
 from proveout.dsl.workloads.hlr import statements as hlr
-from proveout.dsl.workloads.parameters import HLR_WEIGHTS
+from proveout.dsl.workloads.hlr.parameters import HLR_WEIGHTS
 from proveout.proto.wire.tasks import Endpoint
 
 SUBSCRIBERS = 100_000

@@ -23,7 +23,7 @@ from load_pgbench import MIXES, SUBSCRIBERS
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.engines.postgres.driver import PURE_PYTHON
-from proveout.dsl.workloads.parameters import HLR_WEIGHTS
+from proveout.dsl.workloads.hlr.parameters import HLR_WEIGHTS
 from proveout.proto.wire.tasks import Endpoint
 
 

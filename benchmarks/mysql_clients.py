@@ -31,8 +31,8 @@ from proveout.agent.engines.mysql.provision import Server
 from proveout.agent.load.population.handler import populate
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Statement
+from proveout.dsl.workloads.hlr.parameters import HLR_WEIGHTS
 from proveout.dsl.workloads.hlr.statements import GET_ACCESS, GET_SUBSCRIBER
-from proveout.dsl.workloads.parameters import HLR_WEIGHTS
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 SUBSCRIBERS = 20_000

@@ -28,8 +28,8 @@ from proveout.agent.engines.mysql.provision import Server
 from proveout.agent.load.population.handler import slices
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
+from proveout.dsl.workloads.hlr.parameters import HLR_WEIGHTS
 from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import HLR_WEIGHTS
 
 
 def write_files(population: Population, folder: Path) -> int:

@@ -37,11 +37,11 @@ from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.load.population.handler import populate, slices
 from proveout.agent.load.population.row_values import plain_rows
 from proveout.agent.security.policy import Policy
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
-from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import KINDS, to_values
+from proveout.dsl.workloads.kinds import build, built_in
 from proveout.dsl.workloads.tprocc.parameters import UNITS_PER_WAREHOUSE
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
@@ -159,7 +159,7 @@ def workload_of(kind: str, units: int) -> Workload:
     size = {"key": math.isqrt(units)} if kind == "tptbm" else {"population": units}
     if kind == "tprocc":
         size = {"warehouses": max(1, units // UNITS_PER_WAREHOUSE)}
-    return Workload(name=kind, kind=kind, parameters=to_values(KINDS[kind].model_validate(size)))
+    return Workload(name=kind, kind=kind, parameters=to_values(built_in(kind).parameters.model_validate(size)))
 
 
 def report(sides: list[Timings], rows: int, workload: Workload, workers: int) -> dict[str, Any]:

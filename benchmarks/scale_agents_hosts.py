@@ -35,13 +35,13 @@ from typing import Any, Literal
 import grpc
 import grpc.aio
 
-from proveout.agent.daemon.admission import Admission, Place
+from proveout.agent.daemon.admission import Admission, AgentConfig
 from proveout.agent.daemon.servicer import SERVER_OPTIONS, STOP_S, Servicer
 from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal, Known
 from proveout.agent.daemon.tasks import Handler, TaskContext
-from proveout.agent.security.authz import Guard, server_credentials
-from proveout.agent.security.signatures import Orders, Trust
+from proveout.agent.security.authz import AuthzInterceptor, server_credentials
+from proveout.agent.security.signatures import TaskVerifier, TrustStore
 from proveout.core.garbage_collection import rare_garbage_collection
 from proveout.proto.trust.audit_log import FILE, AuditLog, Head
 from proveout.proto.trust.identities import DENIED, Denied
@@ -275,7 +275,7 @@ class LightLog(AuditLog):
         pass
 
 
-class LightOrders(Orders):
+class LightTaskVerifier(TaskVerifier):
     """Takes every task."""
 
     def __init__(self) -> None:
@@ -285,14 +285,14 @@ class LightOrders(Orders):
         return ""
 
 
-class LightTrust(Trust):
+class LightTrust(TrustStore):
     """Takes tasks from every coordinator that TLS lets in."""
 
     def objection(self, hello: Hello) -> str:
         return ""
 
-    def orders(self, hello: Hello) -> Orders:
-        return LightOrders()
+    def verifier(self, hello: Hello) -> TaskVerifier:
+        return LightTaskVerifier()
 
 
 class Gate(Admission):
@@ -311,17 +311,17 @@ class Gate(Admission):
         return Refused(reason=f"there is no host {hello.host}") if gate is None else await gate.admit(hello)
 
 
-def _admission(name: str, trust: Trust, state_dir: Path, light: bool) -> Admission:
+def _admission(name: str, trust: TrustStore, state_dir: Path, light: bool) -> Admission:
     state_dir.mkdir(mode=0o700, parents=True)
     audit = (LightLog if light else AuditLog)(state_dir / FILE)
-    place = Place(name=name, state_dir=state_dir, table=TABLE, trust=trust, audit=audit)
+    place = AgentConfig(name=name, state_dir=state_dir, table=TABLE, trust=trust, audit=audit)
     return Admission(place, LightJournal() if light else AgentJournal(state_dir / "journal.sqlite"))
 
 
 async def _serve(names: list[str], pki: Path, state: Path, light: bool) -> None:
-    trust = (LightTrust if light else Trust)(pki)
+    trust = (LightTrust if light else TrustStore)(pki)
     gates = {name: _admission(name, trust, state / name, light) for name in names}
-    server = grpc.aio.server(interceptors=[Guard(denied=Denied(pki / DENIED))], options=SERVER_OPTIONS)
+    server = grpc.aio.server(interceptors=[AuthzInterceptor(denied=Denied(pki / DENIED))], options=SERVER_OPTIONS)
     add_AgentServicer_to_server(Servicer(Gate(gates), ""), server)
     ports = {name: server.add_secure_port("127.0.0.1:0", server_credentials(pki)) for name in names}
     await server.start()

@@ -1,5 +1,5 @@
 """Write docs/reference/ from the code: the plan format from its JSON Schema, the metrics from their vocabulary, what a running
-coordinator exports, the verbs' help, the JSON Schemas of results and of comparisons.
+coordinator exports, the verbs' help, the JSON Schemas of results and of comparisons. And README.md's table of engines, from `dsl.engines`.
 
 `python docs/generate.py` writes, `python docs/generate.py --check` says what is out of date and exits 1. A test runs the
 latter, so the reference cannot drift from what the program does.
@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from proveout.coordinator.exporter.metric_families import FAMILIES, Family
 from proveout.coordinator.report.compare import json_schema
 from proveout.coordinator.report.result_schema import schema_json
 from proveout.dsl import metrics
+from proveout.dsl.engines import ENGINES, Engine
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -56,10 +57,13 @@ def main() -> int:
     pages["openmetrics.md"] = openmetrics_page()
     pages["result.schema.json"] = schema_json()
     pages["compare.schema.json"] = json_schema.schema_json()
+    pages["../../README.md"] = with_engines((ROOT / "README.md").read_text())
     if "--check" in sys.argv[1:]:
         stale = [name for name, text in pages.items() if not _holds(REFERENCE / name, text)]
         for name in stale:
-            sys.stderr.write(f"docs/reference/{name} is out of date: run python docs/generate.py\n")
+            sys.stderr.write(
+                f"{(REFERENCE / name).resolve().relative_to(ROOT)} is out of date: run python docs/generate.py\n"
+            )
         return 1 if stale else 0
     REFERENCE.mkdir(exist_ok=True)
     for name, text in pages.items():
@@ -69,6 +73,66 @@ def main() -> int:
 
 def _holds(path: Path, text: str) -> bool:
     return path.is_file() and path.read_text() == text
+
+
+# ---- engines ------------------------------------------------------------------------------------------------------
+
+ENGINES_BEGIN = "<!-- Engines: written by docs/generate.py from dsl/engines.py; edit that. -->\n"
+ENGINES_END = "<!-- End of engines. -->\n"
+
+
+def with_engines(readme: str) -> str:
+    """README.md with its table of engines."""
+    before, _, rest = readme.partition(ENGINES_BEGIN)
+    _, _, after = rest.partition(ENGINES_END)
+    return before + ENGINES_BEGIN + engines_table() + ENGINES_END + after
+
+
+def engines_table() -> str:
+    """What works with which engine, a column for each."""
+    found = list(ENGINES.values())
+    titles = [f"{engine.title} ([guide]({engine.guide}))" if engine.guide else engine.title for engine in found]
+    lines = [["", *titles], ["---"] * (len(found) + 1)]
+    lines += [[name, *(cell(engine) if engine.has_driver else "no" for engine in found)] for name, cell in ROWS.items()]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _yes(value: object) -> str:
+    return "yes" if value else "no"
+
+
+def _provisioned(engine: Engine) -> str:
+    what = {"server": f"a server ({engine.server})", "file": "a file", None: "no"}
+    return what[engine.embedded]
+
+
+def _captures(engine: Engine) -> str:
+    able = {"waits": engine.waits, "sizes": engine.sizes, "lag": engine.propagates_to}
+    return ", ".join(["`os`", *(f"`{name}`" for name, is_able in able.items() if is_able)])
+
+
+def _propagation(engine: Engine) -> str:
+    if not engine.propagates_to:
+        return "no"
+    to = ", ".join(ENGINES[name].title for name in engine.propagates_to)
+    return f"to {to}, set up and compared" if engine.links_to else f"to {to}, by its own means"
+
+
+ROWS: Mapping[str, Callable[[Engine], str]] = {
+    "ladder, search, `sql`, invariants": lambda engine: _yes(engine.has_driver),
+    "started by proveout (`provision: embedded`)": _provisioned,
+    "a system that runs already (`dsn`)": lambda engine: _yes(engine.dsn),
+    "several instances of one system": lambda engine: _yes(engine.instances),
+    "`populate`": lambda engine: _yes(engine.populate),
+    "TPROC-C's stored procedures": lambda engine: _yes(engine.procedures),
+    "`reset` to the populated state": lambda engine: "where proveout has started it" if engine.embedded else "no",
+    "checkpoint before an iteration": lambda engine: _yes(engine.checkpoint),
+    "captures (and `prometheus`, of any host)": _captures,
+    "propagation": _propagation,
+    "settings of connections (`session:`)": lambda engine: _yes(engine.session),
+    "tuning operations on it": lambda engine: _yes(engine.tune),
+    "tested on": lambda engine: engine.tested,
+}
 
 
 # ---- the plan format ------------------------------------------------------------------------------------------------

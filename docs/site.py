@@ -1,7 +1,7 @@
 """Hooks of the site's build: pages that stand elsewhere in the repository or are made of what stands there, and the whole navigation.
 
 Data flow: mkdocs calls `on_config` (pages that the navigation does not name are put behind those of their folder that it does), `on_files`
-(README.md becomes the home page, CHANGELOG.md a page, the plans files with a list, the decisions get a list). Source: mkdocs' user guide,
+(README.md becomes the home page, CHANGELOG.md a page, the plans files with a list). Source: mkdocs' user guide,
 "Hooks"; https://www.mkdocs.org/dev-guide/plugins/#events.
 """
 
@@ -18,7 +18,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = {"Guide": "guide", "Reference": "reference", "Decisions": "adr"}
+FOLDERS = {"Guide": "guide", "Reference": "reference", "Extend": "extend", "Decisions": "adr"}
 
 _ITEM = re.compile(r"(-|\d+\.) ")
 
@@ -43,12 +43,10 @@ def _pages(folder: str) -> list[str]:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what is not in docs/."""
-    decisions = sorted((ROOT / "docs" / "adr").glob("*.md"))
     made = {
         "index.md": _from_above(ROOT / "README.md"),
         "changelog.md": _from_above(ROOT / "CHANGELOG.md"),
         "plans.md": _plans(),
-        "adr/index.md": "# Decisions\n\n" + "".join(f"- [{_title(page)}]({page.name})\n" for page in decisions),
     }
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
@@ -78,12 +76,8 @@ def _with_lists_apart(lines: Sequence[str]) -> Iterator[str]:
 def _from_above(page: Path) -> str:
     """A page that stands above docs/, with its links from there."""
     text = page.read_text(encoding="utf-8")
-    text = text.replace("](docs/adr/)", "](adr/index.md)").replace("](plans/)", "](plans.md)")
-    return text.replace("](CHANGELOG.md)", "](changelog.md)").replace("](docs/", "](")
-
-
-def _title(page: Path) -> str:
-    return page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+    text = text.replace("](plans/)", "](plans.md)").replace("](CHANGELOG.md)", "](changelog.md)")
+    return text.replace("](docs/", "](")
 
 
 def _plans() -> str:

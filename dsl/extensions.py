@@ -1,8 +1,9 @@
-"""Workloads and drivers of other packages, by entry points: looked up when a kind or an engine is not built in, never before.
+"""Workload kinds and drivers: the object that describes a kind, and the entry points of other packages.
 
-A package announces them in its metadata, in the groups WORKLOADS and DRIVERS, under the name that plans use. Reading the
-names costs some milliseconds and runs none of its code; `load` imports it, and what fails there is an expected failure
-that names the package. What is built in cannot be replaced.
+A package announces workloads and drivers in its metadata, in the groups WORKLOADS and DRIVERS, under the name that plans use.
+Listing the names takes some milliseconds and runs no code of the package; `load` imports it, and an error there is an
+expected failure that names the package. Entry points are looked up only for a kind or an engine that is not built in, and
+cannot replace a built-in one. The built-in kinds are described by the same object (`proveout.dsl.workloads.kinds`).
 """
 
 from __future__ import annotations
@@ -11,35 +12,67 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
 from proveout.core.errors import ProveoutError
 
+if TYPE_CHECKING:
+    from proveout.dsl.source.nodes import Map, Problems
+
 WORKLOADS, DRIVERS = "proveout.workloads", "proveout.drivers"
+LOAD_ONLY = frozenset(
+    {"binds", "in_order", "keys", "ops_per_transaction", "profile", "range", "transactions", "weights"}
+)
 
 
-def _nothing(_: Any, __: str) -> str | None:
+def _no_problem(_: Any, __: Any) -> str | None:
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadExtension:
-    """What an entry point of the group WORKLOADS is: all that the compiler asks of a kind.
+    """Description of a workload kind: an entry point of the group WORKLOADS, or a row of `workloads.kinds`.
 
-    `parameters` is a strict pydantic model that forbids extra keys; the functions take one. `build` is `module:function`
-    and makes a `workloads.base.WorkloadKind` of it; it is imported where the load runs, so that only its module needs
-    numpy. `writes` is whether a load changes data, `engine_problem` why an engine cannot be populated with it or None,
-    `rows` about how many rows the population has.
+    Required:
+    - `parameters`: a strict pydantic model that forbids extra keys; every function below takes an instance of it.
+    - `transactions`: the names of the transactions.
+    - `build`: `module:function`, which makes a `workloads.base.WorkloadKind` of the parameters. The module is imported where
+      the load runs, so that it is the only one that needs numpy.
+
+    Optional:
+    - `writes`: whether a load changes data.
+    - `rows`: the expected number of rows of the population, for `explain`; `tables`: the names of its tables.
+    - `populates`: whether there is a population to load.
+    - `tables_in_plan`: whether the plan names the tables, so that expressions can read `sizes.tables.<name>`.
+    - `load_only`: parameters that change the load and not the rows.
+    - `in_order`: whether the transactions are a set of queries that run in order, instead of a mix.
+    - `engine_problem`, `load_problem`: why an engine cannot be populated with it, or cannot run it; None when it can.
+    - `part`: the parameters for one of `count` instances of a cluster (model, index, count), with a share of the keys of its
+      own; `division_problem`: why the keys cannot be divided among that many instances. None: they never can.
+    - `check`: further checks of the plan text at its positions (model, its node, path in the plan, problems).
+    - `invariants_after`: when invariants are checked besides the population: after every iteration, or at the end of every
+      stage that ran a load. `invariants_of_population`: they hold only for rows that `populate` loaded.
     """
 
     parameters: type[BaseModel]
     transactions: Callable[[Any], tuple[str, ...]]
     build: str
     writes: Callable[[Any], bool] = lambda _: True
-    engine_problem: Callable[[Any, str], str | None] = _nothing
+    engine_problem: Callable[[Any, str], str | None] = _no_problem
     rows: Callable[[Any], float] = lambda _: 0.0
+    tables: Callable[[Any], tuple[str, ...]] = lambda _: ()
+    populates: Callable[[Any], bool] = lambda _: True
+    tables_in_plan: bool = False
+    load_only: frozenset[str] = LOAD_ONLY
+    in_order: Callable[[Any], bool] = lambda _: False
+    load_problem: Callable[[Any, str], str | None] = _no_problem
+    part: Callable[[Any, int, int], Any] = lambda model, _, __: model
+    division_problem: Callable[[Any, int], str | None] | None = None
+    check: Callable[[Any, Map, str, Problems], None] = lambda _, __, ___, ____: None
+    invariants_after: Literal["iteration", "stage"] | None = None
+    invariants_of_population: bool = False
 
 
 def announced(group: str) -> tuple[str, ...]:
@@ -49,7 +82,7 @@ def announced(group: str) -> tuple[str, ...]:
 
 @cache
 def load(group: str, name: str) -> Any:
-    """What a package announces under a name; None when nobody does. Raises ProveoutError when it cannot be had."""
+    """The object announced under a name; None when there is none. Raises ProveoutError when it cannot be loaded."""
     found = tuple(entry_points(group=group, name=name))
     if not found:
         return None
@@ -66,7 +99,7 @@ def load(group: str, name: str) -> Any:
 
 
 def workload(kind: str) -> WorkloadExtension | None:
-    """The extension for a kind of workload; None when there is none. Raises ProveoutError when it is not usable."""
+    """The extension for a workload kind; None when there is none. Raises ProveoutError when it is not usable."""
     found = load(WORKLOADS, kind)
     if found is None or isinstance(found, WorkloadExtension):
         return found

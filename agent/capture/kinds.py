@@ -1,6 +1,6 @@
 """The kinds of captures: which function observes what. One handler for the agent's task table.
 
-A capture's module is imported when it is first asked for: an agent that only observes its kernel needs no database client.
+A capture's module is imported when it is first used: an agent that only observes its kernel needs no database client.
 """
 
 from __future__ import annotations
@@ -13,29 +13,23 @@ from proveout.proto.wire.results import CaptureResult
 from proveout.proto.wire.tasks import RunCapture
 
 KINDS: Mapping[str, str] = {
-    "os": "proveout.agent.capture.os",
-    "waits": "proveout.agent.engines.postgres.waits",
-    "lag": "proveout.agent.engines.postgres.lag",
-    "sizes": "proveout.agent.capture.sizes",
-    "prometheus": "proveout.agent.capture.prometheus",
+    "os": "proveout.agent.capture.os:run",
+    "waits": "proveout.agent.capture.databases:waits",
+    "lag": "proveout.agent.capture.databases:lag",
+    "sizes": "proveout.agent.capture.databases:sizes",
+    "prometheus": "proveout.agent.capture.prometheus:run",
 }
 
 
 async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """Observe until `Finish`; TaskFault `missing` when the kind, or the client it needs, is not on this host."""
-    module = KINDS.get(spec.capture.kind)
-    if module is None:
+    place = KINDS.get(spec.capture.kind)
+    if place is None:
         raise TaskFault(
             "missing", f"capture kind {spec.capture.kind!r} is not built in", way_out=f"use one of {', '.join(KINDS)}"
         )
-    try:
-        run: Handler = importlib.import_module(module).run
-    except ModuleNotFoundError as error:
-        raise TaskFault(
-            "missing",
-            f"capture {spec.capture.name!r} needs the Python module {error.name!r} on this host",
-            way_out="install it with: pip install 'proveout[postgres]'",
-        ) from None
+    module, _, name = place.partition(":")
+    run: Handler = getattr(importlib.import_module(module), name)
     result = await run(context, spec)
     assert isinstance(result, CaptureResult)  # noqa: S101 - every kind answers one
     return result

@@ -1,6 +1,6 @@
 """Capture `os`: what the host's kernel counts, read straight from /proc once each `every_s` (and once more at the end).
 
-Readings of each sample (label "" unless said; `_total` = cumulative since boot or since the process began, never reset):
+Readings of each sample (label "" unless stated; `_total` = cumulative since boot or since the process began, never reset):
 
 | metric | unit, label | from |
 |---|---|---|
@@ -31,14 +31,15 @@ from collections.abc import Sequence
 
 from proveout.agent.capture.own_processes import ProcessTree
 from proveout.agent.capture.proc_counters import Counters
-from proveout.agent.capture.schedule import Tick, observe
+from proveout.agent.capture.schedule import observe
 from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.engines.adapter import Tick
 from proveout.proto.wire.results import CaptureResult, Reading
 from proveout.proto.wire.tasks import RunCapture
 
 
 class HostObserver:
-    """The open files and the process tree; see `schedule.Observer`."""
+    """The open files and the process tree; see `adapter.Observer`."""
 
     def __init__(self) -> None:
         self._counters = Counters()

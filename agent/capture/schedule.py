@@ -14,42 +14,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.proto.wire.results import CaptureResult, CaptureSample, Reading
+from proveout.agent.engines.adapter import Observer, Tick
+from proveout.proto.wire.results import CaptureResult, CaptureSample
 from proveout.proto.wire.tasks import RunCapture
 
-POLL_S = 0.1
 END_S = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
-    """One instant: when it really was (ns, monotonic), whether a sample is due, whether it is the last."""
-
-    at_ns: int
-    report: bool
-    last: bool
-
-
-class Observer(Protocol):
-    """What a capture looks with. All but `abort` are called in the capture's thread."""
-
-    def look(self, tick: Tick) -> Sequence[Reading] | None:
-        """Look; the readings when `tick.report` (None when they cannot be had: the sample counts as lost)."""
-        ...
-
-    def abort(self) -> None:
-        """Called from another thread when a look does not end: make it fail."""
-        ...
-
-    def close(self) -> None:
-        """Let go of what is open."""
-        ...
 
 
 class Schedule:

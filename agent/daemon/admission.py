@@ -1,11 +1,11 @@
-"""Who is served: an agent has one session at a time, and never goes back to an older coordinator of a run.
+"""Admission of coordinators: an agent has one session at a time, and refuses older coordinators of a run.
 
-Flow: a stream's Hello -> `admit` -> the `Session` to attach it to (a new one, or the one that its stream broke off from),
-or a `Refused` with the reason.
+Flow: the Hello of a stream -> `admit` -> the `Session` to attach it to (a new one, or the one that its stream lost), or a `Refused`
+with the reason.
 
-Fencing: each run numbers its coordinators by `epoch`; the highest one seen is kept in the journal. A lower one is refused,
-a higher one takes over once the old one's work has ended here. Another run is refused while this one's coordinator is there,
-and waits for the end of its lease when it is not.
+Fencing: each run numbers its coordinators by `epoch`, and the journal keeps the highest epoch. A lower epoch is refused. A higher
+epoch takes over after the tasks of the old one have ended. Another run is refused while a stream is attached to the current session;
+without a stream, it waits for the end of the lease.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.tasks import Handler, Resource
 from proveout.agent.security.policy import NOTHING, Policy
-from proveout.agent.security.signatures import Trust
+from proveout.agent.security.signatures import TrustStore
 from proveout.proto.trust.audit_log import AuditLog
 from proveout.proto.wire.messages import PROTOCOL_VERSION, Hello, Refused
 
@@ -36,23 +36,26 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where an agent does its work: its name in plans ("" = any), its state directory, its handlers, what it may change."""
+class AgentConfig:
+    """Configuration of an agent: its name in plans ("" = any), state directory, handlers, trust store, audit log and policy.
+
+    `permanent` are resources that live as long as the agent.
+    """
 
     name: str
     state_dir: Path
     table: Mapping[type, Handler]
-    trust: Trust
+    trust: TrustStore
     audit: AuditLog
     policy: Policy = NOTHING
-    standing: Mapping[str, Resource] = field(default_factory=dict)
+    permanent: Mapping[str, Resource] = field(default_factory=dict)
 
 
 class Admission:
-    """The gate of one agent, and its current session."""
+    """Decides which coordinator an agent serves, and keeps the current session."""
 
-    def __init__(self, place: Place, journal: AgentJournal) -> None:
-        self._place = place
+    def __init__(self, config: AgentConfig, journal: AgentJournal) -> None:
+        self._config = config
         self._journal = journal
         self.session: Session | None = None
         self.began = asyncio.Event()
@@ -60,20 +63,20 @@ class Admission:
         self.waiting = 0
 
     def head(self) -> str:
-        """How far this agent's audit log is: what coordinators are told."""
+        """Hash of the newest entry of the audit log, for coordinators; "" if the log cannot be read."""
         try:
-            return self._place.audit.head()
+            return self._config.audit.head()
         except OSError:
             return ""
 
     async def admit(self, hello: Hello) -> Session | Refused:
-        """The session that serves `hello`."""
+        """The session for `hello`, or the refusal. Waits while another session ends."""
         reason = self._objection(hello)
         answer: Session | Refused | None = None if reason is None else Refused(reason=reason)
         self.waiting += 1
         try:
             while answer is None:
-                answer = self._find_or_say(hello)
+                answer = self._find_or_refuse(hello)
                 if answer is None and self.session is not None:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self.session.ended.wait(), LOOK_AGAIN_S)
@@ -81,51 +84,53 @@ class Admission:
             self.waiting -= 1
         if isinstance(answer, Refused):
             _log.warning("refused run %s epoch %s: %s", hello.run_id, hello.epoch, answer.reason)
-            with contextlib.suppress(OSError):  # nothing is done for this one; a full disk is told when something is
+            with contextlib.suppress(OSError):  # a refusal changes nothing, so a full disk is not reported here
                 fields: dict[str, str | int] = {"run": hello.run_id, "epoch": hello.epoch, "host": hello.host}
-                self._place.audit.note("refused", **fields, reason=answer.reason)
+                self._config.audit.note("refused", **fields, reason=answer.reason)
         return answer
 
     def _objection(self, hello: Hello) -> str | None:
-        """What is wrong with the Hello itself."""
+        """Why the Hello itself is not valid; None if it is."""
         if hello.protocol != PROTOCOL_VERSION:
             return (
                 f"this agent (proveout {proveout.__version__}) speaks protocol {PROTOCOL_VERSION}, "
                 f"the coordinator (proveout {hello.version or 'of unknown version'}) {hello.protocol}"
             )
-        if self._place.name and hello.host != self._place.name:
-            return f"this is the agent of host {self._place.name}, not of {hello.host}"
+        if self._config.name and hello.host != self._config.name:
+            return f"this is the agent of host {self._config.name}, not of {hello.host}"
         if not (math.isfinite(hello.lease_s) and 0 < hello.beat_s < hello.lease_s <= LEASE_MAX_S):
-            return f"a beat of {hello.beat_s} s with a lease of {hello.lease_s} s is not possible"
+            return f"a beat of {hello.beat_s} s with a lease of {hello.lease_s} s is not valid"
         if not 0.0 <= hello.gather_s <= hello.lease_s:
-            return f"samples that wait for {hello.gather_s} s are not possible"
+            return f"a gather time of {hello.gather_s} s with a lease of {hello.lease_s} s is not valid"
         if not hello.run_id or hello.epoch < 1:
             return "the run has no name or no epoch"
-        return self._place.trust.objection(hello) or None
+        return self._config.trust.objection(hello) or None
 
-    def _find_or_say(self, hello: Hello) -> Session | Refused | None:
-        """`_find`; who cannot be noted cannot be served, or a coordinator before him could come back."""
+    def _find_or_refuse(self, hello: Hello) -> Session | Refused | None:
+        """`_find`, or a refusal if the epoch cannot be stored: without it an older coordinator could return."""
         try:
             return self._find(hello)
         except (sqlite3.Error, OSError) as error:
             return Refused(reason=f"the agent cannot write its state directory: {error}")
 
     def _find(self, hello: Hello) -> Session | Refused | None:
-        """The answer to a Hello as things are now; None while another session is about to end."""
+        """The answer to a Hello now; None while another session ends."""
         highest = self._journal.highest_epoch(hello.run_id)
         if highest is not None and hello.epoch < highest:
-            return Refused(reason=f"epoch {hello.epoch} of run {hello.run_id} is over: epoch {highest} was here")
+            return Refused(
+                reason=f"epoch {hello.epoch} of run {hello.run_id} is over: this agent has served epoch {highest}"
+            )
         current = self._live()
         same_run = current is not None and current.hello.run_id == hello.run_id
         if current is not None and same_run and current.hello.epoch == hello.epoch:
-            current.orders = self._place.trust.orders(hello)
+            current.verifier = self._config.trust.verifier(hello)
             return current
         if current is not None and not same_run and current.attached:
             return Refused(reason=f"the agent is busy with run {current.hello.run_id}")
-        # Fenced before the end of the old one is awaited, so that it cannot come back in between.
+        # Store the epoch before the old session ends, so that the old coordinator cannot return in between.
         self._journal.note_epoch(hello.run_id, hello.epoch)
         if current is None:
-            return Refused(reason="the agent is about to leave") if self.leaving else self._open(hello)
+            return Refused(reason="the agent is shutting down") if self.leaving else self._open(hello)
         if same_run:
             current.end("cancelled", f"epoch {hello.epoch} of the run took over", keep_data=True)
         return None
@@ -134,17 +139,17 @@ class Admission:
         return None if self.session is None or self.session.ended.is_set() else self.session
 
     def _open(self, hello: Hello) -> Session:
-        work_dir = self._place.state_dir / f"work-{uuid.uuid4().hex[:8]}"
-        place = self._place
+        work_dir = self._config.state_dir / f"work-{uuid.uuid4().hex[:8]}"
+        config = self._config
         self.session = Session(
             hello,
             work_dir,
             self._journal,
-            place.table,
-            orders=place.trust.orders(hello),
-            policy=place.policy,
-            audit=place.audit,
-            standing=place.standing,
+            config.table,
+            verifier=config.trust.verifier(hello),
+            policy=config.policy,
+            audit=config.audit,
+            permanent=config.permanent,
         )
         self.began.set()
         _log.info("serving run %s, epoch %d, as host %s", hello.run_id, hello.epoch, hello.host)

@@ -1,4 +1,4 @@
-"""Which code runs which task: the explicit table. A module is imported when its first task comes, so an agent starts fast."""
+"""Table of task handlers. A handler's module is imported with its first task, so that an agent starts fast."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
+from proveout.agent.daemon import availability
 from proveout.agent.daemon.tasks import Handler, TaskContext
-from proveout.agent.engines import availability
 from proveout.agent.security import data_dirs
 from proveout.proto.wire import tasks
 from proveout.proto.wire.results import TaskResult
 
-PLACES: Mapping[type, str] = MappingProxyType(
+HANDLERS: Mapping[type, str] = MappingProxyType(
     {
         tasks.StartSystem: "proveout.agent.sandbox.dispatch:start_system",
         tasks.StopSystem: "proveout.agent.engines.handlers:stop_system",
@@ -39,28 +39,28 @@ PLACES: Mapping[type, str] = MappingProxyType(
 )
 
 
-def resolve(place: str) -> Handler:
+def resolve(path: str) -> Handler:
     """The handler at `module:name`; imports the module."""
-    module, _, name = place.partition(":")
+    module, _, name = path.partition(":")
     return cast(Handler, getattr(importlib.import_module(module), name))
 
 
 async def _inspect(context: TaskContext, spec: Any) -> TaskResult:
-    handler = await asyncio.to_thread(resolve, PLACES[tasks.InspectSystem])
+    handler = await asyncio.to_thread(resolve, HANDLERS[tasks.InspectSystem])
     return await handler(context, spec)
 
 
-def _late(place: str) -> Handler:
+def _lazy(path: str) -> Handler:
     async def handle(context: TaskContext, spec: Any) -> TaskResult:
-        # In a thread: importing a driver takes long enough to make a beat late.
-        handler = await asyncio.to_thread(resolve, place)
-        here = data_dirs.placed(context, spec)
-        result = await availability.patiently(context, here, handler, _inspect)
-        if isinstance(here, tasks.StopSystem) and here.remove and here != spec:
-            await asyncio.to_thread(data_dirs.tidy, here)
+        # In a thread: the import of a driver would delay a beat.
+        handler = await asyncio.to_thread(resolve, path)
+        local = data_dirs.localized(context.policy, context.work_dir, spec)
+        result = await availability.patiently(context, local, handler, _inspect)
+        if isinstance(local, tasks.StopSystem) and local.remove and local != spec:
+            await asyncio.to_thread(data_dirs.remove_leftovers, local)
         return result
 
     return handle
 
 
-TABLE: Mapping[type, Handler] = MappingProxyType({kind: _late(place) for kind, place in PLACES.items()})
+TABLE: Mapping[type, Handler] = MappingProxyType({kind: _lazy(path) for kind, path in HANDLERS.items()})

@@ -1,8 +1,8 @@
-"""The process of an agent: arguments and log in, exit code out; `daemon.serve` in between.
+"""The process of an agent: command line, log, `servicer.serve`, exit code.
 
-A local agent reads its identity from standard input, and says `listening <address>` on its standard output once, which then becomes
-its log, as standard error is. Its environment is reduced to what its children get (`child_process`), so that work in this process and
-in children finds the same.
+A local agent reads its identity from standard input, writes `listening <address>` to standard output once, and then redirects standard
+output to its log (standard error). The environment is reduced to the variables that child processes get (`child_process`), so that
+code in this process and in children finds the same variables.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from proveout.agent.security.authz import Identity, received_identity
 from proveout.agent.security.redaction import Formatter
 from proveout.core import child_process
 from proveout.core.errors import ProveoutError
+from proveout.dsl import engines
 
-LISTEN = "0.0.0.0:7443"  # agents exist to be dialled; nobody gets in without a certificate
+LISTEN = "0.0.0.0:7443"  # coordinators dial agents; every client needs a certificate
 BUG = 70  # EX_SOFTWARE of sysexits.h
 
 
 def default_state_dir() -> Path:
-    """Where a permanent agent keeps its journal: /var/lib/proveout for root, else under the user's own state."""
+    """State directory of a permanent agent: /var/lib/proveout for root, else below the user's state directory."""
     if os.geteuid() == 0:
         return Path("/var/lib/proveout")
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "proveout/agent"
@@ -38,12 +39,12 @@ def default_state_dir() -> Path:
 def run(options: Options, table: Mapping[type, Handler] = TABLE, orphan_s: float = ORPHAN_S) -> NoReturn:
     """Run an agent and end the process with its exit code. An expected failure is one message on standard error.
 
-    The process ends at once: a thread or a task of a handler that hangs must not keep it.
+    The process exits at once, so that a hanging thread or task of a handler cannot keep it.
     """
     log = logging.StreamHandler(sys.stderr)
     log.setFormatter(Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[log], level=logging.INFO)
-    kept = (*child_process.RAY, *child_process.of_engine("timesten"))
+    kept = (*child_process.RAY, *(name for engine in engines.ENGINES for name in child_process.of_engine(engine)))
     if names := child_process.left_out(*kept):
         logging.getLogger(__name__).info(child_process.said_of(names))
     child_process.keep_only(*kept)
@@ -55,8 +56,8 @@ def run(options: Options, table: Mapping[type, Handler] = TABLE, orphan_s: float
     except ProveoutError as error:
         sys.stderr.write(f"{error}\n")
         code = error.exit_code
-    except BaseException:  # os._exit would swallow it
-        logging.exception("the agent broke off")
+    except BaseException:  # os._exit would hide it
+        logging.exception("the agent has failed; this is a bug in proveout")
     finally:
         logging.shutdown()
         sys.stdout.flush()
@@ -65,7 +66,7 @@ def run(options: Options, table: Mapping[type, Handler] = TABLE, orphan_s: float
 
 
 def main(arguments: Sequence[str], table: Mapping[type, Handler] = TABLE, orphan_s: float = ORPHAN_S) -> NoReturn:
-    """`run` with the options of a command line. ProveoutError is one message, as in `run`."""
+    """`run` with the options of a command line. A ProveoutError is one message on standard error."""
     try:
         options = _options(arguments)
     except ProveoutError as error:
@@ -85,10 +86,10 @@ def _options(arguments: Sequence[str]) -> Options:
     parser.add_argument("--undo-dir", type=Path)
     given = parser.parse_args(arguments)
     if given.pki is None and not given.local:
-        parser.error("--pki names the directory with this agent's certificate")
+        parser.error("--pki is missing: name the directory with this agent's certificate")
     return Options(
         listen=given.listen,
-        pki=given.pki or _received(),
+        pki=given.pki or _read_identity(),
         state_dir=given.state_dir or default_state_dir(),
         name=given.name,
         local=given.local,
@@ -97,8 +98,8 @@ def _options(arguments: Sequence[str]) -> Options:
     )
 
 
-def _received() -> Identity:
-    """The identity on standard input, which is empty from here on."""
+def _read_identity() -> Identity:
+    """Read the identity from standard input, then redirect standard input to /dev/null."""
     identity = received_identity(sys.stdin.buffer.read())
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a device
         os.dup2(nothing.fileno(), 0)

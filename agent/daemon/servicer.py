@@ -1,14 +1,19 @@
-"""The daemon: a gRPC server around `admission` and `session`, and the life of its process. No logic of the work itself.
+"""The gRPC server of an agent, around `admission` and `session`, from its start to its end. No task logic.
 
-Flow: `Options` -> `serve()`: identity, state directory (locked), journal, server, then wait. A *local* agent (a child of
-the coordinator) leaves after its one session, or when none came within `ORPHAN_S`, and removes its state directory; its
-certificate and key are in memory only. A permanent one listens on. SIGTERM and SIGINT end the session in order and then the agent.
+Flow: `Options` -> `serve()`: identity, state directory (locked), journal, server, then wait. A *local* agent (a child of the
+coordinator) ends after its only session, or if no session starts within `ORPHAN_S`, and removes its state directory; its certificate
+and key are in memory only. A permanent agent keeps listening. SIGTERM and SIGINT end the session in order, then the agent.
+
+Connections that arrive in crowds leave the allocator's arenas large and almost empty: 4,000 handshakes that never end grow an agent
+from 65 to 270 MiB, although all of it is free again; glibc keeps the pages. `release_freed_memory` runs beside the server and returns
+them when the process has grown. Source: malloc_trim(3), proc_pid_statm(5).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import os
 import shutil
@@ -24,14 +29,13 @@ from google.protobuf.message import DecodeError
 
 import proveout
 from proveout.agent import host_facts
-from proveout.agent.daemon import memory
-from proveout.agent.daemon.admission import Admission, Place
+from proveout.agent.daemon.admission import Admission, AgentConfig
 from proveout.agent.daemon.handlers import TABLE
 from proveout.agent.daemon.session import Attachment, Session
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.tasks import Handler, TaskFault
 from proveout.agent.security import renewal
-from proveout.agent.security.authz import Guard, Identity, server_credentials
+from proveout.agent.security.authz import AuthzInterceptor, Identity, server_credentials
 from proveout.agent.security.path_trust import (
     check_own_file,
     check_own_folder,
@@ -40,7 +44,7 @@ from proveout.agent.security.path_trust import (
     names_of,
 )
 from proveout.agent.security.policy import NOTHING, Policy
-from proveout.agent.security.signatures import Trust
+from proveout.agent.security.signatures import TrustStore
 from proveout.agent.tuning import tuner as tuning
 from proveout.agent.tuning.machine import ROOT, machine_dir
 from proveout.agent.tuning.tuner import Tuner
@@ -62,12 +66,17 @@ LOOK_S = 0.1
 STREAMS_MAX = 16
 TUNING = "tuning"
 LEGACY = ROOT / "local-tuning"
-BELIEVED = ("ca.pem", "agent.pem", "agent.key", AUTHORITY, DENIED)
+TRUSTED_FILES = ("ca.pem", "agent.pem", "agent.key", AUTHORITY, DENIED)
 HOST_POLICY = Path("/etc/proveout/policy.yaml")
+MEMORY_POLL_S = 2.0
+GROWTH_BYTES = 32 << 20
+"""Release memory after this growth since the last release: a release walks the whole heap."""
+
+_STATM = Path("/proc/self/statm")
 
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     *OPTIONS,
-    ("grpc.so_reuseport", 0),  # a second agent on the same port is an error, not a lottery
+    ("grpc.so_reuseport", 0),  # a second agent on the same port must fail, not share the connections
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_concurrent_streams", STREAMS_MAX),
 )
@@ -79,9 +88,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How an agent is run: address to listen at (`name:port`, port 0 = any), its certificates (a directory, or in memory), directories, name in plans ("" = any), its policy.
+    """Options of an agent: address to listen at (`name:port`, port 0 = any), certificates (a directory, or in memory), name ("" = any).
 
-    Without `policy` a permanent agent takes the host's own, /etc/proveout/policy.yaml, and a local one changes nothing.
+    Without `policy` a permanent agent uses the policy of the host, /etc/proveout/policy.yaml, and a local one changes nothing.
     """
 
     listen: str
@@ -94,35 +103,35 @@ class Options:
 
     @property
     def undo(self) -> Path:
-        """Where the undo journals of tuning lie: one folder for all agents of this user on this machine."""
+        """Folder of the undo journals of tuning: one for all agents of this user on this machine."""
         return self.undo_dir or machine_dir()
 
 
 class Servicer(AgentServicer):
-    """The service of `agent.proto`: streams in, streams out."""
+    """The service of `agent.proto`: one bidirectional stream."""
 
     def __init__(self, admission: Admission, name: str) -> None:
         self._admission = admission
         self._name = name
 
-    # A coroutine that reads and writes, not a generator: its `finally` runs when the stream breaks, not when it is collected.
+    # A coroutine, not a generator: its `finally` runs when the stream breaks, not when it is garbage-collected.
     async def Session(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]  # noqa: N802
-        """One stream: Hello, Welcome or Refused, then both speak until one leaves."""
-        hello = await _first(context)
+        """One stream: Hello, then Welcome or Refused, then messages in both directions until one side ends it."""
+        hello = await _read_hello(context)
         session = await self._admission.admit(hello)
         if isinstance(session, Refused):
             await context.write(codec.agent_envelope(session))
             return
         attachment = session.attach()
-        listening = asyncio.create_task(_listen(context, session, attachment))
+        receiving = asyncio.create_task(_receive(context, session, attachment))
         try:
             await context.write(codec.agent_envelope(_welcome(self._name, session, self._admission.head())))
-            await _speak(context, session, attachment)
-            fault = listening.result() if listening.done() and not listening.cancelled() else None
+            await _send(context, session, attachment)
+            fault = receiving.result() if receiving.done() and not receiving.cancelled() else None
             if fault is not None:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, fault.what)
         finally:
-            listening.cancel()
+            receiving.cancel()
             session.detach(attachment)
 
 
@@ -139,8 +148,8 @@ def _welcome(name: str, session: Session, head: str) -> Welcome:
     )
 
 
-async def _first(context: Any) -> Hello:
-    """The Hello that opens a stream; anything else, or nothing in time, ends it."""
+async def _read_hello(context: Any) -> Hello:
+    """Read the Hello of a stream. Aborts the stream for any other message, or if none comes in time."""
     invalid = grpc.StatusCode.INVALID_ARGUMENT
     try:
         async with asyncio.timeout(HELLO_S):
@@ -158,51 +167,51 @@ async def _first(context: Any) -> Hello:
 
 
 async def _read(context: Any) -> Any:
-    """The next envelope, or `_EOF`; WireFault for bytes that are none."""
+    """The next envelope, or `_EOF`; WireFault for bytes that are not an envelope."""
     try:
         return await context.read()
     except DecodeError as error:
-        raise WireFault("something came that is no message of this protocol") from error
+        raise WireFault("received bytes that are not a message of this protocol") from error
 
 
-async def _listen(context: Any, session: Session, attachment: Attachment) -> WireFault | None:
-    """Hand over what comes in until the stream ends, and detach it then; the fault when it ended for one."""
+async def _receive(context: Any, session: Session, attachment: Attachment) -> WireFault | None:
+    """Pass messages to the session until the stream ends, then detach it. Returns the fault that ended it, if any."""
     try:
         while (envelope := await _read(context)) is not _EOF and attachment.open:
             message = codec.coordinator_message(envelope)
             session.receive(message, codec.came_digest(envelope))
-            await session.room()
+            await session.wait_for_room()
     except WireFault as fault:
-        _log.warning("ended a stream: %s", fault.what)
+        _log.warning("ended the stream of the coordinator: %s", fault.what)
         return fault
     finally:
         session.detach(attachment)
     return None
 
 
-async def _speak(context: Any, session: Session, attachment: Attachment) -> None:
-    """Say what there is to say until the stream is detached or the session is over."""
-    async for message in session.speak(attachment):
+async def _send(context: Any, session: Session, attachment: Attachment) -> None:
+    """Send the session's messages until the stream is detached or the session is over."""
+    async for message in session.outgoing(attachment):
         for envelope in _envelopes(message):
             await context.write(envelope)
 
 
 def _envelopes(message: AgentMessage) -> Iterator[pb.AgentEnvelope]:
-    """A message as it goes over the wire: samples one by one when they are too large for one message."""
+    """Encode a message; a batch of samples that is too large becomes single messages."""
     try:
         yield codec.agent_envelope(message)
-    except WireFault as fault:  # outcomes were checked when they were noted; this is a sample or a log line
+    except WireFault as fault:  # outcomes were checked when they were stored; this is a sample or a log line
         if isinstance(message, Samples):
             for sample in message.samples:
                 yield from _envelopes(sample)
             return
-        _log.error("could not send a message: %s", fault.what)
+        _log.error("cannot send a message, so it is dropped: %s", fault.what)
 
 
 async def serve(
     options: Options, ready: Callable[[str], None], table: Mapping[type, Handler] = TABLE, orphan_s: float = ORPHAN_S
 ) -> None:
-    """Run an agent to its end; `ready` is told the address once it listens. ProveoutError when it cannot be started."""
+    """Run an agent to its end. Calls `ready(address)` once it listens. ProveoutError if it cannot start."""
     credentials = server_credentials(options.pki)
     directory = options.pki if isinstance(options.pki, Path) else None
     denied = Denied(directory / DENIED) if directory is not None else None
@@ -217,33 +226,33 @@ async def serve(
         journal = AgentJournal(state_dir / "journal.sqlite")
         tuner = Tuner(options.undo, policy, host=options.name)
         await _recover(tuner, options)
-        place = Place(
+        config = AgentConfig(
             name=options.name,
             state_dir=state_dir,
             table=table,
-            trust=Trust(options.pki),
+            trust=TrustStore(options.pki),
             audit=audit,
             policy=policy,
-            standing={tuning.RESOURCE: tuner},
+            permanent={tuning.RESOURCE: tuner},
         )
-        admission = Admission(place, journal)
-        guard = Guard(denied=denied)
-        server = grpc.aio.server(interceptors=[guard], options=SERVER_OPTIONS)
+        admission = Admission(config, journal)
+        interceptor = AuthzInterceptor(denied=denied)
+        server = grpc.aio.server(interceptors=[interceptor], options=SERVER_OPTIONS)
         add_AgentServicer_to_server(Servicer(admission, options.name), server)
         address = _bind(server, options.listen, credentials)
         await server.start()
-        beside = (
-            asyncio.create_task(renewal.keep(directory, guard, lambda: _revoked(admission))),
-            asyncio.create_task(memory.release_freed_memory()),
+        background = (
+            asyncio.create_task(renewal.run(directory, interceptor, lambda: _end_revoked(admission))),
+            asyncio.create_task(release_freed_memory()),
         )
         try:
             _log.info("agent %s (proveout %s) listens at %s", options.name, proveout.__version__, address)
             ready(address)
             await _until_over(admission, options.local, orphan_s)
         finally:
-            for task in beside:
+            for task in background:
                 task.cancel()
-            await _leave(admission)
+            await _end_session(admission)
             await server.stop(STOP_S)
             journal.close()
     if options.local:
@@ -251,22 +260,22 @@ async def serve(
 
 
 def _check_certificates(pki: Path) -> None:
-    """ProveoutError when somebody else can say whom the agent believes."""
-    check_own_folder(pki, "the folder of certificates", "Put it where only the agent's user can write.")
-    for name in BELIEVED:
-        check_own_file(pki / name, name, f"chown root {pki / name}, once you know that it is the lab's.")
+    """ProveoutError if another user can change or replace the agent's certificates."""
+    check_own_folder(pki, "the folder of certificates", "Move it to a folder that only the agent's user can write.")
+    for name in TRUSTED_FILES:
+        check_own_file(pki / name, name, f"Check that it belongs to this lab, then: chown root {pki / name}")
 
 
 async def _recover(tuner: Tuner, options: Options) -> None:
-    """Undo what agents that were killed have left tuned on this machine, also where an earlier release noted it."""
-    for one in (tuner, *map(Tuner, _earlier(options))):
+    """Undo tuning that killed agents have left on this machine, also from journals of an earlier release."""
+    for one in (tuner, *map(Tuner, _earlier_journals(options))):
         try:
             await one.recover()
         except TaskFault as fault:
-            _log.error("left %s alone: %s", one.directory, one_line(fault))
+            _log.error("cannot undo the tuning in %s, so it is left: %s", one.directory, one_line(fault))
 
 
-def _earlier(options: Options) -> tuple[Path, ...]:
+def _earlier_journals(options: Options) -> tuple[Path, ...]:
     """Folders of undo journals of an earlier release: one in each state directory, one for each name of a local agent."""
     local = LEGACY.glob(f"*/{tuning.FILE}") if options.local and options.undo_dir is None else ()
     found = (options.state_dir / TUNING, *(file.parent for file in local))
@@ -274,24 +283,24 @@ def _earlier(options: Options) -> tuple[Path, ...]:
 
 
 def read_policy(options: Options) -> Policy:
-    """What the owner of this host allows; ProveoutError for a policy that cannot be used or trusted."""
+    """The policy of this host. ProveoutError for a policy that is not valid, or that another user can change."""
     path = options.policy
     if path is None and not options.local and HOST_POLICY.exists():
         path = HOST_POLICY
     if path is None:
         return Policy(own=True) if options.local else NOTHING
-    from proveout.agent.security import policy_file  # noqa: PLC0415 -- an agent without a policy starts without a YAML reader
+    from proveout.agent.security import policy_file  # noqa: PLC0415 -- an agent without a policy needs no YAML reader
 
-    _log.info("what may be changed on this host is in %s", path)
+    _log.info("the policy of this host is %s", path)
     found = policy_file.read(path)
     for what, why in found.widened:
-        _log.warning("the policy lists %s, which is not known to be safe: %s", what, why)
+        _log.warning("the policy allows %s, which is not in the list of safe entries; its reason: %s", what, why)
     return replace(found, own=options.local, own_folders=_own_folders(options, path))
 
 
 def _own_folders(options: Options, policy: Path) -> tuple[str, ...]:
-    """The folders, by all their names, that decide what an agent with these options trusts. It also undoes what earlier agents left."""
-    beside = names_of(policy.parent)[1:]  # the policy knows the folder that it is named by
+    """Folders, by all their names, that hold certificates, journals and state of an agent with these options."""
+    beside = names_of(policy.parent)[1:]  # `Policy` checks the folder of its own path itself
     certificates = (options.pki,) if isinstance(options.pki, Path) else ()
     local = (LEGACY,) if options.local else ()
     return (*names_of(*certificates, options.state_dir, options.undo, *local), *beside)
@@ -305,19 +314,22 @@ def _audit_log(state_dir: Path, policy: Policy) -> AuditLog:
             audit.note("widened", policy=policy.source, entry=what, i_know=why)
     except OSError as error:
         raise ProveoutError(
-            f"the audit log cannot be used: {error.strerror}",
+            f"cannot use the audit log: {error.strerror}",
             where=str(state_dir / FILE),
-            way_out="`proveout audit verify` says what is wrong with it. Move it away to begin a new one.",
+            way_out="Run `proveout audit verify` to see what is wrong with it, or move it away to start a new one.",
         ) from error
     return audit
 
 
 @contextlib.contextmanager
 def _locked(state_dir: Path, *, local: bool) -> Iterator[None]:
-    """The state directory, nobody else's to write (what its journals say is undone as root), held by this agent alone; work directories of an agent that was killed are removed."""
+    """Lock the state directory for this agent, and remove work directories of a killed agent.
+
+    Refuses a directory that other users can write: the agent undoes, perhaps as root, what the journals in it list.
+    """
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not local:  # whose is in a private directory of the run's
+        if not local:  # the state directory of a local agent is in a private directory of the run
             check_own_folder(state_dir, "the state directory", "Name another --state-dir.")
             check_own_journal(state_dir / "journal.sqlite", "the agent's journal", "Name another --state-dir.")
             check_undo_journal(state_dir / TUNING / tuning.FILE)
@@ -347,15 +359,15 @@ def _bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredenti
         port = server.add_secure_port(listen, credentials)
     except RuntimeError as error:
         raise ProveoutError(
-            "cannot listen there",
+            "cannot listen at this address",
             where=listen,
-            way_out="Is the address one of this host, and the port free? Write it as name:port.",
+            way_out="Check that the address belongs to this host and that the port is free. Write it as name:port.",
         ) from error
     return f"{listen.rpartition(':')[0]}:{port}"
 
 
 async def _until_over(admission: Admission, local: bool, orphan_s: float) -> None:
-    """Wait until a signal comes, or for a local agent until its session has ended or never came."""
+    """Wait for a signal; for a local agent, also for the end of its session, or for `orphan_s` without a session."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -374,29 +386,61 @@ async def _session_over(admission: Admission, orphan_s: float) -> None:
     try:
         await asyncio.wait_for(admission.began.wait(), orphan_s)
     except TimeoutError:
-        _log.warning("no coordinator came within %g s", orphan_s)
+        _log.warning("no coordinator connected within %g s; the agent ends", orphan_s)
         return
-    # A newer coordinator that takes over ends a session, and not the agent.
+    # A newer coordinator that takes over ends the session, not the agent.
     while admission.session is not None and (admission.waiting or not admission.session.ended.is_set()):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(admission.session.ended.wait(), LOOK_S)
             await asyncio.sleep(LOOK_S if admission.waiting else 0)
 
 
-def _revoked(admission: Admission) -> None:
+def _end_revoked(admission: Admission) -> None:
     if admission.session is not None:
         admission.session.end("cancelled", "the coordinator's certificate was revoked", keep_data=True)
 
 
-async def _leave(admission: Admission) -> None:
+async def _end_session(admission: Admission) -> None:
     admission.leaving = True
     if admission.session is not None:
-        admission.session.end("cancelled", "the agent was told to stop", keep_data=True)
+        admission.session.end("cancelled", "the agent is shutting down", keep_data=True)
         await admission.session.ended.wait()
 
 
 def _remove(directory: Path) -> None:
-    """A local agent's directory, and the one above it for the last that leaves."""
+    """Remove a local agent's directory; the last agent also removes the folder above it."""
     shutil.rmtree(directory, ignore_errors=True)
     with contextlib.suppress(OSError):
         directory.parent.rmdir()
+
+
+# ---- memory --------------------------------------------------------------------------------------------------------
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process, bytes; 0 if /proc is not readable."""
+    try:
+        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def trim() -> None:
+    """Return free pages of the heap to the kernel. Does nothing if the C library is not glibc."""
+    release = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if release is not None:
+        release(0)
+
+
+async def release_freed_memory(
+    resident: Callable[[], int] = resident_bytes, release: Callable[[], None] = trim, every_s: float = MEMORY_POLL_S
+) -> None:
+    """Until cancelled: poll the memory of the process, and release it after a growth of `GROWTH_BYTES`."""
+    lowest = resident()
+    while True:
+        await asyncio.sleep(every_s)
+        now = resident()
+        if now > lowest + GROWTH_BYTES:
+            await asyncio.to_thread(release)
+            lowest = resident()
+        lowest = min(lowest, now)

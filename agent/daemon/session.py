@@ -1,10 +1,9 @@
-"""One session on an agent: a run's tasks here, its resources, and its lease, from Welcome until everything is undone.
+"""One session of an agent: the tasks of a run on this host, their resources, and the lease, from Welcome until everything is undone.
 
-Flow: the stream's messages -> `receive` -> tasks (`work`), each answered through the outbox -> the stream that is attached.
-Streams come and go within the lease; the session stays. A key that is known already is answered with what is known of it.
-The session ends once, by `end`: at a Goodbye, at the end of the lease, when a newer coordinator takes over, or with
-the agent. Then all tasks are stopped, resources closed in reverse order of their making, child processes that are left ended, and the
-work directory removed.
+Flow: messages of the stream -> `receive` -> tasks (`task_runner`), each answered through the outbox -> the attached stream. Streams
+come and go within the lease; the session stays. A task with a known key is answered from the journal. The session ends once, by `end`:
+at a Goodbye, at the end of the lease, when a newer coordinator takes over, or with the agent. Then all tasks are stopped, resources
+are closed in reverse order of their creation, remaining child processes are killed, and the work directory is removed.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from proveout.agent.daemon.lease import Lease
-from proveout.agent.daemon.outbox import Departures, Outbox
-from proveout.agent.daemon.process_cleanup import end_children
+import psutil
+
+from proveout.agent.daemon.outbox import Outbox, SendSchedule
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.daemon.task_runner import Work
+from proveout.agent.daemon.task_runner import TaskRunner
 from proveout.agent.daemon.tasks import Handler, Resource, TaskContext, TaskFault
 from proveout.agent.security import task_rules
 from proveout.agent.security.policy import NOTHING, Policy
-from proveout.agent.security.redaction import for_people
-from proveout.agent.security.signatures import Orders
+from proveout.agent.security.redaction import sanitize
+from proveout.agent.security.signatures import TaskVerifier
 from proveout.core.disk_space import describe
 from proveout.proto.trust.audit_log import AuditLog
 from proveout.proto.wire.codec import task_digest
@@ -59,21 +58,22 @@ TASKS_MAX = 256
 KEY_MAX = 2000
 DEADLINE_MAX_S = 30 * 86400.0
 CLOSE_S = 30.0
+TERMINATE_S = 2.0
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class Attachment:
-    """A stream that speaks for the session at the moment; `open` until it breaks or another one replaces it."""
+    """The stream of a session; `open` until it breaks or another one replaces it."""
 
     open: bool = True
 
 
 class Session:
-    """What an agent does for one coordinator. `work_dir` is made here (0700) and removed at the end.
+    """The work of an agent for one coordinator. `work_dir` is created here (0700) and removed at the end.
 
-    `standing` resources are there from the beginning, and closed after all that the session's tasks have made.
+    `permanent` resources exist from the beginning, and are closed after all resources of the session's tasks.
     """
 
     def __init__(
@@ -83,23 +83,23 @@ class Session:
         journal: AgentJournal,
         table: Mapping[type, Handler],
         *,
-        orders: Orders,
+        verifier: TaskVerifier,
         audit: AuditLog,
         policy: Policy = NOTHING,
-        standing: Mapping[str, Resource] = MappingProxyType({}),
+        permanent: Mapping[str, Resource] = MappingProxyType({}),
     ) -> None:
         self.hello = hello
         self._audit = audit
-        self.orders = orders
+        self.verifier = verifier
         self._policy = policy
         self.name = uuid.uuid4().hex
         self.work_dir = work_dir
-        self.resources: dict[str, Resource] = dict(standing)
+        self.resources: dict[str, Resource] = dict(permanent)
         self.ended = asyncio.Event()
         self._journal = journal
         self._table = table
-        self._outbox = Outbox(departures=Departures(hello.gather_s, hello.host))
-        self._works: dict[str, Work] = {}
+        self._outbox = Outbox(schedule=SendSchedule(hello.gather_s, hello.host))
+        self._runners: dict[str, TaskRunner] = {}
         self._runs: dict[str, asyncio.Task[None]] = {}
         self._lease = Lease(hello.lease_s, time.monotonic_ns())
         self._attachment: Attachment | None = None
@@ -112,35 +112,35 @@ class Session:
 
     @property
     def attached(self) -> bool:
-        """Whether a stream speaks for the session now."""
+        """Whether a stream is attached."""
         return self._attachment is not None and self._attachment.open
 
     @property
     def lease_remaining_s(self) -> float:
-        """Seconds until the session ends unless a beat comes."""
+        """Seconds until the lease ends without another beat."""
         return self._lease.remaining_s(time.monotonic_ns())
 
     def attach(self) -> Attachment:
-        """A (new) stream speaks for the session from now on; one that did so is detached. Renews the lease."""
+        """Attach a new stream and detach the old one. Renews the lease."""
         if self._attachment is not None:
             self.detach(self._attachment)
         self._lease.renew(time.monotonic_ns())
         self._attachment = Attachment()
         return self._attachment
 
-    async def room(self) -> None:
-        """Wait until there is room for more answers: who does not listen is not heard either."""
-        await self._outbox.room()
+    async def wait_for_room(self) -> None:
+        """Back-pressure: stop reading while the send queue is full."""
+        await self._outbox.wait_for_room()
 
     def detach(self, attachment: Attachment) -> None:
-        """That stream is gone; what waits to be said waits for the next one, for as long as the lease lasts."""
+        """Detach a stream. Queued messages wait for the next stream, until the lease ends."""
         if attachment.open:
             attachment.open = False
-            self._outbox.forget_beats()
-            self._outbox.nudge()
+            self._outbox.drop_beat_replies()
+            self._outbox.wake()
 
-    async def speak(self, attachment: Attachment) -> AsyncIterator[AgentMessage]:
-        """What to say on that stream, until it is detached or the session has ended and said everything."""
+    async def outgoing(self, attachment: Attachment) -> AsyncIterator[AgentMessage]:
+        """Messages to send on the stream, until it is detached, or the session has ended and all are sent."""
         while attachment.open and not self._outbox.finished:
             message = await self._outbox.take()
             if message is None:
@@ -149,12 +149,12 @@ class Session:
                 message = replace(message, replied_ns=time.monotonic_ns())
             yield message
 
-    # ---- what comes in ---------------------------------------------------------------------------------------------
+    # ---- incoming messages --------------------------------------------------------------------------------------------
 
     def receive(self, message: CoordinatorMessage, digest: str = "") -> None:
-        """Act on a message of the attached stream. WireFault for a second Hello.
+        """Handle a message of the attached stream. WireFault for a second Hello.
 
-        `digest` is that of a task (`codec.came_digest`), when it is known already.
+        `digest` is the digest of a task (`codec.came_digest`), if the caller has it already.
         """
         match message:
             case Beat():
@@ -170,149 +170,157 @@ class Session:
             case Start() | Finish() | Cancel():
                 self._control(message)
             case Hello():
-                raise WireFault("a second Hello came on a stream")
+                raise WireFault("the stream carried a second Hello")
 
     def _control(self, message: Start | Finish | Cancel) -> None:
-        """Something for a task under way; one that has ended meanwhile has said so, and there is nothing to do."""
-        work = self._works.get(message.key)
-        if work is None:
+        """Control a running task. Does nothing if the task has ended: its outcome is on its way."""
+        runner = self._runners.get(message.key)
+        if runner is None:
             return
         match message:
             case Start():
-                work.start_at(message.t0_ns)
+                runner.start_at(message.t0_ns)
                 self._outbox.quiet_before(message.t0_ns / 1e9)
             case Finish():
-                work.finish()
+                runner.finish()
             case Cancel():
-                work.stop("cancelled", message.reason)
+                runner.stop("cancelled", message.reason)
 
     def _take(self, task: Task, digest: str) -> None:
         if len(task.key) > KEY_MAX:
-            raise WireFault(f"a task has a key of {len(task.key)} characters")
+            raise WireFault(f"the key of a task has {len(task.key)} characters; the limit is {KEY_MAX}")
         run, epoch = self.hello.run_id, self.hello.epoch
         try:
             known = self._journal.known(run, epoch, task.key)
-            if known is not None and known.digest == digest and not self.orders.objection(task, digest):
+            if known is not None and known.digest == digest and not self.verifier.objection(task, digest):
                 self._note_sequence(run, task)
             if known is None:
                 self._accept(task, digest)
             elif known.digest != digest:
-                self._refuse(task.key, "refused", "this key was used for another task")
+                self._refuse(task.key, "refused", "the key of this task was used for another task")
             elif known.outcome is not None:
                 self._outbox.put(TaskAccepted(key=task.key))
                 self._outbox.put(known.outcome)
-            elif task.key in self._works:
-                self._repeat_state(self._works[task.key])
+            elif task.key in self._runners:
+                self._repeat_state(self._runners[task.key])
             else:
-                self._refuse(task.key, "lease_lost", "this task was taken by a session of the agent that has ended")
+                self._refuse(task.key, "lease_lost", "an earlier session of the agent accepted this task and has ended")
         except (sqlite3.Error, OSError) as error:
-            place = describe(self._journal.directory)
-            self._refuse(task.key, "disk_full", f"the agent cannot write its journal: {error} ({place})")
+            space = describe(self._journal.directory)
+            self._refuse(task.key, "disk_full", f"the agent cannot write its journal: {error} ({space})")
 
     def _note_sequence(self, run: str, task: Task) -> None:
-        """A task was signed anew after a broken connection: when its key is forgotten, with the run, its number must not be.
+        """Store the sequence number of a known task that was signed again after a broken connection.
 
-        A disk that is full keeps it from that, not the task from its answer.
+        It must outlive the key, which is removed with the run. A full disk prevents the write, but not the answer to the task.
         """
         try:
             self._journal.note_sequence(run, task.sequence)
         except (sqlite3.Error, OSError) as error:
-            _log.warning("the number %d of task %s is not noted: %s", task.sequence, task.key, error)
+            _log.warning("cannot store the sequence number %d of task %s: %s", task.sequence, task.key, error)
 
     def _accept(self, task: Task, digest: str) -> None:
         handler = self._table.get(type(task.spec))
         if not (math.isfinite(task.deadline_s) and 0 < task.deadline_s <= DEADLINE_MAX_S):
-            return self._refuse(task.key, "invalid", f"{task.deadline_s} s is no deadline")
+            return self._refuse(task.key, "invalid", f"{task.deadline_s} s is not a valid deadline")
         if reason := self._objection(task, digest):
             _log.warning("refused task %s: %s", task.key, reason)
             self._note("task refused", key=task.key, kind=type(task.spec).__name__, reason=reason)
-            return self._refuse(task.key, "refused", f"the task is not taken: {reason}")
+            return self._refuse(task.key, "refused", f"the agent does not accept the task: {reason}")
         if handler is None:
-            return self._refuse(task.key, "missing", f"this agent cannot do {type(task.spec).__name__}")
-        if len(self._works) >= TASKS_MAX or self._ending is not None:
-            return self._refuse(task.key, "refused", "the agent has too many tasks, or is about to leave")
+            return self._refuse(task.key, "missing", f"this agent has no handler for {type(task.spec).__name__}")
+        if len(self._runners) >= TASKS_MAX or self._ending is not None:
+            return self._refuse(task.key, "refused", "the agent has too many tasks, or its session is ending")
         fields: dict[str, str | int] = {
             "key": task.key,
             "kind": type(task.spec).__name__,
             "digest": digest,
             "sequence": task.sequence,
         }
-        self._audit.note("task", **fields)  # what cannot be written down is not done
+        self._audit.note("task", **fields)  # a task that cannot be logged is not run
         self._journal.accept(self.hello.run_id, self.hello.epoch, task.key, digest, task.sequence)
         self._outbox.put(TaskAccepted(key=task.key))
-        work = Work(task.key, self.hello.host, self.work_dir, self.resources, self._outbox.put, policy=self._policy)
-        self._works[task.key] = work
-        self._runs[task.key] = asyncio.create_task(self._run(work, handler, task), name=task.key)
+        runner = TaskRunner(
+            task.key, self.hello.host, self.work_dir, self.resources, self._outbox.put, policy=self._policy
+        )
+        self._runners[task.key] = runner
+        self._runs[task.key] = asyncio.create_task(self._run(runner, handler, task), name=task.key)
         return None
 
     def _objection(self, task: Task, digest: str) -> str:
-        """What is wrong with a new task's signature, "" when nothing is; a number that was passed is a task of before."""
-        if reason := self.orders.objection(task, digest):
+        """Why a new task's signature or sequence number is not valid; "" if both are. A lower number is a replay."""
+        if reason := self.verifier.objection(task, digest):
             return reason
         highest = self._journal.highest_sequence(self.hello.run_id)
-        return "" if task.sequence > highest else "it is older than another one that was taken: somebody sends it again"
+        return (
+            ""
+            if task.sequence > highest
+            else "its sequence number is not above the highest accepted one, so it may be a replay"
+        )
 
-    async def _run(self, work: Work, handler: Handler, task: Task) -> None:
-        outcome = await work.run(self._held_to_rules(handler), task.spec, task.deadline_s)
+    async def _run(self, runner: TaskRunner, handler: Handler, task: Task) -> None:
+        outcome = await runner.run(self._with_rules(handler), task.spec, task.deadline_s)
         try:
             self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
         except WireFault as fault:
-            outcome = TaskFailed(key=work.key, error=TaskError(code="fault", message=fault.what, way_out=fault.way_out))
+            outcome = TaskFailed(
+                key=runner.key, error=TaskError(code="fault", message=fault.what, way_out=fault.way_out)
+            )
             self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
         except sqlite3.Error:
-            _log.exception("the outcome of %s could not be noted", work.key)
+            _log.exception("cannot store the outcome of task %s", runner.key)
         code = "done" if isinstance(outcome, TaskDone) else outcome.error.code
-        self._note("outcome", key=work.key, code=code)
+        self._note("outcome", key=runner.key, code=code)
         self._outbox.put(outcome)
-        del self._works[work.key], self._runs[work.key]
+        del self._runners[runner.key], self._runs[runner.key]
         if isinstance(outcome, TaskDone):
-            _log.info("task %s is done", work.key)
+            _log.info("task %s is done", runner.key)
         else:
-            _log.warning("task %s failed: %s: %s", work.key, outcome.error.code, outcome.error.message)
+            _log.warning("task %s failed: %s: %s", runner.key, outcome.error.code, outcome.error.message)
 
-    def _held_to_rules(self, handler: Handler) -> Handler:
-        """The handler, which is not called for a task that breaks a rule."""
+    def _with_rules(self, handler: Handler) -> Handler:
+        """The handler behind a check of the task against `task_rules`."""
 
         async def handle(context: TaskContext, spec: TaskSpec) -> TaskResult:
-            # In a thread where models are imported and long texts are read: that takes long enough to make a beat late.
+            # In a thread if models are imported or long texts are parsed: that would delay a beat.
             broken = (
                 await asyncio.to_thread(task_rules.objection, spec)
-                if task_rules.takes_long(spec)
+                if task_rules.is_slow_to_check(spec)
                 else task_rules.objection(spec)
             )
             if broken is not None:
-                self._note("task refused", key=context.key, kind=type(spec).__name__, reason=for_people(broken.message))
+                self._note("task refused", key=context.key, kind=type(spec).__name__, reason=sanitize(broken.message))
                 what = f"the task is not valid: {type(spec).__name__}: {broken.message}"
                 raise TaskFault("invalid", what, way_out=broken.way_out)
             return await handler(context, spec)
 
         return handle
 
-    def _repeat_state(self, work: Work) -> None:
-        self._outbox.put(TaskAccepted(key=work.key))
-        if work.is_armed:
-            self._outbox.put(TaskArmed(key=work.key))
+    def _repeat_state(self, runner: TaskRunner) -> None:
+        self._outbox.put(TaskAccepted(key=runner.key))
+        if runner.is_armed:
+            self._outbox.put(TaskArmed(key=runner.key))
 
     def _note(self, what: str, **fields: str | int) -> None:
-        """Write down what has happened; a disk that is full does not undo it."""
+        """Write an entry to the audit log. A full disk is reported, and does not stop the session."""
         try:
             self._audit.note(what, **fields)
         except OSError:
-            _log.exception("%s could not be written down", what)
+            _log.exception("cannot write the entry %r to the audit log", what)
 
     def _refuse(self, key: str, code: str, message: str) -> None:
-        self._outbox.put(TaskFailed(key=key, error=TaskError(code=code, message=for_people(message))))
+        self._outbox.put(TaskFailed(key=key, error=TaskError(code=code, message=sanitize(message))))
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     async def _watch_lease(self) -> None:
-        while (remaining_s := self.lease_remaining_s) > 0:  # noqa: ASYNC110 -- the clock ends a lease, nobody signals it
+        while (remaining_s := self.lease_remaining_s) > 0:  # noqa: ASYNC110 -- a lease ends by the clock, without an event
             await asyncio.sleep(remaining_s)
-        _log.warning("the lease of run %s ended: no beat for %g s", self.hello.run_id, self.hello.lease_s)
+        _log.warning("the lease of run %s has ended: no beat for %g s", self.hello.run_id, self.hello.lease_s)
         self.end("lease_lost", "the agent lost its coordinator", keep_data=True)
 
     def end(self, code: str, reason: str, *, keep_data: bool) -> None:
-        """Begin to end the session, once; await `ended`. Tasks that are under way fail with `code` and `reason`."""
+        """Start to end the session, once; await `ended`. Running tasks fail with `code` and `reason`."""
         if self._ending is None:
             self._ending = asyncio.create_task(self._end(code, reason, keep_data))
 
@@ -320,8 +328,8 @@ class Session:
         _log.info("the session of run %s ends: %s", self.hello.run_id, reason)
         self._outbox.put(LogLine(level="info", text=f"the agent ends its session: {reason}"))
         self._watch.cancel()
-        for work in self._works.values():
-            work.stop(code, reason)
+        for runner in self._runners.values():
+            runner.stop(code, reason)
         if self._runs:
             await asyncio.wait(set(self._runs.values()))
         for name, resource in reversed(list(self.resources.items())):
@@ -342,7 +350,52 @@ class Session:
         try:
             async with asyncio.timeout(CLOSE_S):
                 await resource.close(keep_data=keep_data)
-        except Exception as error:  # noqa: BLE001 -- the others must be closed whatever is wrong with this one
-            _log.error("%s could not be closed", name, exc_info=error)
-            text = f"{name} could not be closed in order: {type(error).__name__}: {error}"
-            self._outbox.put(LogLine(level="error", text=for_people(text)))
+        except Exception as error:  # noqa: BLE001 -- a failure must not keep the other resources open
+            _log.error("cannot close %s", name, exc_info=error)
+            text = f"cannot close {name}: {type(error).__name__}: {error}"
+            self._outbox.put(LogLine(level="error", text=sanitize(text)))
+
+
+class Lease:
+    """A lease of `lease_s` since its last renewal. Times are nanoseconds of one monotonic clock, passed in. Pure."""
+
+    def __init__(self, lease_s: float, now_ns: int) -> None:
+        self._lease_ns = round(lease_s * 1e9)
+        self._ends_ns = now_ns + self._lease_ns
+
+    def renew(self, now_ns: int) -> None:
+        """Extend the lease to `lease_s` from now. A lease that has ended stays ended."""
+        if not self.ended(now_ns):
+            self._ends_ns = now_ns + self._lease_ns
+
+    def ended(self, now_ns: int) -> bool:
+        """Whether the lease has ended."""
+        return now_ns >= self._ends_ns
+
+    def remaining_s(self, now_ns: int) -> float:
+        """Seconds until the lease ends without a renewal; 0 if it has ended."""
+        return max(0, self._ends_ns - now_ns) / 1e9
+
+
+def end_children() -> None:
+    """Terminate, then kill, all descendants of this process. Blocks for at most a few seconds."""
+    if not _may_have_children():
+        return
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        _log.warning("ending process %d, which a handler has left behind", child.pid)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
+    running = psutil.wait_procs(children, timeout=TERMINATE_S)[1]
+    for child in running:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    psutil.wait_procs(running, timeout=TERMINATE_S)
+
+
+def _may_have_children() -> bool:
+    """Whether the kernel lists a child. False saves psutil's scan of all processes of the host."""
+    try:
+        return any((thread / "children").read_bytes() for thread in Path("/proc/self/task").iterdir())
+    except OSError:  # a thread has just ended, or the kernel has no such lists
+        return True

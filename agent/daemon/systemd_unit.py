@@ -1,13 +1,13 @@
-"""The systemd unit of an agent, as narrow as what it is there for: `proveout agent … --print-unit`.
+"""The systemd unit of an agent, with the least privileges that its policy needs: `proveout agent … --print-unit`.
 
-Flow: the agent's options and the policy that it would take -> `unit(…)` -> text for /etc/systemd/system/proveout-agent.service.
-Without a policy there is nothing to change, and the agent runs as a user of its own without any capability. With one it is root,
-may write the policy's folders and its own, and is kept from the kernel's settings and from devices unless the policy lists some.
+Flow: the agent's options and its policy -> `unit(…)` -> text for /etc/systemd/system/proveout-agent.service. Without a policy the
+agent changes nothing on the host, and runs as a user of its own without capabilities. With a policy it runs as root, may write the
+folders of the policy and its own, and has no access to kernel settings and devices unless the policy lists some.
 
-`seccomp` and `pidfd_getfd` are what a Ray node is held to one address with (`load.ray_bind`).
+The system calls `seccomp` and `pidfd_getfd` bind a Ray node to one address (`load.pools.ray.address_binding`).
 
-Not set, and why: MemoryDenyWriteExecute (Python's ctypes makes closures that are executable), ProcSubset=pid (the host's counters are
-in /proc), IPAddressDeny (whom a host talks to is the lab's to say: add it in a drop-in), RootDirectory, PrivateNetwork.
+Not set, and why: MemoryDenyWriteExecute (Python's ctypes needs executable closures), ProcSubset=pid (the counters of the host are in
+/proc), IPAddressDeny (the network of a host is the lab's choice: add it in a drop-in), RootDirectory, PrivateNetwork.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ CAPABILITIES = (
     "CAP_SETPCAP",
     "CAP_SETUID",
 )
-"""What it takes to write files of others, and to run servers, load and aides as other users."""
+"""Capabilities to write files of other users, and to run servers, load and helper processes as other users."""
 
 KERNEL_CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_SYS_RESOURCE")
-"""What some settings of the kernel, and a new partition table, take beside."""
+"""Additional capabilities for some kernel settings and for partition tables."""
 
 ALWAYS = """NoNewPrivileges=yes
 ProtectSystem=strict
@@ -62,7 +62,7 @@ DISKS = (
     "DeviceAllow=char-sg rw",
     "DeviceAllow=/dev/mapper/control rw",
 )
-"""What partitions, multipath and tests of devices open; no memory, no consoles, no input."""
+"""Devices for partitions, multipath and device tests; no memory, consoles or input devices."""
 
 HEAD = """# {file}: systemctl daemon-reload; systemctl enable --now proveout-agent
 [Unit]
@@ -84,8 +84,8 @@ FILE = "/etc/systemd/system/proveout-agent.service"
 
 
 def unit(program: str, arguments: Sequence[str], *, pki: Path, state_dir: Path, policy: Policy) -> str:
-    """The unit's text. `program` is the absolute path of `proveout`, `arguments` what it is started with."""
-    command = " ".join(_quoted(word).replace("$", "$$") for word in (program, *arguments))  # which ExecStart expands
+    """The text of the unit. `program` is the absolute path of `proveout`, `arguments` are its arguments."""
+    command = " ".join(_quoted(word).replace("$", "$$") for word in (program, *arguments))  # ExecStart expands `$`
     lines = [HEAD.format(file=FILE, command=command), ALWAYS, *_home(program, pki, state_dir)]
     lines += _privileged(pki, state_dir, policy) if policy.source else _plain(pki, state_dir)
     return "\n".join([*lines, "", "[Install]", "WantedBy=multi-user.target", ""])
@@ -95,18 +95,18 @@ def _privileged(pki: Path, state_dir: Path, policy: Policy) -> list[str]:
     yes_no = {True: "yes", False: "no"}
     has_disks = bool(policy.devices) or policy.destructive
     return [
-        f"# What {policy.source} lists decides on these; print the unit anew when it changes.",
+        f"# These settings depend on {policy.source}; print the unit again when it changes.",
         f"ReadWritePaths={' '.join(_quoted(str(path)) for path in (pki, state_dir, *policy.paths))}",
         f"ProtectKernelTunables={yes_no[not _sets_the_kernel(policy)]}",
         f"PrivateDevices={yes_no[not has_disks]}",
         *(DISKS if has_disks else ()),
         f"CapabilityBoundingSet={' '.join(_capabilities(policy))}",
-        f"StateDirectory={Path(STATE).name}",  # the undo journals of this machine, wherever the agent's own state is
+        f"StateDirectory={Path(STATE).name}",  # the undo journals of this machine, for any --state-dir
     ]
 
 
 def _sets_the_kernel(policy: Policy) -> bool:
-    """Whether anything that is listed is written below /proc/sys or /sys; udevadm writes there to have rules applied."""
+    """Whether the policy needs writes below /proc/sys or /sys; udevadm writes there to apply rules."""
     beneath = any(is_beneath(path, place) for path in policy.paths for place in ("/proc", "/sys"))
     return bool(policy.sysctl) or beneath or any(Path(tool.path).name == "udevadm" for tool in policy.tools)
 
@@ -119,7 +119,7 @@ def _capabilities(policy: Policy) -> tuple[str, ...]:
 
 def _plain(pki: Path, state_dir: Path) -> list[str]:
     return [
-        "# No policy: nothing on this host is changed, and nothing but an ordinary user is needed. Once, before the first start:",
+        "# No policy: the agent changes nothing on this host, and an ordinary user is enough. Once, before the first start:",
         f"#   useradd --system --home-dir {STATE} {USER}; chown -R {USER}: {shlex.quote(str(pki))}",
         f"User={USER}",
         f"Group={USER}",
@@ -137,12 +137,12 @@ def _plain(pki: Path, state_dir: Path) -> list[str]:
 
 
 def _home(program: str, pki: Path, state_dir: Path) -> list[str]:
-    """Homes are hidden unless something of the agent's is in one."""
+    """Hide home directories, unless the agent's program or files are in one."""
     inside = any(str(path).startswith(("/home/", "/root/")) for path in (program, pki, state_dir))
     return [f"ProtectHome={'read-only' if inside else 'yes'}"]
 
 
 def _quoted(word: str) -> str:
-    """A word of a unit file. Source: systemd.syntax(7), systemd.unit(5): `%` is doubled, quotes are C's."""
+    """Quote a word of a unit file. Source: systemd.syntax(7), systemd.unit(5): `%` is doubled, quotes are those of C."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"' if any(character in word for character in " \t;'\"\\#") else escaped

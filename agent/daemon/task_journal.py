@@ -1,14 +1,14 @@
-"""What an agent remembers: the highest fencing epoch per run, and what became of each task. SQLite in its state directory.
+"""The agent's task journal: the highest fencing epoch of each run, and the outcome of each task. SQLite in the state directory.
 
-Flow: `admission` notes epochs; a session notes a task's key before it starts it (`accept`) and its outcome before it sends
-it (`finish`), so a task that is sent again is answered and has no second effect. Keys belong to one epoch of a run: when a
-newer coordinator takes over everything of the old one is ended first, so its tasks are new ones. Outcomes belong to one
-session: what it had started was stopped when it ended (or when the agent was killed), so they are no longer true, and
-`blank` leaves the bare keys, which are never run again.
+Flow: `admission` stores epochs; a session stores the key of a task before the task starts (`accept`) and its outcome before the
+outcome is sent (`finish`), so a task that arrives again is answered and not run again. Keys belong to one epoch of a run: before a
+newer coordinator takes over, everything of the old one is ended, so the tasks of the newer one are new. Outcomes belong to one
+session: everything that the session has started ends with it (or with the agent), so its outcomes are no longer valid. `blank` removes
+them and keeps the keys, which are never run again.
 
-Outcomes may hold connection strings with passwords, so they are sealed (AES-256-GCM) with a key that is only in the memory of this process: neither
-the file nor its write-ahead log can be read after the agent has ended. Nothing needs them then: an agent that starts removes them. The file is 0600.
-A run's keys are forgotten when it says that it is over, and those of a run that never did after `KEPT_DAYS`.
+Outcomes may contain connection strings with passwords, so they are encrypted (AES-256-GCM) with a key that exists only in the memory
+of this process: neither the file nor its write-ahead log can be read after the agent has ended. An agent removes them when it starts.
+The file has mode 0600. The keys of a run are removed at the end of the run, or after `KEPT_DAYS` if the run never reports its end.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _PRUNE = "DELETE FROM task WHERE run IN (SELECT run FROM epoch WHERE seen_unix_s
 
 KEPT_DAYS = 30
 NONCE_BYTES = 12
-"""As SP 800-38D of NIST has it for GCM; drawn at random, which is safe for 2^32 outcomes of one process."""
+"""Nonce length of NIST SP 800-38D for GCM; random nonces are safe for 2^32 outcomes of one process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """A task that was accepted before: the digest of what it was, and its outcome when it has one."""
+    """A task that was accepted before: its digest, and its outcome if it has one."""
 
     digest: str
     outcome: TaskDone | TaskFailed | None
 
 
 class AgentJournal:
-    """The journal in `path`, made when it is not there. ProveoutError when it cannot be used."""
+    """The journal in `path`, created if it is missing. ProveoutError if it cannot be opened."""
 
     def __init__(self, path: Path) -> None:
-        self._seal = AESGCM(AESGCM.generate_key(256))
+        self._cipher = AESGCM(AESGCM.generate_key(256))
         self.directory = path.parent
         try:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -66,20 +66,21 @@ class AgentJournal:
             self.blank()
         except (OSError, sqlite3.Error) as error:
             raise ProveoutError(
-                f"the agent's journal cannot be used: {error}",
+                f"cannot open the agent's task journal: {error}",
                 where=str(path),
                 way_out="Name another --state-dir, or remove the file while no run uses this agent.",
             ) from error
 
     def highest_epoch(self, run: str) -> int | None:
-        """The highest epoch that was ever admitted for `run`."""
+        """The highest epoch ever admitted for `run`."""
         row = self._db.execute("SELECT highest FROM epoch WHERE run = ?", (run,)).fetchone()
         return None if row is None else int(row[0])
 
     def note_epoch(self, run: str, epoch: int) -> None:
-        """From now on only `epoch` and higher ones are admitted for `run`; what older ones asked for is forgotten.
+        """Admit only `epoch` and higher ones for `run` from now on, and remove the tasks of older epochs.
 
-        So are their numbers: a signature counts for one epoch, and the clock that numbers come from may have been set back meanwhile.
+        Their sequence numbers are removed too: a signature is valid for one epoch, and the coordinator's clock, the source of the
+        numbers, may have been set back.
         """
         before = self.highest_epoch(run)
         self._db.execute("BEGIN IMMEDIATE")
@@ -98,51 +99,53 @@ class AgentJournal:
         self._db.execute("COMMIT")
 
     def known(self, run: str, epoch: int, key: str) -> Known | None:
-        """What became of a key, None when it was never accepted."""
+        """The task with this key, None if it was never accepted."""
         query = "SELECT digest, outcome FROM task WHERE run = ? AND epoch = ? AND key = ?"
         row = self._db.execute(query, (run, epoch, key)).fetchone()
         if row is None:
             return None
-        return Known(digest=row[0], outcome=None if row[1] is None else self._opened((run, epoch, key), row[1]))
+        return Known(digest=row[0], outcome=None if row[1] is None else self._decrypt((run, epoch, key), row[1]))
 
     def accept(self, run: str, epoch: int, key: str, digest: str, sequence: int) -> None:
-        """Note a key, and the number that its signature has, before its task starts."""
-        self.note_sequence(run, sequence)  # first: whatever comes in between, this task is not taken twice
+        """Store a key, and the sequence number of its signature, before its task starts."""
+        self.note_sequence(run, sequence)  # first: after a failure in between, the task cannot be accepted twice
         self._db.execute("INSERT INTO task VALUES (?, ?, ?, ?, NULL)", (run, epoch, key, digest))
 
     def note_sequence(self, run: str, sequence: int) -> None:
-        """Note the number of a task that is known already and was signed once more: sent again later, it is not taken for a new one."""
+        """Store the number of a known task that was signed again, so that a replay of it is not accepted as new."""
         query = "INSERT INTO sequence VALUES (?, ?) ON CONFLICT (run) DO UPDATE SET highest = max(highest, excluded.highest)"
         self._db.execute(query, (run, sequence))
 
     def highest_sequence(self, run: str) -> int:
-        """The highest number of a task that was ever accepted for `run`; 0 when none was."""
+        """The highest sequence number of an accepted task of `run`; 0 if there is none."""
         row = self._db.execute("SELECT highest FROM sequence WHERE run = ?", (run,)).fetchone()
         return 0 if row is None else int(row[0])
 
     def finish(self, run: str, epoch: int, outcome: TaskDone | TaskFailed) -> None:
-        """Note an outcome before it is sent. WireFault when it cannot be sent at all."""
+        """Store an outcome before it is sent. WireFault if it cannot be encoded."""
         nonce = os.urandom(NONCE_BYTES)
-        data = nonce + self._seal.encrypt(nonce, codec.outcome_bytes(outcome), _place((run, epoch, outcome.key)))
+        data = nonce + self._cipher.encrypt(
+            nonce, codec.outcome_bytes(outcome), _associated_data((run, epoch, outcome.key))
+        )
         query = "UPDATE task SET outcome = ? WHERE run = ? AND epoch = ? AND key = ?"
         self._db.execute(query, (data, run, epoch, outcome.key))
 
-    def _opened(self, of: tuple[str, int, str], sealed: bytes) -> TaskDone | TaskFailed:
-        data = self._seal.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], _place(of))
+    def _decrypt(self, of: tuple[str, int, str], encrypted: bytes) -> TaskDone | TaskFailed:
+        data = self._cipher.decrypt(encrypted[:NONCE_BYTES], encrypted[NONCE_BYTES:], _associated_data(of))
         return codec.outcome_from_bytes(data)
 
     def blank(self) -> None:
-        """A session has ended: its outcomes are no longer true, its keys stay used."""
+        """Remove all outcomes and keep the keys, at the end of a session."""
         self._db.execute("UPDATE task SET outcome = NULL WHERE outcome IS NOT NULL")
         self._overwrite()
 
     def forget(self, run: str) -> None:
-        """Forget the tasks of a run that is over; epoch and sequence stay, against who does not know or sends them again."""
+        """Remove the tasks of a run that is over. Epoch and sequence number stay, against old coordinators and replays."""
         self._db.execute("DELETE FROM task WHERE run = ?", (run,))
         self._overwrite()
 
     def _overwrite(self) -> None:
-        """Bring removals from the write-ahead log into the file, and empty the log."""
+        """Write removals from the write-ahead log to the file, and truncate the log."""
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def close(self) -> None:
@@ -150,6 +153,6 @@ class AgentJournal:
         self._db.close()
 
 
-def _place(of: tuple[str, int, str]) -> bytes:
-    """What a sealed outcome is bound to: run, epoch and key."""
+def _associated_data(of: tuple[str, int, str]) -> bytes:
+    """Associated data of an encrypted outcome: run, epoch and key."""
     return repr(of).encode()

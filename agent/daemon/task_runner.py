@@ -1,11 +1,11 @@
-"""One task being run: the context that its handler sees, its deadline, and how it ends.
+"""Run one task: the context of its handler, its deadline, and its outcome.
 
-Flow: `Work.run(handler, spec, deadline_s)` -> the handler, with this as its context -> `TaskDone` or `TaskFailed`, always
-exactly one and never an exception. `stop(code, reason)` cancels the handler (a Cancel, the deadline, the lease); the first
-reason counts. A handler that does not stop within `STOP_GRACE_S` is reported and left to itself.
+Flow: `TaskRunner.run(handler, spec, deadline_s)` -> the handler, with the runner as its context -> exactly one `TaskDone` or
+`TaskFailed`, never an exception. `stop(code, reason)` cancels the handler (a Cancel, the deadline, the lease); the first reason
+counts. A handler that does not stop within `STOP_GRACE_S` is reported and left running.
 
-An expected failure goes over the wire as it is. Of a bug only the exception's type and message do, with passwords struck
-out; the traceback goes to the agent's log.
+An expected failure crosses the wire unchanged. Of a bug, only the exception's type and message do, with passwords removed; the
+traceback goes to the agent's log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from proveout.agent.daemon.tasks import Handler, Resource, TaskFault
 from proveout.agent.security.policy import NOTHING, Policy
-from proveout.agent.security.redaction import for_people
+from proveout.agent.security.redaction import sanitize
 from proveout.core.disk_space import describe, is_full
 from proveout.core.errors import ProveoutError
 from proveout.proto.wire.messages import AgentMessage, LogLine, Sample, TaskArmed, TaskDone, TaskFailed, TaskProgress
@@ -31,8 +31,8 @@ STOP_GRACE_S = 15.0
 _log = logging.getLogger(__name__)
 
 
-class Work:
-    """A task under way; the `TaskContext` of its handler."""
+class TaskRunner:
+    """A running task, and the `TaskContext` of its handler."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Work:
         host: str,
         work_dir: Path,
         resources: dict[str, Resource],
-        say: Callable[[AgentMessage], None],
+        send: Callable[[AgentMessage], None],
         *,
         policy: Policy = NOTHING,
     ) -> None:
@@ -49,7 +49,7 @@ class Work:
         self.host = host
         self.work_dir = work_dir
         self.resources = resources
-        self._say = say
+        self._send = send
         self._sequence = 0
         self._t0_ns: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._finish = asyncio.Event()
@@ -58,58 +58,58 @@ class Work:
         self._job: asyncio.Future[TaskResult] | None = None
         self.is_armed = False
 
-    # ---- what the handler uses -------------------------------------------------------------------------------------
+    # ---- the handler's context -------------------------------------------------------------------------------------
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
-        """Tell how far the task is."""
-        self._say(TaskProgress(key=self.key, done=done, total=total, unit=unit, note=for_people(note)))
+        """Send the progress of the task."""
+        self._send(TaskProgress(key=self.key, done=done, total=total, unit=unit, note=sanitize(note)))
 
     def sample(self, sample: LoadSecond | CaptureSample) -> None:
         """Send a sample, numbered from 1."""
         self._sequence += 1
-        self._say(Sample(key=self.key, sequence=self._sequence, sample=sample))
+        self._send(Sample(key=self.key, sequence=self._sequence, sample=sample))
 
     def log(self, level: str, text: str) -> None:
-        """Tell people something."""
-        self._say(LogLine(level=level, text=for_people(text)))
+        """Send a log line."""
+        self._send(LogLine(level=level, text=sanitize(text)))
 
     def armed(self) -> None:
-        """Say that the load is ready to start."""
+        """Report that the load is ready to start."""
         self.is_armed = True
-        self._say(TaskArmed(key=self.key))
+        self._send(TaskArmed(key=self.key))
 
     async def started(self) -> int:
-        """Wait for `Start`; its `t0_ns`."""
+        """Wait for `Start`; returns its `t0_ns`."""
         return await asyncio.shield(self._t0_ns)
 
     async def finished(self) -> None:
         """Wait for `Finish`."""
         await self._finish.wait()
 
-    # ---- what the session uses -------------------------------------------------------------------------------------
+    # ---- control by the session -------------------------------------------------------------------------------------
 
     def start_at(self, t0_ns: int) -> None:
-        """`Start` came; one that comes again changes nothing."""
+        """Handle `Start`; a second one changes nothing."""
         if not self._t0_ns.done():
             self._t0_ns.set_result(t0_ns)
 
     def finish(self) -> None:
-        """`Finish` came."""
+        """Handle `Finish`."""
         self._finish.set()
 
     def stop(self, code: str, reason: str) -> None:
-        """Cancel the handler; the task fails with this code and reason unless it has just ended."""
+        """Cancel the handler. The task fails with this code and reason, unless it has just ended."""
         if self._cause is None:
-            self._cause = TaskError(code=code, message=for_people(reason))
+            self._cause = TaskError(code=code, message=sanitize(reason))
             self._stopped.set()
             if self._job is not None:
                 self._job.cancel()
 
     async def run(self, handler: Handler, spec: Any, deadline_s: float) -> TaskDone | TaskFailed:
-        """Run the handler to its end, or to the end of what it is given."""
+        """Run the handler until it ends, its deadline passes, or `stop` is called."""
         if self._cause is not None:
             return TaskFailed(key=self.key, error=self._cause)
-        self._job = asyncio.ensure_future(_handled(handler, self, spec))
+        self._job = asyncio.ensure_future(_call(handler, self, spec))
         late = f"the task did not end within its deadline of {deadline_s:g} s"
         timer = asyncio.get_running_loop().call_later(deadline_s, self.stop, "timeout", late)
         stopped = asyncio.ensure_future(self._stopped.wait())
@@ -124,30 +124,30 @@ class Work:
 
     def _outcome(self, job: asyncio.Future[TaskResult]) -> TaskDone | TaskFailed:
         if not job.done():
-            _log.error("task %s does not stop", self.key)
-            cause = self._cause or TaskError(code="fault", message="the task was given up")
-            return self._failed(
-                cause.code, f"{cause.message}; it did not stop within {STOP_GRACE_S:g} s of that either"
+            _log.error(
+                "task %s did not stop within %g s of its cancellation; it is left running", self.key, STOP_GRACE_S
             )
+            cause = self._cause or TaskError(code="fault", message="the task was abandoned")
+            return self._failed(cause.code, f"{cause.message}; its handler did not stop within {STOP_GRACE_S:g} s")
         if not job.cancelled() and job.exception() is None:
             return TaskDone(key=self.key, result=job.result())
         if self._cause is not None:
             return TaskFailed(key=self.key, error=self._cause)
         if job.cancelled():
-            return self._failed("fault", "the handler cancelled itself")
+            return self._failed("fault", "the handler of the task was cancelled from inside; this is a bug in proveout")
         return self._failure(job.exception())
 
     def _failure(self, error: BaseException | None) -> TaskFailed:
         match error:
             case TaskFault():
-                said = error.as_error()
-                return self._failed(said.code, said.message, said.way_out)
+                fault = error.as_error()
+                return self._failed(fault.code, fault.message, fault.way_out)
             case ProveoutError():
                 return self._failed("invalid", str(error))
             case OSError() if is_full(error):
-                place = describe(Path(os.fsdecode(error.filename or tempfile.gettempdir())))
+                space = describe(Path(os.fsdecode(error.filename or tempfile.gettempdir())))
                 return self._failed(
-                    "disk_full", f"the disk of this host is full: {error} ({place})", "Free space there."
+                    "disk_full", f"the disk of this host is full: {error} ({space})", "Free space there."
                 )
             case _:
                 _log.error("task %s failed", self.key, exc_info=error)
@@ -158,10 +158,10 @@ class Work:
                 )
 
     def _failed(self, code: str, message: str, way_out: str = "") -> TaskFailed:
-        error = TaskError(code=code, message=for_people(message), way_out=for_people(way_out))
+        error = TaskError(code=code, message=sanitize(message), way_out=sanitize(way_out))
         return TaskFailed(key=self.key, error=error)
 
 
-async def _handled(handler: Handler, work: Work, spec: Any) -> TaskResult:
-    """Call the handler in its task, so that one which is cancelled before it begins leaves nothing that was not awaited."""
-    return await handler(work, spec)
+async def _call(handler: Handler, context: TaskRunner, spec: Any) -> TaskResult:
+    """Call the handler inside its asyncio task: if that is cancelled before it starts, no coroutine is left unawaited."""
+    return await handler(context, spec)

@@ -1,8 +1,8 @@
-"""How an agent runs a task: the context a handler gets, and the explicit table of handlers.
+"""The contract of task handlers: context, resources, faults.
 
-Flow: `daemon` receives a `Task` -> `TABLE[type(task.spec)]` -> `await handler(context, spec)` -> its result goes back. A
-handler reports progress and samples through the context, raises `TaskFault` for an expected failure, and when it is
-cancelled (asyncio.CancelledError) stops and undoes what it has started before it lets the exception go.
+Flow: the session receives a `Task` -> `handlers.TABLE[type(task.spec)]` -> `await handler(context, spec)` -> the result goes back. A
+handler reports progress and samples through the context, and raises `TaskFault` for an expected failure. When it is cancelled
+(asyncio.CancelledError), it first stops and undoes everything that it has started, then lets the exception pass.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ class TaskFault(ProveoutError):
         super().__init__(what, way_out=way_out)
 
     def as_error(self) -> TaskError:
-        """The failure as it crosses the wire."""
+        """The failure as a wire message."""
         return TaskError(code=self.code, message=self.what, way_out=self.way_out)
 
 
 class Resource(Protocol):
-    """Something an agent keeps between tasks and must end: a database server, a pool of worker processes."""
+    """An object that an agent keeps between tasks and must close: a database server, a pool of worker processes."""
 
     async def close(self, *, keep_data: bool) -> None:
-        """End it; idempotent, bounded in time; never raises for something that is gone already."""
+        """Close it. Idempotent, bounded in time, and without an error if it has ended already."""
         ...
 
 
 class TaskContext(Protocol):
-    """What a handler sees of its agent. Times are nanoseconds of `time.monotonic_ns()`."""
+    """The agent, as handlers see it. Times are nanoseconds of `time.monotonic_ns()`."""
 
     @property
     def key(self) -> str:
@@ -53,37 +53,37 @@ class TaskContext(Protocol):
 
     @property
     def work_dir(self) -> Path:
-        """The agent's private directory (0700) for this session; removed with it."""
+        """The private directory (0700) of this session; removed with the session."""
         ...
 
     @property
     def policy(self) -> Policy:
-        """What the owner of this host lets the agent change; ask it before anything outside `work_dir` is touched."""
+        """The policy of this host: check it before any change outside `work_dir`."""
         ...
 
     @property
     def resources(self) -> dict[str, Resource]:
-        """Kept between tasks of a session, by name (`system:backend`, `pool:hlr`); closed in reverse order of insertion."""
+        """Resources of the session by name (`system:backend`, `pool:hlr`); closed in reverse order of insertion."""
         ...
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
-        """Tell how far the task is."""
+        """Send the progress of the task."""
         ...
 
     def sample(self, sample: LoadSecond | CaptureSample) -> None:
-        """Send a sample; numbered here."""
+        """Send a sample; the context numbers it."""
         ...
 
     def log(self, level: str, text: str) -> None:
-        """Tell people something: debug, info, warning, error."""
+        """Send a log line; level: debug, info, warning, error."""
         ...
 
     def armed(self) -> None:
-        """Say that the load is ready to start."""
+        """Report that the load is ready to start."""
         ...
 
     async def started(self) -> int:
-        """Wait for `Start`; its `t0_ns`."""
+        """Wait for `Start`; returns its `t0_ns`."""
         ...
 
     async def finished(self) -> None:

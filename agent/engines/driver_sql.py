@@ -1,50 +1,99 @@
-"""What a system of an engine that is not built in can be asked, through nothing but its driver. Functions block.
+"""The adapter of an engine of another package, which gives nothing but a driver: everything else goes through a session of it.
 
-Its driver may have `version(dsn)`, which is asked when a run begins; all else goes through a session.
+The driver may have `version(dsn)`, which is called when a run begins, `loader(dsn, population)` (see `adapter.Loader`), and `in_files`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import select
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.engines.table import driver
-from proveout.dsl.workloads.base import Statement
-from proveout.dsl.workloads.sql import sql_text
+from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.engines.adapter import EngineAdapter, Loader, Populates, Settings
+from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
+from proveout.core.errors import ProveoutError
+from proveout.dsl import engines, extensions
+from proveout.dsl.workloads.base import Population, Statement
 from proveout.proto.wire.tasks import Endpoint
 
 STATEMENT_S = 3600.0
 
 
-def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
-    """Only its version, where the driver tells it; a connection is made in any case. Raises TaskFault."""
-    of = driver(endpoint.engine)
-    try:
-        of.connect(endpoint.dsn).close()
-        version = getattr(of, "version", None)
-        return (("version", str(version(endpoint.dsn)) if version else "unknown"),)
-    except StatementFailure as failure:
-        raise _fault(endpoint, failure) from None
+class DriverAdapter(EngineAdapter, Populates):
+    """An engine with only a driver."""
 
+    requirement = ""
+    disk_full_codes: frozenset[str] = frozenset()
+    reports_effects = False
 
-def run_statements(endpoint: Endpoint, statements: Sequence[str]) -> tuple[int, ...]:
-    """Each by itself; rows returned or affected. Raises TaskFault with the engine's words."""
-    of = driver(endpoint.engine)
-    try:
-        session: Any = of.connect(endpoint.dsn)
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
+
+    @property
+    def in_files(self) -> bool:
+        """Whether the driver says so; False when it is not installed here."""
+        with contextlib.suppress(ProveoutError):
+            return bool(getattr(self.driver(), "in_files", False))
+        return False
+
+    def driver(self) -> Driver:
+        """Call what the entry point names, without arguments. ProveoutError when no package has the engine."""
+        make = extensions.load(extensions.DRIVERS, self._engine)
+        if make is None:
+            known = sorted({*engines.WITH_DRIVER, *extensions.announced(extensions.DRIVERS)})
+            raise ProveoutError(
+                f"there is no driver for engine {self._engine!r}",
+                way_out=f"engines with a driver: {', '.join(known)}; have the same packages on coordinator and agents",
+            )
+        found: Driver = make()
+        return found
+
+    def loader(self, dsn: str, population: Population) -> Loader:
+        """Return the driver's own loader; TaskFault `missing` when it has none."""
+        make: Any = getattr(self.driver(), "loader", None)
+        if make is None:
+            raise TaskFault("missing", f"the driver of engine {self._engine!r} cannot load a population")
+        found: Loader = make(dsn, population)
+        return found
+
+    async def settings(self, endpoint: Endpoint) -> Settings:
+        """Return the version, "unknown" when the driver does not tell it; a connection is made in any case. TaskFault."""
+        return await asyncio.to_thread(self._settings, endpoint)
+
+    async def run_sql(self, context: TaskContext, endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
+        """Run each statement by itself; rows returned or affected. TaskFault with the engine's message."""
+        del context
+        return await asyncio.to_thread(self._run_all, endpoint, statements)
+
+    def _settings(self, endpoint: Endpoint) -> Settings:
+        driver = self.driver()
         try:
-            return tuple(_run(session, of.waits == "polled", _statement(of.dialect, text)) for text in statements)
-        finally:
-            session.close()
-    except StatementFailure as failure:
-        raise _fault(endpoint, failure) from None
+            driver.connect(endpoint.dsn).close()
+            version = getattr(driver, "version", None)
+            return (("version", str(version(endpoint.dsn)) if version else "unknown"),)
+        except StatementFailure as failure:
+            raise _fault(endpoint, failure) from None
+
+    def _run_all(self, endpoint: Endpoint, statements: Sequence[str]) -> tuple[int, ...]:
+        driver = self.driver()
+        try:
+            session: Any = driver.connect(endpoint.dsn)
+            try:
+                polled = driver.waits == "polled"
+                return tuple(_run(session, polled, _statement(driver.dialect, text)) for text in statements)
+            finally:
+                session.close()
+        except StatementFailure as failure:
+            raise _fault(endpoint, failure) from None
 
 
 def _statement(dialect: Any, text: str) -> Statement:
+    from proveout.dsl.workloads.sql import sql_text  # noqa: PLC0415 - only where statements are run
+
     return Statement(name="sql", text={dialect: text}, arguments=(), reads=sql_text.reads(sql_text.scan(text)))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from proveout.agent.daemon.tasks import TaskContext, TaskFault
-from proveout.agent.engines.table import NO_ROOM
+from proveout.agent.engines.table import adapter, is_in_files
 from proveout.agent.load import worker_messages
 from proveout.agent.load.aggregator import Merger
 from proveout.agent.load.ceiling_store import known
@@ -25,9 +25,9 @@ from proveout.agent.load.loop.terminal import dealt
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.pools.local import Pool, WorkerProcess
 from proveout.agent.load.pools.ray.ray_task import run_ray_load
-from proveout.agent.sandbox import privileges
-from proveout.agent.sandbox.helper import OWN_PROCESS
+from proveout.agent.sandbox.privileges import Privileges, account
 from proveout.core.disk_space import describe
+from proveout.dsl import engines
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import LoadResult
 from proveout.proto.wire.tasks import Endpoint, RunLoad
@@ -47,7 +47,7 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     """
     if spec.pool.kind == "ray":
         return _with_room(spec.endpoint, await run_ray_load(context, spec))
-    name = f"{POOL}:{spec.endpoint.engine}" if spec.endpoint.engine in OWN_PROCESS else POOL
+    name = f"{POOL}:{spec.endpoint.engine}" if engines.of(spec.endpoint.engine).own_process else POOL
     pool = context.resources.get(name)
     if not isinstance(pool, Pool):
         pool = context.resources[name] = Pool()
@@ -55,8 +55,8 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     hands = dealt(spec.share.first, spec.share.count, spec.workers or cores)
     if not hands:
         raise TaskFault("invalid", "the load has no terminals for this agent", way_out="plan fewer client hosts")
-    told = privileges.argument_for(spec.endpoint, context.policy)
-    workers = await pool.acquire(len(hands), spec.endpoint.engine, told)
+    privileges = Privileges.for_endpoint(spec.endpoint, context.policy)
+    workers = await pool.acquire(len(hands), spec.endpoint.engine, privileges)
     try:
         result = await _Run(context, spec, workers).run([tuple(hand) for hand in hands])
     except BaseException:
@@ -68,11 +68,11 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
 
 def _with_room(endpoint: Endpoint, result: LoadResult) -> LoadResult:
     """The result, unless the database had no room for what the load wrote: TaskFault `disk_full`."""
-    codes = NO_ROOM.get(endpoint.engine, frozenset())
+    codes = adapter(endpoint.engine).disk_full_codes
     found = {code for load in result.transactions for code, _ in load.counts.errors if code in codes}
     if not found:
         return result
-    place = f" ({describe(Path(endpoint.dsn).parent)})" if endpoint.engine == "sqlite" else ""
+    place = f" ({describe(Path(endpoint.dsn).parent)})" if is_in_files(endpoint.engine) else ""
     said = next(iter(result.first_errors), "")
     what = (
         f"the disk of system {endpoint.system} ({endpoint.engine}) is full: {', '.join(sorted(found))}: {said}{place}"
@@ -165,11 +165,9 @@ class _Run:
         if fault.code == "unreachable":
             terminals = self._spec.share.total
             way_out = f"see that the server runs, lets this host in, and takes {terminals} connections"
-            nobody = privileges.account()
-            if nobody is not None and " file " in fault.message:
-                way_out += (
-                    f"; load runs as user id {nobody.uid}, who has to be able to read the files that the dsn names"
-                )
+            user = account()
+            if user is not None and " file " in fault.message:
+                way_out += f"; load runs as user id {user.uid}, which must be able to read the files that the dsn names"
             return TaskFault("unreachable", f"the load cannot connect to {name}: {fault.message}", way_out=way_out)
         way_out = fault.way_out or "see that the system is populated and that its user may use the tables"
         return TaskFault(fault.code, f"the load cannot be prepared on {name}: {fault.message}", way_out=way_out)

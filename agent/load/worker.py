@@ -33,13 +33,12 @@ from proveout.agent.load.loop.thread_loop import ThreadedLoop
 from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.session_settings import configure
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.errors import ProveoutError
 from proveout.core.linux import die_with_parent
 from proveout.dsl.workloads.base import WorkloadKind
-from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import part_of
+from proveout.dsl.workloads.kinds import build, part_of
 
 CHUNK_NS = 100_000_000
 WAITING_MAX = 1000
@@ -282,12 +281,13 @@ def arm(load: Load, stdin: int) -> worker_messages.Armed | worker_messages.Fault
 
 def main() -> None:
     """The process."""
-    parent, told, engine = int(sys.argv[1]), *sys.argv[2:4]
-    privileges.drop(told)
-    die_with_parent(parent, LOAD_WORKER_NAME)  # after it: the kernel forgets the wish when a process changes its user
+    parent, argument, engine = int(sys.argv[1]), *sys.argv[2:4]
+    privileges = Privileges.from_argument(argument)
+    privileges.drop()
+    die_with_parent(parent, LOAD_WORKER_NAME)  # after `drop`: a change of the user resets the parent-death signal
     with contextlib.suppress(ProveoutError):  # what cannot be loaded is told when it is needed
         driver(engine)
-    privileges.seal(told)
+    privileges.seal()
     out = os.dup(1)
     os.dup2(2, 1)  # what a library prints goes to the log, not between the frames
     serve(0, Outlet(out))

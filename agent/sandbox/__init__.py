@@ -1,1 +1,1 @@
-"""Helper processes without privileges, in which a root agent runs everything that reads data from databases and exporters."""
+"""Unprivileged helper processes: a root agent reads data of databases and exporters only in them."""

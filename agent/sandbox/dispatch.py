@@ -1,129 +1,131 @@
-"""The agent's handlers of tasks that listen to a database or an exporter: done by an aide where the agent has privileges, else here.
+"""Handlers of tasks that read from a database or an exporter: a root agent runs them in a helper process, another agent runs them itself.
 
-Flow: `(context, spec)` -> which privileges that takes (`privileges.argument`) -> the aide with these, a resource of the session -> its
-result. Where the agent has none to give up, the same handlers run in the agent itself; a file of root's is refused.
+Flow: `(context, spec)` -> the privileges that the task needs (`Privileges`) -> the helper process with these privileges, a resource of
+the session -> its result. An agent that is not root runs the same handlers in its own process. A file that root owns is refused.
 
-What stays in the agent: servers it has started and their logs, the kernel's counters (capture `os`), and the private folders of
-embedded SQLite files, which it makes and hands over.
+The agent process itself keeps: servers that it has started and their logs, kernel counters (capture `os`), and the private folders
+of embedded SQLite files, which it makes and gives to the helper's user.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
-from proveout.agent.daemon.tasks import Handler, Resource, TaskContext, TaskFault
-from proveout.agent.sandbox import helper_main, privileges
-from proveout.agent.sandbox.helper import OWN_PROCESS, Aide
+from proveout.agent.daemon.tasks import Handler, Resource, TaskContext
+from proveout.agent.engines import handlers
+from proveout.agent.engines.adapter import ProvisionedSystem
+from proveout.agent.engines.table import is_in_files
+from proveout.agent.sandbox import helper_main
+from proveout.agent.sandbox.helper import Helper
+from proveout.agent.sandbox.privileges import Privileges, account
+from proveout.dsl import engines
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import CaptureResult, SystemStarted, TaskResult
 from proveout.proto.wire.tasks import Endpoint, InspectSystem, LinkSystems, RunCapture, StartSystem, TaskSpec
 
 KERNEL = frozenset({"os"})
-"""Captures of what the kernel says: there is no word of a stranger's in it, and it is read of processes of all users."""
+"""Captures of kernel counters: they contain no data of other programs, and cover processes of all users."""
 
 
 async def ask(context: TaskContext, spec: Any) -> TaskResult:
-    """Have a task done that speaks to the systems it names."""
+    """Run a task that connects to its systems."""
     endpoints = _endpoints(spec)
-    told, engine = _privileges(context, endpoints)
-    with _explained(context, endpoints):
-        if told == "-":
-            return await _here(context, spec)
-        return await aide_of(context, told, engine).run(context, spec)
+    privileges, engine = _privileges(context, endpoints)
+    with handlers.explain_death(context, [end.system for end in endpoints]):
+        if privileges.inherited:
+            return await _run_in_agent(context, spec)
+        return await helper_for(context, privileges, engine).run(context, spec)
 
 
 async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
-    """Observe until `Finish`."""
-    result = await (_here(context, spec) if spec.capture.kind in KERNEL else ask(context, spec))
+    """Run a capture until `Finish`."""
+    result = await (_run_in_agent(context, spec) if spec.capture.kind in KERNEL else ask(context, spec))
     return cast(CaptureResult, result)
 
 
 async def link(context: TaskContext, spec: LinkSystems) -> TaskResult:
-    """Set up propagation. Passwords that no plan gets are added here: an aide cannot read them by itself."""
-    from proveout.agent.engines.postgres.roles import with_keys  # noqa: PLC0415 - an agent that links nothing does without
-
-    return await ask(context, await asyncio.to_thread(with_keys, spec))
+    """Set up propagation. Passwords of embedded servers are added here: a helper process cannot read them."""
+    engine = handlers.propagating(spec.source, spec.sink)
+    return await ask(context, await asyncio.to_thread(engine.with_keys, spec))
 
 
 async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:
-    """Start a system, and have it asked for its settings. TaskFault `refused` where the owner of the host has not listed its engine."""
+    """Start a system and read its settings. TaskFault `refused` if the host's policy does not list its engine."""
     context.policy.allows_provision(spec.system.engine).require()
-    from proveout.agent.engines import handlers  # noqa: PLC0415 - an agent that starts nothing does without
-
-    endpoint, fresh = await handlers.started(context, spec)
+    endpoint, fresh = await handlers.start(context, spec, _provision)
     found = await ask(context, InspectSystem(endpoint=endpoint))
     return SystemStarted(endpoint=endpoint, settings=cast(SystemStarted, found).settings, fresh=fresh)
 
 
-def aide_of(context: TaskContext, told: str, engine: str) -> Aide:
-    """The session's aide with such privileges; it starts when it is first asked."""
-    name = f"aide:{told}:{engine}" if engine in OWN_PROCESS else f"aide:{told}"
+def _provision(context: TaskContext, system: System, data_root: Path) -> ProvisionedSystem:
+    """Provision a system in the agent; a database file of a root agent in a process without privileges."""
+    if account() is None or not is_in_files(system.engine):
+        return handlers.provision(context, system, data_root)
+    from proveout.agent.sandbox.sqlite_files import SqliteFiles  # noqa: PLC0415 - it imports this module
+
+    return SqliteFiles(context, system, data_root)
+
+
+def helper_for(context: TaskContext, privileges: Privileges, engine: str) -> Helper:
+    """The session's helper process with these privileges. The process starts with its first task."""
+    name = f"helper:{privileges.to_argument()}"
+    if engines.of(engine).own_process:
+        name = f"{name}:{engine}"
     found = context.resources.get(name)
-    if isinstance(found, Aide):
+    if isinstance(found, Helper):
         return found
     resources = context.resources
 
-    def holds(names: Sequence[str]) -> None:
-        for held in names:
-            resources.setdefault(held, Held(aide, held))
+    def add_resources(names: Sequence[str]) -> None:
+        for remote in names:
+            resources.setdefault(remote, RemoteResource(helper, remote))
 
-    aide = resources[name] = Aide(told, engine, said=lambda system: _said(resources, system), holds=holds)
-    return aide
+    helper = resources[name] = Helper(
+        privileges,
+        engine,
+        replication_log=lambda system: _replication_log(resources, system),
+        on_resources=add_resources,
+    )
+    return helper
 
 
-class Held:
-    """Something that an aide keeps, at its place among the session's resources: closed in its turn."""
+class RemoteResource:
+    """A resource that a helper process keeps. It stands among the session's resources, so that it is closed in order."""
 
-    def __init__(self, aide: Aide, name: str) -> None:
-        self._aide, self._name = aide, name
+    def __init__(self, helper: Helper, name: str) -> None:
+        self._helper, self._name = helper, name
 
     async def close(self, *, keep_data: bool) -> None:
-        """Have it closed where it is."""
-        await self._aide.close_held(self._name, keep_data=keep_data)
+        """Close the resource in its helper process."""
+        await self._helper.close_resource(self._name, keep_data=keep_data)
 
 
-async def _here(context: TaskContext, spec: TaskSpec) -> TaskResult:
-    handler: Handler = helper_main.resolve(helper_main.PLACES[type(spec)])
+async def _run_in_agent(context: TaskContext, spec: TaskSpec) -> TaskResult:
+    handler: Handler = helper_main.resolve(helper_main.HANDLERS[type(spec)])
     return await handler(context, spec)
 
 
 def _endpoints(spec: Any) -> tuple[Endpoint, ...]:
-    """The systems that a task names."""
+    """The systems of a task."""
     if isinstance(spec, RunCapture):
         return spec.endpoints
     one = getattr(spec, "endpoint", None)
     return (one,) if one is not None else (spec.source, spec.sink)
 
 
-def _privileges(context: TaskContext, endpoints: Sequence[Endpoint]) -> tuple[str, str]:
-    """What the process must be told, and the engine that decides on it."""
-    files = [end for end in endpoints if privileges.is_in_files(end.engine) and not end.provisioned]
-    own = [end for end in endpoints if end.engine in OWN_PROCESS]
+def _privileges(context: TaskContext, endpoints: Sequence[Endpoint]) -> tuple[Privileges, str]:
+    """Privileges for the helper process of a task, and the engine that decides them."""
+    files = [end for end in endpoints if is_in_files(end.engine) and not end.provisioned]
+    own = [end for end in endpoints if engines.of(end.engine).own_process]
     for end in files or own or endpoints:
-        return privileges.argument_for(end, context.policy), end.engine
-    return privileges.argument(""), ""
+        return Privileges.for_endpoint(end, context.policy), end.engine
+    return Privileges.for_engine(""), ""
 
 
-def _said(resources: dict[str, Resource], system: str) -> str:
-    """What the log of an embedded server of this session says last about replication."""
+def _replication_log(resources: dict[str, Resource], system: str) -> str:
+    """The last line about replication in the log of an embedded server of this session."""
     complaint = getattr(resources.get(f"system:{system}"), "replication_complaint", None)
     return str(complaint()) if complaint is not None else ""
-
-
-@contextmanager
-def _explained(context: TaskContext, endpoints: Sequence[Endpoint]) -> Iterator[None]:
-    """A fault of a task on a server that has died says so."""
-    try:
-        yield
-    except TaskFault as fault:
-        for system in (end.system for end in endpoints):
-            death = getattr(context.resources.get(f"system:{system}"), "death", None)
-            if death:
-                raise TaskFault(
-                    "unreachable",
-                    f"the server of system {system!r} is gone: {death}",
-                    way_out="look at its server.log and at the host's memory (the kernel may have killed it)",
-                ) from fault
-        raise

@@ -1,7 +1,7 @@
-"""An aide as its agent sees it: a process that is started when its first task comes, and that ends with the session.
+"""A helper process, as its agent sees it: it starts with its first task and ends with the session.
 
-Flow: `Aide.run(context, spec)` -> the process -> what it says of the task goes on through the context -> the result, or a TaskFault.
-One process does all that is done with the same privileges; when it dies, the tasks under way fail, and the next one starts another.
+Flow: `Helper.run(context, spec)` -> the process -> its samples, progress and log lines through the context -> the result, or a
+TaskFault. One process serves all tasks with the same privileges. If it dies, its running tasks fail, and the next task starts a new one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from proveout.agent.daemon.tasks import TaskContext, TaskFault
-from proveout.agent.sandbox import helper_messages, privileges
+from proveout.agent.sandbox import helper_messages
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process
 from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, TaskDone, TaskFailed, TaskProgress
 from proveout.proto.wire.protobuf_mapping import WireFault
@@ -29,22 +30,20 @@ from proveout.proto.wire.tasks import Endpoint, Task, TaskSpec
 MODULE = "proveout.agent.sandbox.helper_main"
 START_S = 60.0
 STOP_S = 14.0
-"""Below the time that an agent gives a handler to stop (`work.STOP_GRACE_S`)."""
+"""Below the time that an agent gives a handler to stop (`task_runner.STOP_GRACE_S`)."""
 CLOSE_S = 25.0
 """Below the time that a session gives a resource to close (`session.CLOSE_S`)."""
 DEADLINE_S = 30 * 86400.0
 LINE_BYTES_MAX = 1 << 16
-OWN_PROCESS = frozenset({"timesten"})
-"""Engines whose client takes a process for itself: python-oracledb is thin or thick, once for all."""
-LAST_WORDS_MAX = 8
-LAST_WORDS_S = 1.0
+STDERR_LINES_MAX = 8
+STDERR_S = 1.0
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class _Job:
-    """A task under way: who hears of it, and how it ends."""
+    """A running task: the context that gets its messages, and its outcome."""
 
     context: TaskContext
     outcome: asyncio.Future[TaskDone | TaskFailed] = field(
@@ -52,44 +51,48 @@ class _Job:
     )
 
 
-class Aide:
-    """All that is done with one set of privileges (a `tasks.Resource`). `said(system)`: what a server's log says of replication;
-    `holds(names)` is told which resources the process keeps."""
+class Helper:
+    """Runs tasks in one process with one set of privileges (a `tasks.Resource`).
+
+    `replication_log(system)` gives the last line about replication in a server's log. `on_resources(names)` is called with the
+    resources that the process keeps.
+    """
 
     def __init__(
         self,
-        told: str,
+        privileges: Privileges,
         engine: str,
         *,
-        said: Callable[[str], str] = lambda _: "",
-        holds: Callable[[Sequence[str]], None] = lambda _: None,
+        replication_log: Callable[[str], str] = lambda _: "",
+        on_resources: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
-        self._told, self._engine, self._said, self._holds = told, engine, said, holds
+        self._privileges, self._engine = privileges, engine
+        self._replication_log, self._on_resources = replication_log, on_resources
         self._process: _Process | None = None
         self._starting = asyncio.Lock()
 
     @property
     def pid(self) -> int | None:
-        """Its process id while it runs."""
+        """Process id while the process runs, else None."""
         return self._process.pid if self._process is not None and self._process.alive else None
 
     async def run(self, context: TaskContext, spec: TaskSpec) -> TaskResult:
-        """Have a task done. TaskFault as its handler raises it; `fault` when the process dies."""
+        """Run a task. TaskFault as its handler raises it, or `fault` if the process dies."""
         process = await self._running(context.host)
         return await process.run(context, spec)
 
     async def call(self, name: str, endpoint: Endpoint, **arguments: Any) -> Any:
-        """Have a function of `serve.CALLS` called; what it returns, or its TaskFault."""
+        """Call a function of `helper_main.CALLS`; return its result or raise its TaskFault."""
         process = await self._running("")
-        return await process.ask("call", name, {"endpoint": asdict(endpoint), **arguments})
+        return await process.request("call", name, {"endpoint": asdict(endpoint), **arguments})
 
-    async def close_held(self, name: str, *, keep_data: bool) -> None:
-        """Close one resource that the process keeps; it is gone when the process is."""
+    async def close_resource(self, name: str, *, keep_data: bool) -> None:
+        """Close one resource of the process. Does nothing if the process has ended: its resources ended with it."""
         if self._process is not None and self._process.alive:
-            await self._process.ask("close", name, keep_data)
+            await self._process.request("close", name, keep_data)
 
     async def close(self, *, keep_data: bool) -> None:
-        """End the process, in order where that works."""
+        """End the process: ask it to end, and kill it after `CLOSE_S`."""
         process, self._process = self._process, None
         if process is not None:
             await process.end(keep_data)
@@ -105,41 +108,40 @@ class Aide:
 
     def command(self) -> tuple[tuple[str, ...], dict[str, str]]:
         """Arguments and environment of the process."""
-        argv = child_process.python(MODULE, str(os.getpid()), self._told, self._engine)
+        argv = child_process.python(MODULE, str(os.getpid()), self._privileges.to_argument(), self._engine)
         own = child_process.environment(*child_process.of_engine(self._engine))
-        return argv, privileges.environment(self._told, own)
+        return argv, self._privileges.environment(own)
 
-    def heard(self, said: helper_messages.Words) -> str | None:
-        """What the process says beside its tasks; the answer where it asks."""
-        match said:
-            case ["holds", list(names)]:
-                self._holds([str(name) for name in names])
-            case ["ask", int(), str(system)]:
-                return self._said(system)
-        return None
+    def resources_changed(self, names: Sequence[object]) -> None:
+        """The process keeps these resources now."""
+        self._on_resources([str(name) for name in names])
+
+    def replication_log(self, system: str) -> str:
+        """The last line about replication in the log of a server of this session."""
+        return self._replication_log(system)
 
 
 class _Process:
-    """One process: `jobs` by key, `asked` by number."""
+    """One process, its running tasks by key, and its open requests by number."""
 
-    def __init__(self, aide: Aide, process: Process) -> None:
+    def __init__(self, helper: Helper, process: Process) -> None:
         assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
-        self._aide, self._process = aide, process
+        self._helper, self._process = helper, process
         self._stdin, self._stdout = process.stdin, process.stdout
         self._jobs: dict[str, _Job] = {}
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._requests: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
         self._up = asyncio.get_running_loop().create_future()
-        self._last_words: deque[str] = deque(maxlen=LAST_WORDS_MAX)
+        self._stderr_lines: deque[str] = deque(maxlen=STDERR_LINES_MAX)
         self._pidfd = -1
-        with contextlib.suppress(ProcessLookupError):  # it has ended already, which listening to it will tell
+        with contextlib.suppress(ProcessLookupError):  # it has ended already; the reader of its output reports that
             self._pidfd = os.pidfd_open(process.pid)
-        self._listeners = [asyncio.create_task(self._listen()), asyncio.create_task(self._log_lines())]
+        self._readers = [asyncio.create_task(self._read_stdout()), asyncio.create_task(self._read_stderr())]
         self.alive = True
 
     @classmethod
-    async def start(cls, aide: Aide, host: str) -> _Process:
-        argv, environment = aide.command()
+    async def start(cls, helper: Helper, host: str) -> _Process:
+        argv, environment = helper.command()
         started = await asyncio.create_subprocess_exec(
             *argv,
             stdin=PIPE,
@@ -149,15 +151,15 @@ class _Process:
             env=environment,
             cwd=child_process.DIRECTORY,
         )
-        process = cls(aide, started)
-        process._send(helper_messages.words("host", host))
+        process = cls(helper, started)
+        process._send(helper_messages.control("host", host))
         try:
             async with asyncio.timeout(START_S):
                 await process._up
         except BaseException as error:
             await process.kill()
             if isinstance(error, TimeoutError):
-                raise TaskFault("timeout", f"a helping process did not come up within {START_S:.0f} s") from None
+                raise TaskFault("timeout", f"a helper process did not start within {START_S:.0f} s") from None
             raise
         return process
 
@@ -170,10 +172,10 @@ class _Process:
         job = self._jobs[key] = _Job(context)
         finishing = asyncio.create_task(self._finish(key, context))
         try:
-            self._send(helper_messages.to_aide(Task(key=key, spec=spec, deadline_s=DEADLINE_S)))
+            self._send(helper_messages.to_helper(Task(key=key, spec=spec, deadline_s=DEADLINE_S)))
             outcome = await asyncio.shield(job.outcome)
         except asyncio.CancelledError:
-            self._send(helper_messages.to_aide(Cancel(key=key, reason="the task was stopped")))
+            self._send(helper_messages.to_helper(Cancel(key=key, reason="the task was stopped")))
             await asyncio.wait({job.outcome}, timeout=STOP_S)
             raise
         except WireFault as fault:
@@ -182,128 +184,126 @@ class _Process:
             finishing.cancel()
             self._jobs.pop(key, None)
             if job.outcome.done() and not job.outcome.cancelled():
-                job.outcome.exception()  # heard, also where nobody waits for it any more
+                job.outcome.exception()  # retrieved, so that asyncio does not report it as unhandled
         if isinstance(outcome, TaskFailed):
             raise TaskFault(outcome.error.code, outcome.error.message, way_out=outcome.error.way_out)
         return outcome.result
 
-    async def ask(self, word: str, *arguments: Any) -> Any:
+    async def request(self, kind: str, *arguments: Any) -> Any:
         number = next(self._numbers)
-        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        answer = self._requests[number] = asyncio.get_running_loop().create_future()
         try:
-            self._send(helper_messages.words(word, number, *arguments))
+            self._send(helper_messages.control(kind, number, *arguments))
             return await answer
         finally:
-            del self._asked[number]
+            del self._requests[number]
 
     async def end(self, keep_data: bool) -> None:
-        self._send(helper_messages.words("end", keep_data))
+        self._send(helper_messages.control("end", keep_data))
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._process.wait()
         except TimeoutError:
-            _log.warning("the helping process %d did not end in order", self.pid)
+            _log.warning("helper process %d did not end within %g s and is killed", self.pid, CLOSE_S)
         finally:
             await self.kill()
 
     async def kill(self) -> None:
-        if (
-            self._pidfd >= 0
-        ):  # past `Process.kill`: that reaps a child that has died, and its exit status is lost to asyncio
+        if self._pidfd >= 0:  # not `Process.kill`: it reaps a dead child, and asyncio then loses the exit status
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         await self._process.wait()
-        for listener in self._listeners:
-            listener.cancel()
-        await asyncio.gather(*self._listeners, return_exceptions=True)
-        self._gone("was ended")
+        for reader in self._readers:
+            reader.cancel()
+        await asyncio.gather(*self._readers, return_exceptions=True)
+        self._gone("was ended by its agent")
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
 
     async def _finish(self, key: str, context: TaskContext) -> None:
         await context.finished()
-        self._send(helper_messages.to_aide(Finish(key=key)))
+        self._send(helper_messages.to_helper(Finish(key=key)))
 
     def _send(self, frame: bytes) -> None:
-        with contextlib.suppress(ConnectionError):  # its end is heard of where it is listened to
+        with contextlib.suppress(ConnectionError):  # `_read_stdout` reports the end of the process
             self._stdin.write(frame)
 
-    async def _listen(self) -> None:
+    async def _read_stdout(self) -> None:
         why = "has ended"
         try:
-            while (said := await helper_messages.heard_by_agent(self._stdout)) is not None:
-                self._take(said)
-            await asyncio.wait({self._listeners[1]}, timeout=LAST_WORDS_S)
-            why += f"; its last words:\n{chr(10).join(self._last_words)}" if self._last_words else ""
+            while (message := await helper_messages.read_from_helper(self._stdout)) is not None:
+                self._take(message)
+            await asyncio.wait({self._readers[1]}, timeout=STDERR_S)
+            why += f"; its last output:\n{chr(10).join(self._stderr_lines)}" if self._stderr_lines else ""
         except WireFault as fault:
-            why = f"said what cannot be: {fault.what}"
+            why = f"sent a message that is not valid: {fault.what}"
         finally:
             self._gone(why)
 
-    def _take(self, said: Any) -> None:
-        match said:
-            case ["holds", list()]:
-                self._aide.heard(said)
+    def _take(self, message: Any) -> None:
+        match message:
+            case ["resources", list(names)]:
+                self._helper.resources_changed(names)
                 if not self._up.done():
                     self._up.set_result(None)
-            case ["ask", int(number), str()]:
-                self._send(helper_messages.words("told", number, self._aide.heard(said) or ""))
-            case ["done", int(number), answer] if (asked := self._waiting(number)) is not None:
-                asked.set_result(answer)
+            case ["replication_log", int(number), str(system)]:
+                self._send(helper_messages.control("reply", number, self._helper.replication_log(system)))
+            case ["done", int(number), answer] if (request := self._open_request(number)) is not None:
+                request.set_result(answer)
             case ["fault", int(number), str(code), str(what), str(way_out)] if (
-                asked := self._waiting(number)
+                request := self._open_request(number)
             ) is not None:
-                asked.set_exception(TaskFault(code, what, way_out=way_out))
+                request.set_exception(TaskFault(code, what, way_out=way_out))
             case LogLine() | Sample() | TaskProgress() | TaskDone() | TaskFailed():
-                self._pass_on(said)
+                self._forward(message)
 
-    def _waiting(self, number: int) -> asyncio.Future[Any] | None:
-        asked = self._asked.get(number)
-        return None if asked is None or asked.done() else asked
+    def _open_request(self, number: int) -> asyncio.Future[Any] | None:
+        request = self._requests.get(number)
+        return None if request is None or request.done() else request
 
-    def _pass_on(self, said: LogLine | Sample | TaskProgress | TaskDone | TaskFailed) -> None:
-        """What it says of a task, to those who hear of the task."""
-        if isinstance(said, LogLine):
+    def _forward(self, message: LogLine | Sample | TaskProgress | TaskDone | TaskFailed) -> None:
+        """Hand a message about a task to the context of the task."""
+        if isinstance(message, LogLine):
             for one in list(self._jobs.values())[:1]:
-                one.context.log(said.level, said.text)
+                one.context.log(message.level, message.text)
             return
-        job = self._jobs.get(said.key)
+        job = self._jobs.get(message.key)
         if job is None or job.outcome.done():
             return
-        match said:
+        match message:
             case Sample(sample=sample):
                 job.context.sample(sample)
             case TaskProgress():
-                job.context.progress(said.done, said.total, said.unit, said.note)
+                job.context.progress(message.done, message.total, message.unit, message.note)
             case TaskDone() | TaskFailed():
-                job.outcome.set_result(said)
+                job.outcome.set_result(message)
 
     def _gone(self, why: str) -> None:
-        """Nothing more will come: whoever waits is told."""
+        """The process has ended: fail all tasks and requests that wait for it."""
         if not self.alive:
             return
         self.alive = False
         fault = TaskFault(
             "fault",
-            f"the helping process {self.pid}, which speaks to databases, {why}",
-            way_out="the iteration counts for nothing; the agent's log on that host has its last words",
+            f"the helper process {self.pid}, which connects to databases, {why}",
+            way_out="the iteration is void; the agent's log on that host has the last output of the process",
         )
-        waiting = [self._up, *(job.outcome for job in self._jobs.values()), *self._asked.values()]
+        waiting = [self._up, *(job.outcome for job in self._jobs.values()), *self._requests.values()]
         for future in waiting:
             if not future.done():
                 future.set_exception(fault)
-                future.exception()  # heard, also where nobody waits for it
+                future.exception()  # retrieved, so that asyncio does not report it as unhandled
 
-    async def _log_lines(self) -> None:
+    async def _read_stderr(self) -> None:
         assert self._process.stderr is not None  # noqa: S101 - PIPE
         while line := await _line(self._process.stderr):
-            self._last_words.append(line.decode(errors="replace").rstrip())
-            _log.warning("process %d: %s", self.pid, self._last_words[-1])
+            self._stderr_lines.append(line.decode(errors="replace").rstrip())
+            _log.warning("process %d: %s", self.pid, self._stderr_lines[-1])
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:
     try:
         return await stream.readline()
-    except ValueError:  # longer than the limit; what has come of it is dropped
+    except ValueError:  # longer than the limit; asyncio drops what was read
         return b"(a line that is too long)\n"

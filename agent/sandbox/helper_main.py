@@ -1,8 +1,8 @@
-"""An aide, `python -m proveout.agent.sandbox.helper_main PARENT PRIVILEGES ENGINE`: tasks of an agent, done as nobody in particular.
+"""Main module of a helper process, `python -m proveout.agent.sandbox.helper_main PARENT PRIVILEGES ENGINE`: runs tasks of an agent unprivileged.
 
-Flow: privileges are given up -> stdin (`helper_messages`) -> each task in a `Work` of its own, with the handlers that an agent would run itself
--> samples, progress, log lines and outcomes on stdout. What handlers keep (a link that must be taken away) stays here, and the agent
-is told its name. It serves until it is told to end or its stdin does, and never outlives its agent.
+Flow: drop privileges -> stdin (`helper_messages`) -> each task in a `TaskRunner` of its own, with the handlers that an agent would run
+itself -> samples, progress, log lines and outcomes on stdout. Resources of handlers (a propagation link that must be removed) stay in
+this process; the agent gets their names. The process serves until an `end` message or the end of stdin. It never outlives its agent.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from proveout.agent.daemon.task_runner import Work
+from proveout.agent.daemon.task_runner import TaskRunner
 from proveout.agent.daemon.tasks import Handler, Resource, TaskFault
-from proveout.agent.engines.timesten import sql as timesten
-from proveout.agent.sandbox import helper_messages, privileges
-from proveout.agent.security.redaction import for_people
+from proveout.agent.engines.adapter import OwnsProcess
+from proveout.agent.engines.table import adapter
+from proveout.agent.sandbox import helper_messages
+from proveout.agent.sandbox.privileges import Privileges
+from proveout.agent.security.redaction import sanitize
 from proveout.core.framing import FRAME_BYTES_MAX
 from proveout.core.linux import ORPHANED, die_with_parent
 from proveout.proto.wire import tasks
@@ -31,11 +33,11 @@ from proveout.proto.wire.protobuf_mapping import WireFault
 from proveout.proto.wire.results import TaskError
 from proveout.proto.wire.tasks import Endpoint, Task
 
-NAME = "proveout-aide"
-NOWHERE = Path("/nonexistent")
-"""An aide has no folder of its own: it writes nothing but files of the systems it is told of."""
+NAME = "proveout-helper"
+NO_WORK_DIR = Path("/nonexistent")
+"""A helper process has no work directory: it writes files of its systems only."""
 
-PLACES: Mapping[type, str] = MappingProxyType(
+HANDLERS: Mapping[type, str] = MappingProxyType(
     {
         tasks.StartSystem: "proveout.agent.engines.handlers:start_system",
         tasks.StopSystem: "proveout.agent.engines.handlers:stop_system",
@@ -49,7 +51,7 @@ PLACES: Mapping[type, str] = MappingProxyType(
         tasks.RunCapture: "proveout.agent.capture.kinds:capture",
     }
 )
-"""Who does what an agent has done by its aide; the same handlers run in an agent that has no privileges to give up."""
+"""Task -> handler. An agent that is not root runs the same handlers in its own process."""
 
 CALLS: Mapping[str, str] = MappingProxyType(
     {
@@ -57,71 +59,71 @@ CALLS: Mapping[str, str] = MappingProxyType(
         "run": "proveout.agent.tuning.sql_access:run",
     }
 )
-"""Functions that block, of an endpoint and words, and that answer what JSON can hold."""
+"""Blocking functions of an endpoint and keyword arguments; their results are JSON data."""
 
 
-def resolve(place: str) -> Any:
-    """What is at `module:name`; imports the module."""
-    module, _, name = place.partition(":")
+def resolve(path: str) -> Any:
+    """The object at `module:name`; imports the module."""
+    module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 
 
-class Elsewhere:
-    """A system that the agent has provisioned, as handlers here see it (a `Resource`): its server's log is the agent's to read."""
+class RemoteSystem:
+    """A system that the agent has provisioned, for handlers in this process (a `Resource`). Only the agent can read its log."""
 
-    def __init__(self, ask: Callable[[], asyncio.Future[str]]) -> None:
-        self._ask = ask
+    def __init__(self, replication_log: Callable[[], asyncio.Future[str]]) -> None:
+        self._replication_log = replication_log
 
     async def replication_said(self) -> str:
-        """What the server's log says last about replication; "" for nothing."""
-        return await self._ask()
+        """The last line about replication in the server's log; "" if there is none."""
+        return await self._replication_log()
 
     async def close(self, *, keep_data: bool) -> None:
         """Nothing to do."""
 
 
-class Aide:
-    """The tasks under way, and what they have left to be closed."""
+class HelperServer:
+    """Serves one agent: its running tasks, and the resources to close at the end."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._host, self._write = "", write
-        self._works: dict[str, Work] = {}
+        self._tasks: dict[str, TaskRunner] = {}
         self._runs: set[asyncio.Task[None]] = set()
         self._resources: dict[str, Resource] = {}
-        self._asked: dict[int, asyncio.Future[str]] = {}
+        self._queries: dict[int, asyncio.Future[str]] = {}
 
     async def serve(self, stdin: asyncio.StreamReader) -> None:
-        """Do what the agent says until it says `end`. Leaves the process when the agent is gone."""
+        """Serve messages until `end`. Exits the process if the agent has ended."""
         while True:
-            match await helper_messages.heard_by_aide(stdin):
+            match await helper_messages.read_from_agent(stdin):
                 case None:
                     os._exit(ORPHANED)
                 case ["host", str(host)]:
                     self._host = host
                 case Task() as task:
                     self._begin(task)
-                case Finish(key=key) if key in self._works:
-                    self._works[key].finish()
-                case Cancel(key=key, reason=reason) if key in self._works:
-                    self._works[key].stop("cancelled", reason)
+                case Finish(key=key) if key in self._tasks:
+                    self._tasks[key].finish()
+                case Cancel(key=key, reason=reason) if key in self._tasks:
+                    self._tasks[key].stop("cancelled", reason)
                 case ["close", int(number), str(name), bool(keep)]:
-                    self._keep(self._closed(number, name, keep))
+                    self._spawn(self._close(number, name, keep))
                 case ["call", int(number), str(name), dict(arguments)]:
-                    self._keep(self._called(number, name, arguments))
-                case ["told", int(number), str(text)]:
-                    if (asked := self._asked.pop(number, None)) is not None:
-                        asked.set_result(text)
+                    self._spawn(self._call(number, name, arguments))
+                case ["reply", int(number), str(text)]:
+                    if (query := self._queries.pop(number, None)) is not None:
+                        query.set_result(text)
                 case ["end", bool(keep)]:
                     return await self._end(keep)
-                case _:  # a word for a task that has just ended
+                case _:  # a message for a task that has just ended
                     pass
 
-    def _say(self, message: AgentMessage) -> None:
+    def _send(self, message: AgentMessage) -> None:
         self._write(helper_messages.to_agent(message))
 
-    def _keep(self, work: Any) -> None:
-        """Hold on to a coroutine until it has ended: the loop itself would forget it."""
-        run = asyncio.ensure_future(work)
+    def _spawn(self, coroutine: Any) -> None:
+        """Run a coroutine and keep a reference to it; asyncio keeps only a weak one."""
+        run = asyncio.ensure_future(coroutine)
         self._runs.add(run)
         run.add_done_callback(self._runs.discard)
 
@@ -129,64 +131,67 @@ class Aide:
         match task.spec:
             case tasks.LinkSystems(source=source, sink=sink) | tasks.CompareSystems(source=source, sink=sink):
                 for end in (source, sink):
-                    self._resources.setdefault(f"system:{end.system}", Elsewhere(self._asking(end.system)))
-        work = self._works[task.key] = Work(task.key, self._host, NOWHERE, self._resources, self._say)
-        self._keep(self._run(work, task))
+                    self._resources.setdefault(
+                        f"system:{end.system}", RemoteSystem(self._replication_log_of(end.system))
+                    )
+        runner = TaskRunner(task.key, self._host, NO_WORK_DIR, self._resources, self._send)
+        self._tasks[task.key] = runner
+        self._spawn(self._run(runner, task))
 
-    async def _run(self, work: Work, task: Task) -> None:
-        outcome = await work.run(_handled(PLACES[type(task.spec)]), task.spec, task.deadline_s)
-        del self._works[task.key]
-        self._write(helper_messages.words("holds", self._held()))
+    async def _run(self, runner: TaskRunner, task: Task) -> None:
+        outcome = await runner.run(_lazy_handler(HANDLERS[type(task.spec)]), task.spec, task.deadline_s)
+        del self._tasks[task.key]
+        self._write(helper_messages.control("resources", self._own_resources()))
         try:
-            self._say(outcome)
+            self._send(outcome)
         except WireFault as fault:
-            self._say(TaskFailed(key=task.key, error=TaskError(code="fault", message=fault.what)))
+            self._send(TaskFailed(key=task.key, error=TaskError(code="fault", message=fault.what)))
 
-    def _held(self) -> list[str]:
-        return [name for name, resource in self._resources.items() if not isinstance(resource, Elsewhere)]
+    def _own_resources(self) -> list[str]:
+        return [name for name, resource in self._resources.items() if not isinstance(resource, RemoteSystem)]
 
-    def _asking(self, system: str) -> Callable[[], asyncio.Future[str]]:
-        def ask() -> asyncio.Future[str]:
-            number = max(self._asked, default=0) + 1
-            answer = self._asked[number] = asyncio.get_running_loop().create_future()
-            self._write(helper_messages.words("ask", number, system))
+    def _replication_log_of(self, system: str) -> Callable[[], asyncio.Future[str]]:
+        def query() -> asyncio.Future[str]:
+            number = max(self._queries, default=0) + 1
+            answer = self._queries[number] = asyncio.get_running_loop().create_future()
+            self._write(helper_messages.control("replication_log", number, system))
             return answer
 
-        return ask
+        return query
 
-    async def _called(self, number: int, name: str, arguments: dict[str, Any]) -> None:
+    async def _call(self, number: int, name: str, arguments: dict[str, Any]) -> None:
         endpoint = Endpoint(**{**arguments.pop("endpoint"), "instances": ()})
         try:
             answer = await asyncio.to_thread(resolve(CALLS[name]), endpoint, **arguments)
         except TaskFault as fault:
             self._write(
-                helper_messages.words("fault", number, fault.code, for_people(fault.what), for_people(fault.way_out))
+                helper_messages.control("fault", number, fault.code, sanitize(fault.what), sanitize(fault.way_out))
             )
         except Exception as error:
             logging.exception("%s of system %s failed", name, endpoint.system)
-            what = for_people(f"{type(error).__name__}: {error}")
-            self._write(helper_messages.words("fault", number, "fault", what, "This is a bug in proveout."))
+            what = sanitize(f"{type(error).__name__}: {error}")
+            self._write(helper_messages.control("fault", number, "fault", what, "This is a bug in proveout."))
         else:
-            self._write(helper_messages.words("done", number, answer))
+            self._write(helper_messages.control("done", number, answer))
 
-    async def _closed(self, number: int, name: str, keep_data: bool) -> None:
+    async def _close(self, number: int, name: str, keep_data: bool) -> None:
         resource = self._resources.pop(name, None)
         if resource is not None:
             await resource.close(keep_data=keep_data)
-        self._write(helper_messages.words("done", number, None))
+        self._write(helper_messages.control("done", number, None))
 
     async def _end(self, keep_data: bool) -> None:
-        for work in self._works.values():
-            work.stop("cancelled", "the agent ends its session")
+        for runner in self._tasks.values():
+            runner.stop("cancelled", "the agent ends its session")
         if self._runs:
             await asyncio.wait(self._runs)
         for resource in reversed(list(self._resources.values())):
             await resource.close(keep_data=keep_data)
 
 
-def _handled(place: str) -> Handler:
+def _lazy_handler(path: str) -> Handler:
     async def handle(context: Any, spec: Any) -> Any:
-        handler: Handler = await asyncio.to_thread(resolve, place)
+        handler: Handler = await asyncio.to_thread(resolve, path)
         return await handler(context, spec)
 
     return handle
@@ -197,22 +202,24 @@ async def _serve(out: int) -> None:
     stdin = asyncio.StreamReader(limit=FRAME_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
     pipe, _ = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(out, "wb"))
-    pipe.write(helper_messages.words("holds", []))  # it is up
-    await Aide(pipe.write).serve(stdin)
+    pipe.write(helper_messages.control("resources", []))  # the process is ready
+    await HelperServer(pipe.write).serve(stdin)
     pipe.close()
 
 
-def main(parent: int, told: str, engine: str) -> None:
-    """The process. `engine`: what its first task is for, which decides whose client this process is."""
-    privileges.drop(told)
-    die_with_parent(parent, NAME)  # after it: the kernel forgets the wish when a process changes its user
-    privileges.seal(told)
-    if engine == "timesten":
-        timesten.speak_here()
+def main(parent: int, argument: str, engine: str) -> None:
+    """Run the process. `engine` is the engine of the first task; it decides which client library the process loads."""
+    privileges = Privileges.from_argument(argument)
+    privileges.drop()
+    die_with_parent(parent, NAME)  # after `drop`: a change of the user resets the parent-death signal
+    privileges.seal()
+    client = adapter(engine)
+    if isinstance(client, OwnsProcess):
+        client.claim_process()
     out = os.dup(1)
-    os.dup2(2, 1)  # what a library prints goes to the log, not between the frames
+    os.dup2(2, 1)  # prints of libraries go to the log, not between the frames
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the coordinator's to answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator handles Ctrl-C of a terminal
     asyncio.run(_serve(out))
 
 

@@ -1,21 +1,22 @@
-"""What an agent and its aides say to each other, over an aide's stdin and stdout: the wire's own messages, and a few words.
+"""Protocol between an agent and its helper processes, over stdin and stdout of the helper: messages of the wire, and control messages.
 
-Flow: a frame of `core.framing` holds a kind (one byte) and a body. Kind 0 is an envelope of `agent.proto`: tasks and what
-ends them to the aide, samples, progress, log lines and outcomes from it. Kind 1 is a JSON array, a word and its arguments:
+Format: a frame of `core.framing` holds a kind (one byte) and a body. Kind 0 is an envelope of `agent.proto`: tasks, `Finish` and
+`Cancel` to the helper; samples, progress, log lines and outcomes from it. Kind 1 is a control message, a JSON array of its name
+and its arguments:
 
-| word | to | arguments |
+| name | to | arguments |
 |---|---|---|
-| `host` | aide | this host's name in the plan |
-| `close` | aide | number, name of a resource, whether its data is kept |
-| `end` | aide | whether data is kept; it closes all and exits |
-| `call` | aide | number, name of a function of `serve.CALLS`, its keyword arguments |
-| `told` | aide | number, the answer to `ask` |
-| `done` | agent | number, an answer to `close` or `call` |
-| `fault` | agent | number, code, what, way out: a `TaskFault` instead of an answer |
-| `holds` | agent | names of all resources that the aide keeps |
-| `ask` | agent | number, name of a system: what its server's log says of replication |
+| `host` | helper | this host's name in the plan |
+| `close` | helper | number, name of a resource, whether its data is kept |
+| `end` | helper | whether data is kept; the helper closes all resources and exits |
+| `call` | helper | number, name of a function of `helper_main.CALLS`, its keyword arguments |
+| `reply` | helper | number, the answer to `replication_log` |
+| `done` | agent | number, the result of `close` or `call` |
+| `fault` | agent | number, code, what, way out: a `TaskFault` in place of a result |
+| `resources` | agent | names of all resources that the helper keeps |
+| `replication_log` | agent | number, name of a system: the last line about replication in its server's log |
 
-No pickle, and a bound on every frame: what an aide says can be wrong, but it cannot run code in its agent, nor fill its memory.
+No pickle, and a bound on every frame: a compromised helper can send wrong data, but cannot run code in the agent or fill its memory.
 """
 
 from __future__ import annotations
@@ -32,43 +33,45 @@ from proveout.proto.wire import codec
 from proveout.proto.wire.messages import AgentMessage, CoordinatorMessage
 from proveout.proto.wire.protobuf_mapping import WireFault
 
-_MESSAGE, _WORDS = 0, 1
+_MESSAGE, _CONTROL = 0, 1
 
-Words: TypeAlias = list[Any]
-
-
-def words(*said: Any) -> bytes:
-    """A frame of words."""
-    return _frame(_WORDS, json.dumps(said).encode())
+Control: TypeAlias = list[Any]
 
 
-def to_aide(message: CoordinatorMessage) -> bytes:
-    """A frame with a message for an aide; WireFault when it cannot be said."""
+def control(*message: Any) -> bytes:
+    """A frame with a control message: its name and its arguments."""
+    return _frame(_CONTROL, json.dumps(message).encode())
+
+
+def to_helper(message: CoordinatorMessage) -> bytes:
+    """A frame with a message for a helper; WireFault if it cannot be encoded."""
     return _frame(_MESSAGE, codec.coordinator_envelope(message).SerializeToString())
 
 
 def to_agent(message: AgentMessage) -> bytes:
-    """A frame with a message for the agent; WireFault when it cannot be said (a result that is too large, for one)."""
+    """A frame with a message for the agent; WireFault if it cannot be encoded, for example a result that is too large."""
     return _frame(_MESSAGE, codec.agent_envelope(message).SerializeToString())
 
 
-async def heard_by_aide(stream: asyncio.StreamReader) -> CoordinatorMessage | Words | None:
-    """What the agent says next; None at the end of the stream. WireFault for what is neither."""
+async def read_from_agent(stream: asyncio.StreamReader) -> CoordinatorMessage | Control | None:
+    """The next message from the agent; None at the end of the stream. WireFault for anything else."""
     kind, body = await _read(stream)
     if body is None:
         return None
-    return codec.coordinator_message(pb.CoordinatorEnvelope.FromString(body)) if kind == _MESSAGE else _words(body)
+    return (
+        codec.coordinator_message(pb.CoordinatorEnvelope.FromString(body)) if kind == _MESSAGE else _parse_control(body)
+    )
 
 
-async def heard_by_agent(stream: asyncio.StreamReader) -> AgentMessage | Words | None:
-    """What an aide says next; None at the end of the stream. WireFault for what is neither."""
+async def read_from_helper(stream: asyncio.StreamReader) -> AgentMessage | Control | None:
+    """The next message from a helper; None at the end of the stream. WireFault for anything else."""
     kind, body = await _read(stream)
     if body is None:
         return None
     try:
-        return codec.agent_message(pb.AgentEnvelope.FromString(body)) if kind == _MESSAGE else _words(body)
+        return codec.agent_message(pb.AgentEnvelope.FromString(body)) if kind == _MESSAGE else _parse_control(body)
     except DecodeError as error:
-        raise WireFault("an aide said what is no message") from error
+        raise WireFault("a helper process sent bytes that are not a message") from error
 
 
 async def _read(stream: asyncio.StreamReader) -> tuple[int, bytes | None]:
@@ -77,9 +80,9 @@ async def _read(stream: asyncio.StreamReader) -> tuple[int, bytes | None]:
     except ValueError as error:
         raise WireFault(str(error)) from error
     if content is None:
-        return _WORDS, None
-    if not content or content[0] not in (_MESSAGE, _WORDS):
-        raise WireFault(f"a frame of kind {content[:1].hex() or 'none'}; expected {_MESSAGE} or {_WORDS}")
+        return _CONTROL, None
+    if not content or content[0] not in (_MESSAGE, _CONTROL):
+        raise WireFault(f"a frame of kind {content[:1].hex() or 'none'}; expected {_MESSAGE} or {_CONTROL}")
     return content[0], content[1:]
 
 
@@ -89,11 +92,11 @@ def _frame(kind: int, body: bytes) -> bytes:
     return frame(bytes((kind,)), body)
 
 
-def _words(body: bytes) -> Words:
+def _parse_control(body: bytes) -> Control:
     try:
-        said = json.loads(body)
+        message = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise WireFault("words that are no JSON came") from error
-    if not isinstance(said, list) or not said or not isinstance(said[0], str):
-        raise WireFault("words came that are no list of them")
-    return said
+        raise WireFault("a control message is not valid JSON") from error
+    if not isinstance(message, list) or not message or not isinstance(message[0], str):
+        raise WireFault("a control message is not a JSON array that starts with a name")
+    return message

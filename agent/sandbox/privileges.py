@@ -1,19 +1,19 @@
-"""Load runs as nobody in particular: how a process that a root agent has started gives its privileges up, for good.
+"""Run child processes of a root agent as an unprivileged user: choose the user, start the process, drop root for good.
 
-Flow: the agent asks `account()`: None where it is not root itself; otherwise a numeric user and group that nobody has, beside the
-one of embedded servers. It starts the worker with `argument(…)` and `environment(…)`; the worker calls `drop(…)` before it reads
-a word of its load: no root, no groups but the embedded servers' (whose sockets it connects to), no new privileges, no capabilities,
-not in the bounding set either.
+Flow: the agent gets `Privileges` (`for_engine`, `for_endpoint`, `for_user`): a numeric user and group that no account of the host has,
+and the group of the embedded servers, whose sockets the child connects to. An agent that is not root gets `INHERITED`. The agent
+starts the child with `to_argument()` in argv and with `environment(…)`; the child calls `from_argument(…).drop()` before it reads any
+input: no root, no other groups, no new privileges, no capabilities, an empty bounding set.
 
-Where Python itself lies in a folder that only root can enter (a virtual environment below /root), the process could import
-nothing any more. There `drop` leaves one capability, CAP_DAC_READ_SEARCH, until `seal`: it opens the folders of Python's own
-search path and has every later import go through those descriptors (`/proc/self/fd/N`), which lead past the closed folder and
-nowhere else. Then the capability goes as well. Both are called before a byte is read from outside.
+Where Python is installed below a folder that only root can enter (a virtual environment below /root), the child could not import
+modules after that. Then `drop` keeps one capability, CAP_DAC_READ_SEARCH, until `seal`. `seal` opens the folders of Python's search
+path and routes later imports through these descriptors (`/proc/self/fd/N`), which give access to these folders and to nothing else;
+then it gives up the capability. Both calls come before any input from outside is read.
 
-Engines that are files (SQLite, DuckDB, and those of another package whose driver says so by `in_files`): a file that the agent has
-made belongs to that user. Of another file, when the host's policy lists it or the agent is the child of a run, the worker takes
-the owner's user. A file of root's, or a new one in a folder of root's, is refused: no database work is done as root, as SQL can open and
-write other files.
+Engines that keep a database in a file (SQLite, DuckDB, and drivers of other packages with `in_files`): a file that the agent has
+made belongs to the unprivileged user. For another file, if the host's policy lists it or the agent is the child of a run, the child
+runs as the file's owner. A file that root owns, or a new file in a folder that root owns, is refused: SQL can open and write other
+files, so no database work runs as root.
 """
 
 from __future__ import annotations
@@ -28,23 +28,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines.postgres.installation import UID_LAST, choose_account
-from proveout.agent.engines.table import driver, is_built_in
+from proveout.agent.engines.embedded.account import UID_LAST, choose_account
+from proveout.agent.engines.table import is_in_files
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core import linux
-from proveout.core.errors import ProveoutError
 from proveout.core.linux import CAP_DAC_READ_SEARCH
 from proveout.proto.wire.tasks import Endpoint
 
-FILE_ENGINES = frozenset({"sqlite", "duckdb"})
-
 HOME = "/nonexistent"
-"""Where a client library looks for files of the user's; root's own are not to be found, and their refusal is not to be met."""
+"""Home of the unprivileged user: client libraries find no files of root there, and get no permission errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Who a worker runs as: a user and group of its own, and the group of embedded servers. `reads_all`: see the module."""
+    """The unprivileged user: user id (and group id) that no account has, and the group of embedded servers. `reads_all`: see the module."""
 
     uid: int
     group: int
@@ -53,7 +50,7 @@ class Account:
 
 @functools.cache
 def account() -> Account | None:
-    """Who load runs as; None where the agent has no privileges to give up."""
+    """The unprivileged user for load and helper processes; None for an agent that is not root."""
     servers = choose_account()
     if servers is None:
         return None
@@ -61,139 +58,158 @@ def account() -> Account | None:
     return Account(uid=uid, group=servers.gid, reads_all=not all(_everybody_reads(path) for path in _needed()))
 
 
-def argument(engine: str, dsn: str = "", policy: Policy = NOTHING) -> str:
-    """What a process is told on its command line: `uid,gid,group,hidden`, or `-` when the agent is an ordinary user, which it keeps.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Privileges:
+    """User, primary group and supplementary group of a child process; `reads_all`: keep CAP_DAC_READ_SEARCH until `seal`.
 
-    For a file (`dsn`) that the policy lets the agent change, its owner; for all else nobody in particular. TaskFault `refused` for a
-    file of root's.
+    A negative `uid` means that the child keeps the user of the agent, which is not root (`INHERITED`).
     """
-    it = account()
-    if it is None:
-        return "-"
-    owner = _owner(dsn, policy) if dsn and is_in_files(engine) else None
-    if owner is None:
-        return f"{it.uid},{it.uid},{it.group},{int(it.reads_all)}"
-    uid, gid = owner
-    return f"{uid},{gid},{gid},{int(it.reads_all)}"
+
+    uid: int = -1
+    gid: int = -1
+    group: int = -1
+    reads_all: bool = False
+
+    @classmethod
+    def for_engine(cls, engine: str, dsn: str = "", policy: Policy = NOTHING) -> Privileges:
+        """Privileges for work on a system of `engine`.
+
+        They are those of the owner if `dsn` is a database file that the policy lets the agent change, else those of the
+        unprivileged user. TaskFault `refused` for a file that root owns.
+        """
+        user = account()
+        if user is None:
+            return INHERITED
+        owner = _owner(dsn, policy) if dsn and is_in_files(engine) else None
+        if owner is None:
+            return cls(uid=user.uid, gid=user.uid, group=user.group, reads_all=user.reads_all)
+        uid, gid = owner
+        return cls(uid=uid, gid=gid, group=gid, reads_all=user.reads_all)
+
+    @classmethod
+    def for_endpoint(cls, endpoint: Endpoint, policy: Policy) -> Privileges:
+        """`for_engine` for one system."""
+        return cls.for_engine(endpoint.engine, "" if endpoint.provisioned else endpoint.dsn, policy)
+
+    @classmethod
+    def for_user(cls, uid: int) -> Privileges:
+        """Privileges of another user of this host, with that user's primary group. TaskFault `refused` for root."""
+        user = account()
+        if user is None:
+            return INHERITED
+        if uid == 0:
+            way_out = "start the Ray node on this host as a user other than root"
+            raise TaskFault(
+                "refused", "root runs the Ray cluster on this host, and no load runs as root", way_out=way_out
+            )
+        try:
+            gid = pwd.getpwuid(uid).pw_gid
+        except KeyError:  # a container may have user ids without an account
+            gid = uid
+        return cls(uid=uid, gid=gid, group=gid, reads_all=user.reads_all)
+
+    @classmethod
+    def from_argument(cls, text: str) -> Privileges:
+        """Parse `to_argument`. ValueError for any other text."""
+        if text == "-":
+            return INHERITED
+        uid, gid, group, reads_all = (int(number) for number in text.split(","))
+        return cls(uid=uid, gid=gid, group=group, reads_all=bool(reads_all))
+
+    def to_argument(self) -> str:
+        """One command-line argument: `uid,gid,group,reads_all`, or `-` for inherited privileges."""
+        return "-" if self.inherited else f"{self.uid},{self.gid},{self.group},{int(self.reads_all)}"
+
+    @property
+    def inherited(self) -> bool:
+        """Whether the child keeps the user of the agent."""
+        return self.uid < 0
+
+    def environment(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Environment of the child: `given` without the agent's home. A dsn without a user still means the agent's user."""
+        if self.inherited:
+            return dict(given)
+        name = pwd.getpwuid(os.geteuid()).pw_name
+        return {"PGUSER": name, "USER": name, "LOGNAME": name, **given, "HOME": HOME}
+
+    def give(self, *paths: Path) -> None:
+        """Give files of the agent to the user of the child. OSError from chown(2)."""
+        if not self.inherited:
+            for path in paths:
+                os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
+    def drop(self, *, keeps_root: bool = False) -> None:
+        """Change this process to these privileges, except the capability that `seal` drops. OSError: the process must end.
+
+        PermissionError if the process would stay root. `keeps_root` allows that: fio on a block device, which only root can open.
+        """
+        if self.inherited:
+            if os.geteuid() == 0 and not keeps_root:
+                raise PermissionError("this process must not run as root")
+            return
+        if self.reads_all:  # before the bounding set is emptied: a capability outside it cannot become inheritable
+            linux.set_inheritable_capabilities(1 << CAP_DAC_READ_SEARCH)
+        linux.empty_bounding_set()
+        linux.keep_capabilities(keep=self.reads_all)
+        os.setgroups([self.group])
+        os.setresgid(self.gid, self.gid, self.gid)
+        os.setresuid(self.uid, self.uid, self.uid)
+        linux.set_capabilities(1 << CAP_DAC_READ_SEARCH if self.reads_all else 0)
+        if self.reads_all:  # for the programs that this process starts
+            linux.raise_ambient(CAP_DAC_READ_SEARCH)
+        linux.set_no_new_privileges()
+        # For any value of fs.suid_dumpable: processes of the same user cannot trace or read it, and no core file has passwords.
+        linux.forbid_dumps_and_tracing()
+
+    def seal(self) -> None:
+        """Drop the capability that `drop` has kept for imports. Call it before any input from outside is read."""
+        if not self.reads_all:
+            return
+        import_by_descriptors()
+        linux.clear_ambient()
+        linux.set_capabilities(0)
 
 
-def argument_for(endpoint: Endpoint, policy: Policy) -> str:
-    """`argument` for work on one system."""
-    return argument(endpoint.engine, "" if endpoint.provisioned else endpoint.dsn, policy)
+INHERITED = Privileges()
+"""Of a child of an agent that is not root."""
 
 
 def _owner(dsn: str, policy: Policy) -> tuple[int, int] | None:
-    """User and group of the database file, or of the folder that it will be made in; None when it is not ours to use as such.
+    """User and group of the database file, or of its folder if the file is missing; None if the agent may not use either.
 
-    TaskFault `refused` when that is root, or cannot be told. Links are followed: what counts is where they lead.
+    TaskFault `refused` if root owns it, or if the path cannot be resolved. Symbolic links are followed.
     """
-    if dsn.startswith(":"):  # as `:memory:`, which is in no folder
+    if dsn.startswith(":"):  # `:memory:` has no folder
         return None
     try:
         path = Path(dsn).resolve()
-    except (OSError, RuntimeError, ValueError):  # links in a circle, a NUL
-        raise TaskFault("refused", f"it cannot be told where the database file {dsn!r} is") from None
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL
+        raise TaskFault("refused", f"the path of the database file {dsn!r} cannot be resolved") from None
     if not policy.allows_file_of_others(str(path)):
         return None
-    for place in (path, path.parent):
+    for existing in (path, path.parent):
         with contextlib.suppress(OSError):
-            status = place.stat()
+            status = existing.stat()
             if status.st_uid == 0:
-                raise _roots(path, place)
-            # Files of a user are often of root's group, which reads files of root's.
+                raise _owned_by_root(path, existing)
+            # Files of a user often have root's group, which can read files of root.
             return status.st_uid, status.st_gid or status.st_uid
     return None
 
 
-def _roots(path: Path, place: Path) -> TaskFault:
+def _owned_by_root(path: Path, existing: Path) -> TaskFault:
     """The refusal of a file that only root could use."""
     what = f"the database file {path} belongs to root"
-    if place != path:
-        what = f"the database file {path} would be made in {place}, which belongs to root"
-    way_out = f"give it to a user of its own: `chown USER {place}`, with the files beside it that the database has made"
-    return TaskFault("refused", f"{what}, and no database work is done as root", way_out=way_out)
-
-
-def argument_of(uid: int) -> str:
-    """The same for a process that works for another user of this host, in that user's first group. TaskFault `refused` for root."""
-    it = account()
-    if it is None:
-        return "-"
-    if uid == 0:
-        way_out = "start the node of the cluster on this host as another user"
-        raise TaskFault(
-            "refused", "the Ray cluster on this host is root's, and no load is run as root", way_out=way_out
-        )
-    try:
-        gid = pwd.getpwuid(uid).pw_gid
-    except KeyError:  # as in containers: a number alone
-        gid = uid
-    return f"{uid},{gid},{gid},{int(it.reads_all)}"
-
-
-def is_in_files(engine: str) -> bool:
-    """Whether its databases are files of the agent's user."""
-    if engine in FILE_ENGINES or is_built_in(engine):
-        return engine in FILE_ENGINES
-    with contextlib.suppress(ProveoutError):  # not installed here: whoever needs it will say so
-        return bool(getattr(driver(engine), "in_files", False))
-    return False
-
-
-def environment(told: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that was told so: the agent's, without its home; a dsn that names no user still means the agent's."""
-    if told == "-":
-        return dict(given)
-    name = pwd.getpwuid(os.geteuid()).pw_name
-    return {"PGUSER": name, "USER": name, "LOGNAME": name, **given, "HOME": HOME}
-
-
-def owned(told: str, *paths: Path) -> None:
-    """Give files of the agent to the user that `told` names. OSError when the kernel does not let us."""
-    if told != "-":
-        uid, gid, *_ = (int(word) for word in told.split(","))
-        for path in paths:
-            os.chown(path, uid, gid, follow_symlinks=False)
-
-
-def drop(told: str, *, keeps_root: bool = False) -> None:
-    """Give up what `argument` says, but for what `seal` gives up. OSError when the kernel does not let us: the process must not go on then.
-
-    A process that would stay root is refused as well, unless it is one that `keeps_root`: fio on a device, which only root can open.
-    """
-    if told == "-":
-        if os.geteuid() == 0 and not keeps_root:
-            raise PermissionError("this process must not run as root")
-        return
-    uid, gid, group, reads_all = (int(word) for word in told.split(","))
-    if reads_all:  # while it is still in the bounding set: a capability that is not cannot become inheritable
-        linux.set_inheritable_capabilities(1 << CAP_DAC_READ_SEARCH)
-    linux.empty_bounding_set()
-    linux.keep_capabilities(keep=bool(reads_all))
-    os.setgroups([group])
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
-    linux.set_capabilities(1 << CAP_DAC_READ_SEARCH if reads_all else 0)
-    if reads_all:  # for the programs that it starts itself
-        linux.raise_ambient(CAP_DAC_READ_SEARCH)
-    linux.set_no_new_privileges()
-    # Whatever fs.suid_dumpable says: neighbours of the same user cannot trace or read it, and no core file keeps its passwords.
-    linux.forbid_dumps_and_tracing()
-
-
-def seal(told: str) -> None:
-    """Give up what `drop` has left for reading Python itself. Call it before anything is read that comes from outside."""
-    if told == "-" or not int(told.rpartition(",")[2]):
-        return
-    import_by_descriptors()
-    linux.clear_ambient()
-    linux.set_capabilities(0)
+    if existing != path:
+        what = f"the database file {path} would be made in {existing}, which belongs to root"
+    way_out = f"give it to another user: `chown USER {existing}`, with the files that the database has made beside it"
+    return TaskFault("refused", f"{what}, and no database work runs as root", way_out=way_out)
 
 
 def import_by_descriptors() -> None:
-    """Have imports, and modules that look for files beside themselves, find their folders by descriptors that stay open.
+    """Route imports, and modules that open files beside themselves, through open descriptors of their folders.
 
-    What is found so needs no way through the folders above. Files must be readable to everybody, as installers leave them.
+    Access through a descriptor needs no permission on the folders above. Files must be world-readable, as installers leave them.
     """
     folders = {path: f"/proc/self/fd/{_opened(path)}" for path in sys.path if path and Path(path).is_dir()}
 
@@ -213,7 +229,7 @@ def _opened(folder: str) -> int:
 
 
 def _move(module: object, moved: Callable[[str], str]) -> None:
-    """A module's own folder and file, and those of its loader, which resources are read by."""
+    """Change the folder and file of a module and of its loader, which reads resources."""
     folders = getattr(module, "__path__", None)
     if isinstance(folders, list):
         folders[:] = [moved(path) for path in folders]
@@ -221,16 +237,16 @@ def _move(module: object, moved: Callable[[str], str]) -> None:
     for owner, name in ((module, "__file__"), (spec, "origin"), (getattr(spec, "loader", None), "path")):
         path = getattr(owner, name, None)
         if isinstance(path, str):
-            with contextlib.suppress(AttributeError):  # a loader of another kind, which keeps its path to itself
+            with contextlib.suppress(AttributeError):  # a loader whose path is read-only
                 setattr(owner, name, moved(path))
 
 
 def _needed() -> Iterable[Path]:
-    """What a worker cannot do without: the interpreter as it is found and as it is, the library, our own package."""
+    """Files that a worker must read: the interpreter (as found and resolved), the standard library, this package."""
     here = Path(__file__)
     return {Path(sys.executable), Path(sys.executable).resolve(), Path(os.__file__), here, here.resolve()}
 
 
 def _everybody_reads(path: Path) -> bool:
-    """Whether every folder above lets everybody through, and the file may be read."""
+    """Whether any user can read the file: it is world-readable, and all folders above are world-searchable."""
     return bool(path.stat().st_mode & 0o004) and all(folder.stat().st_mode & 0o001 for folder in path.parents)

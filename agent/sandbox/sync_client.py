@@ -1,7 +1,7 @@
-"""An aide for a thread that blocks: started by its first question, ended with the work that asks them.
+"""Blocking client of helper processes, for code that runs in a thread.
 
-Flow: `Asker()` in the agent's loop -> a thread calls `ask` -> the loop has the question put to an
-aide -> the thread has its answer. An agent that has no privileges to give up answers in the thread itself.
+Flow: `SyncClient()` in the agent's event loop -> a thread calls `call` -> the event loop sends the call to a helper process, which
+starts with the first call -> the thread gets the result. An agent that is not root runs the call in the thread itself.
 """
 
 from __future__ import annotations
@@ -9,36 +9,37 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from proveout.agent.sandbox import privileges
-from proveout.agent.sandbox.helper import OWN_PROCESS, Aide
-from proveout.agent.tuning.database_access import ask_here
+from proveout.agent.sandbox.helper import Helper
+from proveout.agent.sandbox.privileges import Privileges
+from proveout.agent.tuning.sql_access import call_here
+from proveout.dsl import engines
 from proveout.proto.wire.tasks import Endpoint
 
 
-class Asker:
-    """Questions of one thread at a time; made, and ended, in the loop."""
+class SyncClient:
+    """Calls of one thread at a time. Create and close it in the event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._aides: dict[str, Aide] = {}
+        self._helpers: dict[str, Helper] = {}
 
-    def ask(self, question: str, endpoint: Endpoint, statement: str) -> Any:
-        """See `databases.Ask`; called in a thread."""
-        told = privileges.argument(endpoint.engine)
-        if told == "-":
-            return ask_here(question, endpoint, statement)
-        asked = asyncio.run_coroutine_threadsafe(self._asked(told, question, endpoint, statement), self._loop)
-        return asked.result()
+    def call(self, name: str, endpoint: Endpoint, statement: str) -> Any:
+        """Call the function `name` of `sql_access`, from a thread. TaskFault as the function raises it."""
+        privileges = Privileges.for_engine(endpoint.engine)
+        if privileges.inherited:
+            return call_here(name, endpoint, statement)
+        result = asyncio.run_coroutine_threadsafe(self._call(privileges, name, endpoint, statement), self._loop)
+        return result.result()
 
-    async def end(self) -> None:
-        """End the processes."""
-        for aide in self._aides.values():
-            await aide.close(keep_data=True)
-        self._aides = {}
+    async def close(self) -> None:
+        """End the helper processes."""
+        for helper in self._helpers.values():
+            await helper.close(keep_data=True)
+        self._helpers = {}
 
-    async def _asked(self, told: str, question: str, endpoint: Endpoint, statement: str) -> Any:
-        kind = endpoint.engine if endpoint.engine in OWN_PROCESS else ""
-        aide = self._aides.get(kind)
-        if aide is None:
-            aide = self._aides[kind] = Aide(told, endpoint.engine)
-        return await aide.call(question, endpoint, statement=statement)
+    async def _call(self, privileges: Privileges, name: str, endpoint: Endpoint, statement: str) -> Any:
+        kind = endpoint.engine if engines.of(endpoint.engine).own_process else ""
+        helper = self._helpers.get(kind)
+        if helper is None:
+            helper = self._helpers[kind] = Helper(privileges, endpoint.engine)
+        return await helper.call(name, endpoint, statement=statement)

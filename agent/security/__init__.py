@@ -1,1 +1,1 @@
-"""What an agent may do and for which coordinator: authorization, signatures, policy, rules for tasks, trusted paths."""
+"""Security of an agent: authorization, task signatures, policy of the host, rules for tasks, trusted paths."""

@@ -1,13 +1,13 @@
-"""The folders and programs that a policy may list without a reason, and the arguments that these programs then take.
+"""Allow-lists of a policy: folders and programs that need no reason, and the arguments that these programs accept.
 
-Flow: `policy_file` reads an entry -> `is_known_folder(path)` or `known_arguments(program)` -> the entry is taken, or its owner has to
-add `i_know: "why"`. A list of what is dangerous always misses something, so these are short lists of what tuning needs:
+Flow: `policy_file` reads an entry -> `is_known_folder(path)` or `known_arguments(program)` -> the entry is accepted, or its owner must
+add `i_know: "why"`. A list of dangerous entries is never complete, so these are short lists of the entries that tuning needs:
 
-- folders that the tuning operations write, each through the operation that knows what may stand there;
+- folders that the tuning operations write, each through the operation that checks the content;
 - folders below `DATA_FOLDERS`, for the files of fio and of databases;
-- programs that the tuning operations start, or that udev rules ask for the identity of a disk.
+- programs that the tuning operations start, or that udev rules call to identify a disk.
 
-The configuration of database servers (`/etc/postgresql`, `/etc/mysql`) is not known: it can make the server run programs. Use
+The configuration of database servers (`/etc/postgresql`, `/etc/mysql`) is not in the list: it can make the server run programs. Use
 `postgres_settings` or `oracle_parameters`. Everything here is pure.
 """
 
@@ -31,7 +31,7 @@ KNOWN_FOLDERS = (
 KNOWN_FILES = ("/etc/fstab",)
 
 DATA_FOLDERS = ("/data", "/mnt", "/srv")
-"""Places of data by hier(7) and by custom. A policy lists a folder below one of them, not the place itself."""
+"""Folders for data by hier(7) and by convention. A policy lists a folder below one of them, not the folder itself."""
 
 PROGRAM_FOLDERS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin")
 
@@ -52,7 +52,7 @@ _ARGUMENTS: Mapping[str, str] = {
     "udevadm": r"control|--reload|trigger|--action=change|--subsystem-match=[a-z0-9_]+|settle|--timeout=[0-9]+",
     "wipefs": rf"--all|--types|gpt,PMBR|{_DISK}",
 }
-"""Program of `PROGRAM_FOLDERS` -> what each of its arguments must match as a whole, beside the globs of the policy."""
+"""Program of `PROGRAM_FOLDERS` -> pattern that each argument must match in full, in addition to the globs of the policy."""
 
 _DRV_CFG = rf"--query_block_device_id|--query_guid|--query_mdms|--block_device|{_NODE}"
 _SCSI_ID = rf"-g|-u|-d|--whitelisted|--replace-whitespace|(--device=)?{_NODE}"
@@ -62,14 +62,14 @@ _BY_PATH: Mapping[str, str] = {
     "/lib/udev/scsi_id": _SCSI_ID,
     "/usr/lib/udev/scsi_id": _SCSI_ID,
 }
-"""Programs that udev rules ask for the identity of a disk, which have folders of their own."""
+"""Programs in other folders that udev rules call to identify a disk."""
 
 KNOWN_VALIDATORS: Mapping[str, tuple[str, ...]] = {
     "findmnt": ("--verify", "--tab-file", "{file}"),
     "multipath": ("-t", "{file}"),
     "udevadm": ("verify", "{file}"),
 }
-"""Program of `PROGRAM_FOLDERS` -> the only arguments with which it is a known validator: it reads the file and runs nothing in it."""
+"""Program of `PROGRAM_FOLDERS` -> the arguments of a known validator: it reads the file and runs nothing in it."""
 
 _I_KNOW = 'i_know: "…"'
 _INSTEAD: Mapping[str, str] = {
@@ -79,7 +79,7 @@ _INSTEAD: Mapping[str, str] = {
 
 
 def is_known_folder(path: str) -> bool:
-    """Whether a policy may list `path`, a plain absolute path, under `paths` without a reason."""
+    """Whether `paths` of a policy may list the plain absolute path `path` without a reason."""
     if path in KNOWN_FILES:
         return True
     below = any(path.startswith(f"{folder}/") for folder in (*KNOWN_FOLDERS, *DATA_FOLDERS))
@@ -87,43 +87,43 @@ def is_known_folder(path: str) -> bool:
 
 
 def known_arguments(program: str) -> str | None:
-    """The pattern of the arguments that a program takes when a policy lists it without a reason; None for another program."""
+    """Pattern of the arguments of a program that a policy may list without a reason; None for any other program."""
     folder, _, name = program.rpartition("/")
     return _BY_PATH.get(program) or (_ARGUMENTS.get(name) if folder in PROGRAM_FOLDERS else None)
 
 
 def is_literal(glob: str) -> bool:
-    """Whether a glob stands for itself alone."""
+    """Whether a glob has no wildcard."""
     return not any(character in glob for character in "*?[")
 
 
 def is_known_validator(argv: tuple[str, ...]) -> bool:
-    """Whether a policy may list `argv`, with `{file}`, under `validators` without a reason."""
+    """Whether `validators` of a policy may list `argv`, with `{file}`, without a reason."""
     folder, _, name = argv[0].rpartition("/")
     return folder in PROGRAM_FOLDERS and KNOWN_VALIDATORS.get(name) == argv[1:]
 
 
 def folder_way_out(path: str) -> str:
-    """What an owner writes to list another folder."""
-    known = ", ".join((*KNOWN_FOLDERS, *KNOWN_FILES, *(f"{place}/NAME" for place in DATA_FOLDERS)))
-    instead = next((said for folder, said in _INSTEAD.items() if path == folder or path.startswith(f"{folder}/")), "")
-    return f"{instead}known: {known}; to let plans write there all the same, say why: {{path: {path}, {_I_KNOW}}}"
+    """Way out: how the policy can list another folder."""
+    known = ", ".join((*KNOWN_FOLDERS, *KNOWN_FILES, *(f"{folder}/NAME" for folder in DATA_FOLDERS)))
+    instead = next((text for folder, text in _INSTEAD.items() if path == folder or path.startswith(f"{folder}/")), "")
+    return f"{instead}known: {known}; to let plans write there anyway, give a reason: {{path: {path}, {_I_KNOW}}}"
 
 
 def program_way_out(program: str) -> str:
-    """What an owner writes to list another program."""
+    """Way out: how the policy can list another program."""
     known = ", ".join(sorted((*_ARGUMENTS, *_BY_PATH)))
     return (
-        f"known: {known}; to let plans start it all the same, say why: {{path: {program}, arguments: […], {_I_KNOW}}}"
+        f"known: {known}; to let plans start it anyway, give a reason: {{path: {program}, arguments: […], {_I_KNOW}}}"
     )
 
 
 def validator_way_out(argv: tuple[str, ...]) -> str:
-    """What an owner writes to list another validator."""
+    """Way out: how the policy can list another validator."""
     known = ", ".join(" ".join((name, *words)) for name, words in sorted(KNOWN_VALIDATORS.items()))
-    return f"known: {known}; to let it read files of plans, say why: {{run: [{', '.join(argv)}], {_I_KNOW}}}"
+    return f"known: {known}; to let it read files of plans, give a reason: {{run: [{', '.join(argv)}], {_I_KNOW}}}"
 
 
 def matches(pattern: str, argument: str) -> bool:
-    """Whether the whole argument is of a pattern of `known_arguments`, and does not lead out of a folder."""
+    """Whether the whole argument matches a pattern of `known_arguments` and has no `..`."""
     return re.fullmatch(pattern, argument) is not None and ".." not in re.split(r"[/=]", argument)

@@ -1,9 +1,9 @@
-"""Where the files of a run's systems and tools lie on a host: where the coordinator says only if the host's owner says so too.
+"""Data folders of a run's systems and tools on a host: the coordinator's choice only if the policy of the host allows it.
 
-Flow: a task -> `placed(context, spec)` -> the same task with folders that this agent may use. An agent that is the child of a run takes
-the run's directory, and so does one whose policy lists the folder, if no link and nobody else can lead it elsewhere. Any other keeps such
-files in a folder of its own state directory, found again by the name that the coordinator gave; else whoever may run plans could have
-folders made, and files removed, anywhere as root.
+Flow: a task -> `localized(policy, work_dir, spec)` -> the same task with folders that this agent may use. An agent that is the child
+of a run uses the folder of the run. So does an agent whose policy lists the folder, if no symbolic link is on the path and no other
+user can put one there. Any other agent uses a folder below its own state directory, named by a hash of the coordinator's path. Without
+this, any user who can run plans could create folders, and remove files, anywhere on the host as root.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
-from proveout.agent.engines.data_store import ELSEWHERE, STORE_PREFIX
-from proveout.agent.sandbox.privileges import FILE_ENGINES
-from proveout.agent.security.path_trust import is_straight
-from proveout.agent.security.policy import is_beneath, is_plain_path
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.embedded.data_store import ELSEWHERE, STORE_PREFIX
+from proveout.agent.security.path_trust import is_link_free
+from proveout.agent.security.policy import Policy, is_beneath, is_plain_path
+from proveout.dsl import engines
 from proveout.proto.wire.tasks import (
     Endpoint,
     PrepareFio,
@@ -33,64 +33,64 @@ from proveout.proto.wire.tasks import (
 FOLDER = "systems"
 
 
-def placed(context: TaskContext, spec: TaskSpec) -> TaskSpec:
-    """The task as this agent does it. TaskFault `refused` for a file that is said to be of a system started here, and cannot be."""
-    _check_files(context, spec)
+def localized(policy: Policy, work_dir: Path, spec: TaskSpec) -> TaskSpec:
+    """The task with folders of this agent; `work_dir` is the session's. TaskFault `refused` for a foreign file in place of a provisioned one."""
+    _check_files(policy, work_dir, spec)
     match spec:
         case StartSystem() | StopSystem() | SnapshotSystem():
-            return replace(spec, data_root=str(root(context, spec.data_root)))
+            return replace(spec, data_root=str(data_root(policy, work_dir, spec.data_root)))
         case PrepareFio() | RunFio() if spec.data_root:
-            return replace(spec, data_root=str(root(context, spec.data_root)))
+            return replace(spec, data_root=str(data_root(policy, work_dir, spec.data_root)))
         case ReadFacts(directories=directories):
-            return replace(spec, directories=tuple((system, str(root(context, told))) for system, told in directories))
+            local = tuple((system, str(data_root(policy, work_dir, wanted))) for system, wanted in directories)
+            return replace(spec, directories=local)
     return spec
 
 
 def endpoints(spec: TaskSpec) -> tuple[Endpoint, ...]:
-    """The systems that a task asks."""
+    """The systems of a task."""
     several: tuple[Endpoint, ...] = getattr(spec, "endpoints", ())
     return (*several, *(getattr(spec, name) for name in ("endpoint", "source", "sink") if hasattr(spec, name)))
 
 
-def _check_files(context: TaskContext, spec: TaskSpec) -> None:
-    """A provisioned system that is a file lies where agents put such files: a coordinator cannot have another one used as if it did."""
+def _check_files(policy: Policy, work_dir: Path, spec: TaskSpec) -> None:
+    """A provisioned system that is a file must lie in a folder of an agent: a coordinator cannot name another file."""
     for end in endpoints(spec):
-        if end.engine in FILE_ENGINES and end.provisioned and not _is_of_an_agent(context, end.dsn):
+        if engines.of(end.engine).in_files and end.provisioned and not _is_of_an_agent(policy, work_dir, end.dsn):
             raise TaskFault(
                 "refused",
-                f"{end.dsn!r} of system {end.system!r} is not a file that an agent of this host has made",
-                way_out="have the system started on this host in the same run",
+                f"the file {end.dsn!r} of system {end.system!r} was not made by an agent of this host",
+                way_out="let the plan start the system on this host in the same run",
             )
 
 
-def _is_of_an_agent(context: TaskContext, file: str) -> bool:
-    policy = context.policy
+def _is_of_an_agent(policy: Policy, work_dir: Path, file: str) -> bool:
     if policy.own:
         return True
     if not is_plain_path(file):
         return False
-    listed = bool(policy.allows_path(file)) and is_straight(Path(file))
-    return listed or is_beneath(file, str(_own(context))) or file.startswith(f"{ELSEWHERE}/{STORE_PREFIX}")
+    listed = bool(policy.allows_path(file)) and is_link_free(Path(file))
+    return listed or is_beneath(file, str(_own(work_dir))) or file.startswith(f"{ELSEWHERE}/{STORE_PREFIX}")
 
 
-def root(context: TaskContext, told: str) -> Path:
-    """The folder for what a coordinator wants in `told`."""
-    if context.policy.own or (context.policy.allows_path(f"{told}/{FOLDER}") and is_straight(Path(told, FOLDER))):
-        return Path(told)
-    return _own(context) / hashlib.sha256(told.encode()).hexdigest()[:16]
+def data_root(policy: Policy, work_dir: Path, wanted: str) -> Path:
+    """The local folder for the coordinator's folder `wanted`."""
+    if policy.own or (policy.allows_path(f"{wanted}/{FOLDER}") and is_link_free(Path(wanted, FOLDER))):
+        return Path(wanted)
+    return _own(work_dir) / hashlib.sha256(wanted.encode()).hexdigest()[:16]
 
 
-def is_own(context: TaskContext, folder: Path) -> bool:
-    """Whether it is one that the agent keeps for a run, which goes when it is empty."""
-    return folder.parent == _own(context)
+def is_own(work_dir: Path, folder: Path) -> bool:
+    """Whether the agent keeps this folder for a run, and removes it when it is empty."""
+    return folder.parent == _own(work_dir)
 
 
-def _own(context: TaskContext) -> Path:
-    return context.work_dir.parent / FOLDER
+def _own(work_dir: Path) -> Path:
+    return work_dir.parent / FOLDER
 
 
-def tidy(spec: StopSystem) -> None:
-    """Remove what is left in a folder of the agent's own of a system whose data is gone: its log, and the folder with the last."""
+def remove_leftovers(spec: StopSystem) -> None:
+    """Remove the rest of a system without data from the agent's own folder: its log, and the folder if it is empty then."""
     shutil.rmtree(Path(spec.data_root) / spec.system, ignore_errors=True)
     with contextlib.suppress(OSError):
         Path(spec.data_root).rmdir()

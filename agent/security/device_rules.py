@@ -1,12 +1,12 @@
-"""Which devices a udev rule of a plan may give an owner, a mode or a name, and which names.
+"""Rules for udev rules of a plan: which devices they may give an owner, a mode or a name, and which names.
 
-Flow: a rule's `match` (key and pattern, all of which a device must match) -> `is_pinned` -> whether one of the pairs holds the rule to
-devices that the policy lists: a device under `devices`, by a property that udev makes of its name in /dev/disk/by-id, or a pattern under
-`udev: devices`. So a rule can never reach /dev/mem, or a disk that its owner has not named.
+Flow: the `match` of a rule (key and pattern pairs; a device must match them all) -> `is_pinned` -> whether one of the pairs limits the
+rule to devices that the policy lists: a device under `devices`, by a property that udev derives from its name in /dev/disk/by-id, or a
+pattern under `udev: devices`. A rule therefore never reaches /dev/mem, or a disk that the owner of the host has not listed.
 
-`udev: devices` are written as in a rule, `KERNEL==scini*`. Without a reason (`i_know`) it takes one device by a lasting property, or a
-family of data disks that is known here: the kernel's names of disks (`sd*`) move and may be the system's. Everything here is pure.
-Sources: udev(7), 60-persistent-storage.rules of systemd, 10-dm.rules of device mapper.
+`udev: devices` has the syntax of a rule, `KERNEL==scini*`. Without a reason (`i_know`) an entry must name one device by a lasting
+property, or a known family of data disks: kernel names of disks (`sd*`) change, and may be those of the system disk. Everything here
+is pure. Sources: udev(7), 60-persistent-storage.rules of systemd, 10-dm.rules of device mapper.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ KEYS = frozenset(
         "ENV{ID_WWN_WITH_EXTENSION}", "KERNEL",
     }
 )  # fmt: skip
-"""Properties that tell disks apart, and that no rule of a plan can give to another disk."""
+"""Properties that identify disks, and that no rule of a plan can assign to another disk."""
 
 LASTING = frozenset(
     {"ENV{DM_NAME}", "ENV{DM_UUID}", "ENV{ID_SERIAL}", "ENV{ID_SERIAL_SHORT}", "ENV{ID_WWN_WITH_EXTENSION}"}
 )
 
 DATA_DISKS = ("drbd", "emcpower", "fio", "nbd", "rbd", "rssd", "scini")
-"""Beginnings of the kernel's names for disks of which none is the system's: DRBD, PowerPath, Fusion-io, network block devices, Ceph, Micron, ScaleIO."""
+"""Prefixes of kernel names that no system disk has: DRBD, PowerPath, Fusion-io, network block devices, Ceph, Micron, ScaleIO."""
 
 ARRAYS = ("3PARdata", "COMPELNT", "DGC", "EMC", "FUSIONIO", "HITACHI", "HUAWEI", "NETAPP", "Nimble", "PURE", "XtremIO")
-"""Vendors of storage arrays, as their disks say it."""
+"""Vendors of storage arrays, as their disks report them."""
 
 NEVER = (
     "mem", "kmem", "kmsg", "kvm", "port", "null", "zero", "full", "random", "urandom", "console", "tty", "tty0", "ttyS0", "ptmx",
     "fuse", "vfio", "vhost-net", "vhost-vsock", "uinput", "nvram", "hpet", "rtc0", "cpu0", "msr0", "event0", "loop-control",
     "btrfs-control", "mapper/control", "sg0", "fb0", "vcs", "watchdog", "autofs", "userfaultfd", "net/tun", "tpm0", "hwrng", "snapshot",
 )  # fmt: skip
-"""Devices that are not disks: a pattern of KERNEL that matches one is refused, reason or not."""
+"""Devices that are not disks: a KERNEL pattern that matches one is always refused."""
 
 LINK_FOLDERS = ("oraudev",)
-"""Folders of /dev in which plans may put links without a word of the owner."""
+"""Folders of /dev in which plans may put links without an entry in the policy."""
 
 LITERAL_MIN = 2
 _GLOB = re.compile(r"[*?\[]")
@@ -52,7 +52,7 @@ _OF_THE_SERIAL = re.compile(r"/dev/disk/by-id/(?:scsi|ata|virtio|nvme|usb)-(?P<s
 
 
 def is_pinned(match: Iterable[tuple[str, str]], devices: Sequence[str], listed: Sequence[str]) -> bool:
-    """Whether a rule with these pairs reaches only devices of the policy: `devices`, or those of the patterns `listed`."""
+    """Whether a rule with these pairs matches only devices of the policy: `devices`, or those of the patterns `listed`."""
     patterns = [found.group("key", "value") for one in listed if (found := FORM.fullmatch(one))]
     for key, value in match:
         if any(key == of and is_within(value, pattern) for of, pattern in patterns):
@@ -63,7 +63,7 @@ def is_pinned(match: Iterable[tuple[str, str]], devices: Sequence[str], listed: 
 
 
 def is_within(value: str, listed: str) -> bool:
-    """Whether all that a rule's pattern matches is matched by the listed one; `|` divides a rule's into alternatives."""
+    """Whether the listed pattern matches everything that a rule's pattern matches; `|` separates alternatives of a rule."""
     return all(_one_within(one, listed) for one in value.split("|"))
 
 
@@ -78,7 +78,7 @@ def _one_within(value: str, listed: str) -> bool:
 
 
 def is_of(device: str, key: str, value: str) -> bool:
-    """Whether udev gives just this device (a name in /dev/disk/by-id, or `serial:…`) or its partitions that property."""
+    """Whether only this device (a name in /dev/disk/by-id, or `serial:…`), or its partitions, has that property."""
     if device.startswith("serial:"):
         return key == "ENV{ID_SERIAL_SHORT}" and value == device.removeprefix("serial:")
     name = device.removeprefix("/dev/disk/by-id/")
@@ -93,7 +93,7 @@ def is_of(device: str, key: str, value: str) -> bool:
 
 
 def is_known(pattern: str) -> bool:
-    """Whether `udev: devices` takes a pattern of `FORM` without a reason."""
+    """Whether `udev: devices` accepts a pattern of `FORM` without a reason."""
     found = FORM.fullmatch(pattern)
     if found is None:
         return False
@@ -107,17 +107,17 @@ def is_known(pattern: str) -> bool:
 
 
 def objection(pattern: str) -> str:
-    """Why a policy cannot list a pattern, reason or not; "" when it can."""
+    """Why a policy cannot list a pattern, even with a reason; "" if it can."""
     found = FORM.fullmatch(pattern)
     if found is None or found["key"] not in KEYS:
-        return f"`{pattern}` does not tell disks apart: write KEY==pattern, KEY one of {', '.join(sorted(KEYS))}"
+        return f"`{pattern}` does not identify disks: write KEY==pattern, KEY one of {', '.join(sorted(KEYS))}"
     if len(_GLOB.split(found["value"])[0]) < LITERAL_MIN:
-        return f"`{pattern}` is too wide: its pattern begins with {LITERAL_MIN} plain characters at least"
+        return f"`{pattern}` is too wide: it must begin with at least {LITERAL_MIN} literal characters"
     if found["key"] == "KERNEL" and (other := next((one for one in NEVER if fnmatchcase(one, found["value"])), None)):
         return f"`{pattern}` matches /dev/{other}, which is not a disk"
     return ""
 
 
 def is_link_allowed(link: str, folders: Sequence[str]) -> bool:
-    """Whether a rule may make this link below /dev: it lies in one of the folders, or in one of `LINK_FOLDERS`."""
+    """Whether a rule may create this link below /dev: in one of the folders, or in one of `LINK_FOLDERS`."""
     return any(link.startswith(f"{folder}/") for folder in (*LINK_FOLDERS, *folders))

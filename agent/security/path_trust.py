@@ -1,8 +1,8 @@
-"""Files and folders that an agent believes: nobody but root and the agent's own user may have a hand in them.
+"""Check that only root and the agent's own user can change or replace a file or folder.
 
-Flow: `way(path)` goes to a file one name at a time, along every link -> `hand_above(path)` is what lets others put another file in its place,
-`hand_on(path)` what lets them change it; the `check_own_…` refuse what has one, and say how to end it. An agent that is root would otherwise
-take another user's word for its policy, its keys or its journals.
+Flow: `walk(path)` visits each name on the way to a file, along every symbolic link -> `exposure_above(path)` finds what lets other users
+replace the file, `exposure_of(path)` finds what lets them change it -> the `check_own_…` functions refuse an exposed file, with the
+command that fixes it. Without these checks a root agent would trust a policy, keys or journals that another user has written.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from pathlib import Path
 from proveout.core.errors import ProveoutError
 
 LINKS_MAX = 40
-"""As many links as Linux follows on one way (MAXSYMLINKS)."""
-_BESIDE = ("", "-journal", "-wal", "-shm")
+"""Links that Linux follows in one path (MAXSYMLINKS)."""
+_SQLITE_SUFFIXES = ("", "-journal", "-wal", "-shm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hand:
-    """What lets others at a file, and the command that ends it."""
+class Exposure:
+    """What lets other users change or replace a file, and the command that fixes it."""
 
     what: str
     way_out: str
 
 
-def way(path: Path) -> Iterator[tuple[Path, os.stat_result | None]]:
-    """Every name on the way to `path`, itself last, a link before what it leads to; None, the last, for one that is not there or not to be reached."""
+def walk(path: Path) -> Iterator[tuple[Path, os.stat_result | None]]:
+    """Each name on the way to `path`, a link before its target, `path` last. None ends it: a name is missing, or not readable."""
     at, links = Path("/"), 0
     ahead = deque(path.absolute().parts[1:])
     yield at, at.lstat()
@@ -56,77 +56,79 @@ def way(path: Path) -> Iterator[tuple[Path, os.stat_result | None]]:
 
 
 def names_of(*paths: Path) -> tuple[str, ...]:
-    """The names that decide what the paths are: those that are written, the links on their way, and those of the files themselves."""
+    """All names of the paths: the given ones, the links on the way to them, and the resolved ones."""
     names = (name for path in paths for name in (str(path.absolute()), *_links_to(path), os.path.realpath(path)))
     return tuple(dict.fromkeys(names))
 
 
 def _links_to(path: Path) -> list[str]:
-    return [str(at) for at, found in way(path) if found is not None and stat.S_ISLNK(found.st_mode)]
+    return [str(at) for at, found in walk(path) if found is not None and stat.S_ISLNK(found.st_mode)]
 
 
-def is_straight(path: Path) -> bool:
-    """Whether a file at `path` is there and nowhere else: no link on its way, and nobody else can put one there."""
-    return not _links_to(path) and hand_above(path) is None
+def is_link_free(path: Path) -> bool:
+    """Whether no symbolic link is on the way to `path`, and no other user can put one there."""
+    return not _links_to(path) and exposure_above(path) is None
 
 
-def hand_above(path: Path) -> Hand | None:
-    """What lets others put another file at `path`, None when nothing does.
+def exposure_above(path: Path) -> Exposure | None:
+    """What lets other users put another file at `path`, None if nothing does.
 
-    Whoever can write a folder can replace what is in it, unless it is sticky as /tmp is; and make what is not there yet, even then.
+    A user who can write a folder can replace its files, unless the folder is sticky as /tmp is, and can always create missing ones.
     """
     before: tuple[Path, os.stat_result] | None = None
-    for at, found in way(path):
-        hand = None if before is None else _hand(*before)
-        if hand is None and found is None:
-            hand = _hand(at.parent, at.parent.lstat(), keeps=False)
-        if hand is not None:
-            return hand
+    for at, found in walk(path):
+        found_exposure = None if before is None else _exposure(*before)
+        if found_exposure is None and found is None:
+            found_exposure = _exposure(at.parent, at.parent.lstat(), sticky=False)
+        if found_exposure is not None:
+            return found_exposure
         before = None if found is None else (at, found)
-    return _hand(*before) if before is not None and stat.S_ISLNK(before[1].st_mode) else None
+    return _exposure(*before) if before is not None and stat.S_ISLNK(before[1].st_mode) else None
 
 
-def hand_on(path: Path) -> Hand | None:
-    """What lets others change what is at `path`, None when nothing does. OSError when it is not there."""
+def exposure_of(path: Path) -> Exposure | None:
+    """What lets other users change the file at `path`, None if nothing does. OSError if it is missing."""
     real = Path(os.path.realpath(path))
-    return _hand(real, real.stat(), keeps=False)
+    return _exposure(real, real.stat(), sticky=False)
 
 
 def check_own_folder(folder: Path, what: str, way_out: str) -> None:
-    """ProveoutError when somebody else owns `folder`, can write in it, or can put (or make) another one in its place."""
+    """ProveoutError if another user owns `folder`, can write in it, can replace it, or can create it."""
     _check_own(folder, _found(Path(os.path.realpath(folder))), what, way_out)
 
 
 def check_own_file(file: Path, what: str, way_out: str) -> None:
-    """The same of a file, and when it is no regular file."""
+    """The same for a file. ProveoutError also if it is not a regular file."""
     found = _found(Path(os.path.realpath(file)))
     if found is not None and not stat.S_ISREG(found.st_mode):
-        raise ProveoutError(f"{what} is no regular file", where=str(file), way_out=way_out)
+        raise ProveoutError(f"{what} is not a regular file", where=str(file), way_out=way_out)
     _check_own(file, found, what, way_out)
 
 
 def check_own_journal(file: Path, what: str, way_out: str) -> None:
-    """The same of a file of SQLite, of its folder, and of the files beside it, which SQLite believes as well."""
+    """The same for an SQLite file, its folder, and the journal files beside it, which SQLite reads too."""
     check_own_folder(file.parent, f"the folder of {what}", way_out)
-    for name in (str(file), *(f"{os.path.realpath(file)}{suffix}" for suffix in _BESIDE)):
+    for name in (str(file), *(f"{os.path.realpath(file)}{suffix}" for suffix in _SQLITE_SUFFIXES)):
         check_own_file(Path(name), what, way_out)
 
 
 def check_undo_journal(file: Path) -> None:
-    """The same of an undo journal: what it says is done as the agent's user, mostly root."""
-    way_out = "Move it away: what it would undo is for the owner of the host to judge."
+    """The same for an undo journal: the agent undoes what it lists as its own user, mostly root."""
+    way_out = "Move it away. The owner of the host must then undo its changes by hand, if they are to be trusted."
     check_own_journal(file, "the undo journal", way_out)
 
 
 def _check_own(path: Path, found: os.stat_result | None, what: str, way_out: str) -> None:
     if found is not None and not _is_ours(found):
         raise ProveoutError(f"{what} belongs to another user", where=str(path), way_out=way_out)
-    if found is not None and _is_loose(found):
-        raise ProveoutError(f"others can write {what}", where=str(path), way_out=f"chmod go-w {path}")
-    hand = hand_above(path)
-    if hand is not None:
+    if found is not None and _is_writable_by_others(found):
+        raise ProveoutError(f"other users can write {what}", where=str(path), way_out=f"chmod go-w {path}")
+    exposure = exposure_above(path)
+    if exposure is not None:
         raise ProveoutError(
-            f"others can replace {what}: {hand.what}", where=str(path), way_out=f"{hand.way_out}, or: {way_out}"
+            f"other users can replace {what}: {exposure.what}",
+            where=str(path),
+            way_out=f"{exposure.way_out}, or: {way_out}",
         )
 
 
@@ -137,15 +139,15 @@ def _found(path: Path) -> os.stat_result | None:
         return None
 
 
-def _hand(at: Path, found: os.stat_result, *, keeps: bool = True) -> Hand | None:
-    """Of others on what is at `at`. `keeps`: whether a sticky folder keeps them off."""
+def _exposure(at: Path, found: os.stat_result, *, sticky: bool = True) -> Exposure | None:
+    """What lets other users change the file or folder `at`. `sticky`: whether the sticky bit protects a folder."""
     if stat.S_ISLNK(found.st_mode):
-        theirs = Hand(what=f"the link {at} belongs to another user", way_out=f"chown -h root {at}")
+        theirs = Exposure(what=f"the link {at} belongs to another user", way_out=f"chown -h root {at}")
         return None if _is_ours(found) else theirs
     if not _is_ours(found):
-        return Hand(what=f"{at} belongs to another user", way_out=f"chown root {at}")
-    if _is_loose(found) and not (keeps and found.st_mode & stat.S_ISVTX):
-        return Hand(what=f"they can write {at}", way_out=f"chmod go-w {at}")
+        return Exposure(what=f"{at} belongs to another user", way_out=f"chown root {at}")
+    if _is_writable_by_others(found) and not (sticky and found.st_mode & stat.S_ISVTX):
+        return Exposure(what=f"other users can write {at}", way_out=f"chmod go-w {at}")
     return None
 
 
@@ -153,14 +155,14 @@ def _is_ours(found: os.stat_result) -> bool:
     return found.st_uid in (0, os.geteuid())
 
 
-def _is_loose(found: os.stat_result) -> bool:
+def _is_writable_by_others(found: os.stat_result) -> bool:
     if found.st_mode & stat.S_IWOTH:
         return True
     return bool(found.st_mode & stat.S_IWGRP) and not _is_of_one(found.st_gid)
 
 
 def _is_of_one(gid: int) -> bool:
-    """Whether a group is that of the agent's user alone, as many systems give each user one. Root's may have others in it."""
+    """Whether a group has the agent's user as its only member, as on systems with user private groups. Not for root."""
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
     except KeyError:

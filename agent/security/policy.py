@@ -1,15 +1,15 @@
-"""What the owner of a host lets an agent change there: a list of permissions, and a decision for each thing asked.
+"""The policy of a host: permissions of the agent, and a decision for each requested change.
 
 Flow: `policy_file.read(path)` or `NOTHING` -> `Policy` -> `allows_sysctl(name)`, `allows_path(path)` … -> `Decision`; a handler
-calls `.require()` before it touches anything. What is not listed is denied, and the refusal names the policy's file and the
-line that would allow it. A policy is read once, from a file of the host; nothing that comes over the wire can widen it.
+calls `.require()` before it changes anything. Entries that are not listed are denied, and the refusal names the policy file and the
+line that would allow the change. A policy is read once, from a file of the host; no message on the wire can widen it.
 
-The file lists folders and programs of `allow_lists`, and others with the owner's reason (`policy_file`). Some things stay denied
-whatever the file lists, because each of them gives root: kernel settings that hold a command, the units that people log in by, the
-agent's own unit and its policy, the folders of `ROOT_BY_ANOTHER_NAME`.
+The file lists folders and programs of `allow_lists`, and others with the owner's reason (`policy_file`). Some entries stay denied
+even if the file lists them, because each of them gives root: kernel settings that hold a command, the units for logins, the unit and
+policy of the agent itself, the folders of `ROOT_EQUIVALENT_PATHS`.
 
-Everything here is pure: names are judged as text. Whether a path is what it looks like (symbolic links) is decided when it
-is opened, beneath the root that `root_of` gives.
+Everything here is pure: names are compared as text. Whether a path has symbolic links is checked when it is opened, beneath the
+root that `root_of` gives.
 """
 
 from __future__ import annotations
@@ -22,25 +22,15 @@ from fnmatch import fnmatchcase
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.security import allow_lists, device_rules
-from proveout.dsl.operations.types import UNIT_KINDS
+from proveout.dsl.operations.types import PROGRAM_SYSCTLS, UNIT_KINDS
 
 SYSCTL_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-][A-Za-z0-9_/:@-]*)+")
-"""With `/` for a `.` in the name of an interface (`net.ipv4.conf.eth0/100.rp_filter`), as sysctl(8) has it."""
+"""With `/` for a `.` in the name of an interface (`net.ipv4.conf.eth0/100.rp_filter`), as in sysctl(8)."""
 UNIT_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9:_.@\\-]*\.({'|'.join(UNIT_KINDS)})")
 DEVICE_NAME = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*|serial:[A-Za-z0-9][A-Za-z0-9._-]*")
 PARTITION = re.compile(r"-part\d+$")
 _OF_A_LOGIN = re.compile(r"/home/[^/]+/\.")
 _CLIMBS = re.compile(r"(^|[/=:,])\.\.(/|$)")
-
-COMMANDS_OF_THE_KERNEL = (
-    "kernel.core_pattern",
-    "kernel.hotplug",
-    "kernel.modprobe",
-    "kernel.poweroff_cmd",
-    "kernel.usermodehelper.*",
-    "fs.binfmt_misc.*",
-)
-"""Settings that hold a program which the kernel starts as root. Source: Documentation/admin-guide/sysctl of Linux."""
 
 UNITS_OF_THE_HOST = (
     "NetworkManager*",
@@ -78,12 +68,12 @@ UNITS_OF_THE_HOST = (
     "umount.target",
     "user@*",
 )
-"""Units whose start or end locks people out or ends the host, or that the agent itself is. Source: systemd.special(7)."""
+"""Units whose start or stop blocks logins or shuts the host down, and the agent's own. Source: systemd.special(7)."""
 
 OWN_FOLDERS = ("/etc/proveout", "/var/lib/proveout")
 """The agent's certificates, its policy and its journal."""
 
-ROOT_BY_ANOTHER_NAME = (
+ROOT_EQUIVALENT_PATHS = (
     "/bin",
     "/boot",
     "/etc/NetworkManager",
@@ -221,15 +211,15 @@ ROOT_BY_ANOTHER_NAME = (
     "/var/spool/at",
     "/var/spool/cron",
 )
-"""Files that root starts or trusts: a process that writes one of them, or a file below, becomes root. Denied whatever the policy says."""
+"""Files that root runs or trusts: a process that can write one of them, or a file below, can become root. Always denied."""
 
-PATHS_OF_THE_HOST = (*OWN_FOLDERS, *ROOT_BY_ANOTHER_NAME, "/dev", "/home", "/proc", "/sys")
-"""What no root may contain by being wide: `/etc` is refused, `/etc/udev/rules.d` is not."""
+PATHS_OF_THE_HOST = (*OWN_FOLDERS, *ROOT_EQUIVALENT_PATHS, "/dev", "/home", "/proc", "/sys")
+"""Paths that no listed folder may contain: `/etc` is refused, `/etc/udev/rules.d` is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Whether something is allowed; if not, why, and what its owner would have to write where."""
+    """Whether a change is allowed; if not, the reason, and the policy entry that would allow it."""
 
     allowed: bool
     reason: str = ""
@@ -239,7 +229,7 @@ class Decision:
         return self.allowed
 
     def require(self) -> None:
-        """TaskFault `refused` when it is not allowed."""
+        """Raise TaskFault `refused` if the change is not allowed."""
         if not self.allowed:
             raise TaskFault("refused", self.reason, way_out=self.way_out)
 
@@ -249,9 +239,9 @@ ALLOWED = Decision(allowed=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A program that may be started: its absolute path, and globs of which each of its arguments must match one.
+    """A program that may be started: its absolute path, and globs; each argument must match one of them.
 
-    `known`: the pattern (`allow_lists.known_arguments`) that each argument must match as well; None when its owner has widened it.
+    `known`: a pattern (`allow_lists.known_arguments`) that each argument must match too; None if the entry has a reason.
     """
 
     path: str
@@ -259,18 +249,18 @@ class Tool:
     known: str | None = None
 
     def takes(self, argument: str) -> bool:
-        """Whether the argument is listed, and safe for a program that was listed without a reason."""
+        """Whether the argument is listed, and safe if the program is listed without a reason."""
         return self.lists(argument) and (self.known is None or allow_lists.matches(self.known, argument))
 
     def lists(self, argument: str) -> bool:
-        """Whether one of the globs matches the whole argument; a `*` does not lead out of a folder by `..`."""
+        """Whether one of the globs matches the whole argument. A `*` does not match `..`."""
         leaves = _CLIMBS.search(argument) is not None
         return any(fnmatchcase(argument, glob) and (not leaves or glob == argument) for glob in self.arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What is allowed on this host. `source` is its file, "" when there is none; `validators` maps names to argv with `{file}`."""
+    """Permissions on this host. `source` is the policy file, "" without one; `validators` maps names to argv with `{file}`."""
 
     source: str = ""
     sysctl: tuple[str, ...] = ()
@@ -278,30 +268,30 @@ class Policy:
     paths: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     udev_devices: tuple[str, ...] = ()
-    """Patterns, `KERNEL==scini*`: one that a rule of a plan must match its devices by, unless it names one of `devices`."""
+    """Patterns as `KERNEL==scini*`: a rule of a plan must match one of them, unless it matches one of `devices`."""
     udev_links: tuple[str, ...] = ()
-    """Folders of /dev in which rules of plans may put links, beside `device_rules.LINK_FOLDERS`."""
+    """Folders of /dev in which rules of plans may put links, in addition to `device_rules.LINK_FOLDERS`."""
     tools: tuple[Tool, ...] = ()
     validators: tuple[tuple[str, tuple[str, ...]], ...] = ()
     destructive: bool = False
     provision_as_agent_user: bool = False
-    """Whether a server may run as the agent's own user where neither another user nor Landlock keeps it from that user's files."""
+    """Whether a server may run as the agent's own user without Landlock to protect that user's files."""
     widened: tuple[tuple[str, str], ...] = ()
-    """What the owner has listed beyond `allow_lists`, each with the reason given (`i_know`)."""
+    """Entries beyond `allow_lists`, each with the owner's reason (`i_know`)."""
     programs: tuple[str, ...] = ()
-    """Other names of the programs among `tools` and `validators`: links on their way, and where they really are."""
+    """Other names of the programs in `tools` and `validators`: links on the way to them, and resolved paths."""
     provision: tuple[str, ...] = ()
-    """Engines of which a coordinator may have a server started."""
+    """Engines whose servers a coordinator may start here."""
     own_folders: tuple[str, ...] = ()
-    """Where this agent keeps its certificates and journals, beside `OWN_FOLDERS`."""
+    """Folders with certificates and journals of this agent, in addition to `OWN_FOLDERS`."""
     own: bool = False
-    """Whether the agent is the child of a run on this very host: whoever runs the plan is who the agent runs as."""
+    """Whether the agent is the child of a run on this host: the agent then runs as the user who runs the plan."""
 
     def allows_sysctl(self, name: str) -> Decision:
         """Whether a kernel setting, `vm.nr_hugepages`, may be written."""
         if not SYSCTL_NAME.fullmatch(name):
             return _never(f"{name!r} is not the name of a kernel setting")
-        if _matches(name, COMMANDS_OF_THE_KERNEL):
+        if _matches(name, PROGRAM_SYSCTLS):
             return _never(f"{name} holds a command that the kernel runs as root")
         return ALLOWED if _matches(name, self.sysctl) else self._denied("sysctl", f"the kernel setting {name}", name)
 
@@ -311,7 +301,7 @@ class Policy:
         if not UNIT_NAME.fullmatch(name):
             return _never(f"{unit!r} is not the name of a unit")
         if _matches(name, UNITS_OF_THE_HOST):
-            return _never(f"{name} is what this host is reached or run by")
+            return _never(f"{name} is a unit that the host needs to run or to be reached")
         return ALLOWED if _matches(name, self.units) else self._denied("units", f"the unit {name}", name)
 
     def allows_path(self, path: str) -> Decision:
@@ -324,9 +314,9 @@ class Policy:
             return Decision(
                 allowed=False,
                 reason=f"{path} lies in {folder}, where the agent's policy is",
-                way_out=f"No policy can allow what lies beside it; put {self.source} into a folder of its own.",
+                way_out=f"No policy can allow files beside itself; put {self.source} into a folder of its own.",
             )
-        if (reason := self._run_or_believed(path) or believed_by_root(path)) is not None:
+        if (reason := self._used_by_agent(path) or trusted_by_root(path)) is not None:
             return _never(reason)
         if self.root_of(path) or (path in allow_lists.KNOWN_FILES and path in self.paths):
             return ALLOWED
@@ -339,42 +329,42 @@ class Policy:
         return self._denied("paths", f"the path {path}", line)
 
     def allows_file_of_others(self, path: str) -> bool:
-        """Whether a database that is a file, and not of the agent's making, may be used as the user whose it is."""
+        """Whether a database file that the agent has not made may be used with the privileges of its owner."""
         return self.own or bool(self.allows_path(path))
 
     def allows_provision(self, engine: str) -> Decision:
-        """Whether a server (or the file) of an engine may be made and started; a run may do so on its own machine."""
+        """Whether a server (or the file) of an engine may be created and started. A run may always do so on its own machine."""
         if self.own or engine in self.provision:
             return ALLOWED
         return self._denied("provision", f"starting an embedded {engine} system", engine)
 
     def root_of(self, path: str) -> str:
-        """The listed folder that `path` lies in, the deepest when there are several; "" when there is none."""
+        """The listed folder that contains `path`, the deepest of several; "" if there is none."""
         return max((root for root in self.paths if is_beneath(path, root) and path != root), key=len, default="")
 
     def allows_device(self, device: str) -> Decision:
-        """Whether a block device, or a partition of it, may be set up; by `/dev/disk/by-id/…` or `serial:…`, as sdb moves."""
+        """Whether a block device, or a partition of it, may be changed; by `/dev/disk/by-id/…` or `serial:…`, as `sdb` is not stable."""
         if not DEVICE_NAME.fullmatch(device):
-            return _never(f"{device!r} does not name a device for good; write /dev/disk/by-id/NAME or serial:NUMBER")
+            return _never(f"{device!r} is not a stable name of a device; write /dev/disk/by-id/NAME or serial:NUMBER")
         whole = PARTITION.sub("", device)
         return ALLOWED if {device, whole} & {*self.devices} else self._denied("devices", f"the device {device}", whole)
 
     def allows_device_of(self, names: Sequence[str]) -> Decision:
-        """The same of a device by all of its names: one that is listed will do."""
-        decisions = [self.allows_device(name) for name in names] or [_never("a device without a lasting name")]
+        """The same for a device with several names: one listed name is enough."""
+        decisions = [self.allows_device(name) for name in names] or [_never("the device has no stable name")]
         return next((decision for decision in decisions if decision), decisions[0])
 
     def allows_rule(self, match: Sequence[tuple[str, str]]) -> Decision:
         """Whether a udev rule may give an owner, a mode or a name to the devices that match all these pairs."""
         if device_rules.is_pinned(match, self.devices, self.udev_devices):
             return ALLOWED
-        said = ", ".join(f"{key}=={value}" for key, value in match)
+        rule = ", ".join(f"{key}=={value}" for key, value in match)
         way_out = (
             f"Match them by a property of one of `devices` (ENV{{ID_SERIAL}}, ENV{{DM_NAME}} …), or the owner of the host"
-            f" can add the devices that are meant, `KEY==pattern`, under `udev: devices` in {self.source or 'a policy file'}."
+            f" can add these devices, `KEY==pattern`, under `udev: devices` in {self.source or 'a policy file'}."
         )
         return Decision(
-            allowed=False, reason=f"the devices of the rule {said} are not allowed on this host", way_out=way_out
+            allowed=False, reason=f"the devices of the rule {rule} are not allowed on this host", way_out=way_out
         )
 
     def allows_link(self, link: str) -> Decision:
@@ -384,7 +374,7 @@ class Policy:
         return self._denied("udev: links", f"the link /dev/{link}", link.split("/", maxsplit=1)[0])
 
     def allows_tool(self, argv: Iterable[str]) -> Decision:
-        """Whether a program may be started with just these arguments."""
+        """Whether a program may be started with these arguments."""
         path, *arguments = tuple(argv) or ("",)
         if not is_plain_path(path):
             return _never(f"{path!r} is not the absolute path of a program")
@@ -396,42 +386,42 @@ class Policy:
             return ALLOWED
         wrong = next(word for word in arguments if not any(tool.takes(word) for tool in known) or len(known) > 1)
         if any(tool.lists(wrong) and not tool.takes(wrong) for tool in known):
-            what = f"the argument {wrong!r} of {path}, which is not among its known ones,"
+            what = f"the argument {wrong!r} of {path}, which is not a known argument of it,"
             line = f'{{path: {path}, arguments: […], i_know: "why plans may give it any"}}'
             return self._denied("tools", what, line)
         return self._denied(f"tools: the arguments of {path}", f"the argument {wrong!r} of {path}", repr(wrong))
 
     def allows_destructive(self) -> Decision:
-        """Whether steps that destroy data (partition, mkfs, write tests on devices, disk groups) are taken at all."""
+        """Whether steps that destroy data (partition, mkfs, write tests on devices, disk groups) are allowed."""
         if self.destructive:
             return ALLOWED
         return self._refusal("steps that destroy data are not allowed on this host", "destructive: true")
 
     def allows_server_as_agent_user(self) -> Decision:
-        """Whether a database server may run as the agent's user with all of that user's files; in a local run it may."""
+        """Whether a database server may run as the agent's user, with access to that user's files. In a local run it may."""
         if self.own or self.provision_as_agent_user:
             return ALLOWED
         reason = (
-            "a provisioned server would run as the agent's own user, and this kernel has no Landlock to keep SQL of the plan"
-            " from that user's files, the agent's key among them"
+            "a provisioned server would run as the agent's own user, and this kernel has no Landlock to protect that user's"
+            " files, such as the agent's key, from SQL of the plan"
         )
         found = self._refusal(reason, "provision_as_agent_user: true")
         return replace(found, way_out=f"Run the agent as root (the server then has a user of its own). {found.way_out}")
 
     def validator(self, name: str, file: str) -> tuple[str, ...]:
-        """The argv that says whether `file` is well-formed; TaskFault `refused` when the policy has none of that name."""
+        """The argv that validates `file`. TaskFault `refused` if the policy has no validator of that name."""
         argv = dict(self.validators).get(name)
         if argv is None:
             self._denied("validators", f"the validator {name}", f"{name}: [/path/of/program, '{{file}}']").require()
         return tuple(word.replace("{file}", file) for word in argv or ())
 
-    def _run_or_believed(self, path: str) -> str | None:
-        """Why a file at `path` would decide what the agent runs or believes; None when it would not."""
+    def _used_by_agent(self, path: str) -> str | None:
+        """Why a change of `path` would change what the agent runs or trusts; None if it would not."""
         programs = (*(tool.path for tool in self.tools), *(argv[0] for _, argv in self.validators), *self.programs)
         if path in programs:
-            return f"{path} is a program that the policy lists, or leads to one"
+            return f"{path} is a program that the policy lists, or a link to one"
         held = next((one for one in (*programs, *self.own_folders, self.source) if is_beneath(one, path)), None)
-        return None if held is None else f"{path} holds {held}, which the agent runs or believes"
+        return None if held is None else f"{path} contains {held}, which the agent runs or trusts"
 
     def _denied(self, key: str, what: str, line: str) -> Decision:
         return self._refusal(f"{what} is not allowed on this host", line, key)
@@ -449,30 +439,30 @@ class Policy:
 
 
 NOTHING = Policy()
-"""Load and captures only."""
+"""No changes of the host: load and captures only."""
 
 
 def full_unit(unit: str) -> str:
-    """A unit's name with its kind: `multipathd` is `multipathd.service`."""
+    """A unit's name with its kind: `multipathd` becomes `multipathd.service`."""
     return unit if UNIT_NAME.fullmatch(unit) else f"{unit}.service"
 
 
 def is_plain_path(path: str) -> bool:
-    """Whether a path is absolute and says where it leads: no `.`, `..`, doubled or trailing slash, NUL or line break."""
+    """Whether a path is absolute and normalized: no `.`, `..`, doubled or trailing slash, NUL or line break."""
     odd = any(ord(character) < 32 for character in path)
     return path.startswith("/") and not path.startswith("//") and not odd and posixpath.normpath(path) == path
 
 
-def believed_by_root(path: str) -> str | None:
-    """Why a plan may not write at `path`, whatever the policy says; None when nothing is known against it."""
-    found = next((place for place in ROOT_BY_ANOTHER_NAME if is_beneath(path, place)), None)
+def trusted_by_root(path: str) -> str | None:
+    """Why no policy may allow a plan to write at `path`; None if it may."""
+    found = next((folder for folder in ROOT_EQUIVALENT_PATHS if is_beneath(path, folder)), None)
     if found is None and _OF_A_LOGIN.match(path):
         return f"{path} is a hidden file of a home, which that user's login runs or trusts"
-    return None if found is None else f"{path} lies in {found}, which root runs or believes"
+    return None if found is None else f"{path} lies in {found}, which root runs or trusts"
 
 
 def is_beneath(path: str, folder: str) -> bool:
-    """Whether `path` is `folder` or lies in it, as text."""
+    """Whether `path` is `folder` or lies in it, compared as text."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 

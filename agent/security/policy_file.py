@@ -1,11 +1,11 @@
-"""The policy of a host as its owner writes it: YAML, strict, with the line of each mistake.
+"""Reader of the policy file of a host: strict YAML; errors give the line.
 
-Flow: `read(path)` opens the file once, refuses one that somebody else can change (its owner must be root or the agent's own
-user, and nobody else may write it or a folder on its way), reads it with the plan's own bounded reader, looks in the same way at the
-programs that it lists, and gives a `policy.Policy`. `proveout agent --check-policy FILE` does the same and prints what came out.
+Flow: `read(path)` opens the file once, refuses a file that another user can change (its owner must be root or the agent's own user, and
+no other user may write it or a folder on the way to it), parses it with the bounded reader of plans, checks the listed programs in the
+same way, and returns a `policy.Policy`. `proveout agent --check-policy FILE` does the same and prints the result.
 
 Folders, programs, validators and devices of udev rules that are not in `allow_lists` and `device_rules` are refused unless their entry has
-a reason, `i_know: "why"`. The reasons are in `Policy.widened`; an agent writes them into its log and its audit log when it starts.
+a reason, `i_know: "why"`. The reasons are in `Policy.widened`; an agent writes them to its log and its audit log when it starts.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from proveout.agent.security import allow_lists, device_rules, policy
-from proveout.agent.security.path_trust import hand_above, hand_on, names_of
+from proveout.agent.security.path_trust import exposure_above, exposure_of, names_of
 from proveout.agent.security.policy import Policy, Tool
 from proveout.core.errors import PlanError, ProveoutError
+from proveout.dsl.engines import EMBEDDED
 from proveout.dsl.operations.storage.udev_rules import FOLDERS_OF_UDEV
-from proveout.dsl.rules.host_rules import EMBEDDED
+from proveout.dsl.operations.types import PROGRAM_SYSCTLS
 from proveout.dsl.schema.scalar_types import Name, custom
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source import loader
@@ -45,7 +46,7 @@ start-stop-daemon stdbuf strace su sudo systemd-nspawn systemd-run tar taskset t
 unshare vi view vim watch xargs zsh
 """
 INTERPRETERS = frozenset(_NAMES.split())
-"""Known programs that run whatever they are given: listing one would allow everything. An owner who lists another is its keeper."""
+"""Programs that run any program or script they are given: an entry for one would allow everything."""
 _VARIANT = re.compile(r"^original-|[.-](basic|gtk3?|nox|static|tiny)$|[0-9.]+$")
 REASON_LETTERS_MIN = 4
 _FOLDER = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -53,18 +54,18 @@ _LOADER = re.compile(r"ld(-.*)?\.so(\.[0-9]+)?|ld-(linux|musl).*")
 
 
 class PolicyError(PlanError):
-    """A policy that cannot be used; carries every problem found."""
+    """A policy that is not valid; carries every problem found."""
 
     def __str__(self) -> str:
-        said = (
+        lines = (
             f"{found.where}: {found.message}" + (f" ({found.hint})" if found.hint else "") for found in self.problems
         )
-        return "\n".join(("the policy cannot be used", *said))
+        return "\n".join(("the policy is not valid", *lines))
 
 
 def _sysctl(glob: str) -> str:
-    if glob in policy.COMMANDS_OF_THE_KERNEL or not any(part.strip("*") for part in glob.split(".")):
-        raise custom(f"`{glob}` cannot be allowed: it is every setting, or one that holds a command of the kernel")
+    if glob in PROGRAM_SYSCTLS or not any(part.strip("*") for part in glob.split(".")):
+        raise custom(f"`{glob}` cannot be allowed: it matches every setting, or one that holds a command of the kernel")
     return glob
 
 
@@ -77,31 +78,31 @@ def _unit(glob: str) -> str:
 def _root(path: str) -> str:
     if not policy.is_plain_path(path):
         raise custom(f"`{path}` is not an absolute path without `.`, `..` and doubled slashes")
-    if (reason := policy.believed_by_root(path)) is not None:
+    if (reason := policy.trusted_by_root(path)) is not None:
         raise custom(f"`{path}` cannot be allowed: {reason}")
     wide = [kept for kept in policy.PATHS_OF_THE_HOST if policy.is_beneath(kept, path)]
     if path == "/" or wide:
         raise custom(
-            f"`{path}` is too wide: it holds {wide[0] if wide else 'everything'}; list the folder that is meant"
+            f"`{path}` is too wide: it contains {wide[0] if wide else 'everything'}; list the folder that plans need"
         )
     return path
 
 
 def _device(name: str) -> str:
     if not policy.DEVICE_NAME.fullmatch(name):
-        raise custom(f"`{name}` does not name a device for good: write /dev/disk/by-id/NAME or serial:NUMBER")
+        raise custom(f"`{name}` is not a stable name of a device: write /dev/disk/by-id/NAME or serial:NUMBER")
     return name
 
 
 def _engine(name: str) -> str:
     if name not in EMBEDDED:
-        raise custom(f"`{name}` is not an engine that proveout can start: {', '.join(sorted(EMBEDDED))}")
+        raise custom(f"`{name}` is not an engine that proveout can start: {', '.join(EMBEDDED)}")
     return name
 
 
 def _link_folder(name: str) -> str:
     if not _FOLDER.fullmatch(name) or name in FOLDERS_OF_UDEV:
-        raise custom(f"`{name}` is not a folder of /dev for links of plans, as oraudev")
+        raise custom(f"`{name}` is not a folder of /dev for links of plans, such as oraudev")
     return name
 
 
@@ -110,13 +111,13 @@ def _program(path: str) -> str:
         raise custom(f"`{path}` is not the absolute path of a program")
     name = posixpath.basename(path)
     if _VARIANT.sub("", name) in INTERPRETERS or _LOADER.fullmatch(name):
-        raise custom(f"`{path}` runs whatever it is given: list the program that is meant")
+        raise custom(f"`{path}` runs any program that it is given: list the program that plans need")
     return path
 
 
 def _reason(text: str) -> str:
     if sum(character.isalpha() for character in text) < REASON_LETTERS_MIN or not text.isprintable():
-        raise custom(f"{text!r} is not a reason: say in one line why plans may, as the audit log will repeat it")
+        raise custom(f"{text!r} is not a reason: write in one line why plans may do this; the audit log repeats it")
     return text
 
 
@@ -130,13 +131,13 @@ class _Strict(BaseModel):
 
 
 class _Widened(_Strict):
-    """An entry that may have a reason."""
+    """An entry with an optional reason."""
 
     i_know: Reason | None = None
 
 
 def _short(name: str) -> BeforeValidator:
-    """An entry that is written as its one word alone."""
+    """An entry in short form: the value of `name` alone."""
     return BeforeValidator(lambda given: {name: given} if isinstance(given, (str, list)) else given)
 
 
@@ -149,7 +150,7 @@ class PathEntry(_Widened):
     def _known(self) -> Self:
         if self.i_know is None and not allow_lists.is_known_folder(self.path):
             way_out = allow_lists.folder_way_out(self.path)
-            raise custom(f"`{self.path}` is not a folder that tuning is known to need ({way_out})")
+            raise custom(f"`{self.path}` is not in the list of folders that tuning needs ({way_out})")
         return self
 
 
@@ -165,15 +166,15 @@ class ToolEntry(_Widened):
             return self
         pattern, way_out = allow_lists.known_arguments(self.path), allow_lists.program_way_out(self.path)
         if pattern is None:
-            raise custom(f"`{self.path}` is not a program that tuning is known to need ({way_out})")
+            raise custom(f"`{self.path}` is not in the list of programs that tuning needs ({way_out})")
         for word in self.arguments:
             if allow_lists.is_literal(word) and not allow_lists.matches(pattern, word):
-                raise custom(f"`{word}` is not an argument that {self.path} is known to need ({way_out})")
+                raise custom(f"`{word}` is not in the list of arguments of {self.path} ({way_out})")
         return self
 
 
 class ValidatorEntry(_Widened):
-    """A program that looks at a file before it is put in its place."""
+    """A program that validates a file before the agent installs it."""
 
     run: Annotated[list[Word], Field(min_length=2, max_length=50)]
 
@@ -181,15 +182,17 @@ class ValidatorEntry(_Widened):
     def _known(self) -> Self:
         _program(self.run[0])
         if sum(word.count("{file}") for word in self.run[1:]) != 1:
-            raise custom("a validator takes the file that it looks at once, as {file}")
+            raise custom("a validator has exactly one argument with {file}")
         if self.i_know is None and not allow_lists.is_known_validator(argv := tuple(self.run)):
             way_out = allow_lists.validator_way_out(argv)
-            raise custom(f"`{' '.join(argv)}` is not a validator that is known to run nothing in the file ({way_out})")
+            raise custom(
+                f"`{' '.join(argv)}` is not in the list of validators, which run nothing in the file ({way_out})"
+            )
         return self
 
 
 class RuleEntry(_Widened):
-    """Devices that udev rules of plans may govern."""
+    """Devices that udev rules of plans may match."""
 
     match: Word
 
@@ -203,12 +206,12 @@ class RuleEntry(_Widened):
                 + self.match
                 + '", i_know: "what it matches"}'
             )
-            raise custom(f"`{self.match}` may match the system's own disk ({hint})")
+            raise custom(f"`{self.match}` may match the system disk ({hint})")
         return self
 
 
 class UdevEntry(_Strict):
-    """What udev rules of plans may govern, and where their links lie."""
+    """Devices that udev rules of plans may match, and folders for their links."""
 
     devices: list[Annotated[RuleEntry, _short("match")]] = Field(default_factory=list, max_length=1000)
     links: list[Annotated[Word, AfterValidator(_link_folder)]] = Field(default_factory=list, max_length=100)
@@ -230,7 +233,7 @@ class PolicyEntry(_Strict):
     provision_as_agent_user: bool = False
 
     def widened(self) -> Iterator[tuple[str, str]]:
-        """What is listed with a reason, and the reason."""
+        """The entries with a reason, and their reasons."""
         yield from ((entry.path, entry.i_know) for entry in self.paths if entry.i_know)
         yield from ((entry.path, entry.i_know) for entry in self.tools if entry.i_know)
         yield from ((" ".join(entry.run), entry.i_know) for entry in self.validators.values() if entry.i_know)
@@ -238,8 +241,8 @@ class PolicyEntry(_Strict):
 
 
 def read(path: Path) -> Policy:
-    """The policy in a file. ProveoutError when somebody else can change it, PolicyError with every line that is wrong."""
-    content = _trusted(path.absolute())
+    """Read a policy. ProveoutError if another user can change the file, PolicyError with every line that is not valid."""
+    content = _read_trusted(path.absolute())
     problems = Problems()
     root = loader.loads(content, str(path), problems, DOCUMENT)
     entry = validate(PolicyEntry, root, "", problems) if root is not None else None
@@ -271,18 +274,20 @@ def _tool(entry: ToolEntry) -> Tool:
     return Tool(path=entry.path, arguments=tuple(entry.arguments), known=known)
 
 
-def _trusted(path: Path) -> bytes:
-    """The content of a file that nobody but root and the agent's own user can change or replace."""
+def _read_trusted(path: Path) -> bytes:
+    """The content of the file, if only root and the agent's own user can change or replace it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise _unusable(path, f"cannot read the policy: {error.strerror}", "Name a file, not a link to one.") from error
+        raise _unusable(
+            path, f"cannot read the policy: {error.strerror}", "Name a regular file, not a symbolic link."
+        ) from error
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_size > BYTES_MAX:
             raise _unusable(path, f"the policy is not a regular file of at most {BYTES_MAX >> 20} MiB", "Name a file.")
         if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
-            raise _unusable(path, "others can write the policy", f"chown root {path}; chmod 644 {path}")
+            raise _unusable(path, "other users can write the policy", f"chown root {path}; chmod 644 {path}")
         _check_folders(path)
         return os.read(descriptor, BYTES_MAX)
     finally:
@@ -290,20 +295,20 @@ def _trusted(path: Path) -> bytes:
 
 
 def _check_folders(path: Path) -> None:
-    hand = hand_above(path)
-    if hand is not None:
-        raise _unusable(path, f"others can replace the policy: {hand.what}", hand.way_out)
+    exposure = exposure_above(path)
+    if exposure is not None:
+        raise _unusable(path, f"other users can replace the policy: {exposure.what}", exposure.way_out)
 
 
 def _check_program(source: Path, program: Path) -> None:
-    """A program that others can change is theirs to choose; one that is not there (yet) says so when it is to be run."""
-    hand = hand_above(program)
-    if hand is not None:
-        raise _unusable(source, f"others can replace {program}, which it lists: {hand.what}", hand.way_out)
+    """ProveoutError if other users can change or replace a listed program. A missing program is reported when it is needed."""
+    exposure = exposure_above(program)
+    if exposure is not None:
+        raise _unusable(source, f"other users can replace {program}, which it lists: {exposure.what}", exposure.way_out)
     with contextlib.suppress(OSError):
-        hand = hand_on(program)
-    if hand is not None:
-        raise _unusable(source, f"others can change {program}, which it lists: {hand.what}", hand.way_out)
+        exposure = exposure_of(program)
+    if exposure is not None:
+        raise _unusable(source, f"other users can change {program}, which it lists: {exposure.what}", exposure.way_out)
 
 
 def _unusable(path: Path, what: str, way_out: str) -> ProveoutError:
@@ -313,7 +318,7 @@ def _unusable(path: Path, what: str, way_out: str) -> ProveoutError:
 
 
 def describe(found: Policy) -> str:
-    """What a policy allows, for people: one line for each kind, `nothing` where nothing is."""
+    """A policy as text: one line for each kind of entry, `nothing` for a kind without entries."""
     rows = [
         ("kernel settings", found.sysctl),
         ("units", found.units),

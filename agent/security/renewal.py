@@ -1,8 +1,8 @@
-"""An agent as a member of its lab: it keeps its certificate fresh, and stops serving who is no longer believed.
+"""Renewal of an agent's certificate, and the end of sessions whose certificate is revoked.
 
-Flow: `keep(directory, guard, cut)` runs beside the server. Where the directory names an authority it is asked every
-`ASK_EVERY_S` who is denied, and for a new certificate when two thirds of the old one's time are over; what comes back are
-files, which the server reads by itself. Every `LOOK_EVERY_S` calls of those who are denied are ended, and with the last of them the session.
+Flow: `run(directory, interceptor, on_revoked)` runs beside the server. If the directory names an authority, the agent fetches the deny
+list every `FETCH_EVERY_S`, and a new certificate when two thirds of the validity of the old one are over; both arrive as files, which
+the server reads again by itself. Every `CHECK_EVERY_S` calls with a denied certificate are cancelled, and their session ends.
 """
 
 from __future__ import annotations
@@ -12,44 +12,44 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from proveout.agent.security.authz import Guard
+from proveout.agent.security.authz import AuthzInterceptor
 from proveout.core.errors import ProveoutError
 from proveout.proto.trust import enrolment
 
-ASK_EVERY_S = 10.0
-LOOK_EVERY_S = 1.0
+FETCH_EVERY_S = 10.0
+CHECK_EVERY_S = 1.0
 
 _log = logging.getLogger(__name__)
 
 
-async def keep(directory: Path | None, guard: Guard, cut: Callable[[], None]) -> None:
-    """Until it is cancelled; `cut` is called when calls had to be ended. An identity without a directory is that of one run, and not renewed."""
+async def run(directory: Path | None, interceptor: AuthzInterceptor, on_revoked: Callable[[], None]) -> None:
+    """Run until cancelled; calls `on_revoked` after calls were cancelled. An identity in memory lasts for one run and is not renewed."""
     if directory is None:
         return
-    asking = asyncio.create_task(_ask(directory))
+    fetching = asyncio.create_task(_fetch(directory))
     try:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            if guard.cut():
+            await asyncio.sleep(CHECK_EVERY_S)
+            if interceptor.cancel_revoked():
                 _log.warning("ended a session: the certificate of its coordinator was revoked")
-                cut()
+                on_revoked()
     finally:
-        asking.cancel()
+        fetching.cancel()
 
 
-async def _ask(directory: Path) -> None:
-    """Ask the authority again and again; a trouble is told when it begins and when it is over."""
-    trouble = ""
+async def _fetch(directory: Path) -> None:
+    """Poll the authority. Logs a failure when it begins and when it is over."""
+    failure = ""
     while await asyncio.to_thread(enrolment.authority_of, directory) is not None:
         try:
             await enrolment.fetch_denied(directory, "agent")
             if await enrolment.renew(directory, "agent"):
                 _log.info("the certificate was renewed")
-            if trouble:
+            if failure:
                 _log.info("the authority answers again")
-            trouble = ""
+            failure = ""
         except (ProveoutError, OSError, ValueError) as error:
-            if not trouble:
-                _log.warning("what is known of the authority stays as it is: %s", error)
-            trouble = str(error)
-        await asyncio.sleep(ASK_EVERY_S)
+            if not failure:
+                _log.warning("cannot reach the authority, so the agent keeps its deny list and certificate: %s", error)
+            failure = str(error)
+        await asyncio.sleep(FETCH_EVERY_S)

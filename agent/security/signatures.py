@@ -1,7 +1,7 @@
-"""Whose tasks an agent takes: those that a signer of its own authority has signed for it.
+"""Task signatures: an agent accepts only tasks that a signer of its own authority has signed for it.
 
-Flow: `Trust(directory)` -> `objection(hello)` when a session is asked for -> `orders(hello)` -> `Orders.objection(task)` for each
-task that is new. What the directory holds is read each time, so renewal and revocation need no restart.
+Flow: `TrustStore(directory)` -> `objection(hello)` for a new session -> `verifier(hello)` -> `TaskVerifier.objection(task)` for each new
+task. The files of the directory are read each time, so renewal and revocation need no restart.
 """
 
 from __future__ import annotations
@@ -15,45 +15,45 @@ from proveout.proto.wire.messages import Hello
 from proveout.proto.wire.tasks import Task
 
 
-class Orders:
-    """The tasks of one coordinator to this agent."""
+class TaskVerifier:
+    """Verifies the tasks of one coordinator to this agent."""
 
     def __init__(self, verifier: Verifier, to: Addressee) -> None:
         self._verifier, self._to = verifier, to
 
     def objection(self, task: Task, digest: str = "") -> str:
-        """Why it is not taken, "" when nothing is wrong with its signature. `digest`: its `task_digest`, when it is known."""
+        """Why the signature of a task is not valid; "" if it is. `digest`: its `task_digest`, if the caller has it."""
         return self._verifier.objection(task, self._to, digest)
 
 
-class Trust:
-    """What an agent knows from its directory of certificates, or from the identity that it was given."""
+class TrustStore:
+    """Certificates that an agent trusts: from its directory, or from an identity in memory."""
 
     def __init__(self, source: Path | Identity) -> None:
         self._source = source
         self._denied = Denied(source / DENIED) if isinstance(source, Path) else None
 
     def objection(self, hello: Hello) -> str:
-        """Why tasks of who says this Hello would not be taken, "" when they would."""
+        """Why tasks of the sender of a Hello are not accepted; "" if they are."""
         try:
-            self.orders(hello)
+            self.verifier(hello)
         except ValueError as error:
-            return str(error) if hello.signer else "the coordinator does not say who signs its tasks"
+            return str(error) if hello.signer else "the Hello of the coordinator has no certificate of a task signer"
         except OSError as error:
             return f"the agent cannot read its own certificates: {error.strerror}"
         return ""
 
-    def orders(self, hello: Hello) -> Orders:
-        """Checks the tasks of who says this Hello. ValueError, OSError."""
+    def verifier(self, hello: Hello) -> TaskVerifier:
+        """The verifier for the sender of a Hello. ValueError for its certificate, OSError for the agent's files."""
         authority, certificate = self._certificates()
         denied = self._denied.serials() if self._denied is not None else frozenset()
         verifier = Verifier(hello.signer.encode(), authority, denied)
-        shown = Shown.read(certificate)
-        role = next((role for role in sorted(shown.roles) if role.startswith("agent/")), "")
-        return Orders(verifier, Addressee(agent=role, run=hello.run_id, epoch=hello.epoch))
+        own = Shown.read(certificate)
+        role = next((role for role in sorted(own.roles) if role.startswith("agent/")), "")
+        return TaskVerifier(verifier, Addressee(agent=role, run=hello.run_id, epoch=hello.epoch))
 
     def _certificates(self) -> tuple[bytes, bytes]:
-        """The authority's and the agent's own. OSError."""
+        """The certificates of the authority and of the agent. OSError."""
         if isinstance(self._source, Identity):
             return self._source.ca, self._source.certificate
         return (self._source / "ca.pem").read_bytes(), (self._source / "agent.pem").read_bytes()

@@ -1,9 +1,9 @@
-"""The rules that each kind of task is held to before an agent starts anything for it.
+"""Rules for each kind of task, checked before an agent starts anything for it.
 
-Flow: `session` gets a Task -> `objection(spec)` -> None, or why the task is refused as invalid. The rules are those of
-`dsl.rules.host_rules`, which the compiler asks as well: a task need not come from a compiler, so an agent does not rely on one. A kind of
-task is in `RULES` or in `NOTHING_TO_CHECK`; one that is in neither is refused. What depends on this host (its policy, who owns a file) is
-asked by the handlers.
+Flow: the session gets a Task -> `objection(spec)` -> None, or why the task is refused as invalid. The rules are those of
+`dsl.rules.host_rules`, which the compiler uses too: a task need not come from a compiler, so an agent checks it again. A kind of task
+is in `RULES` or in `NOTHING_TO_CHECK`; a kind in neither is refused. Checks that depend on this host (its policy, the owner of a file)
+are in the handlers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from proveout.dsl import engines
 from proveout.dsl.rules import host_rules, session_settings
 from proveout.dsl.rules.host_rules import Objection
 from proveout.dsl.schema.scalar_types import RATE_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
@@ -28,22 +29,20 @@ SEED_MAX = 2**63
 PEM_MAX = 65_536
 EXPORTER = "prometheus"
 TOOLS = frozenset({"fio"})
-PROPAGATING = "postgres"
-"""The engine whose propagation proveout sets up and compares."""
 
 
 def objection(spec: tasks.TaskSpec) -> Objection | None:
-    """The first rule that a task breaks; None when it may be tried. Pure."""
+    """The first rule that a task breaks; None if it breaks none. Pure."""
     if type(spec) in NOTHING_TO_CHECK:
         return None
     rule = RULES.get(type(spec))
     if rule is None:
-        return Objection(message=f"this agent has no rules for {type(spec).__name__}, so it does not do it")
+        return Objection(message=f"this agent has no rules for {type(spec).__name__}, so it refuses it")
     return next(iter(rule(spec)), None)
 
 
-def takes_long(spec: tasks.TaskSpec) -> bool:
-    """Whether models have to be imported, or long texts read, to say so."""
+def is_slow_to_check(spec: tasks.TaskSpec) -> bool:
+    """Whether `objection` imports models or parses long texts."""
     return isinstance(spec, tasks.ApplyTuning) or hasattr(spec, "workload")
 
 
@@ -89,20 +88,23 @@ def _populate(spec: tasks.PopulateSystem) -> Iterator[Objection]:
 def _link(spec: tasks.LinkSystems | tasks.CompareSystems) -> Iterator[Objection]:
     for end in (spec.source, spec.sink):
         yield from _endpoint(end)
-        if end.engine != PROPAGATING:
-            yield Objection(message=f"propagation is between two postgres systems; {end.system!r} is {end.engine}")
+    ends = ((spec.source.system, spec.source.engine), (spec.sink.system, spec.sink.engine))
+    if objection := engines.link_objection(*ends):
+        yield Objection(message=objection)
     yield from host_rules.workload_problems(spec.workload)
 
 
 def _compare(spec: tasks.CompareSystems) -> Iterator[Objection]:
     if not 0.0 <= spec.drain_timeout_s <= WEEK_S:
-        yield Objection(message=f"{spec.drain_timeout_s} s is not a possible time to drain")
+        yield Objection(message=f"a drain timeout of {spec.drain_timeout_s} s is not valid")
     yield from _link(spec)
 
 
 def _facts(spec: tasks.ReadFacts) -> Iterator[Objection]:
     if len(spec.directories) > DIRECTORIES_MAX or not set(spec.tools) <= TOOLS:
-        yield Objection(message=f"facts of {len(spec.directories)} systems, or of tools other than {', '.join(TOOLS)}")
+        yield Objection(
+            message=f"facts of {len(spec.directories)} systems (at most {DIRECTORIES_MAX}), or of tools other than {', '.join(TOOLS)}"
+        )
     for system, directory in spec.directories[:DIRECTORIES_MAX]:
         yield from host_rules.name_problems("system", system)
         yield from host_rules.text_problems("the folder of a run", directory)
@@ -127,7 +129,7 @@ def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
     yield from _pool(spec.pool)
     yield from host_rules.text_problems("the label of a load", spec.label)
     if not 0 <= spec.seed < SEED_MAX:
-        yield Objection(message=f"{spec.seed} is not a seed")
+        yield Objection(message=f"{spec.seed} is not a valid seed")
     yield from _endpoint(spec.endpoint)
     yield from _session(spec.endpoint.engine, spec.session)
     yield from host_rules.workload_problems(spec.workload)
@@ -135,18 +137,18 @@ def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
 
 def _share(share: LoadShare) -> Iterator[Objection]:
     if not (share.first >= 0 and share.count >= 1 and share.first + share.count <= share.total <= THREADS_MAX):
-        message = f"terminals {share.first} to {share.first + share.count} of {share.total} are not possible"
+        message = f"terminals {share.first} to {share.first + share.count} of {share.total} are not valid"
         yield Objection(message=message, way_out=f"a load has at most {THREADS_MAX} threads")
     rates = [rate for rate in (share.rate, share.rate_to) if rate is not None]
     if not all(math.isfinite(rate) and 0.0 <= rate <= RATE_MAX for rate in rates):
-        yield Objection(message=f"a rate of {rates} per second is not possible")
+        yield Objection(message=f"a rate of {rates} per second is not valid")
     if share.think_s is not None and not 0.0 <= share.think_s <= WEEK_S:
-        yield Objection(message=f"a think time of {share.think_s} s is not possible")
+        yield Objection(message=f"a think time of {share.think_s} s is not valid")
 
 
 def _workers(workers: int) -> Iterator[Objection]:
     if not 0 <= workers <= WORKERS_MAX:
-        yield Objection(message=f"{workers} worker processes are not possible", way_out=f"at most {WORKERS_MAX}")
+        yield Objection(message=f"{workers} worker processes are not valid", way_out=f"at most {WORKERS_MAX}")
 
 
 def _pool(pool: LoadPool) -> Iterator[Objection]:
@@ -167,13 +169,13 @@ def _session(engine: str, settings: tuple[tuple[str, str], ...]) -> Iterator[Obj
 def _form_pool(spec: tasks.FormPool) -> Iterator[Objection]:
     for address in (spec.head, spec.towards):
         if address and not host_rules.is_host_and_port(address):
-            yield Objection(message=f"{address[:200]!r} is not the address of a node of Ray", way_out="name:port")
+            yield Objection(message=f"{address[:200]!r} is not the address of a Ray node", way_out="name:port")
     if spec.address and not any(
         host_rules.is_host_and_port(f"{name}:1") for name in (spec.address, f"[{spec.address}]")
     ):
         yield Objection(message=f"{spec.address[:200]!r} is not the name or the address of a host")
     if not 0 <= spec.cpus <= THREADS_MAX:
-        yield Objection(message=f"a node of Ray for {spec.cpus} workers is not possible")
+        yield Objection(message=f"a Ray node for {spec.cpus} workers is not valid")
     secrets = spec.secrets
     if max(map(len, (secrets.token, secrets.authority, secrets.authority_key))) > PEM_MAX:
         yield Objection(message=f"a secret of the Ray cluster is longer than {PEM_MAX} characters")
@@ -190,22 +192,22 @@ def _run_fio(spec: tasks.RunFio) -> Iterator[Objection]:
     yield from host_rules.window_problems(spec.windows)
     yield from host_rules.text_problems("the label of a load", spec.label)
     if not (1 <= spec.iodepth <= THREADS_MAX and 0 <= spec.first_slice <= SLICES_MAX):
-        yield Objection(message=f"an I/O depth of {spec.iodepth} from slice {spec.first_slice} on is not possible")
+        yield Objection(message=f"an I/O depth of {spec.iodepth} from slice {spec.first_slice} on is not valid")
 
 
 def _capture(spec: tasks.RunCapture) -> Iterator[Objection]:
-    """Kinds are of a closed set on the wire; each has its own number of systems to ask."""
+    """The wire has a closed set of kinds; each needs its own number of systems."""
     capture = spec.capture
     yield from host_rules.capture_problems(capture)
-    wanted = SYSTEMS_ASKED.get(capture.kind)
+    wanted = SYSTEM_COUNTS.get(capture.kind)
     if len(spec.endpoints) != wanted:
-        yield Objection(message=f"a capture of kind {capture.kind} asks {wanted} systems, not {len(spec.endpoints)}")
+        yield Objection(message=f"a capture of kind {capture.kind} needs {wanted} systems, not {len(spec.endpoints)}")
         return
     for end in spec.endpoints:
         yield from _exporter(end) if capture.kind == "prometheus" else _observed(capture.kind, end)
 
 
-SYSTEMS_ASKED: Mapping[str, int] = {"os": 0, "prometheus": 1, "waits": 1, "sizes": 1, "lag": 2}
+SYSTEM_COUNTS: Mapping[str, int] = {"os": 0, "prometheus": 1, "waits": 1, "sizes": 1, "lag": 2}
 
 
 def _observed(kind: str, end: Endpoint) -> Iterator[Objection]:
@@ -243,4 +245,4 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
     }
 )
 NOTHING_TO_CHECK: frozenset[type] = frozenset({tasks.VerifyTuning, tasks.RevertTuning})
-"""Tasks without a value that a host could be harmed by."""
+"""Tasks without values that could harm a host."""

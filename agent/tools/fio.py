@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskContext, TaskFault
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import INHERITED, Privileges, account
 from proveout.agent.security import data_dirs
 from proveout.agent.tools.fio_argv import lay_out_argv, run_argv
 from proveout.agent.tools.fio_devices import check_devices
@@ -53,11 +53,11 @@ async def run_fio(context: TaskContext, spec: RunFio) -> LoadResult:
     program = find()
     if spec.job.devices:
         await asyncio.to_thread(check_devices, spec.job, context.policy, spec.first_slice)
-        folder, told = context.work_dir, "-"  # only who may open a device can measure it
+        folder, privileges = context.work_dir, INHERITED  # only root can open a device
     else:
         grounds = await _lay_out(context, program, spec.job, spec.data_root)
-        folder, told = grounds.path, _told()
-    armed = await Program.arm(run_argv(program, spec), folder, told)
+        folder, privileges = grounds.path, _privileges()
+    armed = await Program.arm(run_argv(program, spec), folder, privileges)
     try:
         context.armed()
         t0_ns = await _started(context, armed)
@@ -105,10 +105,10 @@ def version() -> str:
 # ---- files ---------------------------------------------------------------------------------------------------------
 
 
-def _told() -> str:
-    """Who fio runs as: the user of load workers, in no group but its own, and without a capability even before it starts."""
-    account = privileges.account()
-    return "-" if account is None else f"{account.uid},{account.uid},{account.uid},0"
+def _privileges() -> Privileges:
+    """Privileges of fio on files: the unprivileged user, no supplementary group, no capability."""
+    user = account()
+    return INHERITED if user is None else Privileges(uid=user.uid, gid=user.uid, group=user.uid)
 
 
 async def _lay_out(context: TaskContext, program: str, job: FioJob, data_root: str) -> Grounds:
@@ -121,7 +121,7 @@ async def _lay_out(context: TaskContext, program: str, job: FioJob, data_root: s
     if needed > used and needed - used + RESERVE_BYTES > free:
         message = f"{grounds.path.parent} has {free / 1e9:.3g} GB left, and {needed / 1e9:.3g} GB are asked for"
         raise TaskFault("disk_full", message, way_out="make `size` or `jobs` smaller, or name another `directory`")
-    making = await Program.arm(lay_out_argv(program, job), grounds.path, _told())
+    making = await Program.arm(lay_out_argv(program, job), grounds.path, _privileges())
     try:
         await making.go()
         watch = asyncio.create_task(_tell_growth(context, grounds, needed))
@@ -149,8 +149,8 @@ async def _grounds(context: TaskContext, job: FioJob, data_root: str) -> Grounds
         return known
     if not job.directory:
         await asyncio.to_thread(base.mkdir, mode=0o700, parents=True, exist_ok=True)
-    account = privileges.account()
-    uid, is_last = None if account is None else account.uid, data_dirs.is_own(context, base)
+    user = account()
+    uid, is_last = None if user is None else user.uid, data_dirs.is_own(context.work_dir, base)
     made = await asyncio.to_thread(Grounds.enter, base, uid, is_last=is_last)
     context.resources[name] = made
     return made
@@ -188,7 +188,7 @@ async def _follow(context: TaskContext, armed: Program, spec: RunFio, t0_ns: int
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         raise _failed(f"fio {how}", armed.words or "; ".join(documents.words))
     if not found:
-        raise garbled("; ".join(documents.words) or "it says nothing")
+        raise garbled("; ".join(documents.words) or "it wrote no message")
     return course.result()
 
 

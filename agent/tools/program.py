@@ -1,7 +1,7 @@
-"""An outside program, seen from the agent: armed, started at an instant, read line by line, killed with all that it has started.
+"""Run an outside program: prepare it, start it at an instant, read its output line by line, kill it with its children.
 
-Flow: `Program.arm(argv, folder, told)` -> a `starter` that waits -> `go()` -> `lines()` until it ends -> `ended()`, its exit code. Whatever
-happens, `kill()` is called at the end; the agent's own death kills it too (see `starter`).
+Flow: `Program.arm(argv, folder, privileges)` -> a waiting `program_launcher` -> `go()` -> `lines()` until the program ends -> `ended()`,
+its exit code. Callers always call `kill()` at the end. The program also ends with its agent (`program_launcher`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.agent.tools.program_launcher import READY
 from proveout.core import child_process
 
@@ -33,13 +34,13 @@ class Program:
         assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
         self._process, self._stdin, self._stdout = process, process.stdin, process.stdout
         self._words: deque[str] = deque(maxlen=WORDS_MAX)
-        self._listener = asyncio.create_task(self._listen())
+        self._reader = asyncio.create_task(self._read_stderr())
 
     @classmethod
-    async def arm(cls, argv: Sequence[str], folder: Path, told: str) -> Program:
-        """Have it ready to start in `folder` with the privileges that `told` leaves. TaskFault when that fails."""
+    async def arm(cls, argv: Sequence[str], folder: Path, privileges: Privileges) -> Program:
+        """Prepare the program to start in `folder` with these privileges. TaskFault if that fails."""
         process = await asyncio.create_subprocess_exec(
-            *child_process.python(MODULE, str(os.getpid()), told, *argv),
+            *child_process.python(MODULE, str(os.getpid()), privileges.to_argument(), *argv),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
@@ -53,8 +54,8 @@ class Program:
             async with asyncio.timeout(ARM_S):
                 if await program._stdout.readline() != READY:
                     await process.wait()
-                    await program._listener
-                    raise TaskFault("fault", f"{argv[0]} cannot be started: {program.words or 'it says nothing'}")
+                    await program._reader
+                    raise TaskFault("fault", f"cannot start {argv[0]}: {program.words or 'it wrote no message'}")
         except TimeoutError:
             await program.kill()
             raise TaskFault("timeout", f"{argv[0]} was not ready within {ARM_S:.0f} s") from None
@@ -65,42 +66,42 @@ class Program:
 
     @property
     def words(self) -> str:
-        """The last lines that it wrote to standard error."""
+        """The last lines of standard error."""
         return "; ".join(self._words)
 
     async def go(self) -> None:
-        """Start it now; one that is gone shows when it is read."""
+        """Start the program. If its process has ended, reading its output reports that."""
         with contextlib.suppress(ConnectionError):
             self._stdin.write(b"\n")
             await self._stdin.drain()
 
     async def lines(self) -> AsyncIterator[str]:
-        """What it writes to standard output, line by line, until it ends. TaskFault `fault` for a line without end."""
+        """Standard output, line by line, until the program ends. TaskFault `fault` for a line above the limit."""
         while True:
             try:
                 line = await self._stdout.readline()
             except ValueError:
-                raise TaskFault("fault", f"a line of its output is longer than {LINE_MAX} bytes") from None
+                raise TaskFault("fault", f"a line of the program's output is longer than {LINE_MAX} bytes") from None
             if not line:
                 return
             yield line.decode(errors="replace")
 
     async def ended(self) -> int:
-        """Its exit code, when it has ended; below zero: the signal that ended it."""
+        """Wait for the end; the exit code, or minus the number of the signal that ended the program."""
         code = await self._process.wait()
-        await self._listener
+        await self._reader
         return code
 
     async def kill(self) -> None:
-        """End it and all that it has started; idempotent."""
+        """Kill the program and its children; idempotent."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(ConnectionError, RuntimeError):
             self._stdin.close()
         await self._process.wait()
-        await self._listener
+        await self._reader
 
-    async def _listen(self) -> None:
+    async def _read_stderr(self) -> None:
         assert self._process.stderr is not None  # noqa: S101 - PIPE
         with contextlib.suppress(ValueError):  # a line longer than the limit
             while line := await self._process.stderr.readline():

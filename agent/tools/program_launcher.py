@@ -1,8 +1,8 @@
-"""A process that becomes another program: `python -m proveout.agent.tools.program_launcher PARENT TOLD PROGRAM ARGUMENTS…`.
+"""Launcher of outside programs: `python -m proveout.agent.tools.program_launcher PARENT PRIVILEGES PROGRAM ARGUMENTS…`.
 
-Flow: the agent starts it in the folder that the program works in -> it gives its privileges up (`privileges.drop(TOLD)`), asks to be
-killed with its parent, says `ready` -> at the first line of standard input it becomes the program, at its end it ends. So starting
-at an agreed instant costs one exec, and nothing that an agent has started outlives it.
+Flow: the agent starts the launcher in the work folder of the program -> the launcher drops its privileges, sets its parent-death
+signal, and writes `ready` -> at the first line of standard input it executes the program; at the end of standard input it exits.
+A start at an agreed instant therefore costs one exec, and no program outlives its agent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import linux
 
 READY = b"ready\n"
@@ -20,10 +20,10 @@ CANNOT_START = 127
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Become the program; an exit code when that cannot be."""
-    parent, told, program, *rest = arguments
-    privileges.drop(told, keeps_root=True)
-    # After the drop: the kernel forgets it when the user changes.
+    """Execute the program. Returns an exit code only if that fails."""
+    parent, privileges, program, *rest = arguments
+    Privileges.from_argument(privileges).drop(keeps_root=True)
+    # After `drop`: a change of the user resets the parent-death signal.
     linux.set_parent_death_signal()
     if os.getppid() != int(parent):
         return CANNOT_START
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         os.execve(program, [program, *rest], ENVIRONMENT)  # noqa: S606 - an absolute path, argv of our own
     except OSError as error:
-        os.write(2, f"{program} cannot be started: {error.strerror}\n".encode())
+        os.write(2, f"cannot start {program}: {error.strerror}\n".encode())
     return CANNOT_START
 
 

@@ -1,9 +1,9 @@
-"""Files of a host, changed so that nobody can lead the change astray, and nobody ever sees half of it.
+"""Changes of files on a host: no symbolic link can redirect a change, and no reader sees half of it.
 
-A path is walked from the root, one folder at a time, each opened beneath the one before with O_NOFOLLOW: a symbolic link anywhere in
-it is refused, one that is swapped in while the walk is under way is not followed, and no part of it climbs. (openat2 with RESOLVE_NO_SYMLINKS
-and RESOLVE_BENEATH promises the same in one call; why it is not used is ADR 46.) A write goes to a new file in the same folder, is given its mode,
-owner and extended attributes, fsynced, and renamed into place; then the folder is fsynced.
+A path is opened from the root, one folder at a time, each beneath the one before with O_NOFOLLOW: a symbolic link anywhere in it is
+refused, a link that is put there meanwhile is not followed, and no part is `..`. (openat2 with RESOLVE_NO_SYMLINKS and RESOLVE_BENEATH
+guarantees the same in one call; ADR 46 says why it is not used.) A write goes to a new file in the same folder, which gets its mode,
+owner and extended attributes, is fsynced, and is renamed into place; then the folder is fsynced.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Original:
-    """A file as it was, to the byte; not `exists`: there was none."""
+    """A file as it was, to the byte. `exists` is False if there was none."""
 
     exists: bool
     content: bytes = b""
@@ -46,17 +46,17 @@ NONE = Original(exists=False)
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files beneath `root`; `/` but in tests. Paths are absolute, as in a plan. Raises TaskFault."""
+    """The files beneath `root`, which is `/` except in tests. Paths are absolute, as in a plan. Raises TaskFault."""
 
     root: Path = Path("/")
 
     def fact(self, path: str) -> FileFact:
-        """What is at `path`; a folder that is not there means that nothing is."""
+        """The file at `path`; absent also if its folder is missing."""
         try:
             with self._folder(path) as (folder, name):
                 kind = _kind(folder, name)
                 if kind != "file":
-                    return FileFact(kind=kind)  # type: ignore[arg-type]  # _kind gives just these words
+                    return FileFact(kind=kind)  # type: ignore[arg-type]  # _kind returns only these values
                 found = _read(folder, name, path)
         except FileNotFoundError:
             return ABSENT
@@ -65,7 +65,7 @@ class Files:
         )
 
     def original(self, path: str) -> Original:
-        """The file as it is now, whole; `NONE` where there is none."""
+        """The whole file as it is now; `NONE` if there is none."""
         try:
             with self._folder(path) as (folder, name):
                 return NONE if _kind(folder, name) == "absent" else _read(folder, name, path)
@@ -73,14 +73,14 @@ class Files:
             return NONE
 
     def write(self, path: str, content: bytes, mode: int, owner: str, group: str) -> None:
-        """Make the file be so; one that is there keeps its extended attributes."""
+        """Write the file. An existing file keeps its extended attributes."""
         before = self.original(path)
         made = Original(exists=True, content=content, mode=mode, uid=_uid(owner), gid=_gid(group), xattrs=before.xattrs)
         if before != made:
             self._put(path, made, inherits=not before.exists)
 
     def put(self, path: str, wanted: Original) -> None:
-        """Make the file be `wanted`, or not be there. Nothing is written where it is so already."""
+        """Restore the file to `wanted`, or remove it. Writes nothing if the file is already so."""
         if self.original(path) != wanted:
             self._put(path, wanted)
 
@@ -93,15 +93,15 @@ class Files:
                     os.unlink(name, dir_fd=folder)
                 os.fsync(folder)
         except FileNotFoundError as error:
-            raise TaskFault("missing", f"the folder of {path} is not there") from error
+            raise TaskFault("missing", f"the folder of {path} does not exist") from error
         except OSError as error:
             raise _fault(path, error) from error
 
     def sweep(self, path: str) -> None:
-        """Remove what an agent that was killed in the middle of `put` has left beside `path`."""
+        """Remove temporary files beside `path` that an agent left when it was killed during `put`."""
         try:
             with self._folder(path) as (folder, name):
-                left = [one for one in _names(folder) if one.startswith(_scratch(name)) and _LEFT.search(one)]
+                left = [one for one in _names(folder) if one.startswith(_temporary_prefix(name)) and _LEFT.search(one)]
                 for one in left:
                     os.unlink(one, dir_fd=folder)
                 if left:
@@ -113,10 +113,10 @@ class Files:
 
     @contextlib.contextmanager
     def _folder(self, path: str) -> Iterator[tuple[int, str]]:
-        """(descriptor of the folder, name in it); FileNotFoundError when a folder on the way is not there."""
+        """(descriptor of the folder, name in it). FileNotFoundError if a folder on the way is missing."""
         *folders, name = path.strip("/").split("/")
         if {"", ".", ".."} & {*folders, name}:
-            raise TaskFault("refused", f"{path!r} is no plain path; nothing is changed by it")
+            raise TaskFault("refused", f"{path!r} is not a plain path, so nothing is changed")
         here = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for folder in folders:
@@ -135,8 +135,8 @@ def _enter(here: int, folder: str, path: str) -> int:
         raise
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            text = f"{folder!r} in {path} is a symbolic link or no folder; nothing is changed through it"
-            raise TaskFault("refused", text, way_out="name the path that it really is") from error
+            text = f"{folder!r} in {path} is a symbolic link or not a folder, so nothing is changed"
+            raise TaskFault("refused", text, way_out="write the path without symbolic links") from error
         raise _fault(path, error) from error
 
 
@@ -157,19 +157,15 @@ def _read(folder: int, name: str, path: str) -> Original:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise TaskFault("refused", f"{path} is a symbolic link; nothing is changed through it") from error
+            raise TaskFault("refused", f"{path} is a symbolic link, so nothing is changed") from error
         raise _fault(path, error) from error
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
         raise TaskFault("refused", f"{path} is not a regular file")
-    if (
-        found.st_nlink > 1
-    ):  # what is put in its place would be another file, and what it shows may be a file of another folder
+    if found.st_nlink > 1:  # a rename would break the link, and the content may belong to a file of another folder
         os.close(descriptor)
-        raise TaskFault(
-            "refused", f"{path} has {found.st_nlink} names (hard links); nothing is changed through one of them"
-        )
+        raise TaskFault("refused", f"{path} has {found.st_nlink} names (hard links), so nothing is changed")
     with os.fdopen(descriptor, "rb") as stream:
         content = stream.read(SIZE_MAX_BYTES + 1)
         if len(content) > SIZE_MAX_BYTES:
@@ -198,7 +194,7 @@ def _set_xattrs(descriptor: int, wanted: Mapping[str, bytes], *, inherits: bool)
     for attribute, value in wanted.items():
         os.setxattr(descriptor, attribute, value)
     for attribute in () if inherits else _xattrs(descriptor):
-        if attribute not in wanted and not attribute.startswith("security."):  # a label is the kernel's to give
+        if attribute not in wanted and not attribute.startswith("security."):  # the kernel assigns labels
             os.removexattr(descriptor, attribute)
 
 
@@ -206,16 +202,16 @@ def _names(folder: int) -> list[str]:
     return os.listdir(folder)
 
 
-def _scratch(name: str) -> str:
-    """How the names of new files that take the place of `name` begin."""
+def _temporary_prefix(name: str) -> str:
+    """Prefix of the temporary files that replace `name`."""
     return f".{name[:200]}.proveout-"
 
 
 def _replace(folder: int, name: str, path: str, wanted: Original, *, inherits: bool) -> None:
-    """A new file in the place of `name`; one that `inherits` keeps what its folder gives new files (an access list, a label)."""
+    """Replace `name` by a new file. With `inherits` it keeps the access list and label that its folder gives to new files."""
     if _kind(folder, name) not in ("file", "absent"):
         raise TaskFault("refused", f"{path} is not a regular file")
-    scratch = f"{_scratch(name)}{secrets.token_hex(6)}"
+    scratch = f"{_temporary_prefix(name)}{secrets.token_hex(6)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(scratch, flags, 0o600, dir_fd=folder)
     try:
@@ -224,7 +220,7 @@ def _replace(folder: int, name: str, path: str, wanted: Original, *, inherits: b
             stream.flush()
             os.fchown(descriptor, wanted.uid, wanted.gid)
             _set_xattrs(descriptor, wanted.xattrs, inherits=inherits)
-            os.fchmod(descriptor, wanted.mode)  # after an access list, which has permissions of its own
+            os.fchmod(descriptor, wanted.mode)  # after the access list, which sets permissions too
             if wanted.mtime_ns:
                 os.utime(descriptor, ns=(wanted.mtime_ns, wanted.mtime_ns))
             os.fsync(descriptor)
@@ -238,7 +234,7 @@ def _replace(folder: int, name: str, path: str, wanted: Original, *, inherits: b
 
 def _fault(path: str, error: OSError) -> TaskFault:
     code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "refused"
-    way_out = "an agent that tunes runs as root" if error.errno in (errno.EACCES, errno.EPERM) else ""
+    way_out = "run the agent as root" if error.errno in (errno.EACCES, errno.EPERM) else ""
     return TaskFault(code, f"{path}: {error.strerror}", way_out=way_out)
 
 
@@ -257,7 +253,7 @@ def _group(gid: int) -> str:
 
 
 def _uid(owner: str) -> int:
-    """A number is the owner of a file whom this host has no name for, as `_user` tells it."""
+    """The user id of a name, or of a number for a user without a name, as `_user` returns it."""
     try:
         return pwd.getpwnam(owner).pw_uid
     except KeyError:

@@ -1,4 +1,4 @@
-"""Handlers of the tuning tasks. What a host refuses, or what fails, is in the answer; a TaskFault is what kept it from being tried."""
+"""Handlers of the tuning tasks. Refusals and failures of a host are in the result; a TaskFault means that tuning was not tried."""
 
 from __future__ import annotations
 
@@ -13,31 +13,30 @@ from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, VerifyTuning
 
 
 async def apply_tuning(context: TaskContext, spec: ApplyTuning) -> TuningDone:
-    """Apply, or with `check` only say what would be changed."""
+    """Apply the tunings, or with `check` only report the changes."""
     began = time.monotonic()
     tuner = _tuner(context)
     if spec.check:
         states = await tuner.plan(spec.tunings, spec.endpoints, context.work_dir)
     else:
         run, *rest = context.key.split("/")
-        epoch = (
-            rest[3].partition(".")[0] if len(rest) > 3 else ""
-        )  # see `coordinator.schedule.tasks`: run/stage/rung/repeat/attempt/…
+        # The key is run/stage/rung/repeat/attempt/… (`coordinator.schedule.tasks`).
+        epoch = rest[3].partition(".")[0] if len(rest) > 3 else ""
         tell = partial(context.log, "warning")
-        told = (spec.tunings, spec.endpoints)
-        states = await tuner.apply(run, *told, context.work_dir, host=context.host, epoch=epoch, tell=tell)
+        wanted = (spec.tunings, spec.endpoints)
+        states = await tuner.apply(run, *wanted, context.work_dir, host=context.host, epoch=epoch, tell=tell)
     return _done(began, states)
 
 
 async def verify_tuning(context: TaskContext, spec: VerifyTuning) -> TuningDone:
-    """Look whether all is still in place."""
+    """Verify that all changes are still in place."""
     del spec
     began = time.monotonic()
     return _done(began, await _tuner(context).look(context.work_dir))
 
 
 async def revert_tuning(context: TaskContext, spec: RevertTuning) -> TuningDone:
-    """Undo everything."""
+    """Undo all changes."""
     began = time.monotonic()
     return _done(began, await _tuner(context).revert(systems_only=spec.systems_only))
 

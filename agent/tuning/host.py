@@ -1,25 +1,24 @@
-"""A host as the interpreter sees it: answers to queries, the making of changes, each after the host's policy was asked.
+"""A host, for the interpreter of tuning: answers queries and makes changes, each after a check of the policy.
 
-Flow: `Host.facts(operation)` reads until the operation asks nothing new; `objections(changes)` are the policy's refusals; `make`
-makes a change; `original` is what has to be kept before. Everything that touches the host is here or beneath.
+Flow: `Host.facts(operation)` answers queries until the operation has no new ones; `objections(changes)` are the refusals of the
+policy; `original` is the state to store before a change; `make` makes the change. All access to the host is here or in modules below.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.security.policy import NOTHING, Decision, Policy
-from proveout.agent.tuning import package_versions
-from proveout.agent.tuning import partition_tables as devices
-from proveout.agent.tuning.database_access import Databases
+from proveout.agent.tuning import partition_tables
 from proveout.agent.tuning.file_changes import Files, Original
 from proveout.agent.tuning.programs import Processes, Tools, must
-from proveout.agent.tuning.sysfs import Texts
-from proveout.agent.tuning.systemd_units import Systemd, Units
+from proveout.agent.tuning.sql_access import Databases
+from proveout.agent.tuning.sysfs import Attributes
 from proveout.dsl.operations.change import (
     Change,
     Command,
@@ -42,6 +41,7 @@ from proveout.dsl.operations.facts import (
     Query,
     RowsQuery,
     TextQuery,
+    UnitFact,
     UnitQuery,
 )
 from proveout.dsl.operations.kernel.sysctl import name_of
@@ -50,52 +50,102 @@ from proveout.dsl.operations.operation import Operation
 ROUNDS_MAX = 8
 NAME_MAX = 200
 _SYSCTL = "/proc/sys/"
+SYSTEMCTL = "systemctl"
+_ENABLED = {"enabled": True, "enabled-runtime": True, "disabled": False}
+_PACKAGE_QUERIES = (
+    ("rpm", ("-q", "--queryformat", "installed %{VERSION}-%{RELEASE}", "--")),
+    ("dpkg-query", ("--show", "--showformat=${db:Status-Status} ${Version}", "--")),
+)
 
 
-def _units(tools: Tools) -> Units:
-    return Systemd(tools)
+class Units(Protocol):
+    """The systemd units of a host. A protocol, because the hosts of tests have no systemd."""
+
+    def fact(self, unit: str) -> UnitFact | None:
+        """The state of a unit; None if it does not exist."""
+        ...
+
+    def act(self, unit: str, verb: str) -> None:
+        """start, stop, restart, reload, enable or disable a unit. TaskFault if that fails."""
+        ...
+
+
+class Systemd:
+    """The units of a host with systemd. Source: systemctl(1), `show`: LoadState, ActiveState, UnitFileState."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    def fact(self, unit: str) -> UnitFact | None:
+        """The state of a unit; None if it does not exist."""
+        output = must(self._tools, (SYSTEMCTL, "show", "--property=LoadState,ActiveState,UnitFileState", "--", unit))
+        values = dict(line.partition("=")[::2] for line in output.splitlines())
+        if values.get("LoadState") == "not-found":
+            return None
+        if "ActiveState" not in values:
+            raise TaskFault("fault", f"systemctl show gave no state of {unit}")
+        active = values["ActiveState"] in ("active", "activating", "reloading")
+        enabled = values.get("UnitFileState", "")
+        return UnitFact(active=active, enabled=_ENABLED.get(enabled), state=enabled)
+
+    def act(self, unit: str, verb: str) -> None:
+        """Run systemctl and wait for it."""
+        must(self._tools, (SYSTEMCTL, verb, "--", unit))
+
+
+def package_version(tools: Tools, package: str) -> str | None:
+    """The installed version of a package; None if it is not installed. TaskFault on a host without rpm and dpkg."""
+    for program, arguments in _PACKAGE_QUERIES:
+        found = shutil.which(program, path="/usr/bin:/bin:/usr/sbin:/sbin")
+        if found is not None:
+            done = tools.run((found, *arguments, package))
+            status, _, number = done.text.strip().partition(" ")
+            return number.strip() or None if done.code == 0 and status == "installed" else None
+    raise TaskFault("missing", "the version of a package cannot be read: this host has neither rpm nor dpkg")
 
 
 @dataclass(slots=True, kw_only=True)
 class Host:
-    """This machine; tests give another root, another unit manager."""
+    """This machine. Tests set another root and another unit manager."""
 
     policy: Policy = NOTHING
     root: Path = Path("/")
-    scratch: Path = Path("/tmp")  # noqa: S108 - an agent gives its own directory
+    scratch: Path = Path("/tmp")  # noqa: S108 - an agent passes its own directory
     tools: Tools = field(default_factory=Processes)
     databases: Databases = field(default_factory=Databases)
     units: Units | None = None
 
     @property
     def files(self) -> Files:
-        """Its files."""
+        """The files of the host."""
         return Files(self.root)
 
     @property
-    def texts(self) -> Texts:
-        """Its kernel's attributes."""
-        return Texts(self.root)
+    def texts(self) -> Attributes:
+        """The kernel attributes of the host."""
+        return Attributes(self.root)
 
     @property
     def manager(self) -> Units:
-        """Its unit manager."""
-        return self.units or _units(self.tools)
+        """The unit manager of the host."""
+        return self.units or Systemd(self.tools)
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     def facts(self, operation: Operation) -> Facts:
-        """All that an operation asks, read now. TaskFault when it cannot be told."""
+        """Answers to all queries of an operation. TaskFault if one cannot be answered."""
         known = Facts()
         for _ in range(ROUNDS_MAX):
             more = [query for query in dict.fromkeys(operation.queries(known)) if query not in known]
             if not more:
                 return known
             known = known.with_({query: self.answer(query) for query in more})
-        raise TaskFault("fault", f"{type(operation).__name__} asks without end")
+        raise TaskFault(
+            "fault", f"{type(operation).__name__} has new queries after {ROUNDS_MAX} rounds; this is a bug in proveout"
+        )
 
     def answer(self, query: Query) -> Fact:  # noqa: PLR0911 - one per kind of query
-        """One answer. A file is shown to whoever reads the diff, so only those the policy lets be changed are read."""
+        """Answer one query. Files appear in diffs, so only files that the policy allows to change are read."""
         match query:
             case FileQuery(path=path):
                 self.policy.allows_path(path).require()
@@ -111,7 +161,7 @@ class Host:
             case UnitQuery(unit=unit):
                 return self.manager.fact(unit)
             case PackageQuery(package=package):
-                return package_versions.version(self.tools, package)
+                return package_version(self.tools, package)
             case RowsQuery(system=system, statement=statement):
                 return self.databases.rows(system, statement)
             case OutputQuery(argv=argv):
@@ -123,7 +173,7 @@ class Host:
     # ---- permission ------------------------------------------------------------------------------------------------
 
     def objections(self, changes: Sequence[Change]) -> tuple[str, ...]:
-        """Why the owner of this host does not allow these changes; none when all are allowed."""
+        """Why the policy of this host does not allow these changes; empty if it allows all."""
         decisions = [decision for change in changes for decision in self._decisions(change)]
         denied = dict.fromkeys((d.reason, d.way_out) for d in decisions if not d)
         return tuple(f"{reason} ({way_out.rstrip('.')})" if way_out else reason for reason, way_out in denied)
@@ -153,22 +203,22 @@ class Host:
             case Statement(destructive=True, devices=devices):
                 return [policy.allows_destructive(), *(policy.allows_device_of(names) for names in devices)]
             case Statement():
-                return []  # what the plan's user may do in a database is the database's to say
+                return []  # the database checks the permissions of the plan's user
             case _:
                 assert_never(change)
 
     # ---- changing --------------------------------------------------------------------------------------------------
 
     def original(self, change: Change) -> Original | None:
-        """What must be kept to undo a change of a file, or of a disk's ends."""
+        """The state to store before a change of a file, or of the ends of a disk."""
         if isinstance(change, KeepSpans):
-            return Original(exists=True, content=devices.kept(self.root, change.device, change.spans))
+            return Original(exists=True, content=partition_tables.kept(self.root, change.device, change.spans))
         if isinstance(change, (WriteFile, RemoveFile)):
             return self.files.original(change.path)
         return None
 
     def make(self, change: Change) -> None:
-        """Make a change. TaskFault when it cannot be made."""
+        """Make a change. TaskFault if that fails."""
         match change:
             case WriteFile():
                 self.files.write(change.path, change.content, change.mode, change.owner, change.group)
@@ -184,7 +234,7 @@ class Host:
                 if argv:
                     must(self.tools, argv)
             case KeepSpans():
-                pass  # what is kept was read before
+                pass  # `original` has read the bytes
             case Statement(system=system, text=text):
                 if text:
                     self.databases.run(system, text)
@@ -192,7 +242,7 @@ class Host:
                 assert_never(change)
 
     def validate(self, change: Change) -> None:
-        """Let the policy's validator look at the new content of a file before it is put in place. TaskFault when it does not accept it."""
+        """Run the policy's validator on the new content of a file before the file is replaced. TaskFault if it fails."""
         if not isinstance(change, WriteFile) or not change.validator:
             return
         trial = self.scratch / f"trial-{Path(change.path).name[-NAME_MAX:]}"
@@ -201,10 +251,12 @@ class Host:
             must(self.tools, self.policy.validator(change.validator, str(trial)))
         except OSError as error:
             raise TaskFault(
-                "disk_full", f"{trial}, which {change.validator} was to look at: {error.strerror}"
+                "disk_full", f"cannot write {trial} for the validator {change.validator}: {error.strerror}"
             ) from error
         except TaskFault as fault:
-            raise TaskFault("invalid", f"{change.path} is not accepted by {change.validator}: {fault.what}") from fault
+            raise TaskFault(
+                "invalid", f"the validator {change.validator} does not accept {change.path}: {fault.what}"
+            ) from fault
         finally:
             trial.unlink(missing_ok=True)
 

@@ -1,7 +1,7 @@
-"""The first and last bytes of a disk, which a new partition table takes: read to be kept, and written back. Functions block; TaskFault.
+"""The first and last bytes of a disk, which a new partition table overwrites: read them before, and write them back. Blocking; TaskFault.
 
-Flow: `KeepSpans` -> `kept` before the table is made -> the undo journal -> `put_back` once what undoes the table has been run.
-A device is opened by the name that the host's policy lists, for itself alone: one that is mounted or held is not written.
+Flow: `KeepSpans` -> `kept` before the table is made -> the undo journal -> `put_back` after the table has been removed. A device is opened
+by the name that the host's policy lists, and exclusively: a device that is mounted or in use is not written.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ SIZE_MAX_BYTES = 1024 * 1024
 
 
 def kept(root: Path, device: str, spans: Spans) -> bytes:
-    """What is there now, one span after the other."""
+    """The bytes of the spans, one after the other."""
     if sum(length for _, length in spans) > SIZE_MAX_BYTES:
-        raise TaskFault("refused", f"more than {SIZE_MAX_BYTES >> 10} KiB of {device} would have to be kept")
+        raise TaskFault(
+            "refused",
+            f"the change overwrites more than {SIZE_MAX_BYTES >> 10} KiB of {device}, the limit of the undo journal",
+        )
     try:
         descriptor = os.open(_real(root, device), os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -28,14 +31,14 @@ def kept(root: Path, device: str, spans: Spans) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise TaskFault("refused", f"{device} cannot be read: {error.strerror}") from error
+        raise TaskFault("refused", f"cannot read {device}: {error.strerror}") from error
     if [len(one) for one in found] != [length for _, length in spans]:
-        raise TaskFault("refused", f"{device} ends earlier than it says")
+        raise TaskFault("refused", f"{device} is shorter than its reported size")
     return b"".join(found)
 
 
 def put_back(root: Path, device: str, spans: Spans, content: bytes) -> None:
-    """Write what `kept` gave, durable when it returns."""
+    """Write the bytes from `kept` back; durable on return."""
     try:
         descriptor = os.open(_real(root, device), os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC)
         try:
@@ -47,11 +50,11 @@ def put_back(root: Path, device: str, spans: Spans, content: bytes) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise TaskFault("refused", f"{device} cannot be written: {error.strerror}") from error
+        raise TaskFault("refused", f"cannot write {device}: {error.strerror}") from error
 
 
 def _real(root: Path, device: str) -> str:
     real, folder = os.path.realpath(root / device.lstrip("/")), os.path.realpath(root / "dev")
     if not real.startswith(f"{folder}/"):
-        raise TaskFault("refused", f"{device} does not lead to anything in /dev")
+        raise TaskFault("refused", f"{device} is not a link to a device in /dev")
     return real

@@ -1,6 +1,6 @@
-"""Programs that an agent starts for a tuning: argv in, exit code and output out. No shell, an empty environment, a deadline.
+"""Programs that an agent runs for a tuning: argv in, exit code and output out. No shell, a fixed environment, a deadline.
 
-Whether a program may be started is the policy's to say, and was asked before it comes to this.
+The caller has checked the policy before it runs a program.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "LANG": "
 
 
 class Tools(Protocol):
-    """Whoever starts programs."""
+    """Runs programs."""
 
     def run(self, argv: Sequence[str]) -> Output:
-        """Run it to its end. TaskFault when it is not there or does not end."""
+        """Run a program to its end. TaskFault if it is missing or does not end."""
         ...
 
 
 class Processes:
-    """The real one. One thread runs programs, one after the other; another may interrupt the one that runs."""
+    """Runs programs as child processes. One thread runs them one after the other; another thread may interrupt."""
 
     def __init__(self) -> None:
         self._running: subprocess.Popen[bytes] | None = None
 
     def interrupt(self) -> None:
-        """Kill the program that runs now, if one does: whoever waits for it is told that it failed."""
+        """Kill the running program, if there is one; `run` then reports its failure."""
         running = self._running
         if running is not None:
             running.kill()
 
     def run(self, argv: Sequence[str]) -> Output:
-        """Run it to its end; what it says on standard error comes last."""
+        """Run a program to its end. Standard error follows standard output in the result."""
         try:
             with subprocess.Popen(
                 list(argv),
@@ -56,7 +56,7 @@ class Processes:
         except subprocess.TimeoutExpired:
             raise TaskFault("timeout", f"{argv[0]} did not end within {TIMEOUT_S:g} s") from None
         except OSError as error:
-            raise TaskFault("refused", f"{argv[0]} cannot be started: {error.strerror}") from None
+            raise TaskFault("refused", f"cannot start {argv[0]}: {error.strerror}") from None
         finally:
             self._running = None
 
@@ -67,14 +67,14 @@ def _output(process: subprocess.Popen[bytes]) -> Output:
     except subprocess.TimeoutExpired:
         process.kill()
         raise
-    said = out[:OUTPUT_MAX] + (b"\n" + err[:OUTPUT_MAX] if process.returncode and err else b"")
-    return Output(code=process.returncode, text=said.decode("utf-8", errors="replace"))
+    text = out[:OUTPUT_MAX] + (b"\n" + err[:OUTPUT_MAX] if process.returncode and err else b"")
+    return Output(code=process.returncode, text=text.decode("utf-8", errors="replace"))
 
 
 def must(tools: Tools, argv: Sequence[str]) -> str:
-    """Run a program that has to succeed; its output. TaskFault with its last words."""
+    """Run a program that must succeed; returns its output. TaskFault with its last line."""
     done = tools.run(argv)
     if done.code != 0:
-        last = (done.text.strip().splitlines() or ["it said nothing"])[-1][:300]
+        last = (done.text.strip().splitlines() or ["it wrote no message"])[-1][:300]
         raise TaskFault("fault", f"{' '.join(argv)} failed with exit code {done.code}: {last}")
     return done.text

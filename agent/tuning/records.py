@@ -1,4 +1,4 @@
-"""Changes and originals as JSON for the undo journal, and back: what is read after a crash is just what was written before it."""
+"""Changes and originals as JSON in the undo journal. Reading gives exactly the objects that were written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS: Mapping[str, Any] = {kind.__dataclass_fields__["kind"].default: kind for
 
 
 def change_text(change: Change) -> str:
-    """A change; what the facts said before it is left out, the original has it."""
+    """Encode a change, without the facts before it: the original contains them."""
     if isinstance(change, (WriteFile, RemoveFile)):
         change = dataclasses.replace(change, before=ABSENT)
     data = {field.name: getattr(change, field.name) for field in dataclasses.fields(change) if field.name != "before"}
@@ -26,7 +26,7 @@ def change_text(change: Change) -> str:
 
 
 def change_of(text: str) -> Change:
-    """The change that `change_text` was given."""
+    """Decode `change_text`."""
     data = json.loads(text, object_hook=_unbytes)
     kind = _KINDS[data["kind"]]
     if kind in (WriteFile, RemoveFile):
@@ -40,12 +40,12 @@ def _tuples(value: object) -> object:
 
 
 def original_text(original: Original | None) -> str:
-    """The original of a file; None is that of a change that needs none."""
+    """Encode the original of a file; None for a change without an original."""
     return json.dumps(None if original is None else dataclasses.asdict(original), default=_bytes)
 
 
 def original_of(text: str) -> Original | None:
-    """The original that `original_text` was given."""
+    """Decode `original_text`."""
     data = json.loads(text, object_hook=_unbytes)
     return None if data is None else Original(**data)
 
@@ -53,7 +53,7 @@ def original_of(text: str) -> Original | None:
 def _bytes(value: object) -> object:
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode("ascii")}
-    raise TypeError(f"{type(value).__name__} has no place in the undo journal")
+    raise TypeError(f"the undo journal cannot store a {type(value).__name__}")
 
 
 def _unbytes(value: dict[str, Any]) -> Any:

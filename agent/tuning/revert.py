@@ -1,7 +1,7 @@
-"""Undoing, and looking whether what was made is still so: one change of the undo journal at a time, the last first.
+"""Undoes and verifies the changes of the undo journal, one at a time, the last first.
 
-A change is compared with the host before anything is done: as it was before (never made, or undone already), as it was made (undone now),
-or neither: another hand has changed it since, which is told and left alone. Undoing twice does what undoing once does.
+Each change is first compared with the host: as before the change (never made, or undone already), as made (it is undone now), or neither:
+another process has changed it since, which is reported and left alone. Undoing twice has the same result as undoing once.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ Found: TypeAlias = Literal["before", "made", "other", "unknown"]
 
 
 def end(host: Host, journal: UndoJournal, *, systems_only: bool = False) -> tuple[TuningState, ...]:
-    """Let go of what is kept, and undo the rest."""
+    """Release the changes with `keep`, and undo the rest."""
     return (*kept(journal, systems_only=systems_only), *revert(host, journal, systems_only=systems_only))
 
 
 def revert(host: Host, journal: UndoJournal, *, after: int = 0, systems_only: bool = False) -> tuple[TuningState, ...]:
-    """Undo what is outstanding, the last change first; one state for each tuning and outcome. Never raises for what the host does.
+    """Undo outstanding changes, the last first; one state for each tuning and outcome. Errors of the host are states, not exceptions.
 
-    A path is set back step by step: as long as one step is left, those before it would take what is there for another hand's; and statements
-    that stand on one another likewise. What only follows the undoing of a tuning's changes (a reload) waits for all of them.
+    Several changes of one path, or statements that depend on each other, are undone in order: if one cannot be undone, the earlier ones
+    are left too, because they would see its value as a foreign change. A change that only follows the undoing of others (a reload)
+    waits for all of them.
     """
     done: list[tuple[Entry, TuningOutcome, str]] = []
     left: set[str | tuple[str, str]] = set()
@@ -54,9 +55,9 @@ def revert(host: Host, journal: UndoJournal, *, after: int = 0, systems_only: bo
         places = _places(entry)
         outcome: TuningOutcome = "residue"
         if left & places:
-            line = f"{_subject(entry)} could not be undone, as what was changed there later could not be"
+            line = f"{_subject(entry)} could not be undone, because a later change of it could not be undone"
         elif (entry.run, entry.tuning) in left and only_undoes(entry.change):
-            line = f"{_subject(entry)} could not be undone, as it follows what could not be"
+            line = f"{_subject(entry)} could not be undone, because it follows a change that could not be undone"
         else:
             outcome, line = _undo(host, entry)
         if outcome == "residue":
@@ -69,9 +70,9 @@ def revert(host: Host, journal: UndoJournal, *, after: int = 0, systems_only: bo
 
 
 def look(host: Host, journal: UndoJournal) -> tuple[TuningState, ...]:
-    """Whether what was made is still so: `in_place` or `drifted` for each tuning. Changes nothing.
+    """Verify that changes are still in place: `in_place` or `drifted` for each tuning. Changes nothing.
 
-    What a later tuning of the run has changed again (a `tune` stage may) is looked at as that one has made it.
+    If a later tuning of the run (in a `tune` stage) has changed the same place again, only the later change is compared.
     """
     found: list[tuple[Entry, TuningOutcome, str]] = []
     latest = {_subject(entry): entry for entry in reversed(journal.outstanding())}
@@ -83,12 +84,12 @@ def look(host: Host, journal: UndoJournal) -> tuple[TuningState, ...]:
             drifted = compare(host, entry) in ("before", "other")
             found.append((entry, "drifted" if drifted else "in_place", _drift(host, entry) if drifted else ""))
         except TaskFault as fault:
-            found.append((entry, "drifted", f"it cannot be looked at: {fault.what}"))
+            found.append((entry, "drifted", f"it cannot be verified: {fault.what}"))
     return _states(found)
 
 
 def kept(journal: UndoJournal, *, systems_only: bool = False) -> tuple[TuningState, ...]:
-    """Let go of what says `keep`: it stays on the host."""
+    """Release the changes with `keep`: they stay on the host."""
     found = [entry for entry in journal.outstanding() if entry.keep and entry.done and not entry.residue]
     entries = [entry for entry in found if entry.system or not systems_only]
     for entry in entries:
@@ -97,20 +98,20 @@ def kept(journal: UndoJournal, *, systems_only: bool = False) -> tuple[TuningSta
 
 
 def _states(found: Iterable[tuple[Entry, TuningOutcome, str]]) -> tuple[TuningState, ...]:
-    """One state for each tuning and outcome; a tuning that is in place but for one change is not in place."""
+    """One state for each tuning and outcome. A tuning with one drifted change is drifted."""
     lines: dict[tuple[str, str, bool, TuningOutcome], list[str]] = {}
     for entry, outcome, line in found:
         lines.setdefault((entry.tuning, entry.operation, entry.keep, outcome), []).extend([line] if line else [])
     drifted = {name for name, _, _, outcome in lines if outcome == "drifted"}
     return tuple(
-        TuningState(name=name, operation=operation, outcome=outcome, lines=tuple(said), keep=keep)
-        for (name, operation, keep, outcome), said in lines.items()
+        TuningState(name=name, operation=operation, outcome=outcome, lines=tuple(texts), keep=keep)
+        for (name, operation, keep, outcome), texts in lines.items()
         if not (outcome == "in_place" and name in drifted)
     )
 
 
 def _places(entry: Entry) -> set[str]:
-    """Paths, devices, and those of statements: what could not be undone there keeps what was made before from being undone."""
+    """Paths, devices and places of statements that a change touches, to keep earlier changes there in order."""
     change = entry.change
     found = {getattr(change, name, "") for name in ("path", "device", "place")}
     return {*found, *getattr(change, "only_if", ())[:1]} - {""}
@@ -120,7 +121,7 @@ def _places(entry: Entry) -> set[str]:
 
 
 def compare(host: Host, entry: Entry) -> Found:  # noqa: PLR0911 - one per kind of change
-    """How the host stands to a change: as before it, as made by it, otherwise, or of a kind that nothing shows."""
+    """Compare the host with a change: as before it, as made by it, other, or unknown."""
     change = entry.change
     match change:
         case WriteFile():
@@ -150,7 +151,7 @@ def _compare_file(host: Host, entry: Entry, made: FileFact) -> Found:
     original = entry.original or NONE
     now = host.files.fact(path)
     if now == made:
-        # What is as made may be as before as well: then there is nothing to undo but perhaps an owner's time stamp.
+        # It may also be as before: then only a time stamp may have to be restored.
         return "made"
     same = now.kind == "absent" if not original.exists else _same(host.files.original(path), original)
     return "before" if same else "other"
@@ -167,7 +168,7 @@ def _compare_text(host: Host, entry: Entry, change: SetText) -> Found:
 
 
 def _is_between(now: str | None, before: str, after: str) -> bool:
-    """Whether a number is on the way from one to another: the kernel goes as far as it can. What is beyond somebody else has set."""
+    """Whether a number lies between two others: the kernel may stop on the way. A number beyond is a foreign change."""
     try:
         here, one, other = int(now or ""), int(before), int(after)
     except ValueError:
@@ -178,16 +179,17 @@ def _is_between(now: str | None, before: str, after: str) -> bool:
 def _compare_spans(host: Host, entry: Entry, change: KeepSpans) -> Found:
     if host.original(change) == entry.original:
         return "before"
-    said = host.tools.run(change.probe)
-    if said.code not in (0, NOTHING_FOUND, AMBIVALENT):
+    probe = host.tools.run(change.probe)
+    if probe.code not in (0, NOTHING_FOUND, AMBIVALENT):
         raise TaskFault(
-            "fault", f"{change.probe[0]} failed with exit code {said.code}, so what is on {change.device} is not known"
+            "fault",
+            f"{change.probe[0]} failed with exit code {probe.code}, so the content of {change.device} is unknown",
         )
-    return "made" if said.code == NOTHING_FOUND else "other"
+    return "made" if probe.code == NOTHING_FOUND else "other"
 
 
 def _compare_follower(host: Host, change: SetText) -> Found:
-    """Of an attribute that the kernel changes with another: whatever it is, it is made, as long as the other one is as it must be."""
+    """Compare an attribute that the kernel changes together with another: it counts as made while the other has its value."""
     if holds(host.texts.read(change.path), change.before):
         return "before"
     path, text = change.only_if or ("", "")
@@ -202,7 +204,7 @@ def _compare_unit(host: Host, change: UnitAction) -> Found:
     unit = host.manager.fact(change.unit)
     wanted = {"start": "active", "stop": "inactive", "enable": "enabled", "disable": "disabled"}
     if unit is None and change.undo in ("stop", "disable"):
-        return "before"  # what made the unit has not been read yet, or not any more: there is nothing that runs
+        return "before"  # systemd has not loaded the unit, or has unloaded it: nothing runs
     if unit is None or change.verb not in wanted or change.undo not in wanted:
         return "unknown"
     return "made" if wanted[change.verb] in _words(unit) else "before"
@@ -213,7 +215,7 @@ def _words(unit: UnitFact) -> set[str]:
 
 
 def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR0911 - one per way it can go
-    """(outcome, what to tell) of undoing a change."""
+    """Undo a change; (outcome, text for the log)."""
     if elsewhere := _of_another_network(entry):
         return elsewhere
     databases = host.databases.of(entry.run)
@@ -229,27 +231,27 @@ def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR09
         after = compare(host, entry)
     except TaskFault as fault:
         if fault.code == "unreachable" and databases.is_of_the_run(entry.system):
-            return "reverted", f"{entry.system} is down, and what was set in it goes with the run's data"
+            return "reverted", f"{entry.system} is down, and its settings are removed with the data of the run"
         way_out = databases.way_out(entry.system) if entry.system else ""
         return "residue", f"{_subject(entry)} could not be undone: {fault.what}{f' ({way_out})' if way_out else ''}"
-    except Exception as error:  # noqa: BLE001 - the others must be undone whatever is wrong with this one
+    except Exception as error:  # noqa: BLE001 - one failure must not keep the other changes from being undone
         return "residue", f"{_subject(entry)} could not be undone: {type(error).__name__}: {error}"
     if after == "other" or (after == "made" and not _as_before(host, entry)):
-        return "residue", f"{_subject(entry)} is not as it was before, although it was set back"
+        return "residue", f"{_subject(entry)} differs from its original after it was set back"
     return "reverted", ""
 
 
 def _of_another_network(entry: Entry) -> tuple[TuningOutcome, str] | None:
-    """What becomes of a parameter of a network namespace that this agent is not in; None for all other changes."""
+    """Outcome for a parameter of another network namespace; None for all other changes."""
     if not (isinstance(entry.change, SetText) and entry.change.path.startswith(NET)) or entry.net == network():
         return None
     if network_is_gone(entry.net):
-        return "reverted", f"{entry.change.path} is gone with its network namespace"
-    return "residue", f"{entry.change.path} is of another network namespace: an agent there has to undo it"
+        return "reverted", f"{entry.change.path} no longer exists: its network namespace has ended"
+    return "residue", f"{entry.change.path} belongs to another network namespace: an agent in it must undo the change"
 
 
 def _as_before(host: Host, entry: Entry) -> bool:
-    """Whether a change that still looks made has nothing to undo: what it made is what there was."""
+    """Whether a change that still looks made equals the original, so that nothing is left to undo."""
     change = entry.change
     if isinstance(change, KeepSpans):
         return False
@@ -284,21 +286,21 @@ def _undone(host: Host, entry: Entry) -> None:
 
 
 def _drift(host: Host, entry: Entry) -> str:
-    """What another hand has made of a change."""
+    """Describe how another process has altered a change."""
     change = entry.change
     match change:
         case SetText(part="undo", only_if=(path, _)):
             now = " ".join((host.texts.read(change.path) or "nothing").split())
-            return f"{change.path} is {now}, not {change.before} as before, as another hand has changed {path} since"
+            return f"{change.path} is {now}, not {change.before} as before, because another process has changed {path} since"
         case SetText():
             now = " ".join((host.texts.read(change.path) or "nothing").split())
             return f"{change.path} is {now}, neither {change.after} as the plan set it nor {change.before} as it was before"
         case WriteFile() | RemoveFile():
-            return f"{change.path} was changed by another hand since"
+            return f"{change.path} was changed by another process since"
         case KeepSpans():
-            return f"there is something on {change.device} that another hand has put there, so it is left as it is"
+            return f"another process has written to {change.device}, so it is left as it is"
         case _:
-            return f"{_subject(entry)} was changed by another hand since"
+            return f"{_subject(entry)} was changed by another process since"
 
 
 def _subject(entry: Entry) -> str:

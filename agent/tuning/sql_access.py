@@ -1,16 +1,19 @@
-"""One question or one statement of tuning to a system of the plan, each on a connection of its own. Functions block.
+"""SQL access of tuning to the systems of a plan: rows of a query, and statements, each in a transaction of its own. Functions block.
 
-They run where databases are listened to: in an aide of an agent that has privileges, else in the agent (`databases`).
+Flow: name of a system -> `Databases` -> its endpoint -> `call` -> `rows` or `run` on a connection of their own, in a helper process
+of a root agent (`sandbox.sync_client`), else in the agent.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.adapter import OpensCursors
+from proveout.agent.engines.table import adapter
 from proveout.dsl.operations.database.postgres_settings import RELOAD
 from proveout.dsl.operations.facts import Rows
 from proveout.proto.wire.tasks import Endpoint
@@ -19,15 +22,104 @@ RELOAD_S = 15.0
 LOADED = "SELECT pg_conf_load_time()::text"
 
 
+class Call(Protocol):
+    """Calls `rows` or `run` by name. The result may have lists in place of tuples. TaskFault as the function raises it."""
+
+    def __call__(self, name: str, endpoint: Endpoint, statement: str) -> Any:
+        """Call the function `name`."""
+        ...
+
+
+def call_here(name: str, endpoint: Endpoint, statement: str) -> Any:
+    """Call the function in this process."""
+    return {"rows": rows, "run": run}[name](endpoint, statement)
+
+
+class Databases:
+    """The systems of `endpoints`. TaskFault `missing` for any other system."""
+
+    def __init__(self, endpoints: Iterable[Endpoint] = (), call: Call = call_here) -> None:
+        self._endpoints = {endpoint.system: endpoint for endpoint in endpoints}
+        self._call = call
+
+    def of(self, run: str) -> Databases:
+        """The systems under the names of a run, which may be an earlier one."""
+        del run
+        return self
+
+    def way_out(self, system: str) -> str:
+        """Way out for a system that cannot be reached; "" if the error itself says it."""
+        del system
+        return ""
+
+    def is_of_the_run(self, system: str) -> bool:
+        """Whether the run has started the system; its data and settings then belong to the run."""
+        endpoint = self._endpoints.get(system)
+        return endpoint is not None and endpoint.provisioned
+
+    def rows(self, system: str, statement: str) -> Rows:
+        """Rows of a query, values as text. TaskFault with the error of the database."""
+        answer = self._call("rows", self._endpoint(system), statement)
+        return tuple(tuple(None if value is None else str(value) for value in row) for row in answer)
+
+    def run(self, system: str, statement: str) -> None:
+        """Run a statement. TaskFault with the error of the database."""
+        self._call("run", self._endpoint(system), statement)
+
+    def _endpoint(self, system: str) -> Endpoint:
+        endpoint = self._endpoints.get(system)
+        if endpoint is None:
+            raise TaskFault("missing", f"system {system!r} has no connection string in this run")
+        return endpoint
+
+
+class DatabasesOfRuns(Databases):
+    """The systems of several runs, as an undo journal has them. Two runs may use one name for different systems.
+
+    `known` maps (run, system) to the endpoint; of those in `without_password` only the public part of the dsn is known.
+    """
+
+    def __init__(
+        self,
+        known: Mapping[tuple[str, str], Endpoint],
+        call: Call = call_here,
+        run: str = "",
+        without_password: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
+        super().__init__((endpoint for (of, _), endpoint in known.items() if of == run), call)
+        self._known = known
+        self._run = run
+        self._without_password = without_password
+
+    def of(self, run: str) -> Databases:
+        """The systems of one run."""
+        return DatabasesOfRuns(self._known, self._call, run, self._without_password)
+
+    def way_out(self, system: str) -> str:
+        """How to supply the password, if it is missing."""
+        if (self._run, system) not in self._without_password:
+            return ""
+        return (
+            f"its password is not kept on disk: resume run {self._run}, or run a plan that tunes this database with the same dsn "
+            "on this machine; the agent then undoes the old change first"
+        )
+
+    def _endpoint(self, system: str) -> Endpoint:
+        endpoint = super()._endpoint(system)
+        if not endpoint.dsn:
+            raise TaskFault("missing", f"the connection string of system {system!r} is not in the undo journal")
+        return endpoint
+
+
 def rows(endpoint: Endpoint, statement: str) -> Rows:
-    """The rows of a query, values as text. TaskFault in the database's own words."""
+    """Rows of a query, values as text. TaskFault with the error of the database."""
     with _cursor(endpoint) as cursor:
         cursor.execute(statement)
         return tuple(tuple(None if value is None else str(value) for value in row) for row in cursor.fetchall())
 
 
 def run(endpoint: Endpoint, statement: str) -> None:
-    """Run a statement. TaskFault in the database's own words."""
+    """Run a statement. TaskFault with the error of the database."""
     before = rows(endpoint, LOADED) if statement == RELOAD else ()
     with _cursor(endpoint) as cursor:
         cursor.execute(statement)
@@ -36,48 +128,18 @@ def run(endpoint: Endpoint, statement: str) -> None:
 
 
 def _loaded(endpoint: Endpoint, before: Rows) -> None:
-    """Wait until connections are made with the settings that were read anew: a server is only told to read them."""
+    """Wait until new connections use the reloaded settings: pg_reload_conf only requests the reload."""
     deadline = time.monotonic() + RELOAD_S
     while rows(endpoint, LOADED) == before:
         if time.monotonic() > deadline:
-            raise TaskFault(
-                "timeout", f"system {endpoint.system!r} did not read its settings anew within {RELOAD_S:g} s"
-            )
+            raise TaskFault("timeout", f"system {endpoint.system!r} did not reload its settings within {RELOAD_S:g} s")
         time.sleep(0.01)
 
 
 @contextmanager
 def _cursor(endpoint: Endpoint) -> Iterator[Any]:
-    match endpoint.engine:
-        case "postgres":
-            with _postgres(endpoint) as cursor:
-                yield cursor
-        case "oracle" | "timesten":
-            with _oracle(endpoint) as cursor:
-                yield cursor
-        case engine:
-            raise TaskFault("missing", f"systems of engine {engine!r} cannot be tuned by this release")
-
-
-@contextmanager
-def _postgres(endpoint: Endpoint) -> Iterator[Any]:
-    import psycopg  # noqa: PLC0415 - an agent that tunes no PostgreSQL does without
-
-    from proveout.agent.engines.postgres.connection import connect_blocking, statement_fault  # noqa: PLC0415
-
-    connection = connect_blocking(endpoint, "tuning")
-    try:
-        with connection.cursor() as cursor:
-            yield cursor
-    except psycopg.Error as error:
-        raise statement_fault(endpoint, error) from None
-    finally:
-        connection.close()
-
-
-@contextmanager
-def _oracle(endpoint: Endpoint) -> Iterator[Any]:
-    from proveout.agent.engines.oracle.sql import connected  # noqa: PLC0415 - as above
-
-    with connected(endpoint, "tuning") as connection, connection.cursor() as cursor:
+    engine = adapter(endpoint.engine)
+    if not isinstance(engine, OpensCursors):
+        raise TaskFault("missing", f"systems of engine {endpoint.engine!r} cannot be tuned by this release")
+    with engine.cursor(endpoint) as cursor:
         yield cursor

@@ -1,8 +1,8 @@
-"""A list of tunings as one transaction: all are applied and verified, or the host is as it was before.
+"""Applies a list of tunings as one transaction: all are applied and verified, or the host is set back.
 
-Flow: look (every operation's changes from the facts, and the policy's word on each) -> then tuning by tuning: read, compute, keep the originals
-(fsynced), make the changes, read again: nothing may be left to do. What fails anywhere undoes all that this transaction has
-made, the last first. `watch` is told each step before it is taken and may raise to stop there, as a cancelled task does.
+Flow: look (the changes of each operation from the facts, and the policy's decisions) -> then for each tuning: read, compute, store the
+originals (fsynced), make the changes, read again: no change may be left. After any failure, all changes of this transaction are
+undone, the last first. `watch` is called before each step; it may raise to stop the transaction, as a cancelled task does.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Watch = Callable[[str], None]
 
 
 class Stopped(Exception):
-    """Raised by a `watch`: go no further, and undo."""
+    """Raised by `watch`: stop the transaction and undo it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """What a tuning would come to; `denied` by the host's owner, not by how things are."""
+    """The expected outcome of a tuning. `denied`: refused by the policy, not because of the state of the host."""
 
     state: TuningState
     denied: bool = False
@@ -40,7 +40,7 @@ class _Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """Of a run on a host. The journal may hold what other transactions of the run have made; this one undoes its own only."""
+    """The transaction of a run on a host. It undoes only its own changes; the journal may have those of other transactions."""
 
     host: Host
     journal: UndoJournal
@@ -48,11 +48,11 @@ class Transaction:
     watch: Watch = lambda _step: None
 
     def plan(self, tunings: Sequence[Tuning]) -> tuple[TuningState, ...]:
-        """What would be changed, and what would be refused. Writes nothing."""
+        """The changes and refusals to expect. Writes nothing."""
         return tuple(self._look(tuning).state for tuning in tunings)
 
     def apply(self, tunings: Sequence[Tuning]) -> tuple[TuningState, ...]:
-        """Apply and verify them all. With a `refused` or `failed` among the states the host is as it was; what is not, is named."""
+        """Apply and verify all tunings. If a state is `refused` or `failed`, the host is set back; states name the exceptions."""
         if refused := self._refused(tunings):
             return refused
         mark = self.journal.mark()
@@ -70,10 +70,10 @@ class Transaction:
         return tuple(done)
 
     def _refused(self, tunings: Sequence[Tuning]) -> tuple[TuningState, ...]:
-        """Those that are refused whatever the ones before them do.
+        """The tunings that are refused independently of the tunings before them.
 
-        A tuning may stand on what an earlier one makes (a file, a partition), so once something would be changed only the host's owner
-        can refuse before it is that tuning's turn.
+        A tuning may depend on an earlier one (a file, a partition), so after the first expected change only the policy can refuse a
+        tuning in advance.
         """
         refused: list[TuningState] = []
         changing = False
@@ -91,7 +91,7 @@ class Transaction:
             denied = self.host.objections(step.changes)
         except ProveoutError as fault:
             owner = isinstance(fault, TaskFault) and fault.code == "refused"
-            return _Look(state=_state(tuning, "refused", (_said(fault),)), denied=owner)
+            return _Look(state=_state(tuning, "refused", (_text(fault),)), denied=owner)
         if step.refusals or denied:
             return _Look(state=_state(tuning, "refused", (*step.refusals, *denied)), denied=bool(denied))
         if step.changes:
@@ -102,7 +102,7 @@ class Transaction:
     def _step(self, tuning: Tuning, operation: Operation) -> Step:
         if operation.destructive and not tuning.destructive:
             return Step(
-                refusals=(f"{tuning.operation} can destroy data, and the plan does not say `destructive: true`",)
+                refusals=(f"{tuning.operation} can destroy data, and the plan has no `destructive: true` for it",)
             )
         step = operation.changes(self.host.facts(operation))
         if tuning.restart and (step.changes or step.restarts) and not step.refusals:
@@ -120,49 +120,53 @@ class Transaction:
             self._make(tuning, step.changes)
             return self._verified(tuning, operation, step)
         except ProveoutError as fault:
-            return _state(tuning, "failed", (_said(fault),))
+            return _state(tuning, "failed", (_text(fault),))
 
     def _make(self, tuning: Tuning, changes: Sequence[Change]) -> None:
         if not changes:
             return
-        noted = [(change, self.host.original(change)) for change in changes]
+        originals = [(change, self.host.original(change)) for change in changes]
         self.watch(f"{tuning.name}: keep the originals")
-        self.journal.intend(self.run, tuning, noted)
-        self._unmoved(noted)
-        for change, original in noted:
+        self.journal.intend(self.run, tuning, originals)
+        self._check_unchanged(originals)
+        for change, original in originals:
             self.watch(f"{tuning.name}: {'; '.join(diff(change)[:1])}")
             self.host.validate(change)
             if original is not None:
-                self._unmoved([(change, original)])
+                self._check_unchanged([(change, original)])
             self.host.make(change)
 
-    def _unmoved(self, noted: Sequence[tuple[Change, Original | None]]) -> None:
-        """Whoever has changed something while its original was being kept would be overwritten, and be set back to what was before him.
+    def _check_unchanged(self, originals: Sequence[tuple[Change, Original | None]]) -> None:
+        """TaskFault if another process has changed a file or attribute since its original was read: its change would be lost.
 
-        Attributes of the kernel are looked at before the first of them is set: setting one may change another.
+        All kernel attributes are checked before the first one is set: setting one may change another.
         """
         seen: set[str] = set()
-        for change, original in noted:
+        for change, original in originals:
             match change:
                 case WriteFile(path=path) | RemoveFile(path=path):
-                    moved = path not in seen and self.host.files.original(path) != original
+                    changed = path not in seen and self.host.files.original(path) != original
                 case SetText(path=path):
-                    moved = path not in seen and not holds(self.host.texts.read(path), change.before)
+                    changed = path not in seen and not holds(self.host.texts.read(path), change.before)
                 case _:
                     continue
             seen.add(path)
-            if moved:
-                raise TaskFault("refused", f"{path} was changed by another hand just now", way_out="run it again")
+            if changed:
+                raise TaskFault(
+                    "refused", f"{path} was changed by another process just now", way_out="run the plan again"
+                )
 
     def _verified(self, tuning: Tuning, operation: Operation, step: Step) -> TuningState:
-        """Read everything again: an operation that still finds something to do has not been applied."""
+        """Read all facts again: an operation that still has changes was not applied."""
         if not step.changes and not step.restarts:
             return _state(tuning, "unchanged")
         self.watch(f"{tuning.name}: verify")
         again = operation.changes(self.host.facts(operation))
         if again.changes or again.refusals:
             left = (*again.refusals, *_diff(again.changes))
-            return _state(tuning, "failed", ("it was written, but the host is not as wanted:", *left))
+            return _state(
+                tuning, "failed", ("the changes were written, but the host still differs from the plan:", *left)
+            )
         if again.restarts:
             return _state(tuning, "needs_restart", (*_diff(step.changes), *again.restarts))
         return _state(tuning, "applied", _diff(step.changes))
@@ -176,7 +180,7 @@ def _state(tuning: Tuning, outcome: TuningOutcome, lines: tuple[str, ...] = ()) 
     return TuningState(name=tuning.name, operation=tuning.operation, outcome=outcome, lines=lines, keep=tuning.keep)
 
 
-def _said(fault: ProveoutError) -> str:
+def _text(fault: ProveoutError) -> str:
     way_out = f" ({fault.way_out})" if fault.way_out else ""
     where = f"{fault.where}: " if fault.where and not isinstance(fault, TaskFault) else ""
     return f"{where}{fault.what}{way_out}"

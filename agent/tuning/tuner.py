@@ -1,11 +1,11 @@
-"""What an agent has of tuning from its start to its end: its undo journal in the machine's folder, and one thing at a time.
+"""Tuning of one agent, from its start to its end: it holds at most one undo journal of the machine, and runs one operation at a time.
 
-Flow: `Tuner(directory, policy)` when the agent starts -> `recover()` undoes what agents that were killed have left -> a session keeps it among
-its resources from the beginning, so it is closed, and everything undone, after all else, however the session ends -> handlers
-`apply`, `look`, `revert` in threads. What is heavy is imported when there is something to do.
+Flow: `Tuner(directory, policy)` at the start of the agent -> `recover()` undoes changes of killed agents -> the tuner is a permanent resource
+of each session, so it is closed after all others, and every change is undone, however the session ends -> handlers call `apply`, `look`
+and `revert`, which work in threads. Large modules are imported with the first work.
 
-`apply` waits while an agent of another run has tuned the same of this machine (`machine`), and undoes what an ended agent has left before it changes anything.
-After its session an agent holds no journal, whatever is left in it: the next agent of the machine tries again.
+`apply` waits while an agent of another run has tuned the same part of this machine (`machine`), and undoes changes of ended agents before
+it makes its own. After its session an agent holds no journal, even if changes are left in it: the next agent of the machine retries.
 """
 
 from __future__ import annotations
@@ -28,33 +28,34 @@ from proveout.proto.wire.results import TuningState
 from proveout.proto.wire.tasks import Endpoint
 
 if TYPE_CHECKING:
-    from proveout.agent.sandbox.sync_client import Asker
-    from proveout.agent.tuning.database_access import DatabasesOfRuns
+    from proveout.agent.sandbox.sync_client import SyncClient
     from proveout.agent.tuning.host import Host
-    from proveout.agent.tuning.machine import Holder, Machine
+    from proveout.agent.tuning.machine import Holder
+    from proveout.agent.tuning.machine_journals import Machine
     from proveout.agent.tuning.programs import Processes
+    from proveout.agent.tuning.sql_access import DatabasesOfRuns
     from proveout.agent.tuning.undo_journal import UndoJournal
 
 RESOURCE = "tuning"
 STOP_S = 120.0
 FILE = "undo.sqlite"
 HELD_S = 30.0
-"""How long another run's tuning of this machine is waited for: the end of a lease, and the undoing."""
+"""Longest wait for the end of another run's tuning: the rest of its lease, and the undoing."""
 TURN_S = 300.0
-"""How long another agent's transaction is waited for."""
-TELL_S = 10.0
+"""Longest wait for another agent's transaction."""
+NOTICE_S = 10.0
 HELD_POLL_S = 0.2
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
 
-def _untold(_text: str) -> None:
+def _ignore(_text: str) -> None:
     return None
 
 
 class Tuner:
-    """Of one agent; `directory` is the machine's folder of undo journals, `host` the agent's name. `prepare` lets tests have another host."""
+    """Tuning of one agent. `directory`: undo journals of the machine; `host`: name of the agent. Tests replace the host by `prepare`."""
 
     def __init__(
         self,
@@ -69,22 +70,22 @@ class Tuner:
         self._name = host
         self._journal: UndoJournal | None = None
         self._run = ""
-        self._told: dict[tuple[str, str], Endpoint] = {}
+        self._endpoints: dict[tuple[str, str], Endpoint] = {}
         self._turn = asyncio.Lock()
         self._stop = threading.Event()
         self._tools: Processes | None = None
-        self._asker: Asker | None = None
+        self._client: SyncClient | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is outstanding on this machine that agents have noted."""
+        """Whether no undo journal of this machine has outstanding changes."""
         return self._journal is None and not (
             (self.directory / FILE).exists() or next(self.directory.glob(f"*/{FILE}"), None)
         )
 
     async def recover(self) -> tuple[TuningState, ...]:
-        """Undo what agents before have left, if they have."""
+        """Undo changes that earlier agents have left."""
         states = await self.revert(release=True)
         for state in states:
             level = logging.ERROR if state.outcome == "residue" else logging.WARNING
@@ -94,11 +95,11 @@ class Tuner:
     async def plan(
         self, tunings: Sequence[Tuning], endpoints: Sequence[Endpoint], scratch: Path
     ) -> tuple[TuningState, ...]:
-        """What would be changed; nothing is written, the undo journal neither."""
+        """The changes to expect. Writes nothing, not even an undo journal."""
         from proveout.agent.tuning.transaction import Transaction  # noqa: PLC0415 - see the module's head
         from proveout.agent.tuning.undo_journal import UndoJournal  # noqa: PLC0415
 
-        self._tell_endpoints("", endpoints)
+        self._set_endpoints("", endpoints)
         transaction = Transaction(host=self._host(scratch), journal=UndoJournal(self.directory), run="")
         return await self._in_turn(lambda: transaction.plan(tunings))
 
@@ -111,15 +112,16 @@ class Tuner:
         *,
         host: str = "",
         epoch: str = "",
-        tell: Callable[[str], None] = _untold,
+        tell: Callable[[str], None] = _ignore,
     ) -> tuple[TuningState, ...]:
-        """Apply them all, or none. A cancellation undoes what was made so far before it goes on.
+        """Apply all tunings, or none. A cancellation first undoes the changes so far.
 
-        `host` is this one's name in the plan, `epoch` tells one coordinator of the run from the next. `tell` is called while another run is waited for.
+        `host` is the name of this host in the plan, `epoch` identifies the coordinator of the run. `tell` gets a text from time to time
+        while the call waits for another run.
         """
         from proveout.agent.tuning.transaction import Stopped, Transaction  # noqa: PLC0415 - see the module's head
 
-        self._tell_endpoints(run, endpoints)
+        self._set_endpoints(run, endpoints)
         self._stop.clear()
 
         def watch(step: str) -> None:
@@ -134,48 +136,52 @@ class Tuner:
                     journal.remember(endpoints, run)
                 return Transaction(host=self._host(scratch), journal=journal, run=run, watch=watch).apply(tunings)
 
-        return await self._when_free(work, tell)
+        return await self._retry_while_held(work, tell)
 
     async def look(self, scratch: Path) -> tuple[TuningState, ...]:
-        """Whether what this agent has applied is still in place."""
-        from proveout.agent.tuning import revert as undoing  # noqa: PLC0415 - see the module's head
+        """Verify that the changes of this agent are still in place."""
+        from proveout.agent.tuning import revert as reverting  # noqa: PLC0415 - see the module's head
 
         def work() -> tuple[TuningState, ...]:
-            return () if self._journal is None else undoing.look(self._host(scratch), self._journal)
+            return () if self._journal is None else reverting.look(self._host(scratch), self._journal)
 
         return await self._in_turn(work) if self._journal is not None else ()
 
     async def revert(self, *, systems_only: bool = False, release: bool = False) -> tuple[TuningState, ...]:
-        """Undo everything that is outstanding (or what tunes systems), but for what is kept, which is let go of.
+        """Undo all outstanding changes (or only those of systems). Changes with `keep` are released and stay.
 
-        That is what this agent has made; without any, what agents that have ended have left. `release`: the journal is let go of, whatever is left in it.
+        These are the changes of this agent or, if it has none, those of ended agents. `release`: close the journal even if changes are
+        left in it.
         """
         if self.is_idle:
             return ()
-        from proveout.agent.tuning import revert as undoing  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning import revert as reverting  # noqa: PLC0415 - see the module's head
         from proveout.agent.tuning.machine import TurnTaken  # noqa: PLC0415
 
         machine = self._machine()
 
         def work() -> tuple[TuningState, ...]:
             if self._journal is None:
-                with suppress(TurnTaken), machine.turn(needed=False):  # who has the turn takes over what is left
-                    return self._undo_left(machine, systems_only=systems_only)
+                with (
+                    suppress(TurnTaken),
+                    machine.turn(needed=False),
+                ):  # the agent that has the turn takes over the abandoned journals
+                    return self._undo_abandoned(machine, systems_only=systems_only)
                 return ()
             host = self._host(self.directory, self._journal)
-            return undoing.end(host, self._journal, systems_only=systems_only)
+            return reverting.end(host, self._journal, systems_only=systems_only)
 
         return await self._in_turn(work, release=release)
 
     async def close(self, *, keep_data: bool) -> None:
-        """The session is over: undo, and say what could not be.
+        """Undo all changes at the end of the session, and log the failures.
 
-        Whoever waits no longer for a program that hangs leaves it to itself: what is to be undone is undone as soon as that has ended.
+        If a program hangs and the session stops waiting, the undoing continues as soon as the program has ended.
         """
-        del keep_data  # tuning is never data
+        del keep_data  # tuning has no data to keep
         self._stop.set()
         self._closing = asyncio.ensure_future(self._undo_all())
-        self._closing.add_done_callback(_told)
+        self._closing.add_done_callback(_log_failure)
         await asyncio.shield(self._closing)
 
     async def _undo_all(self) -> None:
@@ -183,17 +189,17 @@ class Tuner:
             level = logging.WARNING if state.outcome in ("residue", "drifted") else logging.INFO
             _log.log(level, "tuning %r: %s%s", state.name, state.outcome, _lines(state))
 
-    # ---- within ----------------------------------------------------------------------------------------------------
+    # ---- internals ---------------------------------------------------------------------------------------------------
 
-    async def _when_free(self, work: Callable[[], _Answer], tell: Callable[[str], None]) -> _Answer:
-        """Do it when no agent of another run has tuned the same, and none of this machine is in the middle of a transaction.
+    async def _retry_while_held(self, work: Callable[[], _Answer], tell: Callable[[str], None]) -> _Answer:
+        """Retry `work` while an agent of another run has tuned the same part, or another agent is in a transaction.
 
-        An agent whose coordinator was killed sets the machine back at the end of its lease, so it is waited for; nothing was changed yet.
+        An agent whose coordinator was killed undoes its changes at the end of its lease, so waiting helps. Nothing is changed before.
         """
         from proveout.agent.tuning.machine import Held, TurnTaken  # noqa: PLC0415 - see the module's head
 
         clock = asyncio.get_running_loop().time
-        began_s, told_s = clock(), -TELL_S
+        began_s, noticed_s = clock(), -NOTICE_S
         while True:
             try:
                 return await self._in_turn(work)
@@ -201,19 +207,19 @@ class Tuner:
                 waited_s, bound_s = clock() - began_s, TURN_S if isinstance(fault, TurnTaken) else HELD_S
                 if waited_s >= bound_s:
                     raise
-                if not isinstance(fault, TurnTaken) and waited_s - told_s >= TELL_S:
-                    told_s = waited_s
+                if not isinstance(fault, TurnTaken) and waited_s - noticed_s >= NOTICE_S:
+                    noticed_s = waited_s
                     tell(
                         f"waiting to tune this machine, for {waited_s:.0f} s so far, up to {bound_s:g} s: {fault.what}"
                     )
             await asyncio.sleep(HELD_POLL_S)
 
-    def _tell_endpoints(self, run: str, endpoints: Sequence[Endpoint]) -> None:
+    def _set_endpoints(self, run: str, endpoints: Sequence[Endpoint]) -> None:
         self._run = run
-        self._told |= {(run, one.system): one for one in endpoints}
+        self._endpoints |= {(run, one.system): one for one in endpoints}
 
     def _machine(self) -> Machine:
-        from proveout.agent.tuning.machine import Machine  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning.machine_journals import Machine  # noqa: PLC0415 - see the module's head
 
         return Machine(self.directory)
 
@@ -226,21 +232,21 @@ class Tuner:
         return Holder(run=run, epoch=epoch, host=host or self._name, pid=os.getpid(), claims=tuple(claims))
 
     def _admitted(self, machine: Machine, holder: Holder) -> UndoJournal:
-        """The journal to tune with, in which nothing is outstanding that could be undone, but what this run has made."""
-        from proveout.agent.tuning import revert as undoing  # noqa: PLC0415 - see the module's head
+        """Open the journal for this run, after the changes of other runs in it have been undone where possible."""
+        from proveout.agent.tuning import revert as reverting  # noqa: PLC0415 - see the module's head
 
         if self._journal is not None:
             machine.widen(self._journal, holder)
             return self._journal
         journal = self._journal = machine.open(holder)
         journal.others = lambda: machine.changed_by_others(journal)
-        for state in undoing.end(self._host(self.directory, journal), journal):
+        for state in reverting.end(self._host(self.directory, journal), journal):
             _log.warning("tuning %r of an earlier run: %s%s", state.name, state.outcome, _lines(state))
         return journal
 
-    def _undo_left(self, machine: Machine, *, systems_only: bool) -> tuple[TuningState, ...]:
-        """Undo what is in journals that no agent holds; those that cannot be trusted or read are named and left alone."""
-        from proveout.agent.tuning import revert as undoing  # noqa: PLC0415 - see the module's head
+    def _undo_abandoned(self, machine: Machine, *, systems_only: bool) -> tuple[TuningState, ...]:
+        """Undo the changes in journals that no agent holds. Journals that are not trusted or not readable are logged and left."""
+        from proveout.agent.tuning import revert as reverting  # noqa: PLC0415 - see the module's head
         from proveout.agent.tuning.machine import Held, Holder  # noqa: PLC0415
         from proveout.agent.tuning.undo_journal import UndoJournal  # noqa: PLC0415
 
@@ -249,27 +255,27 @@ class Tuner:
             journal = UndoJournal(directory, Holder(host=self._name, pid=os.getpid()))
             try:
                 journal.open()
-                states += undoing.end(self._host(self.directory, journal), journal, systems_only=systems_only)
+                states += reverting.end(self._host(self.directory, journal), journal, systems_only=systems_only)
             except TaskFault as fault:
-                # An agent that lives holds it, others can write it, or it cannot be read.
-                usual, distrusted = isinstance(fault, Held), fault.code == "refused"
-                level = logging.INFO if usual else logging.WARNING if distrusted else logging.ERROR
-                _log.log(level, "left %s alone: %s", directory, one_line(fault))
-            if not journal.is_written:  # a full disk: what was undone is known to this process only
+                # A running agent holds it, other users can write it, or it cannot be read.
+                held, untrusted = isinstance(fault, Held), fault.code == "refused"
+                level = logging.INFO if held else logging.WARNING if untrusted else logging.ERROR
+                _log.log(level, "cannot undo the tuning in %s, so it is left: %s", directory, one_line(fault))
+            if not journal.is_written:  # the disk is full: only this process knows which changes are undone
                 self._journal = journal
                 break
             journal.close()
         return tuple(states)
 
     async def _in_turn(self, work: Callable[[], _Answer], *, release: bool = False) -> _Answer:
-        """Run it in a thread, one at a time; a cancellation waits for the thread, which is told to stop.
+        """Run `work` in a thread, one at a time. A cancellation stops the thread and waits for it.
 
-        The journal is opened and let go of within the turn: whoever waits for his must not hold one that was closed meanwhile.
+        The journal is opened and closed within the turn, so that the next turn never uses a closed journal.
         """
-        from proveout.agent.sandbox.sync_client import Asker  # noqa: PLC0415 - see the module's head
+        from proveout.agent.sandbox.sync_client import SyncClient  # noqa: PLC0415 - see the module's head
 
         async with self._turn:
-            asker = self._asker = Asker()
+            client = self._client = SyncClient()
             job = asyncio.ensure_future(asyncio.to_thread(work))
             try:
                 return await asyncio.shield(job)
@@ -282,25 +288,25 @@ class Tuner:
                 raise
             finally:
                 if job.done():
-                    with suppress(TaskFault):  # a journal that cannot be read stays
-                        self._tidy(release=release)
-                await asyncio.shield(asker.end())
+                    with suppress(TaskFault):  # keep a journal that cannot be read
+                        self._close_journal(release=release)
+                await asyncio.shield(client.close())
 
-    def _ask(self, question: str, endpoint: Endpoint, statement: str) -> Any:
-        assert self._asker is not None  # noqa: S101 - asked in turns only
-        return self._asker.ask(question, endpoint, statement)
+    def _call(self, name: str, endpoint: Endpoint, statement: str) -> Any:
+        assert self._client is not None  # noqa: S101 - set while a turn runs
+        return self._client.call(name, endpoint, statement)
 
-    def _tidy(self, *, release: bool) -> None:
-        """With nothing outstanding, leave nothing behind; with `release` let the journal go whatever is in it."""
+    def _close_journal(self, *, release: bool) -> None:
+        """Close the journal if no change is outstanding, or with `release` in any case."""
         journal = self._journal
         if journal is not None and journal.is_written and (release or not journal.outstanding()):
             journal.close()
             self._journal = None
         if release and self.is_idle:
-            self._told.clear()  # passwords are kept only as long as something may have to be undone with them
+            self._endpoints.clear()  # keep passwords only while changes may have to be undone with them
 
     def _host(self, scratch: Path, journal: UndoJournal | None = None) -> Host:
-        """This machine; with a journal, as undoing sees it: systems of all runs that the journal is of."""
+        """This machine; with a journal, with the systems of all runs in it."""
         from proveout.agent.tuning.host import Host  # noqa: PLC0415 - see the module's head
         from proveout.agent.tuning.programs import Processes  # noqa: PLC0415
 
@@ -310,13 +316,13 @@ class Tuner:
         return self._prepare(host)
 
     def _databases(self, journal: UndoJournal | None) -> DatabasesOfRuns:
-        """By (run, system): as a session has told, else a told one that is the same system, else what the journal knows without secrets."""
-        from proveout.agent.tuning.database_access import DatabasesOfRuns  # noqa: PLC0415 - see the module's head
+        """Systems by (run, system): from a session, else the same system of another run, else the journal's endpoint without secrets."""
         from proveout.agent.tuning.public_dsn import public  # noqa: PLC0415
+        from proveout.agent.tuning.sql_access import DatabasesOfRuns  # noqa: PLC0415 - see the module's head
 
-        known = dict(self._told)
+        known = dict(self._endpoints)
         bare: set[tuple[str, str]] = set()
-        same = {(one.engine, public(one)): one for one in self._told.values() if public(one)}
+        same = {(one.engine, public(one)): one for one in self._endpoints.values() if public(one)}
         for key, stored in (journal.reached() if journal is not None else {}).items():
             if key not in known:
                 found = same.get((stored.engine, stored.dsn))
@@ -324,13 +330,13 @@ class Tuner:
                     stored if found is None else replace(found, system=stored.system, provisioned=stored.provisioned)
                 )
                 bare |= {key} if found is None else set()
-        return DatabasesOfRuns(known, self._ask, self._run, frozenset(bare))
+        return DatabasesOfRuns(known, self._call, self._run, frozenset(bare))
 
 
-def _told(closing: asyncio.Task[None]) -> None:
-    """What goes wrong when nobody waits any more is told as well."""
+def _log_failure(closing: asyncio.Task[None]) -> None:
+    """Log a failure of the undoing after the session has stopped waiting for it."""
     if not closing.cancelled() and (error := closing.exception()) is not None:
-        _log.error("tuning could not be undone: %s", error)
+        _log.error("cannot undo the tuning of this session: %s", error)
 
 
 def _lines(state: TuningState) -> str:

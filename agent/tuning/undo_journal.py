@@ -1,11 +1,11 @@
-"""The undo journal: every change that is (or may be) in place, with what it takes to undo it. An SQLite file in the machine's folder (`machine`).
+"""The undo journal: each change that is, or may be, in place, with the data to undo it. An SQLite file in the folder of the machine.
 
-Flow: `open` locks it -> `intend` before the changes of a tuning are made, one durable commit with all their originals -> `outstanding`, the last
-first, for undoing -> `settle` once a change is undone. A change that is noted here may not have been made yet: undoing looks first.
-What a full disk keeps from being written down of that is remembered as long as the agent lives, and written when there is room again.
-The directory (0700) is made for the first change, held by one agent at a time, and removed when nothing is outstanding.
+Flow: `open` locks it -> `intend` stores the changes of a tuning and their originals in one durable commit, before the first change is made
+-> `outstanding`, the last first, for undoing -> `settle` after a change is undone. A stored change may not have been made yet, so undoing
+compares first. Updates that do not fit on a full disk are kept in memory, and are written when there is space again.
+The directory (0700) is created with the first change, is locked by one agent at a time, and is removed when no change is outstanding.
 
-No secret is written: of an endpoint only its public part (`public_dsn`) is kept, and the password comes from a session that names the system again.
+No secret is stored: of an endpoint only the public part (`public_dsn`). The password comes from a later session with the same system.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ from pathlib import Path
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.security.path_trust import check_undo_journal
 from proveout.agent.tuning.file_changes import Original
-from proveout.agent.tuning.machine import BESIDE, FOLDER, LOCK, NET, FileLock, Held, Holder, held, holder_of, network
+from proveout.agent.tuning.machine import BESIDE, FOLDER, LOCK, NET, FileLock, Holder, held, holder_of, network
 from proveout.agent.tuning.public_dsn import without_secrets
 from proveout.agent.tuning.records import change_of, change_text, original_of, original_text
 from proveout.core.errors import ProveoutError
 from proveout.dsl.operations.change import Change, SetText
 from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.tasks import Endpoint
-
-__all__ = ["FILE", "Entry", "Held", "UndoJournal", "checked", "places_in"]
 
 FILE = "undo.sqlite"
 _SCHEMA = """
@@ -55,10 +53,10 @@ _DEFINITION = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'ch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A change with its original (of a file), of a tuning of a run. `residue`: why it could not be undone so far.
+    """A change of a tuning of a run, with the original of a file. `residue`: why it could not be undone so far.
 
-    `done`: the transaction that it is of has ended well; only then is it kept, if it says so. `net`: the network namespace of a parameter
-    of the network (`machine.network`).
+    `done`: its transaction has succeeded; only then does `keep` apply. `net`: network namespace of a network parameter
+    (`machine.network`).
     """
 
     id: int
@@ -74,49 +72,49 @@ class Entry:
     net: str = ""
 
 
-def _nothing() -> Mapping[str, Holder]:
+def _no_holders() -> Mapping[str, Holder]:
     return {}
 
 
 @dataclass(slots=True)
 class UndoJournal:
-    """The journal in `directory`. TaskFault `disk_full` when it cannot be written: then nothing may be changed.
+    """The journal in `directory`. TaskFault `disk_full` if it cannot be written: then nothing may be changed.
 
-    `others` gives the places (paths, devices) that other agents of the machine have changed; they are not changed again.
+    `others` returns the places (paths, devices) that other agents of the machine have changed; they must not be changed again.
     """
 
     directory: Path
     holder: Holder = field(default_factory=Holder)
-    others: Callable[[], Mapping[str, Holder]] = _nothing
+    others: Callable[[], Mapping[str, Holder]] = _no_holders
     _db: sqlite3.Connection | None = field(default=None, init=False)
     _lock: FileLock | None = field(default=None, init=False)
     _unwritten: dict[int, str | None] = field(default_factory=dict, init=False)
-    """By entry: why it could not be undone, None for one that is settled; what the disk has had no room for yet."""
+    """Updates that the full disk has not taken yet: entry -> why it could not be undone, None if it is settled."""
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a journal, of this agent or of one that was killed."""
+        """Whether there is a journal, of this agent or of a killed one."""
         return self._db is not None or (self.directory / FILE).exists()
 
     def intend(self, run: str, tuning: Tuning, changes: Sequence[tuple[Change, Original | None]]) -> None:
-        """Note the changes of a tuning before the first of them is made; durable when it returns.
+        """Store the changes of a tuning before the first of them is made; durable on return.
 
-        TaskFault `refused` when another agent has changed the same place, `disk_full`.
+        TaskFault `refused` if another agent has changed the same place, `disk_full`.
         """
         about = (run, tuning.name, tuning.operation, tuning.keep, tuning.system)
         rows = [(*about, change_text(change), original_text(original), _net(change)) for change, original in changes]
         self._check_others([change for change, _ in changes])
         try:
             db = self._open()
-            self._catch_up(db)
+            self._flush(db)
             with db:
                 db.execute("BEGIN IMMEDIATE")
                 db.executemany(_INTEND, rows)
         except (OSError, sqlite3.Error) as error:
             raise TaskFault(
                 "disk_full",
-                f"the originals cannot be kept in {self.directory}, so nothing is changed: {error}",
-                way_out="free disk space there, or see that the agent may write there",
+                f"cannot store the originals in {self.directory}, so nothing is changed: {error}",
+                way_out="free disk space there, or give the agent write access",
             ) from error
 
     def _check_others(self, changes: Sequence[Change]) -> None:
@@ -125,12 +123,12 @@ class UndoJournal:
             if place in taken:
                 raise TaskFault(
                     "refused",
-                    f"{place.removeprefix(net)} was already changed on this machine: by {taken[place].named}",
-                    way_out="hosts of one machine share its settings: let one of them set it",
+                    f"{place.removeprefix(net)} was already changed on this machine: by {taken[place].description}",
+                    way_out="the hosts of one machine share its settings: tune only one of them",
                 )
 
     def remember(self, endpoints: Sequence[Endpoint], run: str = "") -> None:
-        """Where the systems are that a run tunes, without secrets, for an agent that has to undo it after a crash."""
+        """Store the endpoints of tuned systems, without secrets, for an agent that undoes after a crash."""
         known = [without_secrets(one) for one in endpoints]
         rows = [(run, one.system, one.engine, one.dsn, one.provisioned) for one in known]
         try:
@@ -140,7 +138,7 @@ class UndoJournal:
             raise self._fault("written", error) from error
 
     def reached(self) -> Mapping[tuple[str, str], Endpoint]:
-        """What `remember` was told: (run, system) -> endpoint without secrets, its dsn "" where that is not known."""
+        """The endpoints of `remember`: (run, system) -> endpoint without secrets; its dsn may be ""."""
         if not self.is_there:
             return {}
         rows = self._open().execute("SELECT run, system, engine, dsn, provisioned FROM reached").fetchall()
@@ -150,13 +148,13 @@ class UndoJournal:
         }
 
     def mark(self) -> int:
-        """What `outstanding(after=…)` takes to give only what is noted from now on."""
+        """A mark for `outstanding(after=…)`, which then returns only later changes."""
         if not self.is_there:
             return 0
         return int(self._open().execute("SELECT coalesce(max(id), 0) FROM change").fetchone()[0])
 
     def outstanding(self, *, after: int = 0) -> tuple[Entry, ...]:
-        """Everything that is not undone, the last first. TaskFault `disk_full` when that cannot be read."""
+        """All changes that are not undone, the last first. TaskFault `disk_full` if the journal cannot be read."""
         if not self.is_there:
             return ()
         query = (
@@ -183,7 +181,7 @@ class UndoJournal:
         )
 
     def commit(self, *, after: int) -> None:
-        """The transaction that began at this mark has ended well. TaskFault `disk_full`."""
+        """Record that the transaction after this mark has succeeded. TaskFault `disk_full`."""
         try:
             with self._open() as db:
                 db.execute("UPDATE change SET done = 1 WHERE id > ?", (after,))
@@ -191,17 +189,17 @@ class UndoJournal:
             raise self._fault("written", error) from error
 
     def settle(self, entry: Entry) -> None:
-        """It is undone (or somebody else's, or kept). A full disk does not stop that: it is written down when there is room."""
+        """Record that a change is undone, foreign or kept. On a full disk the update is written later."""
         self._unwritten[entry.id] = None
-        self._catch_up(self._open())
+        self._flush(self._open())
 
     def leave(self, entry: Entry, reason: str) -> None:
-        """It could not be undone; it is tried again when the agent starts, and by the next run."""
+        """Record that a change could not be undone. The next start of the agent, and the next run, retry it."""
         self._unwritten[entry.id] = reason
-        self._catch_up(self._open())
+        self._flush(self._open())
 
-    def _catch_up(self, db: sqlite3.Connection) -> None:
-        """Write down what there was no room for, as far as there is now."""
+    def _flush(self, db: sqlite3.Connection) -> None:
+        """Write the pending updates, as far as the disk has space."""
         with suppress(sqlite3.Error):
             for number, residue in list(self._unwritten.items()):
                 if residue is None:
@@ -215,13 +213,13 @@ class UndoJournal:
 
     @property
     def is_written(self) -> bool:
-        """Whether all that was settled or left is written down."""
+        """Whether no update is pending."""
         if self._unwritten and self._db is not None:
-            self._catch_up(self._db)
+            self._flush(self._db)
         return not self._unwritten
 
     def absorb(self, other: UndoJournal) -> None:
-        """Take over what another journal, which this agent holds as well, has outstanding, and end that one."""
+        """Move the outstanding changes of another journal, which this agent holds too, into this one, and remove the other."""
         try:
             theirs, ours = other.open(), self._open()
             rows = theirs.execute(f"SELECT {_COLUMNS} FROM change ORDER BY id").fetchall()  # noqa: S608 - a constant
@@ -230,7 +228,7 @@ class UndoJournal:
                 db.execute("BEGIN IMMEDIATE")
                 db.executemany(_ABSORB, rows)
                 db.executemany("INSERT OR IGNORE INTO reached VALUES (?, ?, ?, ?, ?)", reached)
-            # A crash here leaves both: undoing twice does what undoing once does.
+            # A crash here leaves both: undoing twice has the same result as undoing once.
             theirs.execute("DELETE FROM change")
         except sqlite3.Error as error:
             raise self._fault("written", error) from error
@@ -238,7 +236,7 @@ class UndoJournal:
             other.close()
 
     def claim(self, holder: Holder) -> None:
-        """Say in the lock file who holds it, and what that holder claims."""
+        """Write the holder and its claims to the lock file."""
         self.holder = holder
         try:
             if self._lock is not None:
@@ -247,10 +245,10 @@ class UndoJournal:
             raise self._fault("written", error) from error
 
     def close(self) -> None:
-        """Close it and let it go; with nothing outstanding the directory goes as well."""
+        """Close and unlock the journal; remove the directory if no change is outstanding."""
         empty = not (self.directory / FILE).exists()
         if self._db is not None:
-            self._catch_up(self._db)
+            self._flush(self._db)
             empty = self._db.execute("SELECT count(*) FROM change").fetchone()[0] == 0
             self._db.close()
             self._db = None
@@ -264,12 +262,12 @@ class UndoJournal:
                 _remove_empty(self.directory)
 
     def open(self) -> sqlite3.Connection:
-        """Lock it and connect. Held while another agent has it, TaskFault `refused` when others can write it, `disk_full`."""
+        """Lock and open the journal. Held while another agent has it; TaskFault `refused` if other users can write it, `disk_full`."""
         return self._open()
 
     def _open(self) -> sqlite3.Connection:
         if self._db is None:
-            self._check()
+            check_directory(self.directory)
             lock = FileLock(self.directory / LOCK)
             try:
                 if not lock.take():
@@ -283,20 +281,16 @@ class UndoJournal:
                 raise self._fault("used", error) from error
         return self._db
 
-    def _check(self) -> None:
-        """TaskFault `refused` when others have a hand in it."""
-        checked(self.directory)
-
     def _connected(self) -> sqlite3.Connection:
         os.close(os.open(self.directory / FILE, os.O_CREAT | os.O_RDWR, 0o600))
-        # Handlers come from threads, one after the other: the agent sees to that.
+        # Several threads use the connection, one after the other.
         db = sqlite3.connect(self.directory / FILE, isolation_level=None, check_same_thread=False)
         try:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
             db.execute("PRAGMA secure_delete = ON")
             db.executescript(_SCHEMA)
-            if " net TEXT" not in str(db.execute(_DEFINITION).fetchone()[0]):  # of an earlier release
+            if " net TEXT" not in str(db.execute(_DEFINITION).fetchone()[0]):  # a journal of an earlier release
                 db.execute("ALTER TABLE change ADD COLUMN net TEXT NOT NULL DEFAULT ''")
         except sqlite3.Error:
             db.close()
@@ -304,8 +298,8 @@ class UndoJournal:
         return db
 
 
-def checked(directory: Path) -> None:
-    """TaskFault `refused` when others than root and this user can write a journal in `directory`, or replace it."""
+def check_directory(directory: Path) -> None:
+    """TaskFault `refused` if users other than root and this one can write or replace a journal in `directory`."""
     try:
         check_undo_journal(directory / FILE)
     except ProveoutError as error:
@@ -313,7 +307,7 @@ def checked(directory: Path) -> None:
 
 
 def places_in(directory: Path) -> set[str]:
-    """The places (paths, devices) that the changes of another agent's journal are of."""
+    """The places (paths, devices) of the changes in another agent's journal."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(f"{(directory / FILE).as_uri()}?mode=ro", uri=True)) as db:
         rows = db.execute("SELECT change, net FROM change").fetchall()
         return {place for change, net in rows for place in _places(change_of(change), net)}
@@ -330,7 +324,7 @@ def _net(change: Change) -> str:
 
 
 def _remove_empty(directory: Path) -> None:
-    """A journal's directory, and those of the machine above it: a folder that holds anything stays."""
+    """Remove the directory of a journal, and the machine's folders above it, if they are empty."""
     with suppress(OSError):
         directory.rmdir()
         if directory.name.startswith(BESIDE):

@@ -22,12 +22,14 @@ from urllib.parse import quote
 
 from proveout.coordinator.schedule.tasks import exporter_name
 from proveout.core.errors import ProveoutError
+from proveout.dsl import engines
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.topology import Secret, System
 from proveout.dsl.rules import secret_destinations as destinations
 from proveout.dsl.rules.secret_files import BYTES_MAX, refused_content, refused_path
 from proveout.proto.wire.tasks import Endpoint
 
+_URI = tuple(f"{scheme}://" for engine in engines.ENGINES.values() for scheme in engine.schemes)
 _REFERENCE = re.compile(r"(?P<open>'?)\$\{\s*secrets\.(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*\}(?P<close>'?)")
 
 
@@ -106,13 +108,13 @@ def filled(system: System, values: Mapping[str, str]) -> str:
     without quotes, as in the dsn of an engine whose driver is in another package.
     """
     dsn = system.dsn or ""
-    is_uri = dsn.startswith(("postgres://", "postgresql://", "mysql://", "mariadb://"))
+    is_uri = dsn.startswith(_URI)
 
     def put(match: re.Match[str]) -> str:
         value = values[match.group("name")]
         if is_uri:
             return match.group("open") + quote(value, safe="") + match.group("close")
-        if system.engine not in {"postgres", "mysql"}:
+        if engines.of(system.engine).dsn_form not in {"conninfo", "uri"}:
             return match.group("open") + value + match.group("close")
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 

@@ -19,8 +19,9 @@ from typing import Any
 from proveout.coordinator.compare.comparison import BASE, CHANGE, OTHER, ComparedRuns, StagePair
 from proveout.coordinator.verdict import checks as judging
 from proveout.core.numbers import rung_name
+from proveout.dsl.compile.result_names import run_scope
 from proveout.dsl.expr.checking import Checked, check_expression
-from proveout.dsl.expr.name_types import ESTIMATE, Estimate, Group, Number, Shape, run_scope
+from proveout.dsl.expr.name_types import ESTIMATE, Estimate, Group, Number, Shape
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import Outcome

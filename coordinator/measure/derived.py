@@ -22,7 +22,7 @@ from proveout.coordinator.measure.load_merge import latency_us, length_s, merge_
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Tool
-from proveout.dsl.workloads.parameters import is_in_order, transactions
+from proveout.dsl.workloads.kinds import is_in_order, transactions
 from proveout.proto.events import Metrics, TransactionSummary
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult, TransactionLoad

@@ -27,7 +27,7 @@ from proveout.core.statistics import BOUNDED_POINTS_MIN, drift
 from proveout.dsl.plan.iteration_order import group
 from proveout.dsl.plan.stages import Ladder, Ramp, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.parameters import is_in_order
+from proveout.dsl.workloads.kinds import is_in_order
 from proveout.proto.events import ValidityFinding
 
 COVERAGE_FINE = 0.9

@@ -36,7 +36,7 @@ from proveout.coordinator.schedule.tasks import (
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Pause, Populate, Reset, Search, Sql, Stage
 from proveout.dsl.plan.topology import Host
-from proveout.dsl.workloads.parameters import CHECKED_AFTER, OF_OUR_ROWS
+from proveout.dsl.workloads.kinds import invariants_after, invariants_need_population
 from proveout.proto.wire.tasks import (
     CheckInvariants,
     Checkpoint,
@@ -222,7 +222,7 @@ def _has_checkable_rows(plan: Plan, stage: Ladder | Search, system: str) -> bool
     """Whether the workload's invariants apply to a system: some apply only to rows that proveout loaded."""
     sources = {system, *(source.name for source, sink in propagations(plan) if sink.name == system)}
     ours = any(populate_stages_of(plan, name) for name in sources)
-    return ours or plan.workload(stage.workload).kind not in OF_OUR_ROWS
+    return ours or not invariants_need_population(plan.workload(stage.workload))
 
 
 def _check_invariants(
@@ -238,7 +238,7 @@ def _check_invariants(
 
 
 def _checked_after(plan: Plan, stage: Populate | Ladder | Search) -> Literal["iteration", "stage"] | None:
-    return CHECKED_AFTER.get(plan.workload(stage.workload).kind)
+    return invariants_after(plan.workload(stage.workload))
 
 
 # ---- Ray clusters ----------------------------------------------------------------------------------------------------

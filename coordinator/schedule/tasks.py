@@ -15,7 +15,7 @@ from proveout.coordinator.load_shares import Distribution, load_hosts, load_shar
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Closed, Ladder, Populate, Ramp, Reset, Search, Think, Tool, Windows
 from proveout.dsl.plan.topology import Capture, System
-from proveout.dsl.workloads.parameters import expected_rows
+from proveout.dsl.workloads.kinds import expected_rows
 from proveout.proto.events import IterationId
 from proveout.proto.wire.tasks import (
     ApplyTuning,

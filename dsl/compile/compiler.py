@@ -16,26 +16,27 @@ from typing import cast
 
 from proveout.core.errors import Where
 from proveout.dsl.compile.matrix import expand
+from proveout.dsl.compile.result_names import iteration, run_scope, stop_scope
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
 from proveout.dsl.compile.stage_conditions import check_conditions, condition, in_order, left_out, needs_of
+from proveout.dsl.compile.stage_rules import check_stages
 from proveout.dsl.compile.stages import Draft, compile_stages
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.topology import add_topology
 from proveout.dsl.compile.tuning import check_tunings, compile_tunings, one_agent_per_machine
 from proveout.dsl.expr.checking import Expected, check_expression
-from proveout.dsl.expr.name_types import Group, iteration, run_scope, stop_scope
+from proveout.dsl.expr.name_types import Group
 from proveout.dsl.plan.plan import Check, OnLoss, Plan
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.repeat_rules import check_repeats
-from proveout.dsl.rules.stage_rules import check_stages
 from proveout.dsl.schema import models
 from proveout.dsl.schema.plan_parameters import Parameters, read_parameters
-from proveout.dsl.schema.scalar_types import Name
+from proveout.dsl.schema.scalar_types import Name, Strict
+from proveout.dsl.schema.substitution import substitute
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
-from proveout.dsl.source.substitution import substitute
 
 
 def compile_plan(path: Path, *, overrides: Mapping[str, str] | None = None, inventory: Path | None = None) -> Plan:
@@ -101,7 +102,7 @@ def _check_head(document: Map, problems: Problems) -> None:
     validate(_Head, Map(entries=head, where=document.where), "", problems)
 
 
-class _Head(models.Strict):
+class _Head(Strict):
     """What every plan begins with, and what is said of it as a whole."""
 
     proveout: models.Version

@@ -19,8 +19,8 @@ from itertools import product
 from proveout.core.errors import Where
 from proveout.dsl.expr.syntax import RESERVED
 from proveout.dsl.plan.matrix_labels import Cell, Label, ids, same, written
-from proveout.dsl.schema.matrix_model import MatrixEntry
 from proveout.dsl.schema.plan_parameters import Parameters
+from proveout.dsl.schema.stage_models import MatrixEntry
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
 

@@ -7,16 +7,16 @@ from pydantic import BaseModel
 from proveout.core.errors import ProveoutError
 from proveout.dsl.compile.prometheus_captures import exporter, refuse_keys
 from proveout.dsl.compile.symbols import Scope, where_of
+from proveout.dsl.extensions import WorkloadExtension
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Pool
 from proveout.dsl.plan.topology import Capture
 from proveout.dsl.rules.host_rules import SIZES_EVERY_S, captured_problems, is_cluster
-from proveout.dsl.rules.sql_rules import check_sql
 from proveout.dsl.schema.models import CaptureEntry, PoolEntry
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, did_you_mean
-from proveout.dsl.workloads.parameters import KINDS, kinds, model_of, to_values
-from proveout.dsl.workloads.sql.parameters import Custom
+from proveout.dsl.workloads.kinds import BUILT_IN, extension, names
 
 
 def add_workloads(scope: Scope, section: Node | None) -> None:
@@ -25,32 +25,32 @@ def add_workloads(scope: Scope, section: Node | None) -> None:
         path = f"workloads.{key.text}"
         kind = node.get("kind")
         if not isinstance(kind, Scalar):
-            scope.problems.add(key.where, "`kind` is required", key=f"{path}.kind", hint=did_you_mean("", KINDS))
+            scope.problems.add(key.where, "`kind` is required", key=f"{path}.kind", hint=did_you_mean("", BUILT_IN))
             continue
-        parameters = _parameters(scope, kind, path)
-        if parameters is None:
+        described = _extension(scope, kind, path)
+        if described is None:
             continue
         rest = Map(entries=tuple(entry for entry in node.entries if entry[0].text != "kind"), where=node.where)
-        model = validate(parameters, rest, path, scope.problems)
-        if isinstance(model, Custom):
-            before = len(scope.problems.found)
-            check_sql(model, rest, path, scope.problems)
-            model = model if len(scope.problems.found) == before else None
-        if model is not None:
+        model = validate(described.parameters, rest, path, scope.problems)
+        if model is None:
+            continue
+        before = len(scope.problems.found)
+        described.check(model, rest, path, scope.problems)
+        if len(scope.problems.found) == before:
             scope.workloads[key.text] = Workload(
                 name=key.text, kind=kind.text, parameters=to_values(model), where=key.where
             )
 
 
-def _parameters(scope: Scope, kind: Scalar, path: str) -> type[BaseModel] | None:
-    """The model of a kind, built in or of another package; None, and a problem noted, when there is none."""
+def _extension(scope: Scope, kind: Scalar, path: str) -> WorkloadExtension | None:
+    """The description of a kind; None, and a problem noted, when there is none."""
     try:
-        found = model_of(kind.text)
+        found = extension(kind.text)
     except ProveoutError as error:
         scope.problems.add(kind.where, error.what, key=f"{path}.kind", hint=error.way_out)
         return None
     if found is None:
-        hint = did_you_mean(kind.text, kinds())
+        hint = did_you_mean(kind.text, names())
         scope.problems.add(kind.where, f"there is no workload kind `{kind.text}`", key=f"{path}.kind", hint=hint)
     return found
 

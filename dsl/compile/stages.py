@@ -37,14 +37,14 @@ from proveout.dsl.plan.stages import (
 from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules import session_settings
-from proveout.dsl.schema import models
+from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
 
 SERVING_ROLES = frozenset({"server", "storage"})
 _TEMPLATE = re.compile(r"\$\{(.*)\}", re.DOTALL)
 
-Entry = TypeVar("Entry", bound=models.StageBase)
+Entry = TypeVar("Entry", bound=stage_models.StageBase)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +85,12 @@ def _body(scope: Scope, item: Node, index: int) -> tuple[str, Map] | None:
     """(kind, body) of `- kind: {…}`."""
     path = f"stages.{index}"
     if not isinstance(item, Map) or len(item.entries) != 1:
-        hint = f"- kind: {{…}}, kind one of {', '.join(models.STAGES)}"
+        hint = f"- kind: {{…}}, kind one of {', '.join(stage_models.STAGES)}"
         scope.problems.add(item.where, "a stage is one kind with its settings", key=path, hint=hint)
         return None
     key, body = item.entries[0]
-    if key.text not in models.STAGES:
-        hint = did_you_mean(key.text, models.STAGES)
+    if key.text not in stage_models.STAGES:
+        hint = did_you_mean(key.text, stage_models.STAGES)
         scope.problems.add(key.where, f"unknown stage `{key.text}`", key=path, hint=hint)
         return None
     if not isinstance(body, Map):
@@ -104,7 +104,7 @@ def _draft(scope: Scope, item: tuple[str, Map], place: Place, kinds: Mapping[str
     path = f"stages.{place.index}.{kind}"
     named = body.get("id")
     stage_id = named.text if isinstance(named, Scalar) else kind
-    entry = validate(models.STAGES[kind], body, path, scope.problems)
+    entry = validate(stage_models.STAGES[kind], body, path, scope.problems)
     if named is None and kinds[kind] > 1:
         hint = f"there are {kinds[kind]} {kind} stages; expressions tell them apart by id"
         scope.problems.add(body.where, f"this {kind} stage needs an `id`", key=path, hint=hint)
@@ -128,27 +128,27 @@ class _Stages:
     id: str
     cell: Cell | None = None
 
-    def of(self, entry: models.StageBase) -> Stage | None:  # noqa: PLR0911 - one per kind
+    def of(self, entry: stage_models.StageBase) -> Stage | None:  # noqa: PLR0911 - one per kind
         match entry:
-            case models.PopulateEntry():
+            case stage_models.PopulateEntry():
                 return self.populate(entry)
-            case models.LadderEntry():
+            case stage_models.LadderEntry():
                 return self.ladder(entry)
-            case models.SearchEntry():
+            case stage_models.SearchEntry():
                 return self.search(entry)
-            case models.SqlEntry():
+            case stage_models.SqlEntry():
                 system = self.system(entry.system, "system")
                 if system is None:
                     return None
                 statements = tuple(entry.statements)
                 return Sql(id=self.id, system=system.name, statements=statements, where=self.body.where)
-            case models.ResetEntry():
+            case stage_models.ResetEntry():
                 return self.reset(entry)
-            case models.PauseEntry():
+            case stage_models.PauseEntry():
                 return Pause(id=self.id, duration_s=entry.duration, where=self.body.where)
-            case models.TuneEntry():
+            case stage_models.TuneEntry():
                 return self.tune(entry)
-            case models.ToolEntry():
+            case stage_models.ToolEntry():
                 return self.tool(entry)
             case _:  # the table of models and this match name the same kinds; a test holds them together
                 raise TypeError(type(entry).__name__)
@@ -198,13 +198,13 @@ class _Stages:
 
     # ---- kinds ----
 
-    def tune(self, entry: models.TuneEntry) -> Tune | None:
+    def tune(self, entry: stage_models.TuneEntry) -> Tune | None:
         tunings = compile_tunings(self.scope, self.body.get("tuning"), f"{self.path}.tuning")
         if len(tunings) < len(entry.tuning):
             return None
         return Tune(id=self.id, tunings=tunings, where=self.body.where)
 
-    def tool(self, entry: models.ToolEntry) -> Tool | None:
+    def tool(self, entry: stage_models.ToolEntry) -> Tool | None:
         clients = self.clients(entry.from_)
         captures = self.captures(entry.capture)
         job = tool_job(entry, self.problem)
@@ -226,7 +226,7 @@ class _Stages:
             where=self.body.where,
         )
 
-    def populate(self, entry: models.PopulateEntry) -> Populate | None:
+    def populate(self, entry: stage_models.PopulateEntry) -> Populate | None:
         into = self.all_systems(entry.into, "into")
         clients = self.clients(entry.from_)
         workload = self.has_workload(entry.workload)
@@ -243,7 +243,7 @@ class _Stages:
             where=self.body.where,
         )
 
-    def reset(self, entry: models.ResetEntry) -> Reset | None:
+    def reset(self, entry: stage_models.ResetEntry) -> Reset | None:
         systems = self.all_systems(entry.systems, "systems")
         if systems is None:
             return None
@@ -253,7 +253,7 @@ class _Stages:
             id=self.id, systems=systems, restore=entry.restore, checkpoint=entry.checkpoint, where=self.body.where
         )
 
-    def ladder(self, entry: models.LadderEntry) -> Ladder | None:
+    def ladder(self, entry: stage_models.LadderEntry) -> Ladder | None:
         target, clients, captures = self.measured(entry)
         pool = self.pool(entry, clients)
         arrival = self.arrival(entry)
@@ -285,7 +285,7 @@ class _Stages:
             where=self.body.where,
         )
 
-    def rungs(self, entry: models.LadderEntry) -> tuple[int, ...] | None:
+    def rungs(self, entry: stage_models.LadderEntry) -> tuple[int, ...] | None:
         """The rungs, in `threads` or in `processes`; a process that has one thread is a worker of its own."""
         key, given = ("threads", entry.threads) if entry.processes is None else ("processes", entry.processes)
         if given is None:
@@ -299,13 +299,13 @@ class _Stages:
             self.problem("the rungs of a ladder go up", key, hint=f"{sorted(set(given))}")
         return tuple(given)
 
-    def seed(self, entry: models.LadderEntry) -> int | None:
+    def seed(self, entry: stage_models.LadderEntry) -> int | None:
         """What a shuffled order is drawn by."""
         if entry.seed is not None and entry.order != "shuffled":
             self.problem("nothing is drawn by this seed", "seed", hint="order: shuffled")
         return (1 if entry.seed is None else entry.seed) if entry.order == "shuffled" else None
 
-    def partner(self, entry: models.LadderEntry) -> str | None:
+    def partner(self, entry: stage_models.LadderEntry) -> str | None:
         """The ladder that an interleaved one takes turns with; `repeat_rules` sees whether it can."""
         if entry.with_ is not None and entry.order != "interleaved":
             self.problem("`with` is for an interleaved ladder", "with", hint="order: interleaved")
@@ -313,7 +313,7 @@ class _Stages:
             self.problem("an interleaved ladder takes turns with another one", "order", hint="with: its id")
         return entry.with_ if entry.order == "interleaved" else None
 
-    def search(self, entry: models.SearchEntry) -> Search | None:
+    def search(self, entry: stage_models.SearchEntry) -> Search | None:
         target, clients, captures = self.measured(entry)
         pool = self.pool(entry, clients)
         low = self.rate(entry.rate.from_, "rate", "from")
@@ -347,7 +347,9 @@ class _Stages:
             where=self.body.where,
         )
 
-    def measured(self, entry: models.Measured) -> tuple[System | None, tuple[str, ...] | None, tuple[str, ...] | None]:
+    def measured(
+        self, entry: stage_models.Measured
+    ) -> tuple[System | None, tuple[str, ...] | None, tuple[str, ...] | None]:
         """(target, clients, captures) of a stage that measures, each None when it does not resolve."""
         target = self.system(entry.target, "target")
         clients = self.clients(entry.from_)
@@ -358,7 +360,7 @@ class _Stages:
             self.reachable(target, clients, "from")
         return target, clients, captures
 
-    def session(self, entry: models.Measured, target: System) -> tuple[tuple[str, str], ...]:
+    def session(self, entry: stage_models.Measured, target: System) -> tuple[tuple[str, str], ...]:
         """Settings of the load's connections: the system's, and over them the stage's own."""
         for name, value in entry.session.items():
             objection = session_settings.objection(target.engine, name, setting_text(value))
@@ -367,7 +369,7 @@ class _Stages:
         own = {name: setting_text(value) for name, value in entry.session.items()}
         return tuple(sorted({**self.scope.sessions.get(target.name, {}), **own}.items()))
 
-    def pool(self, entry: models.Measured, clients: tuple[str, ...] | None) -> Pool | None:
+    def pool(self, entry: stage_models.Measured, clients: tuple[str, ...] | None) -> Pool | None:
         """The pool of a stage that measures. Ray runs code for whoever is let in, so never beside a database or storage."""
         where = self.where("pool")
         pool = self.scope.resolve("pool", entry.pool, self.scope.pools, where, f"{self.path}.pool")
@@ -388,7 +390,7 @@ class _Stages:
         serving = [role for role in host.roles if role in SERVING_ROLES]
         return f"whose role is `{serving[0]}`" if serving else ""
 
-    def arrival(self, entry: models.LadderEntry) -> Arrival | None:
+    def arrival(self, entry: stage_models.LadderEntry) -> Arrival | None:
         if entry.rate is None:
             if entry.arrival in ("constant", "poisson"):
                 self.problem(f"arrival {entry.arrival} needs a `rate`", "arrival", hint="rate: 500/s")
@@ -398,12 +400,12 @@ class _Stages:
         if entry.think is not None:
             self.problem("a schedule of arrivals has no think times", "think", hint="leave `think` or `rate` away")
         distribution: Literal["constant", "poisson"] = "poisson" if entry.arrival == "poisson" else "constant"
-        if isinstance(entry.rate, models.RateRamp):
+        if isinstance(entry.rate, stage_models.RateRamp):
             return self.ramp(entry.rate, distribution)
         rate = self.rate(entry.rate, "rate")
         return None if rate is None else Open(rate=rate, distribution=distribution)
 
-    def think(self, entry: models.ThinkEntry) -> Think | None:
+    def think(self, entry: stage_models.ThinkEntry) -> Think | None:
         """The pauses of closed arrival."""
         match entry.constant, entry.exponential:
             case float(mean_s), None:
@@ -413,7 +415,7 @@ class _Stages:
         self.problem("a think time is either constant or exponential", "think", hint="think: {exponential: 200ms}")
         return None
 
-    def ramp(self, entry: models.RateRamp, distribution: Literal["constant", "poisson"]) -> Ramp | None:
+    def ramp(self, entry: stage_models.RateRamp, distribution: Literal["constant", "poisson"]) -> Ramp | None:
         """A rate that changes in the measure window; its ends are known when the plan is compiled."""
         ends: list[float] = []
         for value, path in ((entry.from_, "from"), (entry.to, "to")):
@@ -435,7 +437,7 @@ class _Stages:
         return None
 
 
-def _limits(entry: models.LimitsEntry) -> Limits:
+def _limits(entry: stage_models.LimitsEntry) -> Limits:
     return Limits(
         errors_fraction_max=entry.errors,
         start_skew_ms_max=entry.start_skew * 1e3,

@@ -11,7 +11,7 @@ from typing import Protocol
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.stages import Limits
 from proveout.dsl.rules.host_rules import fio_problems
-from proveout.dsl.schema import models
+from proveout.dsl.schema import stage_models
 
 _MIB = 1024 * 1024
 PATTERNS = {
@@ -27,12 +27,12 @@ class _Problem(Protocol):
     def __call__(self, message: str, *path: str | int, hint: str = "") -> None: ...
 
 
-def tool_job(entry: models.ToolEntry, problem: _Problem) -> FioJob | None:
+def tool_job(entry: stage_models.ToolEntry, problem: _Problem) -> FioJob | None:
     """The job of a stage; None when a problem was noted."""
     random, block, reads = PATTERNS[entry.pattern]
     random = random if entry.random is None else entry.random
     block = block if entry.block is None else entry.block
-    target = entry.target or models.ToolTarget.model_validate({})
+    target = entry.target or stage_models.ToolTarget.model_validate({})
     job = FioJob(
         random=random,
         block_bytes=block,
@@ -47,7 +47,7 @@ def tool_job(entry: models.ToolEntry, problem: _Problem) -> FioJob | None:
     return job if _target(target, problem) and _job(job, problem) else None
 
 
-def tool_limits(entry: models.ToolLimitsEntry) -> Limits:
+def tool_limits(entry: stage_models.ToolLimitsEntry) -> Limits:
     """The limits of a tool; those of a load's threads do not concern it."""
     return Limits(
         errors_fraction_max=entry.errors,
@@ -58,7 +58,7 @@ def tool_limits(entry: models.ToolLimitsEntry) -> Limits:
     )
 
 
-def _target(target: models.ToolTarget, problem: _Problem) -> bool:
+def _target(target: stage_models.ToolTarget, problem: _Problem) -> bool:
     if (target.directory is None) == (target.devices is None) and target.model_fields_set:
         problem("a tool works in a directory or on devices", "target", hint="leave one of them out")
         return False

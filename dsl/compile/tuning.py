@@ -17,13 +17,12 @@ from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.operations.operation import Operation
 from proveout.dsl.operations.table import OPERATIONS, operation_of
 from proveout.dsl.operations.types import Line, UnitName
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Tune, Tuning
 from proveout.dsl.plan.topology import Host
 from proveout.dsl.rules.host_rules import TUNING_NAME_MAX, consent_problems
-from proveout.dsl.schema.model_values import to_values
-from proveout.dsl.schema.models import Strict
-from proveout.dsl.schema.scalar_types import Selector
+from proveout.dsl.schema.scalar_types import Selector, Strict
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
 

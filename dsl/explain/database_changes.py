@@ -6,21 +6,12 @@ reference, for nothing else compiles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Populate, Sql
 from proveout.dsl.plan.topology import System
-from proveout.dsl.workloads.parameters import expected_rows, of_workload
-from proveout.dsl.workloads.sql.parameters import Custom
-
-TABLES: Mapping[str, tuple[str, ...]] = {
-    "hlr": ("subscriber", "access_info", "special_facility", "call_forwarding"),
-    "tptbm": ("vpn_users",),
-    "prepaid": ("account_type", "account_status", "customers", "accounts", "transactions"),
-    "tprocc": ("item", "warehouse", "stock", "district", "customer", "history", "orders", "new_order", "order_line"),
-}
-"""The tables of each kind, which the modules that have their columns need numpy for; a test holds the two together."""
+from proveout.dsl.workloads.kinds import expected_rows, table_names
 
 
 def origin(system: System) -> str:
@@ -35,16 +26,9 @@ def populated(plan: Plan, stage: Populate) -> Iterator[str]:
     workload = plan.workload(stage.workload)
     each = " each" if len(stage.into) > 1 else ""
     yield f"about {expected_rows(workload):,.0f} rows{each}"
-    names = tables_of(plan, stage.workload)
+    names = table_names(workload)
     if names and any(not plan.system(name).provision for name in stage.into):
         yield f"tables made anew, those of an earlier populate are dropped: {', '.join(names)}"
-
-
-def tables_of(plan: Plan, workload: str) -> tuple[str, ...]:
-    """The tables of a workload; none for a kind of another package, which has not to say."""
-    entry = plan.workload(workload)
-    model = of_workload(entry)
-    return tuple(model.tables) if isinstance(model, Custom) else TABLES.get(entry.kind, ())
 
 
 def onward(system: System) -> str | None:

@@ -8,15 +8,15 @@ make the changes; to verify is to ask again with fresh facts and get none; to re
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from proveout.dsl.operations.change import Change
+from proveout.dsl.operations.change import Change, WriteFile
 from proveout.dsl.operations.facts import Facts, Query
-from proveout.dsl.source.nodes import Map
+from proveout.dsl.source.nodes import Map, Scalar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,3 +74,44 @@ class Operation(BaseModel, ABC):
     @abstractmethod
     def changes(self, facts: Facts) -> Step:
         """What is to be changed, given all that was queried. Pure; nothing when the host is as wanted."""
+
+
+def whole_file(  # noqa: PLR0917 - a file has that many attributes
+    facts: Facts,
+    path: str,
+    content: bytes,
+    mode: int = 0o644,
+    owner: str = "root",
+    group: str = "root",
+    validator: str = "",
+) -> Step:
+    """The change that gives a file this content, mode, owner and group; a refusal where something other than a file is there."""
+    before = facts.file(path)
+    if before.kind not in ("absent", "file"):
+        return Step(refusals=(f"{path} is a {before.kind}, not a file",))
+    if before.exists and (before.content, before.mode, before.owner, before.group) == (content, mode, owner, group):
+        return Step()
+    change = WriteFile(
+        path=path, content=content, mode=mode, owner=owner, group=group, validator=validator, before=before
+    )
+    return Step(changes=(change,))
+
+
+def gathered(block: Map, is_setting: Callable[[str], bool]) -> Map:
+    """The block with its settings beneath `settings`: `{system: db, work_mem: 64MB}` -> `{system: db, settings: {…}}`."""
+    settings = tuple(entry for entry in block.entries if is_setting(entry[0].text))
+    rest = tuple(entry for entry in block.entries if not is_setting(entry[0].text))
+    key = Scalar(value="settings", text="settings", where=block.where)
+    return Map(entries=((key, Map(entries=settings, where=block.where)), *rest), where=block.where)
+
+
+def as_written(pattern: str, value: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    """Rewrite the JSON Schema of an operation whose settings stand in the block itself."""
+
+    def rewrite(schema: dict[str, Any]) -> None:
+        schema["properties"].pop("settings", None)
+        required = [name for name in schema.pop("required", []) if name != "settings"]
+        schema |= {"required": required} if required else {}
+        schema["patternProperties"] = {pattern: value}
+
+    return rewrite

@@ -28,8 +28,8 @@ from proveout.dsl.operations.storage.mount import Mount
 from proveout.dsl.operations.storage.multipath import Multipath
 from proveout.dsl.operations.storage.partition import Partition
 from proveout.dsl.operations.storage.udev_rules import UdevRules
+from proveout.dsl.plan.model_values import from_values
 from proveout.dsl.plan.stages import Tuning
-from proveout.dsl.schema.model_values import from_values
 
 OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
     {

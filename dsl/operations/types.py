@@ -27,6 +27,16 @@ _OF_OPERATIONS = {
 }
 """Files that are a language of their own in which root can be told to run something, and the operation that knows what may stand there."""
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.@\\-]{0,200}")
+PROGRAM_SYSCTLS = (
+    "kernel.core_pattern",
+    "kernel.hotplug",
+    "kernel.modprobe",
+    "kernel.poweroff_cmd",
+    "kernel.usermodehelper.*",
+    "fs.binfmt_misc.*",
+)
+"""Patterns of kernel parameters that hold a program which the kernel starts as root: refused in a plan and in an agent's policy.
+Source: Documentation/admin-guide/sysctl of Linux."""
 UNIT_KINDS = ("service", "socket", "timer", "mount", "automount", "path", "target", "swap", "slice")
 _OWN_UNITS = re.compile(
     r"(ssh|sshd|dbus|dbus-broker|NetworkManager|network|networking|init|systemd-[a-z-]+|proveout[a-z-]*)(@.*)?\.[a-z]+"

@@ -8,7 +8,16 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler, PlainValidator, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PlainValidator,
+    WithJsonSchema,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
@@ -22,11 +31,18 @@ SIZE_MIN, SIZE_MAX = 512, 2**50
 THREADS_MAX = 10_000
 TEXT_MAX = 4096
 STATEMENTS_MAX = 1000
+SETTINGS_MAX, INSTANCES_MAX, SCRAPES_MAX = 200, 64, 200
 RESERVED_IDS = RESERVED | {"at", "hosts", "params", "propagation", "ratio", "rung", "secrets"}
 
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 TEMPLATE_PATTERN = r"^\$\{.+\}$"
+
+
+class Strict(BaseModel):
+    """No conversions, no unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 def custom(message: str) -> PydanticCustomError:

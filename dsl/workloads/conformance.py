@@ -1,53 +1,41 @@
-"""Was the load the workload that the plan names? Counts of an iteration -> findings, each with its numbers. Pure.
+"""Check that a load was the workload that the plan names: counts of an iteration -> findings, each with its numbers. Pure.
 
-Two checks. *mix*: the transactions that came are drawn by the weights (Pearson's χ²). *logical-failures*: each transaction
-succeeds as often as the population and its arguments imply (`hlr_shares`, `tptbm_shares`, `prepaid_shares`), within a band:
+Two checks. *mix*: the transactions are drawn by the weights (Pearson's χ²). *logical-failures*: each transaction succeeds as
+often as the population and its arguments imply. The expected shares are a kind's own (`findings` of its workload, in
+`hlr.shares`, `tptbm.shares`, `prepaid.shares`); a share must lie within a band:
 
     [low - t(low), high + t(high)],   t(p) = z √(p q v) + z² v / 3,   v = 1/n + 1/k,   q = 1 - p,   t(0) = t(1) = 0
 
-`low` … `high` are the extremes of the expectation from a fresh load to one that has aged for ever, as nobody knows where
-between them an iteration finds its data. t is Bernstein's inequality for n transactions; z = 5 makes a false alarm rarer than
-one in a million. The second part of v is there because the population is itself a sample: a load that only ever touches k
-subscribers sees their share, not the distribution's. k is the number of subscribers in range under uniform keys; under
-`nurand` it is the effective number 1 / Σ p_i², measured by how often two draws hit the same subscriber. (What one
-subscriber has is a cluster, so the true variance is smaller than p q / k: the band errs towards wide.)
+`low` … `high` are the extremes of the expectation from a fresh load to one that has aged for ever, because the age of the
+data of an iteration is unknown. t is Bernstein's inequality for n transactions; z = 5 makes a false alarm rarer than one in a
+million. The second part of v is there because the population is itself a sample: a load that touches only k subscribers sees
+their share, not the distribution's. k is the number of subscribers in range under uniform keys; under `nurand` it is the
+effective number 1 / Σ p_i², measured by how often two draws hit the same subscriber. (The rows of one subscriber are a cluster,
+so the true variance is smaller than p q / k: the band errs towards wide.)
 
-The expectations hold for uniform and non-uniform keys and for any range (see `hlr_shares`). They do not hold when the data
-was aged by loads with other weights; name those in `earlier` and the band spans theirs as well. They do not hold either
-when somebody else writes to the tables.
+The expectations hold for uniform and non-uniform keys and for any range (see `hlr.shares`). They do not hold for data aged by
+loads with other weights, unless these are given as `earlier`, nor where another program writes to the tables.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-
-import numpy as np
+from typing import Any, Protocol, runtime_checkable
 
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.hlr.keys import draw_nurand
-from proveout.dsl.workloads.hlr.shares import shares
-from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import KINDS, Hlr, of_workload
-from proveout.dsl.workloads.prepaid import shares as prepaid_shares
-from proveout.dsl.workloads.prepaid.parameters import Prepaid
-from proveout.dsl.workloads.sql.parameters import Custom
-from proveout.dsl.workloads.tprocc.parameters import ROLLED_BACK, TPROCC_TRANSACTIONS, Tprocc
-from proveout.dsl.workloads.tptbm import shares as tptbm_shares
-from proveout.dsl.workloads.tptbm.parameters import Tptbm
+from proveout.dsl.workloads.kinds import build, of_workload
 
 P_MIN = 1e-6
 DEVIATION_MIN = 0.001  # a mix that is off by less than a thousandth of all transactions is no other workload
 EXPECTED_MIN = 5.0  # Pearson's χ² wants as many expected in every cell
 Z = 5.0
-_COLLISION_DRAWS = 2**18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What became of one transaction type in the measure window: counts. `others` were drawn but neither succeeded nor failed logically."""
+    """Counts of one transaction type in the measure window; `others` were drawn but neither succeeded nor failed logically."""
 
     name: str
     ok: int
@@ -57,38 +45,28 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One check: whether it holds, and the numbers it stands on, as a sentence for people."""
+    """The result of one check, with the numbers that it is based on as a sentence."""
 
     check: str
     ok: bool
     evidence: str
 
 
-def conform(workload: Workload, seen: Sequence[Seen], earlier: Sequence[Workload] = ()) -> tuple[Finding, ...]:  # noqa: PLR0911 - an arm per kind
+@runtime_checkable
+class Judged(Protocol):
+    """A built workload that checks its own counts; one without this is only checked for its mix."""
+
+    def findings(self, seen: Sequence[Seen], earlier: Sequence[Any]) -> tuple[Finding, ...]:
+        """The findings of an iteration; `earlier` are the parameters of loads of this kind that have aged the same data."""
+        ...
+
+
+def conform(workload: Workload, seen: Sequence[Seen], earlier: Sequence[Workload] = ()) -> tuple[Finding, ...]:
     """Findings `mix` and `logical-failures` of one iteration; `earlier` loads have aged the same data since it was loaded."""
-    histories = list(map(of_workload, earlier))
-    match of_workload(workload):
-        case Hlr() as hlr:
-            shares_of = judge_shares(hlr, seen, [p for p in histories if isinstance(p, Hlr)])
-            return (judge_mix(hlr.weights, seen), shares_of)
-        case Tptbm() as tptbm:
-            counts = {one.name: (one.ok, one.logical_failures) for one in seen}
-            expected = tptbm_shares.expected(tptbm, counts, [p for p in histories if isinstance(p, Tptbm)])
-            return (judge_mix(tptbm.weights, seen), judge_expected(expected, seen, math.inf))
-        case Prepaid() as prepaid:
-            expected = prepaid_shares.expected(prepaid)
-            return (judge_mix(prepaid.weights, seen), judge_expected(expected, seen, prepaid.accounts))
-        case Tprocc() as tprocc:
-            certain = dict.fromkeys(TPROCC_TRANSACTIONS, (1.0, 1.0))  # but for the New Orders that 2.4.1.4 rolls back
-            expected = certain | {"NewOrder": (1.0 - ROLLED_BACK, 1.0 - ROLLED_BACK)}
-            return (judge_mix(tprocc.weights, seen), judge_expected(expected, seen, math.inf))
-        case Custom() as custom:
-            weights = {name: entry.weight for name, entry in custom.transactions.items()}
-            return (judge_mix(weights, seen), judge_failures(custom, seen))
-        case _ if workload.kind not in KINDS:  # another package's: its weights are known, what should fail is not
-            return (judge_mix({kind.name: kind.weight for kind in build(workload).transactions}, seen),)
-        case _:
-            return ()
+    built = build(workload)
+    if isinstance(built, Judged):
+        return built.findings(seen, [of_workload(one) for one in earlier if one.kind == workload.kind])
+    return (judge_mix({kind.name: kind.weight for kind in built.transactions}, seen),)
 
 
 def judge_mix(weights: Mapping[str, float], seen: Sequence[Seen]) -> Finding:
@@ -111,17 +89,13 @@ def judge_mix(weights: Mapping[str, float], seen: Sequence[Seen]) -> Finding:
     worst = max(expected, key=lambda name: abs(counts.get(name, 0) - expected[name]))
     ok = probability >= P_MIN or abs(counts.get(worst, 0) - expected[worst]) / total <= DEVIATION_MIN
     verdict = "fits" if ok else "does not fit"
-    text = f"the mix of {total:,} transactions {verdict} its weights (χ² = {chi2:.1f}, {len(cells) - 1} degrees of freedom, p = {probability:.2g})"
+    text = (
+        f"the mix of {total:,} transactions {verdict} its weights "
+        f"(χ² = {chi2:.1f}, {len(cells) - 1} degrees of freedom, p = {probability:.2g})"
+    )
     if not ok:
         text += f"; farthest off: {worst} {counts.get(worst, 0):,}, expected {expected[worst]:,.0f}"
     return Finding(check="mix", ok=ok, evidence=text)
-
-
-def judge_shares(parameters: Hlr, seen: Sequence[Seen], earlier: Iterable[Hlr] = ()) -> Finding:
-    """Whether each transaction succeeds as often as it should."""
-    tables = [shares(one) for one in (parameters, *earlier)]
-    expected = {name: (min(t[name].low for t in tables), max(t[name].high for t in tables)) for name in tables[0]}
-    return judge_expected(expected, seen, effective_subscribers(parameters))
 
 
 def judge_expected(expected: Mapping[str, tuple[float, float]], seen: Sequence[Seen], units: float) -> Finding:
@@ -134,7 +108,7 @@ def judge_expected(expected: Mapping[str, tuple[float, float]], seen: Sequence[S
             continue
         bottom, top = band(*expected[one.name], count, units)
         share = one.ok / count
-        text = f"{one.name} {share:.2%} of {count:,} (expected {_range(bottom, top)})"
+        text = f"{one.name} {share:.2%} of {count:,} (expected {percent_range(bottom, top)})"
         (right if bottom <= share <= top else wrong).append(text)
     if wrong:
         return Finding(check="logical-failures", ok=False, evidence="success is not as specified: " + "; ".join(wrong))
@@ -142,47 +116,10 @@ def judge_expected(expected: Mapping[str, tuple[float, float]], seen: Sequence[S
     return Finding(check="logical-failures", ok=True, evidence=evidence)
 
 
-def judge_failures(parameters: Custom, seen: Sequence[Seen]) -> Finding:
-    """Whether each transaction fails logically as often as its author said; one that says nothing is not judged."""
-    right: list[str] = []
-    wrong: list[str] = []
-    for one in seen:
-        entry = parameters.transactions.get(one.name)
-        count = one.ok + one.logical_failures
-        if entry is None or entry.logical_failures is None or not count:
-            continue
-        bottom, top = band(*entry.logical_failures, count, math.inf)
-        share = one.logical_failures / count
-        text = f"{one.name} {share:.2%} of {count:,} (expected {_range(bottom, top)})"
-        (right if bottom <= share <= top else wrong).append(text)
-    if wrong:
-        evidence = "logical failures are not as the plan expects: " + "; ".join(wrong)
-        return Finding(check="logical-failures", ok=False, evidence=evidence)
-    evidence = "logical failures are as the plan expects: " + "; ".join(right)
-    return Finding(
-        check="logical-failures", ok=True, evidence=evidence if right else "not judged: the plan expects nothing"
-    )
-
-
 def band(low: float, high: float, count: int, subscribers: float) -> tuple[float, float]:
     """The range that the success share of `count` transactions falls in when its expectation lies in `low` … `high`."""
     variance = 1.0 / count + 1.0 / subscribers
     return max(0.0, low - _tolerance(low, variance)), min(1.0, high + _tolerance(high, variance))
-
-
-@lru_cache(maxsize=64)
-def _effective(keys: str, subscribers: int) -> float:
-    if keys == "uniform":
-        return float(subscribers)
-    drawn = draw_nurand(Hlr.model_validate({"population": subscribers}), np.random.default_rng(1), _COLLISION_DRAWS)
-    counts = np.unique(drawn, return_counts=True)[1].astype(np.float64)
-    pairs = _COLLISION_DRAWS * (_COLLISION_DRAWS - 1.0)
-    return pairs / max(1.0, float(np.sum(counts * (counts - 1.0))))
-
-
-def effective_subscribers(parameters: Hlr) -> float:
-    """How many equally likely subscribers would collide as often as this load's keys do: 1 / Σ p_i²."""
-    return _effective(parameters.keys, parameters.last - parameters.first + 1)
 
 
 def chi2_survival(chi2: float, degrees: int) -> float:
@@ -221,5 +158,6 @@ def _tolerance(share: float, variance: float) -> float:
     return Z * math.sqrt(share * (1.0 - share) * variance) + Z * Z * variance / 3.0
 
 
-def _range(bottom: float, top: float) -> str:
+def percent_range(bottom: float, top: float) -> str:
+    """`5.00%`, or `5.00% to 6.00%`."""
     return f"{bottom:.2%}" if bottom == top else f"{bottom:.2%} to {top:.2%}"

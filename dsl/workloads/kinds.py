@@ -1,48 +1,183 @@
-"""The explicit table of workload kinds: a compiled `plan.Workload` -> a `WorkloadKind` ready to run.
+"""The table of workload kinds, and the questions that the compiler, the coordinator and agents ask about a workload.
 
-The kinds' modules import numpy, so they are imported when one is built, not when this module is.
+Data flow: the compiler validates an entry of a plan's `workloads:` with `extension(kind).parameters` and stores the model's
+values in `plan.Workload.parameters`; agents and the coordinator read the model back with `of_workload`, and `build` makes the
+`WorkloadKind` that runs. A kind is a `WorkloadExtension`: built in (`BUILT_IN`), or of another package.
+
+The table holds names only: a kind's module is imported when a plan uses the kind, and the module with its rows and keys, which
+imports numpy, when a load is built. `proveout check` therefore never imports numpy.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel
 
 from proveout.core.errors import ProveoutError
-from proveout.dsl import extensions
+from proveout.dsl import engines, extensions
+from proveout.dsl.extensions import WorkloadExtension
+from proveout.dsl.plan.model_values import from_values, to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads import noop
 from proveout.dsl.workloads.base import WorkloadKind
-from proveout.dsl.workloads.parameters import of_workload
 
-_BUILDERS: dict[str, tuple[str, str]] = {
-    "hlr": ("proveout.dsl.workloads.hlr.workload", "build"),
-    "tprocc": ("proveout.dsl.workloads.tprocc.workload", "build"),
-    "sql": ("proveout.dsl.workloads.sql.workload", "build"),
-    "prepaid": ("proveout.dsl.workloads.prepaid.workload", "build"),
-    "tptbm": ("proveout.dsl.workloads.tptbm.workload", "build"),
-}
+BUILT_IN = ("hlr", "prepaid", "sql", "tprocc", "tptbm")
+"""The built-in kinds: each is the object `KIND` of the package of its name in this folder."""
+
+
+@cache
+def built_in(kind: str) -> WorkloadExtension:
+    """The description of a built-in kind; ModuleNotFoundError for any other."""
+    found: WorkloadExtension = _object(f"{__package__}.{kind}:KIND")
+    return found
+
+
+def extension(kind: str) -> WorkloadExtension | None:
+    """The description of a kind; None when there is none. Raises ProveoutError when a package's cannot be loaded."""
+    return built_in(kind) if kind in BUILT_IN else extensions.workload(kind)
+
+
+def names() -> tuple[str, ...]:
+    """The names of all kinds, built in and installed."""
+    return (*BUILT_IN, *(kind for kind in extensions.announced(extensions.WORKLOADS) if kind not in BUILT_IN))
 
 
 def build(workload: Workload) -> WorkloadKind:
-    """The transactions, keys and population of a compiled workload. Raises ProveoutError for a kind that nobody has."""
+    """The transactions, keys and population of a compiled workload. Raises ProveoutError for an unknown kind."""
     if workload.kind == noop.KIND:
         return noop.Noop()
-    parameters = of_workload(workload)
-    module, function = _BUILDERS.get(workload.kind) or _announced(workload)
-    make: Any = getattr(import_module(module), function)
-    kind: WorkloadKind = make(parameters)
-    return kind
-
-
-def _announced(workload: Workload) -> tuple[str, str]:
-    """Where another package builds its kind."""
-    extension = extensions.workload(workload.kind)
-    module, _, function = extension.build.partition(":") if extension else ("", "", "")
+    kind, parameters = _kind(workload)
+    module, _, function = kind.build.partition(":")
     if not module or not function:
         raise ProveoutError(
-            f"the workload kind {workload.kind!r} does not say how it is built",
+            f"the workload kind {workload.kind!r} has no usable `build`: {kind.build!r}",
             where=f"workload {workload.name}",
-            way_out="the `build` of its WorkloadExtension is `module:function`",
+            way_out="the `build` of its WorkloadExtension must be `module:function`",
         )
-    return module, function
+    built: WorkloadKind = _object(kind.build)(parameters)
+    return built
+
+
+def of_workload(workload: Workload) -> BaseModel:
+    """The parameters of a compiled workload. Raises pydantic.ValidationError when they do not fit the kind's model."""
+    return _kind(workload)[1]
+
+
+def transactions(workload: Workload) -> tuple[str, ...]:
+    """The names of a workload's transactions."""
+    kind, model = _kind(workload)
+    return tuple(kind.transactions(model))
+
+
+def writes(workload: Workload) -> bool:
+    """Whether a load of this workload changes data."""
+    kind, model = _kind(workload)
+    return kind.writes(model)
+
+
+def expected_rows(workload: Workload) -> float:
+    """Expected number of rows of the population, all tables."""
+    kind, model = _kind(workload)
+    return float(kind.rows(model))
+
+
+def part_of(workload: Workload, index: int, count: int) -> Workload:
+    """The workload for one of `count` instances: with a run of the keys of its own, the same for all where the kind cannot divide.
+
+    The runs are disjoint, in order, and differ by one key at most. Raises ValueError when there are fewer keys than instances.
+    """
+    if count == 1:
+        return workload
+    kind, model = _kind(workload)
+    part = kind.part(model, index, count)
+    return workload if part is model else dataclasses.replace(workload, parameters=to_values(part))
+
+
+def division_problem(workload: Workload, instances: int) -> str | None:
+    """Why a workload cannot run on a system of that many instances; None when it can."""
+    if instances < 2:
+        return None
+    kind, model = _kind(workload)
+    if kind.division_problem is None:
+        able = " and ".join(name for name in BUILT_IN if built_in(name).division_problem)
+        return f"workload kind `{workload.kind}` cannot give each instance its own keys; {able} can"
+    return kind.division_problem(model, instances)
+
+
+def is_in_order(workload: Workload) -> bool:
+    """Whether the transactions are a set of queries that run in order, instead of a mix."""
+    kind, model = _kind(workload)
+    return kind.in_order(model)
+
+
+def table_names(workload: Workload) -> tuple[str, ...]:
+    """The names of the tables of the population; () when the kind does not give them."""
+    kind, model = _kind(workload)
+    return tuple(kind.tables(model))
+
+
+def tables_in_plan(workload: Workload) -> tuple[str, ...]:
+    """The tables that the plan itself names; () for every kind that brings its own."""
+    kind, model = _kind(workload)
+    return tuple(kind.tables(model)) if kind.tables_in_plan else ()
+
+
+def same_rows(one: Workload, other: Workload) -> bool:
+    """Whether two workloads run on the same population: they are of one kind and differ only in the load."""
+    load_only = _kind(one)[0].load_only
+    rows = [{n: v for n, v in workload.parameters if n not in load_only} for workload in (one, other)]
+    return one.kind == other.kind and rows[0] == rows[1]
+
+
+def has_tables(workload: Workload) -> bool:
+    """Whether there is a population to load."""
+    kind, model = _kind(workload)
+    return kind.populates(model)
+
+
+def population_problem(workload: Workload, engine: str) -> str | None:
+    """Why a workload cannot be loaded into `engine`; None when it can."""
+    found = engines.of(engine)
+    if found.instead_of_populate:
+        return f"populate does not load {found.title} in this release; {found.instead_of_populate}"
+    kind, model = _kind(workload)
+    return kind.engine_problem(model, engine)
+
+
+def load_problem(workload: Workload, engine: str) -> str | None:
+    """Why a workload cannot run on `engine`; None when it can."""
+    kind, model = _kind(workload)
+    return kind.load_problem(model, engine)
+
+
+def invariants_after(workload: Workload) -> Literal["iteration", "stage"] | None:
+    """When invariants are checked besides the population: after every iteration, or at the end of every stage with a load."""
+    kind = extension(workload.kind)
+    return kind.invariants_after if kind is not None else None
+
+
+def invariants_need_population(workload: Workload) -> bool:
+    """Whether the invariants hold only for rows that `populate` loaded."""
+    kind = extension(workload.kind)
+    return kind is not None and kind.invariants_of_population
+
+
+def _kind(workload: Workload) -> tuple[WorkloadExtension, BaseModel]:
+    kind = extension(workload.kind)
+    if kind is None:
+        raise ProveoutError(
+            f"there is no workload kind {workload.kind!r}",
+            where=f"workload {workload.name}",
+            way_out=f"there are {', '.join(names())}; install the same release and packages on coordinator and agents",
+        )
+    return kind, from_values(kind.parameters, workload.parameters)
+
+
+def _object(path: str) -> Any:
+    """The object at `module:name`."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

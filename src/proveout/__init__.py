@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from proveout.api import Run as Run
     from proveout.api import open_run as open_run
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # gRPC reads this once, when it is imported: below `ERROR` it writes a line of its own for each stranger whose TLS handshake
 # fails, into whatever the terminal shows. Sessions report what matters themselves. A value that the user has set stays.

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from proveout.agent.tuning.machine import Machine, holder_of, machine_dir
+from proveout.agent.tuning.machine import holder_of, machine_dir
+from proveout.agent.tuning.machine_journals import Machine
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root")
 

@@ -14,10 +14,10 @@ from typing import Any
 from proveout.dsl.operations.kernel.sysctl import Sysctl
 from proveout.dsl.operations.storage.partition import Partition
 from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Tuning, Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
-from proveout.dsl.schema.model_values import to_values
 from proveout.dsl.workloads.sql.parameters import Custom
 from proveout.proto.wire import tasks
 from proveout.proto.wire.tasks import Endpoint, TaskSpec
@@ -259,7 +259,7 @@ def _numbers() -> Iterator[Attempt]:
         yield Attempt(name=f"RunSql: statements {number}", tries=end, spec=spec, says="statements, or one")
     for bad in (-1.0, NAN, 1e9):
         spec = _with(tasks.CompareSystems, drain_timeout_s=bad)
-        yield Attempt(name=f"CompareSystems: {bad} s", tries=end, spec=spec, says="not a possible time to drain")
+        yield Attempt(name=f"CompareSystems: {bad} s", tries=end, spec=spec, says="is not valid")
     for bad in (-1, 10**6):
         spec = _with(tasks.PopulateSystem, workers=bad)
         yield Attempt(
@@ -323,7 +323,7 @@ def _loads() -> Iterator[Attempt]:
     yield of("thinking for ever", "hold connections", "a think time", share=replace(share, think_s=1e12))
     for bad in (-1, 10**6):
         yield of(f"{bad} processes", "start processes without end", "worker processes", workers=bad)
-    yield of("a seed below zero", "break the generator", "is not a seed", seed=-1)
+    yield of("a seed below zero", "break the generator", "is not a valid seed", seed=-1)
     yield of("a label with an escape", "act on the terminal", "control characters", label="\x1b]0;x\x07")
     session = "run code on the server, or open a file"
     for engine, name, value in (
@@ -345,8 +345,8 @@ def _loads() -> Iterator[Attempt]:
 
 def _pools() -> Iterator[Attempt]:
     for field, bad, says in (
-        ("head", "--temp-dir=/etc:1", "address of a node"), ("head", "x", "address of a node"),
-        ("towards", "a b:1", "address of a node"), ("address", "--x", "name or the address of a host"),
+        ("head", "--temp-dir=/etc:1", "address of a Ray node"), ("head", "x", "address of a Ray node"),
+        ("towards", "a b:1", "address of a Ray node"), ("address", "--x", "name or the address of a host"),
         ("address", "0.0.0.0 --x", "name or the address of a host"), ("cpus", -1, "a node of Ray for"),
         ("cpus", 10**9, "a node of Ray for"), ("secrets", replace(SECRETS, token="a\nb"), "the token"),
         ("secrets", replace(SECRETS, authority="x" * 10**5), "secret of the Ray cluster"),

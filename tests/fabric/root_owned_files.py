@@ -83,6 +83,6 @@ FILES: tuple[RootFile, ...] = (
     RootFile(name="link to no file", tries="hide where it is made", make=_link_to_new, says="would be made in"),
     RootFile(name="link on the way", tries="hide where it is made", make=_link_on_the_way, says="would be made in"),
     RootFile(name="dots", tries="hide where it is", make=_climbing, says="belongs to root"),
-    RootFile(name="links in a circle", tries="break the look", make=_circle, says="cannot be told"),
-    RootFile(name="a NUL", tries="cut the name off", make=_nul, says="cannot be told"),
+    RootFile(name="links in a circle", tries="break the look", make=_circle, says="cannot be resolved"),
+    RootFile(name="a NUL", tries="cut the name off", make=_nul, says="cannot be resolved"),
 )

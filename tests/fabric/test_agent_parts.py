@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.agent.daemon import task_runner as work_module
-from proveout.agent.daemon.handlers import PLACES, TABLE, resolve
-from proveout.agent.daemon.lease import Lease
-from proveout.agent.daemon.outbox import QUIET_S, Departures, Outbox
+from proveout.agent.daemon import task_runner
+from proveout.agent.daemon.handlers import HANDLERS, TABLE, resolve
+from proveout.agent.daemon.outbox import QUIET_S, Outbox, SendSchedule
+from proveout.agent.daemon.session import Lease
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.daemon.task_runner import Work
+from proveout.agent.daemon.task_runner import TaskRunner
 from proveout.agent.daemon.tasks import TaskContext, TaskFault
-from proveout.agent.security.redaction import for_people, struck
+from proveout.agent.security.redaction import redact_passwords, sanitize
 from proveout.core.errors import ProveoutError
 from proveout.proto.wire.messages import (
     AgentMessage,
@@ -113,12 +113,12 @@ async def test_a_nudge_wakes_the_reader() -> None:
     outbox = Outbox()
     taking = asyncio.create_task(outbox.take())
     await asyncio.sleep(0)
-    outbox.nudge()
+    outbox.wake()
     assert await asyncio.wait_for(taking, 60) is None
 
 
 async def test_samples_that_may_wait_go_together_when_something_else_is_said() -> None:
-    outbox = Outbox(departures=Departures(3600.0, "host"))
+    outbox = Outbox(schedule=SendSchedule(3600.0, "host"))
     for number in (2, 3, 4):
         outbox.put(sample(number))
     taking = asyncio.create_task(outbox.take())
@@ -131,20 +131,20 @@ async def test_samples_that_may_wait_go_together_when_something_else_is_said() -
 
 
 async def test_samples_that_wait_leave_at_their_departure() -> None:
-    outbox = Outbox(departures=Departures(0.05, "host"))
+    outbox = Outbox(schedule=SendSchedule(0.05, "host"))
     for number in (2, 3):
         outbox.put(sample(number))
     assert await asyncio.wait_for(outbox.take(), 30) == Samples(samples=(sample(2), sample(3)))
 
 
 async def test_the_first_sample_of_a_task_does_not_wait() -> None:
-    outbox = Outbox(departures=Departures(3600.0, "host"))
+    outbox = Outbox(schedule=SendSchedule(3600.0, "host"))
     outbox.put(sample(1))
     assert await asyncio.wait_for(outbox.take(), 30) == sample(1)
 
 
 async def test_nothing_that_waits_for_a_departure_is_lost_or_counted_twice() -> None:
-    outbox = Outbox(limit=150, departures=Departures(3600.0, "host"))
+    outbox = Outbox(limit=150, schedule=SendSchedule(3600.0, "host"))
     for number in range(2, 202):
         outbox.put(sample(number))
     *together, told = await drain(outbox)
@@ -155,7 +155,7 @@ async def test_nothing_that_waits_for_a_departure_is_lost_or_counted_twice() -> 
 
 
 async def test_a_beat_is_answered_while_samples_wait() -> None:
-    outbox = Outbox(departures=Departures(3600.0, "host"))
+    outbox = Outbox(schedule=SendSchedule(3600.0, "host"))
     reply = BeatReply(sequence=1, sent_ns=0, received_ns=0, replied_ns=0)
     outbox.put(sample(2))
     outbox.put(reply)
@@ -164,19 +164,19 @@ async def test_a_beat_is_answered_while_samples_wait() -> None:
 
 
 def test_departures_come_once_in_an_interval_at_a_moment_of_the_host() -> None:
-    leaves = Departures(1.0, "db1")
+    leaves = SendSchedule(1.0, "db1")
     first = leaves.after(100.0)
     assert 100.0 <= first < 101.0
     assert leaves.after(first - 0.001) == pytest.approx(first) and leaves.after(first + 0.001) == pytest.approx(
         first + 1.0
     )
-    moments = sorted(Departures(1.0, f"host{number}").after(0.0) for number in range(1000))
+    moments = sorted(SendSchedule(1.0, f"host{number}").after(0.0) for number in range(1000))
     gaps = [after - before for before, after in itertools.pairwise([0.0, *moments, 1.0])]
     assert max(gaps) < 0.02
 
 
 def test_no_samples_leave_just_before_a_load_starts() -> None:
-    leaves = Departures(1.0, "db1")
+    leaves = SendSchedule(1.0, "db1")
     moment = leaves.after(100.0)
     leaves.quiet_before(moment + QUIET_S / 2)
     assert leaves.after(100.0) == moment + QUIET_S / 2
@@ -191,7 +191,7 @@ def test_no_samples_leave_just_before_a_load_starts() -> None:
 
 ENDS_A_CHILD = """
 import subprocess, psutil
-from proveout.agent.daemon.process_cleanup import _may_have_children, end_children
+from proveout.agent.daemon.session import _may_have_children, end_children
 found = [_may_have_children()]
 child = subprocess.Popen(["sleep", "600"])
 found.append(_may_have_children())
@@ -308,7 +308,7 @@ def test_a_journal_is_private(path: Path) -> None:
 
 def test_a_journal_that_is_none(path: Path) -> None:
     path.write_bytes(b"no database" * 1000)
-    with pytest.raises(ProveoutError, match="cannot be used"):
+    with pytest.raises(ProveoutError, match="cannot open the agent's task journal"):
         AgentJournal(path)
 
 
@@ -316,7 +316,7 @@ def test_a_journal_that_is_none(path: Path) -> None:
 
 
 async def run(handler: Any, path: Path, deadline_s: float = 30.0) -> TaskDone | TaskFailed:
-    return await Work("k", "db1", path, {}, lambda _message: None).run(handler, None, deadline_s)
+    return await TaskRunner("k", "db1", path, {}, lambda _message: None).run(handler, None, deadline_s)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,11 @@ async def run(handler: Any, path: Path, deadline_s: float = 30.0) -> TaskDone | 
         (OSError(errno.ENOSPC, "No space left on device"), "disk_full", "the disk of this host is full"),
         (OSError(errno.EACCES, "Permission denied"), "fault", "PermissionError"),
         (KeyError("x"), "fault", "KeyError: 'x'"),
-        (asyncio.CancelledError(), "fault", "the handler cancelled itself"),
+        (
+            asyncio.CancelledError(),
+            "fault",
+            "the handler of the task was cancelled from inside; this is a bug in proveout",
+        ),
     ],
 )
 async def test_how_a_handler_fails(tmp_path: Path, error: BaseException, code: str, message: str) -> None:
@@ -340,7 +344,7 @@ async def test_how_a_handler_fails(tmp_path: Path, error: BaseException, code: s
 
 
 async def test_a_handler_that_does_not_stop_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_module, "STOP_GRACE_S", 0.05)
+    monkeypatch.setattr(task_runner, "STOP_GRACE_S", 0.05)
     release = asyncio.Event()
 
     async def stubborn(_context: TaskContext, _spec: Any) -> Done:
@@ -372,7 +376,7 @@ async def test_stopped_before_it_began(tmp_path: Path) -> None:
     async def handler(_context: TaskContext, _spec: Any) -> Done:
         return Done()
 
-    work = Work("k", "db1", tmp_path, {}, lambda _message: None)
+    work = TaskRunner("k", "db1", tmp_path, {}, lambda _message: None)
     work.stop("lease_lost", "gone")
     work.stop("cancelled", "too late: the first reason counts")
     outcome = await work.run(handler, None, 30.0)
@@ -395,12 +399,12 @@ async def test_stopped_before_it_began(tmp_path: Path) -> None:
     ],
 )
 def test_passwords_are_struck_out(text: str, left: str) -> None:
-    assert struck(text) == left
+    assert redact_passwords(text) == left
 
 
 def test_texts_for_people_can_be_sent() -> None:
-    assert for_people("a\udcffb") == "a?b"
-    assert len(for_people("x" * 10**6)) == 4000
+    assert sanitize("a\udcffb") == "a?b"
+    assert len(sanitize("x" * 10**6)) == 4000
 
 
 # ---- handlers --------------------------------------------------------------------------------------------------------
@@ -410,6 +414,6 @@ def test_every_task_has_a_handler() -> None:
     assert set(TABLE) == set(TaskSpec.__args__)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("place", sorted(set(PLACES.values())))
+@pytest.mark.parametrize("place", sorted(set(HANDLERS.values())))
 def test_every_handler_is_there(place: str) -> None:
     assert asyncio.iscoroutinefunction(resolve(place))

@@ -18,6 +18,8 @@ from proveout.proto.wire.messages import Cancel, Finish, Hello, Sample, TaskAcce
 from proveout.proto.wire.results import SqlDone
 from proveout.proto.wire.tasks import RunCapture, Task
 
+pytestmark = pytest.mark.server
+
 MakeProxy = Callable[[str], Proxy]
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 
@@ -167,7 +169,7 @@ async def test_the_same_key_for_another_task_is_refused(bench: Bench, tmp_path: 
     await stream.write(task("k", f"append {tmp_path}/f two"))
     answer = await stream.read()
     assert isinstance(answer, TaskFailed)
-    assert (answer.error.code, answer.error.message) == ("refused", "this key was used for another task")
+    assert (answer.error.code, answer.error.message) == ("refused", "the key of this task was used for another task")
     assert lines(tmp_path / "f") == ["one"]
     await stream.close()
 

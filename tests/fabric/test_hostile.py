@@ -188,10 +188,10 @@ async def test_beats_that_nobody_listens_to_are_forgotten() -> None:
 
 async def test_who_does_not_listen_is_not_heard_until_he_does() -> None:
     outbox = Outbox()
-    await outbox.room()
+    await outbox.wait_for_room()
     for number in range(ANSWERS_MAX + 2):
         outbox.put(messages.TaskAccepted(key=str(number)))
-    waiting = asyncio.ensure_future(outbox.room())
+    waiting = asyncio.ensure_future(outbox.wait_for_room())
     await asyncio.sleep(0)
     assert not waiting.done()
     for _ in range(3):

@@ -13,12 +13,12 @@ import pytest
 from fabric_bench import Bench
 from hostile_tasks import ATTEMPTS, HONEST, Attempt
 
-from proveout.agent.daemon.handlers import PLACES
+from proveout.agent.daemon.handlers import HANDLERS
 from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.security import task_rules
-from proveout.agent.security.signatures import Orders
+from proveout.agent.security.signatures import TaskVerifier
 from proveout.coordinator.agents.endpoints import external_endpoints
 from proveout.coordinator.agents.local_agents import LocalFabric
 from proveout.coordinator.schedule.tasks import capture_tasks, load_tasks
@@ -31,6 +31,8 @@ from proveout.proto.wire import tasks
 from proveout.proto.wire.messages import AgentMessage, Hello, TaskDone, TaskFailed
 from proveout.proto.wire.results import Done
 from proveout.proto.wire.tasks import Endpoint, Task, TaskSpec
+
+pytestmark = pytest.mark.server
 
 ROOT = Path(__file__).parents[2]
 PLANS = sorted(
@@ -47,7 +49,7 @@ HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=2.0, lease_s=60.0)
 def test_every_kind_of_task_has_rules_or_nothing_to_check() -> None:
     """A new kind fails here until it has an entry, and a hostile and an honest task."""
     assert not set(task_rules.RULES) & task_rules.NOTHING_TO_CHECK
-    assert set(KINDS) == set(task_rules.RULES) | task_rules.NOTHING_TO_CHECK == set(PLACES) == set(HONEST)
+    assert set(KINDS) == set(task_rules.RULES) | task_rules.NOTHING_TO_CHECK == set(HANDLERS) == set(HONEST)
     assert {type(attempt.spec) for attempt in ATTEMPTS} == set(task_rules.RULES)
     assert len({attempt.name for attempt in ATTEMPTS}) == len(ATTEMPTS)
 
@@ -84,10 +86,10 @@ class Watched:
             folder / "work",
             AgentJournal(folder / "journal.sqlite"),
             dict.fromkeys(KINDS, self._handle),
-            orders=cast(Orders, Believed()),
+            verifier=cast(TaskVerifier, Believed()),
             audit=AuditLog(folder / "audit.log"),
         )
-        self._said = self.session.speak(self.session.attach())
+        self._said = self.session.outgoing(self.session.attach())
 
     async def _handle(self, context: TaskContext, spec: TaskSpec) -> Done:
         self.called.append(spec)

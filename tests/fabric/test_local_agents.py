@@ -21,6 +21,8 @@ from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, Start,
 from proveout.proto.wire.results import CaptureResult, LoadResult, SqlDone
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, LoadShare, RunCapture, RunLoad, StopSystem, Task
 
+pytestmark = pytest.mark.server
+
 ENDPOINT = Endpoint(system="s", engine="postgres", dsn="host=x")
 
 
@@ -101,7 +103,7 @@ async def test_what_is_no_result_is_a_fault(bench: Bench) -> None:
 async def test_a_task_that_this_agent_cannot_do(bench: Bench) -> None:
     line = await bench.line()
     line.session.send(Task(key="k", spec=Checkpoint(endpoint=ENDPOINT), deadline_s=5))
-    assert await line.failure("k") == ("missing", "this agent cannot do Checkpoint")
+    assert await line.failure("k") == ("missing", "this agent has no handler for Checkpoint")
 
 
 @pytest.mark.parametrize("deadline_s", [0.0, -1.0, float("nan"), float("inf"), 1e9])
@@ -208,7 +210,7 @@ async def test_a_signal_ends_an_agent_in_order(bench: Bench, tmp_path: Path, num
     line.session.send(task("k", f"sleep 600 {tmp_path}/f"))
     await line.accepted("k")
     os.kill(bench.fabric.pids[0], number)
-    assert await line.failure("k") == ("cancelled", "the agent was told to stop")
+    assert await line.failure("k") == ("cancelled", "the agent is shutting down")
     await line.lost()
     await eventually(lambda: is_gone(bench.fabric.pids[0]), "the agent is gone")
     assert lines(tmp_path / "f") == ["stopped", "closed a keep_data=True"]

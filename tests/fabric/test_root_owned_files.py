@@ -22,6 +22,7 @@ from proveout.agent.daemon.handlers import TABLE
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.load.pools.ray import ray_task
 from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.agent.security import data_dirs
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.dsl.plan.topology import Capture
@@ -84,7 +85,7 @@ def children() -> set[int]:
 
 def test_a_refusal_has_a_way_out(folder: Path) -> None:
     with pytest.raises(TaskFault) as caught:
-        privileges.argument("sqlite", str(folder / "roots" / "new.db"), Policy(own=True))
+        Privileges.for_engine("sqlite", str(folder / "roots" / "new.db"), Policy(own=True))
     assert f"chown USER {folder}/roots" in caught.value.way_out
 
 
@@ -94,23 +95,24 @@ def test_no_engine_in_files_is_used_as_root(engine: str, folder: Path, monkeypat
     monkeypatch.setattr(privileges, "driver", lambda name: SimpleNamespace(in_files=name == "acme"))
     for case in FILES[:2]:
         with pytest.raises(TaskFault, match=case.says):
-            privileges.argument(engine, case.make(folder, USER), Policy(own=True))
-    told = privileges.argument(engine, ":memory:", Policy(own=True))
-    assert told == privileges.argument("postgres")
+            Privileges.for_engine(engine, case.make(folder, USER), Policy(own=True))
+    chosen = Privileges.for_engine(engine, ":memory:", Policy(own=True))
+    assert chosen == Privileges.for_engine("postgres")
 
 
 def test_the_user_of_a_file_is_not_given_root_s_group(folder: Path) -> None:
     file = folder / "x.db"
     file.touch()
     os.chown(file, USER, 0)
-    assert privileges.argument("sqlite", str(file), Policy(own=True)).split(",")[:3] == [str(USER)] * 3
+    chosen = Privileges.for_engine("sqlite", str(file), Policy(own=True))
+    assert (chosen.uid, chosen.gid, chosen.group) == (USER, USER, USER)
 
 
 def test_a_ray_cluster_of_roots_is_not_used() -> None:
-    with pytest.raises(TaskFault, match="no load is run as root") as caught:
-        privileges.argument_of(0)
+    with pytest.raises(TaskFault, match="no load runs as root") as caught:
+        Privileges.for_user(0)
     assert caught.value.code == "refused"
-    assert privileges.argument_of(USER).startswith(f"{USER},")
+    assert Privileges.for_user(USER).uid == USER
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_a_ray_cluster_of_roots_is_not_used() -> None:
     ids=lambda argv: argv[0],
 )
 async def test_a_process_for_a_database_ends_rather_than_run_as_root(argv: tuple[str, ...]) -> None:
-    """The second safeguard: whatever it was told."""
+    """The second safeguard: for any privileges on the command line."""
     command = [sys.executable, "-m", argv[0], str(os.getpid()), *argv[1:]]
     done = await asyncio.to_thread(subprocess.run, command, input=b"", capture_output=True, timeout=120, check=False)
     assert done.returncode != 0
@@ -142,10 +144,12 @@ def test_a_file_that_is_said_to_be_provisioned_must_be_where_agents_make_them(ds
     context: Any = SimpleNamespace(policy=NOTHING, work_dir=tmp_path / "state" / "work-1")
     end = Endpoint(system="db", engine="sqlite", dsn=dsn, provisioned=True)
     for spec in work(end):
-        with pytest.raises(TaskFault, match="not a file that an agent of this host has made"):
-            data_dirs.placed(context, spec)
+        with pytest.raises(TaskFault, match="was not made by an agent of this host"):
+            data_dirs.localized(context.policy, context.work_dir, spec)
     own = dataclasses.replace(end, dsn=f"{tmp_path}/state/systems/0123456789abcdef/db/store/files/db.sqlite")
     spec = tasks.CheckInvariants(workload=HLR, endpoint=own)
-    assert data_dirs.placed(context, spec) == spec
+    assert data_dirs.localized(context.policy, context.work_dir, spec) == spec
     context.policy = Policy(own=True)
-    assert data_dirs.placed(context, tasks.Checkpoint(endpoint=end)) == tasks.Checkpoint(endpoint=end)
+    assert data_dirs.localized(context.policy, context.work_dir, tasks.Checkpoint(endpoint=end)) == tasks.Checkpoint(
+        endpoint=end
+    )

@@ -21,6 +21,8 @@ import pytest
 from hand_made import DB1, FAKETIME, Lab, until
 from servers import Server, programs
 
+pytestmark = pytest.mark.server
+
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "lab-first-run.md"
 STAYS = ("proveout pki serve", "proveout agent ")
 LEFT_OUT = "pip install"

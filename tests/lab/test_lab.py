@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 from hand_made import OBJECTION
 
+pytestmark = pytest.mark.server
+
 ROOT = Path(__file__).parents[2]
 LAB = ROOT / "docs" / "lab" / "lab.py"
 PLAN = Path(__file__).with_name("smallest.yaml")

@@ -46,6 +46,7 @@ stages:
       workload: hlr
       target: db
       threads: [1, 2]
+      think: {constant: 10ms}
       ramp_up: 200ms
       measure: 1s
       ramp_down: 200ms
@@ -53,6 +54,7 @@ stages:
       retries: 4
       capture: [host]
       limits: {start_skew: 10s, tps_slope: 100%, tps_cv: 100%}
+report: {figures: [lag]}  # there is none to draw: drawing takes a second of a processor
 verdicts:
   - {id: answers, check: ladder.at(1).tps.mean > 0.0}
 """
@@ -80,7 +82,7 @@ class Run:
             self.look()
             assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.log.read_text()}"
             assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.02)
+            time.sleep(0.1)
         self.look()
         return facts
 
@@ -109,7 +111,7 @@ class Run:
         while self.process.poll() is None:
             self.look()
             assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.05)
+            time.sleep(0.2)
         return int(self.process.returncode)
 
     def assert_nothing_left(self, within_s: float = 30.0) -> None:
@@ -173,6 +175,7 @@ def clients_in(pid: int) -> set[str]:
 
 
 def test_a_run_from_start_to_verdict(start: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(re.sub("report: .*", "", PLAN))
     outputs = ["--junit", "j.xml", "--json", "r.json", "--summary", "s.md"]
     run = start("run", "small.yaml", *outputs)
     run.until(running(0))

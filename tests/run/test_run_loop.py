@@ -20,6 +20,8 @@ from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
 from proveout.proto import events
 
+pytestmark = pytest.mark.server
+
 HEAD = """
 proveout: 1
 name: tiny
@@ -38,7 +40,7 @@ LOAD = (
     + """
 stages:
   - populate: {workload: hlr, into: db}
-  - ladder: {workload: hlr, target: db, threads: [1], ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1}
+  - ladder: {workload: hlr, target: db, threads: [1], think: {constant: 5ms}, ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1}
 """
 )
 

@@ -1,7 +1,7 @@
 """A simulated PostgreSQL as tuning sees it: settings that are stored, and settings that it runs with until it is
 started again.
 
-Data flow: the real `postgres_settings` and `sql` -> `SimDatabases` in place of `agent.tuning.database_access` -> the
+Data flow: the real `postgres_settings` and `sql` -> `SimDatabases` in place of `agent.tuning.sql_access` -> the
 `Settings` of its host, which outlive the server as its data does, or `SimOracle`. Nobody can ask while the server is
 down.
 """
@@ -15,7 +15,7 @@ from sim_oracle import SimOracle
 from sim_threads import is_dead
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.tuning.database_access import Databases
+from proveout.agent.tuning.sql_access import Databases
 from proveout.dsl.operations.database.postgres_settings import RELOAD
 from proveout.dsl.operations.facts import Rows
 

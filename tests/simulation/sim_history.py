@@ -46,8 +46,9 @@ from proveout.agent.daemon import outbox as agent_outbox
 from proveout.agent.daemon import servicer
 from proveout.agent.daemon import session as agent_session
 from proveout.agent.daemon import task_journal as agent_journal
-from proveout.agent.tuning import file_changes, machine, package_versions, partition_tables, tuner, undo_journal
+from proveout.agent.tuning import file_changes, machine, partition_tables, tuner, undo_journal
 from proveout.agent.tuning import handlers as tuning_handlers
+from proveout.agent.tuning import host as tuning_host
 from proveout.coordinator import run
 from proveout.coordinator.agents import connect as dial
 from proveout.coordinator.agents import session as coordinator_session
@@ -361,7 +362,7 @@ def _patched(history: History) -> Iterator[None]:
         (partition_tables, "kept", lambda _root, _device, _spans: history.here().programs.ends),
         (partition_tables, "put_back", lambda _root, _device, _spans, content: history.here().put_back(content)),
         (
-            package_versions,
+            tuning_host,
             "shutil",
             SimpleNamespace(which=lambda program, **_more: DPKG if DPKG.endswith(program) else None),
         ),

@@ -20,9 +20,9 @@ from sim_wire import AUTHORITY, KnownKey, ServerSide, outside
 from sim_world import table
 
 from proveout.agent.daemon import servicer as daemon
-from proveout.agent.daemon.admission import Admission, Place
+from proveout.agent.daemon.admission import Admission, AgentConfig
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.security.signatures import Orders
+from proveout.agent.security.signatures import TaskVerifier
 from proveout.agent.tuning.tuner import FILE, RESOURCE, Tuner
 from proveout.proto.trust.audit_log import BEGIN, Head
 from proveout.proto.trust.task_signing import Addressee, Verifier
@@ -128,14 +128,14 @@ class SimHost:
         tuner = Tuner(options.undo, POLICY, prepare=lambda host: view(self.machine, host, lambda: loop.now_s))
         tuner._tools = SimTools(self.machine, lambda: loop.now_s)  # type: ignore[assignment]
         await daemon._recover(tuner, options)
-        place = Place(
+        place = AgentConfig(
             name=self.name,
             state_dir=self.folder,
             table=table(world),
             trust=_Trust(self.name),  # type: ignore[arg-type]
             audit=NoAudit(),  # type: ignore[arg-type]
             policy=POLICY,
-            standing={RESOURCE: tuner},
+            permanent={RESOURCE: tuner},
         )
         servicer = daemon.Servicer(Admission(place, self._journal), self.name)
 
@@ -184,7 +184,7 @@ class NoAudit:
 
 
 class _Trust:
-    """An agent's `Trust`, from memory; the checks themselves are the real ones."""
+    """An agent's `TrustStore`, from memory; the checks themselves are the real ones."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -192,8 +192,8 @@ class _Trust:
     def objection(self, _hello: messages.Hello) -> str:
         return ""
 
-    def orders(self, hello: messages.Hello) -> Orders:
+    def verifier(self, hello: messages.Hello) -> TaskVerifier:
         to = Addressee(agent=f"agent/{self._name}", run=hello.run_id, epoch=hello.epoch)
         verifier = Verifier(hello.signer.encode(), AUTHORITY.pem, frozenset())
         verifier._key = KnownKey(verifier._key)  # type: ignore[assignment]
-        return Orders(verifier, to)
+        return TaskVerifier(verifier, to)

@@ -29,7 +29,7 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.security.policy import Policy
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.programs import TIMEOUT_S
-from proveout.agent.tuning.sysfs import Texts
+from proveout.agent.tuning.sysfs import Attributes
 from proveout.dsl.operations.facts import Output, UnitFact
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ class SimHostView(Host):
     machine: Machine | None = None
 
     @property
-    def texts(self) -> Texts:
+    def texts(self) -> Attributes:
         machine = self.machine
         assert machine is not None
         return SimTexts(kernel=machine.kernel, more=machine.shown, parts=machine.programs.parts, wrote=machine.writes)

@@ -14,10 +14,10 @@ from sim_kernel import ASM_DISKS, PLACE, PLACE_DEVICE, SPARE_ID
 from sim_plan import PLAN, STORED, tuning
 
 from proveout.dsl.operations.table import OPERATIONS
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Tune, Tuning
 from proveout.dsl.plan.topology import System
-from proveout.dsl.schema.model_values import to_values
 
 ORACLE_HOST = "client1"
 EXTRAS_MAX = 4

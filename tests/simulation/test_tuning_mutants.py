@@ -139,7 +139,7 @@ def test_half_written_files_that_nobody_removes(monkeypatch: pytest.MonkeyPatch)
 def test_originals_that_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody changes the file while its original is being kept."""
     strike: Strike = lambda seed: tuple(Fault(0.0, "hand", "db1", step=2 + seed // 3) for _ in range(4))  # noqa: E731
-    monkeypatch.setattr(transaction.Transaction, "_unmoved", lambda *_: None)
+    monkeypatch.setattr(transaction.Transaction, "_check_unchanged", lambda *_: None)
     assert "by hand" in found(strike, 40) or "700" in found(strike, 40)
 
 
@@ -148,10 +148,10 @@ def test_what_a_full_disk_kept_from_the_journal_is_forgotten(monkeypatch: pytest
         real(self, database)
         self._unwritten.clear()
 
-    real = undo.UndoJournal._catch_up
+    real = undo.UndoJournal._flush
     strike: Strike = lambda seed: (Fault(30.0, "fill", "client1", 20.0),)  # noqa: E731
     assert play(0, faults=strike(0)).wrongs == ()
-    monkeypatch.setattr(undo.UndoJournal, "_catch_up", catch_up)
+    monkeypatch.setattr(undo.UndoJournal, "_flush", catch_up)
     assert "4096" in found(strike) or "kept.conf" in found(strike)
 
 

@@ -67,7 +67,7 @@ def agent(arguments: list[str]) -> None:
     from proveout.agent.daemon import process
     from proveout.agent.daemon.outbox import Outbox
     from proveout.agent.daemon.task_journal import AgentJournal
-    from proveout.agent.daemon.task_runner import Work
+    from proveout.agent.daemon.task_runner import TaskRunner
     from proveout.agent.tuning.host import Host
     from proveout.agent.tuning.undo_journal import UndoJournal
 
@@ -75,7 +75,7 @@ def agent(arguments: list[str]) -> None:
         for name in ("note_epoch", "accept", "finish", "blank", "forget"):
             around(AgentJournal, name)
         for name in ("start_at", "armed", "stop", "finish"):
-            around(Work, name)
+            around(TaskRunner, name)
         around(Outbox, "put")
         for name in ("intend", "commit", "settle"):
             around(UndoJournal, name)

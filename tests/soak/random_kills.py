@@ -64,9 +64,9 @@ VICTIMS: dict[str, Callable[[psutil.Process], bool]] = {
     "agent": lambda process: "proveout.agent" in process.cmdline() or "--local" in process.cmdline(),
     "together": lambda process: False,
     "server": lambda process: process.name() in ("postgres", "mariadbd"),
-    "guard": lambda process: any(word.endswith("engines/supervisor.py") for word in process.cmdline()),
+    "guard": lambda process: any(word.endswith("engines/embedded/supervisor.py") for word in process.cmdline()),
     "worker": lambda process: any("worker" in word for word in process.cmdline()),
-    "aide": lambda process: any("aide" in word for word in process.cmdline()),
+    "helper": lambda process: any("helper_main" in word for word in process.cmdline()),
     "any": lambda process: True,
 }
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from live_run import plan
 
-from proveout.coordinator.schedule.progress import Facts, run_progress
+from proveout.coordinator.schedule.progress import RunProgress, run_progress
 from proveout.coordinator.storage.journal import is_driven, read
 
 DRAWN_MIN_BYTES = 3000
@@ -85,7 +85,7 @@ def killed(count: int, progress: Callable[[int], None]) -> tuple[str, list[str]]
     )
 
 
-def _one_run(folder: Path, wanted: int) -> tuple[int, Facts, list[str]]:
+def _one_run(folder: Path, wanted: int) -> tuple[int, RunProgress, list[str]]:
     (folder / "plan.yaml").write_text(plan(measure_s=20.0).replace("repeat: 1", "repeat: 2"))
     first = Screen(folder, "run", "plan.yaml")
     first.draws()

@@ -38,6 +38,8 @@ CODE_SUFFIXES = (".py", ".pyx", ".pxd", ".pyi")
 FILE_SUFFIXES = (*CODE_SUFFIXES, ".proto", ".md", ".tcss", ".j2")
 DATA_SUFFIXES = (".yaml", ".yml", ".sql", ".toml", ".json", ".svg", ".pem", ".key", ".service")
 OLD_NAMES = "docs/adr/0060-*.md"  # has a table of modules with their old names
+# with names that do not exist
+EXAMPLES = ("tests/style/references.py", "tests/style/test_stale_references.py")
 # files of other projects, and names that texts invent as examples
 OUTSIDE_FILES = frozenset({"fake_agent.py", "sitecustomize.py", "queue.py"})
 # names of other projects: libpq, PostgreSQL, HdrHistogram, /proc, Polars, Ray
@@ -100,7 +102,9 @@ def read_tree() -> Tree:
     tree.words |= {*dir(builtins), *sys.stdlib_module_names}
     for path in tree.paths:
         tree.words.update(_WORD.findall(path))
-        if path.endswith(CODE_SUFFIXES):
+        if path in EXAMPLES:
+            tree.modules[Path(path).stem].append(path)
+        elif path.endswith(CODE_SUFFIXES):
             _add_code(tree, path)
         elif path.endswith((".proto", ".yaml", ".yml", ".sql", ".toml", ".j2", ".tcss", "Makefile")):
             tree.words.update(_WORD.findall((ROOT / path).read_text(encoding="utf-8", errors="replace")))
@@ -111,37 +115,39 @@ def _add_code(tree: Tree, path: str) -> None:
     text = (ROOT / path).read_text(encoding="utf-8")
     stem = Path(path).stem
     tree.modules[Path(path).parent.name if stem == "__init__" else stem].append(path)
-    if not path.endswith((".py", ".pyi")):
+    if path.endswith((".py", ".pyi")):
+        nodes = list(ast.walk(ast.parse(text)))
+        names = _names_of(nodes)
+        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        tree.definitions.update(node.name for node in nodes if isinstance(node, kinds))
+    else:
         names = set(_WORD.findall(text))
         tree.definitions.update(re.findall(r"\b(?:def|class|cdef|cpdef)\b[^(\n]*?(\w+)[(:]", text))
-    else:
-        module = ast.parse(text)
-        names = _names_of(module)
-        tree.definitions.update(
-            node.name
-            for node in ast.walk(module)
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        )
     tree.names[path] = frozenset(names)
     tree.words |= names
 
 
-def _names_of(module: ast.AST) -> set[str]:
+def _names_of(nodes: list[ast.AST]) -> set[str]:
     """Collect identifiers, and words in literals that are not docstrings."""
-    docstrings = set(vocabulary._docstring_nodes(module))
+    docstrings = vocabulary.docstring_nodes(nodes)
     names: set[str] = set()
-    for node in ast.walk(module):
-        for _, value in ast.iter_fields(node):
-            if isinstance(value, str) and not (isinstance(node, ast.Constant) and node in docstrings):
+    for node in nodes:
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and id(node) not in docstrings:
+                names.update(_WORD.findall(node.value))
+            continue
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, str):
                 names.update(_WORD.findall(value))
             elif isinstance(value, list):
-                names.update(name for name in value if isinstance(name, str))
+                names.update(item for item in value if isinstance(item, str))
     return names
 
 
 def stale_references(tree: Tree, path: str, text: str) -> Iterator[str]:
     """Yield `path:line: reference: reason` for each reference of a file that leads nowhere."""
-    is_code = path.endswith(CODE_SUFFIXES)
+    is_code = path.endswith(CODE_SUFFIXES) or path == "docs/glossary.md"
     if fnmatch.fnmatch(path, OLD_NAMES):
         return
     for block in vocabulary.read_blocks(path, text):

@@ -11,18 +11,15 @@ from proveout.agent.engines.postgres import settings as embedded
 from proveout.agent.engines.sqlite import provision as embedded_sqlite
 from proveout.core.errors import PlanError
 from proveout.dsl import metrics
-from proveout.dsl.compile import stages
+from proveout.dsl.compile import result_names, stage_rules, stages
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.explain import database_changes
 from proveout.dsl.explain.timetable import estimate_s, terminals, timetable
 from proveout.dsl.expr import name_types
-from proveout.dsl.plan import plan, values
+from proveout.dsl.plan import values
 from proveout.dsl.plan.canonical import canonical_json, to_data
 from proveout.dsl.plan.stages import Ladder, Limits, Open, Search, Stage
-from proveout.dsl.rules import host_rules, stage_rules
-from proveout.dsl.schema import models
-from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import of_workload, to_values
+from proveout.dsl.rules import host_rules
+from proveout.dsl.schema import models, stage_models
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = ROOT / "tests" / "golden" / "good" / "everything.yaml"
@@ -35,18 +32,11 @@ def test_the_compiler_knows_the_settings_that_agents_know() -> None:
 
 def test_every_kind_of_stage_is_in_the_language() -> None:
     kinds = {kind.__dataclass_fields__["kind"].default for kind in typing.get_args(Stage)}
-    assert kinds == set(models.STAGES)
+    assert kinds == set(stage_models.STAGES)
 
 
 def test_limits_default_to_what_the_plan_says() -> None:
-    assert stages._limits(models.LimitsEntry.model_validate({})) == Limits()
-
-
-@pytest.mark.parametrize("kind", database_changes.TABLES)
-def test_the_tables_that_explain_names_are_those_that_are_loaded(kind: str) -> None:
-    model = of_workload(plan.Workload(name="w", kind=kind, parameters=()))
-    made = build(plan.Workload(name="w", kind=kind, parameters=to_values(model)))
-    assert database_changes.TABLES[kind] == tuple(table.name for table in made.population.tables)
+    assert stages._limits(stage_models.LimitsEntry.model_validate({})) == Limits()
 
 
 def test_figures_are_those_of_the_schema() -> None:
@@ -89,7 +79,7 @@ def test_vocabulary_offers_what_is_captured_and_nothing_else() -> None:
     compiled = compile_plan(EVERYTHING)
     closed = compiled.stage("closed")
     assert isinstance(closed, Ladder)
-    tree = name_types.iteration(compiled, closed)
+    tree = result_names.iteration(compiled, closed)
     assert set(metrics.LOAD) < set(tree.members)
     hosts = tree.members["hosts"]
     assert isinstance(hosts, name_types.Group)
@@ -101,7 +91,7 @@ def test_vocabulary_offers_what_is_captured_and_nothing_else() -> None:
 
 def test_a_bound_is_a_plain_number_in_a_rung() -> None:
     compiled = compile_plan(EVERYTHING)
-    ladder = name_types.run_scope(compiled, compiled.stages).members["open"]
+    ladder = result_names.run_scope(compiled, compiled.stages).members["open"]
     assert isinstance(ladder, name_types.Group)
     assert ladder.rung is not None
     lag = ladder.rung.members["lag"]

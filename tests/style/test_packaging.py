@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -43,14 +45,23 @@ def test_wheel_from_sdist_has_every_tracked_module_and_plan(built: tuple[Path, P
         assert wanted - set(archive.namelist()) == set()
 
 
+def test_wheel_has_the_licence_and_its_name(built: tuple[Path, Path]) -> None:
+    _, wheel = built
+    with zipfile.ZipFile(wheel) as archive:
+        (licence,) = [name for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE")]
+        assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
+        (metadata,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        assert b"\nLicense-Expression: Apache-2.0\nLicense-File: LICENSE\n" in archive.read(metadata)
+
+
 def test_clean_environment_runs_check(built: tuple[Path, Path], tmp_path: Path) -> None:
     _, wheel = built
-    made = _run(sys.executable, "-m", "venv", str(tmp_path / "venv"), cwd=tmp_path)
+    made = _run(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv"), cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     python = tmp_path / "venv" / "bin" / "python"
     install = _run(
-        str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-        "--constraint", str(ROOT / "constraints.txt"), str(wheel), cwd=tmp_path,
+        sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check",
+        "install", "--quiet", "--no-compile", "--constraint", str(ROOT / "constraints.txt"), str(wheel), cwd=tmp_path,
     )  # fmt: skip
     if any(sign in install.stderr for sign in ("Failed to establish a new connection", "name resolution")):
         pytest.skip("no source of the dependencies can be reached")

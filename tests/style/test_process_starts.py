@@ -23,22 +23,21 @@ STARTS = (
 )
 COPY = "a copy of os.environ"
 MADE = "child_process.environment"
-SERVER = "a program of a database's, in an environment of constants (`grounds.ENVIRONMENT`) and in `/`"
+SERVER = "a program of a database's, in an environment of constants (`workspace.ENVIRONMENT`) and in `/`"
 REASONS = {
     "agent/sandbox/helper.py:_Process.start": "argv and environment are those of `Aide.command`, which has them from `child_process`",
     "agent/engines/native_build.py:compiled": "builds the wheel; is not part of a run",
     "proto/generate.py:generate": "generates code from .proto files; is not part of a run",
-    "agent/engines/supervisor.py:Guard._spawn": "forks the guard itself, then executes a server with a given environment in `/`",
-    "agent/engines/supervisor.py:Guard.reach": "forks the guard itself, and executes nothing",
-    "agent/engines/supervisor_client.py:Guarded.__init__": "sys.executable with -I -S: one file of the standard library's alone",
+    "agent/engines/embedded/supervisor.py:Supervisor._spawn": "forks the supervisor itself, then executes a server with a given environment in `/`",
+    "agent/engines/embedded/supervisor.py:Supervisor.reach": "forks the supervisor itself, and executes nothing",
+    "agent/engines/embedded/supervisor_client.py:SupervisorClient.__init__": "sys.executable with -I -S: one file of the standard library's alone",
     "agent/engines/postgres/roles.py:make_roles": "sys.executable with -I -S: one file of the standard library's alone",
     "agent/engines/postgres/single_user.py:main": "becomes the server's program, in an environment of constants and in `/`",
-    "agent/engines/mysql/provision.py:Server._version": SERVER,
-    "agent/engines/postgres/provision.py:Server._version": SERVER,
+    "agent/engines/embedded/server.py:program_output": SERVER,
     "agent/tools/program_launcher.py:main": "becomes the tool, in an environment of constants, in the folder of its files",
     "agent/tools/fio.py:version": "fio --version, in an environment of constants (`starter.ENVIRONMENT`)",
     "agent/tuning/programs.py:Processes.run": "a program of the policy, in an environment of constants",
-    "agent/load/pools/ray/ray_node.py:start": "`ray start` below the guard, whose environment and folder were made",
+    "agent/load/pools/ray/ray_node.py:start": "`ray start` below the supervisor, whose environment and folder were made",
     "agent/load/pools/ray/ray_driver.py:hold": "the driver below itself, whose environment and folder were made",
     "agent/sandbox/privileges.py:_needed": "names the file of the interpreter, and starts nothing",
     "src/proveout/cli/common/with_screen.py:run": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",

@@ -42,7 +42,7 @@ def test_a_stale_reference_is_found(tree: Tree, path: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("dsl/a.py", '"""See `dsl.plan.Plan`, `proveout.dsl`, `tests/style/`, `pyproject.toml` and ADR 1."""'),
+        ("dsl/a.py", '"""See `core.statistics.ratio`, `proveout.dsl`, `tests/style/`, `pyproject.toml` and ADR 1."""'),
         ("dsl/a.py", '"""A metric: `memory.used_bytes`; a file of a run: `samples/a.parquet`."""'),
         ("docs/a.md", "`agent/db1` is a role, `test_vocabulary.py` a file, [security](security.md) a page."),
         ("docs/a.md", "```\nsee [there](gone.md)\n```"),

@@ -1,13 +1,13 @@
 """An embedded MySQL system: the host's own MariaDB server on a private unix socket, that never outlives its session.
 
-Flow: as in `embedded`, by `my.cnf` and `mariadbd`. `EmbeddedMysql` is the asynchronous face; `Server` does the work and blocks. Nothing of
-the host's own configuration, data or service is touched: the server is given a defaults file, a data directory and a socket of
-the session's, no TCP listener, and it runs as a numeric user that nobody else is.
+Flow: as in `embedded.server`, by `my.cnf` and `mariadbd`. `EmbeddedMysql` wraps `Server`, which does the work and blocks, for asyncio. The
+host's own configuration, data and service stay untouched: the server gets a defaults file, a data directory and a socket of
+the session, no TCP listener, and runs as a numeric user of its own.
 
 Who may connect: the socket's folder is 0700 and belongs to that user (root passes, as root does), and the one account there is has
 a random password, set anew at every start by the server's init file; `root` is locked.
 
-What that account may do: everything in its own database, and watch the server. It has neither FILE nor SUPER, no right in `mysql` and none to make
+That account may do everything in its own database, and watch the server. It has neither FILE nor SUPER, no right in `mysql` and none to make
 accounts or databases, so SQL of a plan reads and writes no file of the host, and loads no plugin or function; `secure_file_priv` and `plugin_dir`
 are an empty folder that the server cannot write. Writing out dirty pages takes SUPER: that is a procedure of `root`'s with two numbers.
 """
@@ -21,24 +21,30 @@ import secrets
 import shutil
 import signal
 import socket
-import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import quote
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines import file_access, server_log
-from proveout.agent.engines.embedded_server import READY_S, Embedded, EmbeddedServer
-from proveout.agent.engines.workspace import ENVIRONMENT, USER, Grounds
+from proveout.agent.engines.embedded import file_access
+from proveout.agent.engines.embedded.server import (
+    LOG_LINES_MAX,
+    READY_S,
+    Embedded,
+    EmbeddedServer,
+    log_lines,
+    program_output,
+)
+from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER, Workspace
+from proveout.dsl.operations.database.postgres_parameters import WAY_OUT
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.mysql_settings import objection
-from proveout.dsl.rules.postgres_parameters import WAY_OUT
 
 DATABASE = "proveout"
 ADMINISTRATION = "proveout_administration"
 """The database of procedures that need more rights than the account has."""
 NOTHING = "nothing"
-"""The folder of the session in which there is nothing."""
+"""An empty folder of the session."""
 INITIALISE_S = 60.0
 GREETING = 10
 FOLDERS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin")
@@ -108,7 +114,7 @@ def _checked(settings: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
         yield name, value
 
 
-class Server(EmbeddedServer[Grounds]):
+class Server(EmbeddedServer[Workspace]):
     """One embedded MariaDB; see `EmbeddedServer`. TaskFault `missing` when the host has no MariaDB."""
 
     ENGINE, NAME, STOPS = "mysql", "MariaDB", signal.SIGTERM
@@ -125,8 +131,8 @@ class Server(EmbeddedServer[Grounds]):
         path = quote(f"{self.session}/socket/mysqld.sock")
         return f"mysql://{USER}:{self._password}@localhost/{DATABASE}?unix_socket={path}"
 
-    def _take_grounds(self) -> Grounds:
-        return Grounds(self._folder, self._exited)
+    def _make_workspace(self) -> Workspace:
+        return Workspace(self._folder, self._exited)
 
     def _make_data(self) -> None:
         """An empty data directory, as the server's user, beside the place that it takes when it is whole."""
@@ -140,7 +146,7 @@ class Server(EmbeddedServer[Grounds]):
         argv.append("--cross-bootstrap")
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
         reach = file_access.of_helper(self._programs.initialise, write=[partial, scratch])
-        self._at.guard.run([*argv, *options], ENVIRONMENT, limit_s=INITIALISE_S, identity="server", access=reach)
+        self._at.supervisor.run([*argv, *options], ENVIRONMENT, limit_s=INITIALISE_S, identity="server", access=reach)
         shutil.rmtree(scratch, ignore_errors=True)
         partial.rename(self.data)
 
@@ -181,7 +187,7 @@ class Server(EmbeddedServer[Grounds]):
     def _is_ready(self, _pid: int) -> bool:
         """Whether it greets, before which the init file has made our account: four bytes of length and number, then its version.
 
-        No more is heard of it here than these first bytes: what it says is listened to without privileges (`agent.sandbox`).
+        A privileged agent reads no more than these bytes from it; a process without privileges does the rest (`agent.sandbox`).
         Source: protocol 10 of MySQL.
         """
         with socket.socket(socket.AF_UNIX) as asking, contextlib.suppress(OSError):
@@ -191,18 +197,15 @@ class Server(EmbeddedServer[Grounds]):
         return False
 
     def _complaints(self, offset: int) -> str:
-        """What the server's log says of errors since `offset`."""
-        lines = server_log.lines(self.log, offset)
-        said = [line.partition("[ERROR]")[2].strip() for line in lines if "[ERROR]" in line]
-        return "; ".join(line for line in (said or lines)[: server_log.LINES_MAX] if line)
+        """Return the errors in the server's log since `offset`."""
+        lines = log_lines(self.log, offset)
+        errors = [line.partition("[ERROR]")[2].strip() for line in lines if "[ERROR]" in line]
+        return "; ".join(line for line in (errors or lines)[:LOG_LINES_MAX] if line)
 
     def _version(self) -> str:
-        """What the program calls itself: `mariadbd  Ver 10.11.6-MariaDB-0+deb12u1 for …`; "" when it does not say."""
-        argv = [str(self._programs.server), "--no-defaults", "--version"]
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT, cwd="/"
-        )
-        return done.stdout.partition(" Ver ")[2].partition(" ")[0]
+        """Return the version that the program prints: `mariadbd  Ver 10.11.6-MariaDB-0+deb12u1 for …`; "" for none."""
+        printed = program_output(str(self._programs.server), "--no-defaults", "--version")
+        return printed.partition(" Ver ")[2].partition(" ")[0]
 
 
 class EmbeddedMysql(Embedded[Server]):

@@ -1,22 +1,22 @@
-"""The agent's own questions to a MySQL server: its settings, statements of a plan, writing dirty pages out. Blocking.
+"""Queries and statements of the agent to a MySQL server: its settings, plan SQL, a checkpoint, its sizes. Functions block.
 
-Flow: `connected(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachable` when nobody answered, else `refused`, with the
+Flow: `connected(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachable` when no server answered, else `refused`, with the
 server's own words and number. The password is in neither.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
 import pymysql
 
 from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.mysql.provision import ADMINISTRATION
-from proveout.agent.engines.postgres.settings import OF_EMBEDDED
 from proveout.proto.wire.tasks import Endpoint
 
 CONNECT_S = 10.0
@@ -37,6 +37,13 @@ FINGERPRINT = (
     "thread_handling", "transaction_isolation", "tx_isolation", "version", "version_comment",
 )  # fmt: skip
 """The variables that a comparison of two runs needs; those that a server does not have are left out."""
+
+SIZES = (
+    "SELECT table_name, 'table', table_name, data_length FROM information_schema.tables"
+    " WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' UNION ALL"
+    " SELECT table_name, 'index', '(all)', index_length FROM information_schema.tables"
+    " WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE'"
+)
 
 
 def server_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
@@ -66,7 +73,7 @@ def write_out(endpoint: Endpoint) -> None:
 
 
 def _allow_dirty(endpoint: Endpoint, cursor: Any, percent: float, low_water: float) -> None:
-    """How many pages may be dirty. In an embedded server the account may not set that, but has a procedure for it (`embedded_mysql`)."""
+    """How many pages may be dirty. In an embedded server the account may not set that, but has a procedure for it (`mysql.provision`)."""
     if endpoint.provisioned:
         cursor.execute(f"CALL {ADMINISTRATION}.dirty_pages({percent}, {low_water})")
     else:
@@ -111,5 +118,36 @@ def _fault(endpoint: Endpoint, error: pymysql.err.MySQLError) -> TaskFault:
         )
     way_out = ""
     if code in NO_RIGHT:
-        way_out = OF_EMBEDDED if endpoint.provisioned else "grant the user what it needs"
+        way_out = RIGHTS_WAY_OUT if endpoint.provisioned else "grant the user what it needs"
     return TaskFault("refused", what, way_out=way_out)
+
+
+class SizeCatalogue:
+    """The sizes of tables and their indexes; see `adapter.Catalogue`. Opens a connection for each query."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._open: Any = None
+        with connected(endpoint):
+            pass
+
+    def parts(self) -> Sequence[Sequence[Any]] | None:
+        """Return one row per part; None when the query fails."""
+        try:
+            with connected(self._endpoint) as self._open, self._open.cursor() as cursor:
+                cursor.execute(SIZES)
+                rows: Sequence[Sequence[Any]] = cursor.fetchall()
+                return rows
+        except (TaskFault, pymysql.err.MySQLError, OSError):
+            return None
+        finally:
+            self._open = None
+
+    def abort(self) -> None:
+        """Close the connection without the goodbye of `close`, which would wait for the query under way."""
+        connection = self._open
+        if connection is not None:
+            connection._force_close()
+
+    def close(self) -> None:
+        """Nothing is open between queries."""

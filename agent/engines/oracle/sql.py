@@ -1,28 +1,27 @@
-"""Questions and statements to an Oracle or a TimesTen that runs already: version and settings for the fingerprint, plan SQL, a checkpoint.
+"""Queries and statements of the agent to an Oracle: version and settings for the fingerprint, plan SQL, a checkpoint. TimesTen uses some.
 
 Flow: `connected(endpoint)` -> a connection of python-oracledb for one task -> rows; its errors come out as TaskFaults with
-Oracle's code and words. What a user may not see (V$PARAMETER needs a grant) is left out of the fingerprint, and said.
+Oracle's code and words. Settings that the user may not read (V$PARAMETER needs a grant) are left out of the fingerprint, with a note in it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import oracledb
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.oracle.driver import open_connection
-from proveout.agent.engines.oracle.errors import Said, kind_of, said
-from proveout.agent.engines.timesten.driver import open_timesten
+from proveout.agent.engines.oracle.errors import ErrorText, error_text, kind_of
 from proveout.proto.wire.tasks import Endpoint
 
 VERSION = "SELECT version FROM product_component_version WHERE product LIKE 'Oracle%'"
-# What a rate of commits and a cache's size depend on; all others that were changed are told as well.
-TOLD = (
+# Reported also when they have their default: commit rates and cache sizes depend on them.
+ALWAYS = (
     "commit_wait",
     "commit_logging",
     "cpu_count",
@@ -32,70 +31,57 @@ TOLD = (
     "sga_target",
 )
 PARAMETERS = "SELECT name, value, isdefault FROM v$parameter ORDER BY name"
-CONFIGURATION = "SELECT paramname, paramvalue FROM sys.v$configuration"
 _BLOCK = re.compile(
     r"\s*(?:BEGIN|DECLARE|CREATE\s+(?:OR\s+REPLACE\s+)?(?:FUNCTION|PACKAGE|PROCEDURE|TRIGGER|TYPE))\b", re.I
 )
 _CREDENTIALS = frozenset({"ORA-01017", "ORA-28000", "ORA-28001", "ORA-01045"})
 
 
-@contextmanager
-def connected(endpoint: Endpoint, work: str) -> Iterator[Any]:
-    """A connection that commits by itself; what goes wrong inside is a TaskFault."""
-    try:
-        connection = _opened(endpoint, work)
-    except StatementFailure as failure:
-        code = "missing" if failure.code.startswith("DPI-") else "invalid"
-        raise TaskFault(code, f"system {endpoint.system!r}: {failure.what}") from None
-    except oracledb.Error as error:
-        raise connect_fault(endpoint.system, said(error)) from None
-    try:
-        connection.autocommit = True
-        yield connection
-    except oracledb.Error as error:
-        raise statement_fault(f"system {endpoint.system!r}", said(error)) from None
-    finally:
-        _close(connection)
+Opener: TypeAlias = Callable[[Endpoint, str], Any]
+"""Connects to a system for some work, whose name the server's statistics show. Raises oracledb.Error or StatementFailure."""
 
 
-def _opened(endpoint: Endpoint, work: str) -> Any:
-    if endpoint.engine == "timesten":
-        return open_timesten(endpoint.dsn)
+def open_labelled(endpoint: Endpoint, work: str) -> Any:
+    """Connect in thin mode, with module and action set."""
     connection = open_connection(endpoint.dsn)
     connection.module, connection.action = "proveout", work
     return connection
 
 
+@contextmanager
+def connected(endpoint: Endpoint, work: str, open_one: Opener = open_labelled) -> Iterator[Any]:
+    """A connection in autocommit for a `with` block; errors become TaskFaults."""
+    try:
+        connection = open_one(endpoint, work)
+    except StatementFailure as failure:
+        code = "missing" if failure.code.startswith("DPI-") else "invalid"
+        raise TaskFault(code, f"system {endpoint.system!r}: {failure.what}") from None
+    except oracledb.Error as error:
+        raise connect_fault(endpoint.system, error_text(error)) from None
+    try:
+        connection.autocommit = True
+        yield connection
+    except oracledb.Error as error:
+        raise statement_fault(f"system {endpoint.system!r}", error_text(error)) from None
+    finally:
+        _close(connection)
+
+
 def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     """(name, value), `version` among them."""
     with connected(endpoint, "inspect") as connection:
-        if endpoint.engine == "timesten":
-            return _timesten_settings(connection)
         found = {"version": _version(connection)}
-        try:
-            rows = _rows(connection, PARAMETERS)
-        except oracledb.Error as error:
-            found["parameters"] = f"not readable: {said(error).code} (grant SELECT on V_$PARAMETER)"
-        else:
-            found |= {name: str(value) for name, value, default in rows if default == "FALSE" or name in TOLD}
+        rows, code = readable_rows(connection, PARAMETERS)
+        if code:
+            found["parameters"] = f"not readable: {code} (grant SELECT on V_$PARAMETER)"
+        found |= {name: str(value) for name, value, default in rows if default == "FALSE" or name in ALWAYS}
     return tuple(sorted(found.items()))
 
 
-def _timesten_settings(connection: Any) -> tuple[tuple[str, str], ...]:
-    found = {"version": str(connection.version)}
-    try:
-        rows = _rows(connection, CONFIGURATION)
-    except oracledb.Error as error:
-        found["configuration"] = f"not readable: {said(error).code}"
-    else:
-        found |= {str(name): str(value) for name, value in rows}
-    return tuple(sorted(found.items()))
-
-
-def run_statements(endpoint: Endpoint, statements: Sequence[str]) -> tuple[int, ...]:
+def run_statements(endpoint: Endpoint, statements: Sequence[str], open_one: Opener = open_labelled) -> tuple[int, ...]:
     """Each by itself; rows returned or affected, per statement. A closing semicolon goes, but for PL/SQL."""
     counts = []
-    with connected(endpoint, "sql") as connection, connection.cursor() as cursor:
+    with connected(endpoint, "sql", open_one) as connection, connection.cursor() as cursor:
         for statement in statements:
             text = statement if _BLOCK.match(statement) else statement.strip().rstrip(";")
             cursor.execute(text)
@@ -109,16 +95,16 @@ def checkpoint(endpoint: Endpoint) -> None:
         cursor.execute("ALTER SYSTEM CHECKPOINT GLOBAL")
 
 
-def connect_fault(system: str, what: Said) -> TaskFault:
+def connect_fault(system: str, what: ErrorText) -> TaskFault:
     """A connection that cannot be had as a TaskFault."""
     if what.code in _CREDENTIALS:
         way_out = "check user and password of its dsn, and that the user has CREATE SESSION and is not locked"
         return TaskFault("refused", f"system {system!r} refused the connection: {what.text}", way_out=way_out)
-    way_out = "is the listener up (lsnrctl status), does it know the service, and does this host get to it?"
+    way_out = "is the listener up (lsnrctl status), is the service registered, and can this host reach it?"
     return TaskFault("unreachable", f"system {system!r} cannot be reached: {what.text}", way_out=way_out)
 
 
-def statement_fault(doing: str, what: Said) -> TaskFault:
+def statement_fault(doing: str, what: ErrorText) -> TaskFault:
     """A failed statement as a TaskFault."""
     if kind_of(what.code) is FailureKind.LOST:
         return TaskFault("unreachable", f"{doing}: the connection was lost: {what.text}")
@@ -128,12 +114,21 @@ def statement_fault(doing: str, what: Said) -> TaskFault:
     return TaskFault("refused", f"{doing}: {what.text}", way_out=way_out)
 
 
+def readable_rows(connection: Any, query: str) -> tuple[list[tuple[Any, ...]], str]:
+    """Return the rows of a query and "", or no rows and the error's code, as where the user lacks a grant."""
+    try:
+        return rows_of(connection, query), ""
+    except oracledb.Error as error:
+        return [], error_text(error).code
+
+
 def _version(connection: Any) -> str:
-    rows = _rows(connection, VERSION)
+    rows = rows_of(connection, VERSION)
     return str(rows[0][0]) if rows else str(connection.version)
 
 
-def _rows(connection: Any, query: str) -> list[tuple[Any, ...]]:
+def rows_of(connection: Any, query: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a query. Raises oracledb.Error."""
     with connection.cursor() as cursor:
         cursor.execute(query)
         found: list[tuple[Any, ...]] = cursor.fetchall()

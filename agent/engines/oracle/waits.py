@@ -6,7 +6,7 @@ arithmetic (`% DB time` = Δ event / Δ DB time; average active sessions = Δ DB
 own, so that waits and CPU may come to more than 100 % of it; nothing is rescaled. A system reached by one dsn is the
 instance that the session is on; one with `instances` is all of the cluster's, added up.
 
-Readings (label "" unless said; all cumulative since the instances started):
+Readings (label "" unless stated; all cumulative since the instances started):
 
 | metric | unit, label |
 |---|---|
@@ -24,22 +24,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import oracledb
 
-from proveout.agent.capture.schedule import Tick
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.agent.engines.oracle.capture_connection import CaptureSession, Rows
-from proveout.agent.engines.oracle.driver import open_connection
-from proveout.agent.engines.oracle.errors import NO_TABLE, Said, said
-from proveout.agent.engines.oracle.sql import connect_fault, statement_fault
+from proveout.agent.engines.adapter import Tick
+from proveout.agent.engines.oracle.capture_connection import CaptureSession, Rows, open_for_capture
+from proveout.agent.engines.oracle.errors import NO_TABLE, ErrorText, error_text
+from proveout.agent.engines.oracle.sql import statement_fault
 from proveout.proto.wire.results import Reading
 from proveout.proto.wire.tasks import Endpoint
 
 DB_CPU, DB_TIME = "DB CPU", "DB time"
-CALL_TIMEOUT_MS = 5_000
 OWN_INSTANCE = "SELECT SYS_CONTEXT('USERENV', 'INSTANCE') FROM dual"
 INSTANCES = "SELECT inst_id, TO_CHAR(startup_time, 'YYYY-MM-DD HH24:MI:SS') FROM gv$instance"
 EVENTS = (
@@ -65,7 +61,7 @@ STATISTICS = f"SELECT inst_id, name, value FROM gv$sysstat WHERE name IN ({NAMES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What the views say at one moment, as their rows: instances (id, start), events, time model, hosts, statistics."""
+    """The rows of the views at one moment: instances (id, start), events, time model, hosts, statistics."""
 
     instances: Rows
     events: Rows
@@ -119,17 +115,17 @@ def _added(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 class OracleObserver:
-    """Looks at the counters of one system; see `schedule.Observer`."""
+    """Looks at the counters of one system; see `adapter.Observer`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._session = CaptureSession(lambda: opened(endpoint))
+        self._session = CaptureSession(lambda: open_for_capture(endpoint, "waits"))
         try:
-            own = int(self._session.ask(OWN_INSTANCE)[0][0])
+            own = int(self._session.rows(OWN_INSTANCE)[0][0])
             self._instance = None if endpoint.instances else own
             self._started = self._counters().started
         except oracledb.Error as error:
             self.close()
-            raise _refused(endpoint.system, said(error)) from None
+            raise _refused(endpoint.system, error_text(error)) from None
 
     def look(self, tick: Tick) -> Sequence[Reading] | None:
         """The counters, when a sample is due; None when they cannot be had, or no longer count from the same start."""
@@ -152,30 +148,17 @@ class OracleObserver:
         self._session.close()
 
     def _counters(self) -> Counters:
-        ask = self._session.ask
+        rows = self._session.rows
         return Counters(
-            instances=ask(INSTANCES),
-            events=ask(EVENTS),
-            times=ask(TIMES),
-            hosts=ask(HOSTS),
-            statistics=ask(STATISTICS),
+            instances=rows(INSTANCES),
+            events=rows(EVENTS),
+            times=rows(TIMES),
+            hosts=rows(HOSTS),
+            statistics=rows(STATISTICS),
         ).of(self._instance)
 
 
-def opened(endpoint: Endpoint, purpose: str = "waits") -> Any:
-    """A connection of a capture; TaskFault when it cannot be had."""
-    try:
-        connection = open_connection(endpoint.dsn)
-        connection.call_timeout = CALL_TIMEOUT_MS
-        connection.module, connection.action = "proveout", purpose
-    except StatementFailure as failure:
-        raise TaskFault("invalid", f"system {endpoint.system!r}: {failure.what}") from None
-    except oracledb.Error as error:
-        raise connect_fault(endpoint.system, said(error)) from None
-    return connection
-
-
-def _refused(system: str, what: Said) -> TaskFault:
+def _refused(system: str, what: ErrorText) -> TaskFault:
     fault = statement_fault(f"system {system!r}", what)
     if what.code not in {NO_TABLE, "ORA-01031"}:
         return fault

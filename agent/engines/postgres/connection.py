@@ -1,28 +1,33 @@
-"""Connections for the agent's own questions to a PostgreSQL: autocommit, named, bounded, and failing in clear words.
+"""Connections of the agent itself to a PostgreSQL: autocommit, named, with bounded waits and TaskFaults.
 
 Flow: `connect(endpoint, purpose)` -> `psycopg.AsyncConnection`; an `OperationalError` becomes a `TaskFault`: `refused` when the
-server answered and said no, `unreachable` when no server answered, or one that is starting or stopping. The database's own words are kept; the password never is.
+server answered and rejected it, `unreachable` when no server answered, or one that is starting or stopping. The message is the server's own, without the password.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, LiteralString, TypeAlias
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines.postgres.settings import OF_EMBEDDED
+from proveout.agent.engines.capture_connection import CaptureConnection
+from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.proto.wire.tasks import Endpoint
 
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 
 CONNECT_S = 10
+CAPTURE_RECONNECT_S = 2
+CAPTURE_STATEMENT_MS = 5000
 APPLICATION = "proveout"
 PASSING = ("the database system is", "terminating connection", "server closed the connection", "recovery mode")
-"""Words of a server that is starting, stopping or recovering: it is not there now, and says nothing about the dsn."""
+"""Texts of a server that is starting, stopping or recovering: it is unavailable now, whatever the dsn."""
 ANSWERS = ("FATAL", "authentication", "no pg_hba.conf entry", "does not exist", "too many")
 
 
@@ -73,6 +78,19 @@ async def connected(endpoint: Endpoint, purpose: str) -> AsyncIterator[Connectio
         await connection.close()
 
 
+@contextmanager
+def cursor(endpoint: Endpoint, purpose: str) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
+    """A cursor on a connection of its own, for a thread; a database error inside the block becomes a TaskFault."""
+    connection = connect_blocking(endpoint, purpose)
+    try:
+        with connection.cursor() as opened:
+            yield opened
+    except psycopg.Error as error:
+        raise statement_fault(endpoint, error) from None
+    finally:
+        connection.close()
+
+
 def connection_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
     """A failed connection attempt as a TaskFault."""
     text = words(endpoint, error)
@@ -98,15 +116,53 @@ def statement_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
         return TaskFault("disk_full", f"system {endpoint.system!r}: {text}", way_out="free disk space on its host")
     way_out = ""
     if error.sqlstate == "42501":
-        way_out = OF_EMBEDDED if endpoint.provisioned else "grant the user what it needs"
+        way_out = RIGHTS_WAY_OUT if endpoint.provisioned else "grant the user what it needs"
     return TaskFault("refused", f"system {endpoint.system!r}: {text} (SQLSTATE {error.sqlstate})", way_out=way_out)
 
 
 def words(endpoint: Endpoint, error: BaseException) -> str:
-    """What the database said, on one line, without the password of the endpoint."""
+    """Return the database's message on one line, without the password of the endpoint."""
     text = " ".join(str(error).split()) or type(error).__name__
     try:
         password = conninfo_to_dict(endpoint.dsn).get("password")
     except psycopg.ProgrammingError:
         return text
     return text.replace(str(password), "****") if password else text
+
+
+class CaptureSession(CaptureConnection[psycopg.Connection[tuple[Any, ...]]]):
+    """A capture's connection. TaskFault when the first attempt fails."""
+
+    ERRORS = (psycopg.Error,)
+
+    def __init__(self, endpoint: Endpoint, purpose: str) -> None:
+        super().__init__(
+            lambda: _capture_connection(endpoint, purpose, None),
+            lambda: _capture_connection(endpoint, purpose, CAPTURE_RECONNECT_S),
+        )
+        self.server_version = self._connection.info.server_version if self._connection else 0
+
+    def rows(self, query: LiteralString, *arguments: str) -> list[tuple[Any, ...]] | None:
+        """Return the rows of a (prepared) query; None when there is no connection, or the server rejects the query."""
+        connection = self.connection()
+        if connection is None:
+            return None
+        try:
+            return connection.execute(query, arguments or None).fetchall()
+        except psycopg.Error:
+            if connection.closed:
+                self.drop()
+            return None
+
+    @staticmethod
+    def _cancel(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        if not connection.closed:
+            with socket.socket(fileno=os.dup(connection.fileno())) as broken:
+                broken.shutdown(socket.SHUT_RDWR)
+
+
+def _capture_connection(endpoint: Endpoint, purpose: str, timeout_s: int | None) -> psycopg.Connection[tuple[Any, ...]]:
+    connection = connect_blocking(endpoint, purpose, timeout_s)
+    connection.prepare_threshold = 0
+    connection.execute(f"SET statement_timeout = {CAPTURE_STATEMENT_MS}")
+    return connection

@@ -22,16 +22,15 @@ again; while the subscription's worker is down, the lag simply grows, as it does
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import LiteralString
 
-from proveout.agent.capture.schedule import POLL_S, Tick, observe
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
-from proveout.agent.engines.postgres.capture_connection import Session
+from proveout.agent.engines.adapter import Tick
+from proveout.agent.engines.position_history import PositionHistory
+from proveout.agent.engines.postgres.connection import CaptureSession
 from proveout.agent.engines.postgres.propagation import link_name
-from proveout.proto.wire.results import CaptureResult, Reading
-from proveout.proto.wire.tasks import Endpoint, RunCapture
+from proveout.proto.wire.results import Reading
+from proveout.proto.wire.tasks import Endpoint
 
 GENERATED = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
 
@@ -47,50 +46,16 @@ FROM pg_subscription sub JOIN pg_replication_origin_status origin ON origin.exte
 WHERE sub.subname = %s AND sub.subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 
-NOTES_MAX = 36_000
-
-
-class PositionHistory:
-    """When the source stood where: times (s) and positions (bytes), both ascending; what is applied is forgotten."""
-
-    def __init__(self) -> None:
-        self._times: list[float] = []
-        self._positions: list[int] = []
-
-    def note(self, time_s: float, position: int) -> None:
-        """Add a note; beyond `NOTES_MAX` (an hour of lag at 10 Hz) every second one goes."""
-        self._times.append(time_s)
-        self._positions.append(position)
-        if len(self._times) > NOTES_MAX:
-            del self._times[1:-1:2], self._positions[1:-1:2]
-
-    def time_at(self, position: int) -> float | None:
-        """When the source left `position` (s), interpolated; None when it has not yet, the first note when it was before that."""
-        after = bisect_right(self._positions, position)
-        if after == len(self._positions):
-            return None
-        if after == 0:
-            return self._times[0]
-        t0, t1 = self._times[after - 1 : after + 1]
-        p0, p1 = self._positions[after - 1 : after + 1]
-        return t0 + (t1 - t0) * (position - p0) / (p1 - p0)
-
-    def forget_before(self, position: int) -> None:
-        """Drop the notes that no later position can need."""
-        keep = bisect_right(self._positions, position) - 1
-        if keep > 0:
-            del self._times[:keep], self._positions[:keep]
-
 
 class LagObserver:
-    """Looks at both ends of one link; see `schedule.Observer`."""
+    """Looks at both ends of one link; see `adapter.Observer`."""
 
     def __init__(self, source: Endpoint, sink: Endpoint) -> None:
         self._name = link_name(source.system, sink.system)
         self._history = PositionHistory()
-        self._source = Session(source, "lag")
+        self._source = CaptureSession(source, "lag")
         try:
-            self._sink = Session(sink, "lag")
+            self._sink = CaptureSession(sink, "lag")
         except BaseException:
             self._source.close()
             raise
@@ -125,8 +90,8 @@ class LagObserver:
         )
 
     @staticmethod
-    def _number(session: Session, query: LiteralString, *arguments: str) -> int | None:
-        rows = session.ask(query, *arguments)
+    def _number(session: CaptureSession, query: LiteralString, *arguments: str) -> int | None:
+        rows = session.rows(query, *arguments)
         return rows[0][0] if rows else None
 
     def abort(self) -> None:
@@ -138,18 +103,3 @@ class LagObserver:
         """Close both connections."""
         self._source.close()
         self._sink.close()
-
-
-async def run(context: TaskContext, spec: RunCapture) -> CaptureResult:
-    """Look until finished. TaskFault when an end cannot be reached at the start; later losses are counted only."""
-    if [endpoint.engine for endpoint in spec.endpoints] == ["timesten", "oracle"]:
-        from proveout.agent.engines.timesten.lag import observer  # noqa: PLC0415 - only where its client is needed
-
-        return await observe(context, spec, lambda: observer(*spec.endpoints), poll_s=POLL_S)
-    if len(spec.endpoints) != 2 or any(endpoint.engine != "postgres" for endpoint in spec.endpoints):
-        raise TaskFault(
-            "invalid",
-            f"capture {spec.capture.name!r}: lag is captured between two postgres systems, a source and its sink",
-        )
-    source, sink = spec.endpoints
-    return await observe(context, spec, lambda: LagObserver(source, sink), poll_s=POLL_S)

@@ -1,11 +1,11 @@
 """An embedded PostgreSQL server: real PostgreSQL 18 from a wheel, on a private unix socket, that never outlives its session.
 
-Flow: as in `embedded`, on `premises` that have the programs too, by the configuration of `settings` and `postgres`. `EmbeddedPostgres` is the
-asynchronous face; `Server` does the work and blocks.
+Flow: as in `embedded.server`, in a workspace that has the programs too, with the configuration of `settings`. `EmbeddedPostgres` wraps
+`Server`, which does the work and blocks, for asyncio.
 
 Who may connect: the socket's folder is 0700 and belongs to the server's own numeric user (root passes, as root does), and
 every connection authenticates by SCRAM with a random 256-bit password; there is no TCP listener at all. The endpoint has the
-password of the plan's role, which is not a superuser (`postgres_roles`). The passwords are
+password of the plan's role, which is not a superuser (`postgres.roles`). The passwords are
 kept in `system.json` (0600) for a resume, and are worth nothing elsewhere, which is why one SCRAM iteration is enough: the
 iterations slow the guessing of weak passwords, and would slow every connection of a load by milliseconds.
 
@@ -17,22 +17,107 @@ would acknowledge positions that the restored source has not written yet, and th
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
+import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines import data_store, server_log
-from proveout.agent.engines.embedded_server import POLL_S, READY_S, Embedded, EmbeddedServer
+from proveout.agent.engines.embedded import data_store, file_access
+from proveout.agent.engines.embedded.server import (
+    LOG_LINES_MAX,
+    POLL_S,
+    Embedded,
+    EmbeddedServer,
+    log_lines,
+    program_output,
+)
+from proveout.agent.engines.embedded.workspace import ENVIRONMENT, PREDECESSOR_S, Workspace, give
+from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.engines.postgres import settings
-from proveout.agent.engines.postgres.server_files import ENVIRONMENT, PREDECESSOR_S, Premises
 from proveout.dsl.plan.topology import System
 
+INITDB_S = 60.0
+INITDB_OPTIONS = [
+    "-A",
+    "scram-sha-256",
+    "-E",
+    "UTF8",
+    "--locale=C",
+    "--no-sync",
+    "--no-instructions",
+    "-c",
+    "scram_iterations=1",
+    "-c",
+    "dynamic_shared_memory_type=mmap",  # else a killed initdb leaves a segment in /dev/shm
+]
 
-class Server(EmbeddedServer[Premises]):
+
+LOG_TAIL_BYTES = 1 << 18
+LOG_PARTS = ("ERROR", "DETAIL", "CONTEXT")
+
+
+class PostgresWorkspace(Workspace):
+    """The workspace of one PostgreSQL server, with its programs and its new data. Blocking; `on_exit(text)` as `Workspace`."""
+
+    def __init__(self, folder: Path, on_exit: Callable[[str], None]) -> None:
+        self.installation = programs.find_installation()
+        super().__init__(folder, on_exit)
+
+    def enter(self) -> data_store.State | None:
+        """See `Workspace.enter`; programs that the server's user cannot read are copied to where it can."""
+        previous = super().enter()
+        if not self.reachable(self.installation.programs / "postgres"):
+            self.installation = programs.private_copy(self.installation, self.session / "site")
+        return previous
+
+    def initialise(self, data: Path, password: str, finish: Callable[[Path, tuple[int, int] | None], None]) -> None:
+        """`initdb` beside `data`, which it becomes when it is whole. `finish` is called before that, with the folder and its user and
+        group, which have a name (None: the agent's own)."""
+        partial = data.with_name("data.new")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(mode=0o700)
+        secret = self.session / "password"
+        secret.touch(mode=0o600)
+        secret.write_text(password)
+        identity: str | tuple[int, int] = "server"
+        if self._account is not None:
+            identity = self._account.initialise
+            os.chown(partial, *identity)
+            os.chown(secret, *identity)
+        program = self.installation.programs / "initdb"
+        self.supervisor.run(
+            [
+                str(program),
+                "-D",
+                str(partial),
+                "-U",
+                postgres_roles.ADMINISTRATOR,
+                "--pwfile",
+                str(secret),
+                *INITDB_OPTIONS,
+            ],
+            ENVIRONMENT,
+            limit_s=INITDB_S,
+            identity=identity,
+            access=file_access.of_helper(program, read=[secret, *self._libraries()], write=[partial]),
+            database=(str(partial), "postgres"),
+        )
+        secret.unlink()
+        finish(partial, None if self._account is None else self._account.initialise)
+        if self._account is not None:
+            give(partial, self._account.uid)
+        partial.rename(data)
+
+    def _libraries(self) -> list[Path]:
+        return self.installation.libraries
+
+
+class Server(EmbeddedServer[PostgresWorkspace]):
     """One embedded PostgreSQL; see `EmbeddedServer`."""
 
     ENGINE, NAME, STOPS = "postgres", "PostgreSQL", signal.SIGINT
@@ -43,8 +128,8 @@ class Server(EmbeddedServer[Premises]):
         """The libpq conninfo of the plan's role; holds its password."""
         return postgres_roles.plan_conninfo(self.session, self._state)
 
-    def _take_grounds(self) -> Premises:
-        return Premises(self._folder, self._exited)
+    def _make_workspace(self) -> PostgresWorkspace:
+        return PostgresWorkspace(self._folder, self._exited)
 
     def _make_data(self) -> None:
         def make_roles(data: Path, identity: tuple[int, int] | None) -> None:
@@ -53,7 +138,7 @@ class Server(EmbeddedServer[Premises]):
         self._at.initialise(self.data, self._state.administrator, make_roles)
 
     def _await_ended(self) -> None:
-        """Wait for a postmaster whose guard was killed. TaskFault."""
+        """Wait for a postmaster whose supervisor was killed. TaskFault."""
         deadline = time.monotonic() + PREDECESSOR_S
         while (lines := _lines(self.data / "postmaster.pid")) and _works_in(lines[0], self.data):
             if time.monotonic() > deadline:
@@ -89,15 +174,12 @@ class Server(EmbeddedServer[Premises]):
         return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
 
     def _complaints(self, offset: int) -> str:
-        return server_log.complaints(self.log, offset)
+        return log_complaints(self.log, offset)
 
     def _version(self) -> str:
-        """What the program calls itself, `postgres (PostgreSQL) 18.4`: the server is listened to without privileges (`agent.sandbox`)."""
-        argv = [str(self._at.installation.programs / "postgres"), "--version"]
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT, cwd="/"
-        )
-        return done.stdout.partition(")")[2].strip()
+        """Return the version that the program prints (`postgres (PostgreSQL) 18.4`): a privileged agent does not read from the server."""
+        printed = program_output(str(self._at.installation.programs / "postgres"), "--version")
+        return printed.partition(")")[2].strip()
 
     def _before_restored(self) -> None:
         """A new replication socket; see the module's head."""
@@ -113,7 +195,7 @@ class EmbeddedPostgres(Embedded[Server]):
 
     def replication_complaint(self) -> str:
         """The last error of a replication worker in the server's log, with its detail and context; empty if there is none."""
-        return server_log.last_error(self._server.log, "logical replication")
+        return last_log_error(self._server.log, "logical replication")
 
 
 def _works_in(pid: str, folder: Path) -> bool:
@@ -129,3 +211,29 @@ def _lines(path: Path) -> list[str]:
         return path.read_text().splitlines()
     except OSError:
         return []
+
+
+def log_complaints(log: Path, offset: int) -> str:
+    """The server's complaints since `offset`, joined by `; `; all of its words when it does not complain."""
+    found = [line.partition("postmaster ")[2] or line for line in log_lines(log, offset)]
+    chosen = [
+        line for line in found if line.startswith(("FATAL", "PANIC", "HINT", "ERROR")) or "configuration file" in line
+    ]
+    chosen += [line for line in found if "parameter" in line and line not in chosen]
+    return "; ".join((chosen or found)[:LOG_LINES_MAX])
+
+
+def last_log_error(log: Path, backend: str) -> str:
+    """The last ERROR of a kind of backend (`logical replication`) in the log's tail, with the lines that belong to it."""
+    try:
+        size = log.stat().st_size
+    except OSError:
+        return ""
+    found = [
+        line.partition(f"] {backend}")[2].partition(" ")[2] for line in log_lines(log, max(0, size - LOG_TAIL_BYTES))
+    ]
+    starts = [index for index, text in enumerate(found) if "ERROR:" in text]
+    if not starts:
+        return ""
+    block = [text for text in found[starts[-1] : starts[-1] + 4] if any(f"{part}:" in text for part in LOG_PARTS)]
+    return "; ".join(" ".join(re.sub(rf"^.*?({'|'.join(LOG_PARTS)}):", "", text).split()) for text in block)

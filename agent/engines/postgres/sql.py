@@ -1,14 +1,17 @@
-"""Questions and statements to one PostgreSQL, provisioned or not: its settings for the fingerprint, plan SQL, a checkpoint."""
+"""Queries and statements of the agent to one PostgreSQL: its settings for the fingerprint, plan SQL, a checkpoint, its sizes."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import psycopg
 
 from proveout.agent.daemon.tasks import TaskContext, TaskFault
-from proveout.agent.engines.postgres.connection import connected, statement_fault
+from proveout.agent.engines.postgres.connection import CaptureSession, connected, statement_fault
 from proveout.proto.wire.tasks import Endpoint
 
-# Always told, changed or not: what durability and memory a number was reached with.
+# Reported also when they have their default: durability and memory.
 ALWAYS = ["fsync", "full_page_writes", "max_connections", "shared_buffers", "synchronous_commit", "wal_level"]
 # Paths differ from run to run, and the others may hold passwords.
 NEVER = [
@@ -31,6 +34,19 @@ SETTINGS = """
 SELECT name, current_setting(name) FROM pg_settings
 WHERE name <> ALL (%(never)s)
   AND (name = ANY (%(always)s) OR (source <> ALL (%(own)s) AND setting IS DISTINCT FROM boot_val))
+"""
+
+SIZES = """
+WITH tables AS (
+  SELECT c.oid, c.reltoastrelid AS toast,
+         CASE WHEN n.nspname = 'public' THEN c.relname ELSE n.nspname || '.' || c.relname END AS name
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE c.relkind IN ('r', 'm') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+)
+SELECT name, 'table', name, pg_table_size(oid) - coalesce(pg_total_relation_size(nullif(toast, 0)), 0) FROM tables
+UNION ALL SELECT name, 'toast', name, pg_total_relation_size(toast) FROM tables WHERE toast <> 0
+UNION ALL SELECT t.name, 'index', i.relname, pg_table_size(i.oid)
+FROM tables t JOIN pg_index x ON x.indrelid = t.oid JOIN pg_class i ON i.oid = x.indexrelid
 """
 
 
@@ -60,7 +76,7 @@ async def run_all(context: TaskContext, endpoint: Endpoint, statements: tuple[st
 def _sql_fault(endpoint: Endpoint, error: psycopg.Error, done: int, count: int) -> TaskFault:
     """A failed statement of the plan. `unreachable`, after which all may be run again, only when nothing has taken effect."""
     fault = statement_fault(endpoint, error)
-    rolled_back = error.sqlstate == "57P01"  # the server says itself that it has ended the session and its transaction
+    rolled_back = error.sqlstate == "57P01"  # the server reports that it has ended the session and its transaction
     if fault.code != "unreachable" or (rolled_back and not done):
         return fault
     effect = "was rolled back" if rolled_back else "may or may not have taken effect"
@@ -82,3 +98,15 @@ async def write_out(endpoint: Endpoint) -> None:
                 "refused", fault.what, way_out="GRANT pg_checkpoint to that user, or use a superuser"
             ) from None
         raise
+
+
+class SizeCatalogue:
+    """The sizes of tables, toast tables and indexes; see `adapter.Catalogue`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._session = CaptureSession(endpoint, "sizes")
+        self.abort, self.close = self._session.abort, self._session.close
+
+    def parts(self) -> Sequence[Sequence[Any]] | None:
+        """Return one row per part; None when the query fails."""
+        return self._session.rows(SIZES)

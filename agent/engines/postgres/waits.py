@@ -6,7 +6,7 @@ statements or in a COPY (`Client:ClientRead`), are not DB time. Our own captures
 divided by elapsed time it is the average number of active sessions: the arithmetic of Oracle's ASH, in the shape of
 AWR's top-10 foreground events.
 
-Readings of each sample, one each `every_s` (label "" unless said; all `_total` are cumulative; cut by differences):
+Readings of each sample, one each `every_s` (label "" unless stated; all `_total` are cumulative; cut by differences):
 
 | metric | unit, label |
 |---|---|
@@ -31,11 +31,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proveout.agent.capture.schedule import POLL_S, Tick, observe
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
-from proveout.agent.engines.postgres.capture_connection import Session
-from proveout.proto.wire.results import CaptureResult, Reading
-from proveout.proto.wire.tasks import Endpoint, RunCapture
+from proveout.agent.engines.adapter import Tick
+from proveout.agent.engines.postgres.connection import CaptureSession
+from proveout.proto.wire.results import Reading
+from proveout.proto.wire.tasks import Endpoint
 
 SESSIONS = """
 SELECT CASE WHEN state = 'active' THEN coalesce(wait_event_type || ':' || wait_event, 'CPU') ELSE 'idle in transaction' END,
@@ -102,15 +101,15 @@ class WaitTimes:
 
 
 class WaitObserver:
-    """Looks at the sessions of one server; see `schedule.Observer`."""
+    """Looks at the sessions of one server; see `adapter.Observer`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._session = Session(endpoint, "waits")
+        self._session = CaptureSession(endpoint, "waits")
         self._times = WaitTimes()
 
     def look(self, tick: Tick) -> Sequence[Reading] | None:
         """Add a look; with `tick.report`, everything added up so far and the server's counters."""
-        rows = self._session.ask(SESSIONS)
+        rows = self._session.rows(SESSIONS)
         if rows is None:
             self._times.gap()
             return None
@@ -119,12 +118,12 @@ class WaitObserver:
 
     def _counters(self) -> Iterator[Reading]:
         version = self._session.server_version
-        yield from _named("database", DATABASE_METRICS, self._session.ask(DATABASE))
+        yield from _named("database", DATABASE_METRICS, self._session.rows(DATABASE))
         if version >= WAL_SINCE:
-            yield from _named("wal", WAL_METRICS, self._session.ask(WAL))
+            yield from _named("wal", WAL_METRICS, self._session.rows(WAL))
         if version >= IO_SINCE:
             sizes = ", read_bytes, write_bytes" if version >= IO_BYTES_SINCE else ""
-            for label, *values in self._session.ask(IO.format(bytes=sizes)) or ():
+            for label, *values in self._session.rows(IO.format(bytes=sizes)) or ():
                 yield from _named("io", IO_METRICS[: len(values)], [values], label)
 
     def abort(self) -> None:
@@ -142,18 +141,3 @@ def _named(group: str, metrics: Sequence[str], rows: Any, label: str = "") -> It
         for metric, value in zip(metrics, row, strict=True):
             if value is not None:
                 yield Reading(metric=f"{group}.{metric}_total", value=float(value), label=label)
-
-
-async def run(context: TaskContext, spec: RunCapture) -> CaptureResult:
-    """Look until finished. TaskFault when the system cannot be reached at the start; later losses are counted only."""
-    endpoint = spec.endpoints[0]
-    if endpoint.engine == "oracle":
-        from proveout.agent.engines.oracle.waits import OracleObserver  # noqa: PLC0415 - only where its client is needed
-
-        return await observe(context, spec, lambda: OracleObserver(endpoint))
-    if endpoint.engine != "postgres":
-        raise TaskFault(
-            "invalid",
-            f"capture {spec.capture.name!r}: waits are captured from postgres and oracle, not from {endpoint.engine}",
-        )
-    return await observe(context, spec, lambda: WaitObserver(endpoint), poll_s=POLL_S)

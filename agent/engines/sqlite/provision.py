@@ -1,8 +1,8 @@
 """An embedded SQLite system: one database file in WAL mode under the data root, and a copy of it as its snapshot.
 
 There is no server: the engine lives in the load's processes. So only settings that the *file* keeps can be set here
-(`FILE_SETTINGS`); one that belongs to a connection is refused, rather than set on a connection that nobody uses. Blocking;
-all methods of `EmbeddedSqlite` go through a thread.
+(`FILE_SETTINGS`); a setting of a connection is refused, as the load's connections would not have it. Methods of `EmbeddedSqlite` run
+in a thread.
 """
 
 from __future__ import annotations
@@ -14,21 +14,19 @@ from pathlib import Path
 import apsw
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines import data_store
-from proveout.agent.engines.data_store import no_room
-from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, open_database
+from proveout.agent.engines.embedded import data_store
+from proveout.agent.engines.embedded.data_store import no_room
+from proveout.agent.engines.sqlite.sql import file_fault, open_file
 from proveout.core.disk_space import is_used_up
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint
 
 FILE_SETTINGS = ("page_size", "auto_vacuum", "encoding")
-FINGERPRINT = ("page_size", "auto_vacuum", "encoding", "journal_mode", "synchronous")
-BUSY_MS = 10_000
 SIDE_FILES = ("-wal", "-shm")
 
 
 class EmbeddedSqlite:
-    """The file of one system; `fresh` says whether `start` has made it."""
+    """The file of one system; `fresh` is whether `start` has made it."""
 
     def __init__(self, system: System, data_root: Path) -> None:
         self._system = system
@@ -78,7 +76,7 @@ class EmbeddedSqlite:
         )
 
     def _create(self) -> None:
-        connection = _open(str(self._file))
+        connection = open_file(str(self._file))
         try:
             for name, value in self._system.settings:
                 connection.pragma(name, value)
@@ -89,7 +87,7 @@ class EmbeddedSqlite:
         except (apsw.Error, TaskFault) as error:
             connection.close()
             self._file.unlink(missing_ok=True)
-            raise error if isinstance(error, TaskFault) else _fault(self._file, error) from None
+            raise error if isinstance(error, TaskFault) else file_fault(self._file, error) from None
         connection.close()
 
     def _save(self) -> None:
@@ -113,74 +111,22 @@ class EmbeddedSqlite:
         partial.rename(self._file)
 
     def _fold(self) -> None:
-        """Write the whole log back into the file: alone, it is the database then. TaskFault when somebody still uses it."""
-        connection = _open(str(self._file))
+        """Write the whole log back into the file, which then is the whole database. TaskFault when it is still in use."""
+        connection = open_file(str(self._file))
         try:
             blocked, _, _ = next(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
         except apsw.Error as error:
-            raise _fault(self._file, error) from None
+            raise file_fault(self._file, error) from None
         finally:
             connection.close()
         if blocked:
             raise TaskFault("refused", f"the SQLite file {self._file} is still in use", way_out="end what has it open")
 
 
-def file_settings(path: str) -> tuple[tuple[str, str], ...]:
-    """The fingerprint of an SQLite file: its settings and the library's version, sorted."""
-    connection = _open(path)
-    try:
-        found = [(name, str(connection.pragma(name))) for name in FINGERPRINT]
-    except apsw.Error as error:
-        raise _fault(Path(path), error) from None
-    finally:
-        connection.close()
-    return tuple(sorted([*found, ("version", apsw.sqlite_lib_version())]))
-
-
-def run_statements(path: str, statements: tuple[str, ...]) -> tuple[int, ...]:
-    """Run each statement in its own transaction; rows returned, else affected, per statement."""
-    connection = _open(path)
-    try:
-        return tuple(_run(connection, statement) for statement in statements)
-    except apsw.Error as error:
-        raise _fault(Path(path), error) from None
-    finally:
-        connection.close()
-
-
-def checkpoint_file(path: str) -> None:
-    """Write the log back into the file and sync it."""
-    run_statements(path, ("PRAGMA wal_checkpoint(TRUNCATE)",))
-
-
-def _run(connection: apsw.Connection, statement: str) -> int:
-    before = connection.total_changes()
-    rows = sum(1 for _ in connection.execute(statement))
-    return rows or connection.total_changes() - before
-
-
 def _check_taken(connection: apsw.Connection, name: str, value: str) -> None:
-    """SQLite ignores a value that it does not know; then the file says otherwise afterwards."""
+    """Raise TaskFault when SQLite has ignored a value: the file then has another one."""
     names = {"auto_vacuum": ("none", "full", "incremental")}.get(name, ())
     wanted = str(names.index(value.lower())) if value.lower() in names else value
     taken = str(connection.pragma(name))
     if taken.lower() != wanted.lower():
         raise TaskFault("invalid", f"SQLite does not take {name} = {value!r}: it stays {taken}")
-
-
-def _open(path: str) -> apsw.Connection:
-    try:
-        connection = open_database(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
-        connection.set_busy_timeout(BUSY_MS)
-    except apsw.Error as error:
-        raise _fault(Path(path), error) from None
-    return connection
-
-
-def _fault(path: Path, error: Exception) -> TaskFault:
-    if isinstance(error, apsw.AuthError):
-        return TaskFault("refused", f"SQLite file {path}: {error}", way_out=DENIED_HINT)
-    if isinstance(error, apsw.FullError) or is_used_up(path.parent):
-        return no_room(f"SQLite file {path}: {error}", path.parent)
-    code = "refused"
-    return TaskFault(code, f"SQLite file {path}: {error}", way_out="is the path right, and may this user write there?")

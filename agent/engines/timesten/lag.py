@@ -10,7 +10,7 @@ for is what they wait for (with parallel propagation: as long as TimesTen keeps 
 | `lag.seconds` | s since the cache was where Oracle is now |
 | `lag.probes_total` | probes sent since the capture began |
 
-The table must be there, in an asynchronous writethrough cache group, before a plan runs; `DDL` says how. Both ends are reached in
+The table must be there, in an asynchronous writethrough cache group, before a plan runs (`DDL`). Both ends are reached in
 thick mode, so an agent that captures this lag has nothing to do with Oracle in thin mode. Source of the method: the
 probe row is the first choice of those for AWT, before ttRepAdmin, SYS.V$LOG_HOLDS and bookmarks, as it needs no
 assumption on how logs are numbered.
@@ -19,19 +19,19 @@ assumption on how logs are numbered.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import oracledb
 
-from proveout.agent.capture.schedule import Tick
 from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.capture_connection import CaptureSession
 from proveout.agent.engines.oracle.driver import open_connection
-from proveout.agent.engines.oracle.errors import said
+from proveout.agent.engines.oracle.errors import error_text
 from proveout.agent.engines.oracle.sql import connect_fault
-from proveout.agent.engines.postgres.lag import PositionHistory
+from proveout.agent.engines.position_history import PositionHistory
 from proveout.agent.engines.timesten.driver import open_timesten
 from proveout.proto.wire.results import Reading
 from proveout.proto.wire.tasks import Endpoint
@@ -47,21 +47,21 @@ BEGIN = "INSERT INTO proveout_probe (id, seq) VALUES (1, :seq)"
 
 
 class ProbeObserver:
-    """Sends probes into one end and looks for them at the other; see `schedule.Observer`."""
+    """Sends probes into one end and looks for them at the other; see `adapter.Observer`."""
 
     def __init__(self, source: CaptureSession, sink: CaptureSession, name: str) -> None:
         self._source, self._sink = source, sink
         self._history = PositionHistory()
         self._sent = 0
         try:
-            found = source.ask(LOOK_UP)
-            sink.ask(LOOK_UP)
+            found = source.rows(LOOK_UP)
+            sink.rows(LOOK_UP)
             self._first = self._number = int(found[0][0]) if found else 0
             if not found:
                 source.change(BEGIN, seq=self._number)
         except oracledb.Error as error:
             self.close()
-            what = f"{name}: the lag cannot be probed: {said(error).text}"
+            what = f"{name}: the lag cannot be probed: {error_text(error).text}"
             raise TaskFault("refused", what, way_out=f"make the probe's table and cache group: {DDL}") from None
         self._history.note(time.monotonic(), self._number)
 
@@ -75,7 +75,7 @@ class ProbeObserver:
             self._history.note(time.monotonic(), self._number)
             if not tick.report:
                 return []
-            rows = self._sink.ask(LOOK_UP)
+            rows = self._sink.rows(LOOK_UP)
         except oracledb.Error:
             return None
         return self._readings(int(rows[0][0]) if rows else self._first)
@@ -99,22 +99,22 @@ class ProbeObserver:
         self._sink.close()
 
 
-def observer(source: Endpoint, sink: Endpoint) -> ProbeObserver:
-    """An observer of these systems. TaskFault where an end cannot be reached, or has no table for the probe."""
-    cache = CaptureSession(lambda: _opened(source))
+def observer(source: Endpoint, sink: Endpoint, open_source: Callable[[str], Any] = open_timesten) -> ProbeObserver:
+    """Connect to both ends. TaskFault where an end cannot be reached, or has no table for the probe."""
+    cache = CaptureSession(lambda: _opened(source, open_source))
     try:
-        database = CaptureSession(lambda: _opened(sink))
+        database = CaptureSession(lambda: _opened(sink, open_connection))
     except BaseException:
         cache.close()
         raise
     return ProbeObserver(cache, database, f"{source.system} to {sink.system}")
 
 
-def _opened(endpoint: Endpoint) -> Any:
+def _opened(endpoint: Endpoint, connect: Callable[[str], Any]) -> Any:
     try:
-        return open_timesten(endpoint.dsn) if endpoint.engine == "timesten" else open_connection(endpoint.dsn)
+        return connect(endpoint.dsn)
     except StatementFailure as failure:
         code = "missing" if failure.code.startswith("DP") else "invalid"
         raise TaskFault(code, f"system {endpoint.system!r}: {failure.what}") from None
     except oracledb.Error as error:
-        raise connect_fault(endpoint.system, said(error)) from None
+        raise connect_fault(endpoint.system, error_text(error)) from None

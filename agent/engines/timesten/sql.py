@@ -1,6 +1,6 @@
-"""Questions and statements to a TimesTen, each in a process of its own: an agent that speaks to Oracle in thin mode cannot.
+"""Queries and statements of the agent to a TimesTen, each in a process of its own: a process has python-oracledb in thin or thick mode.
 
-An aide that is for TimesTen alone speaks to it itself (`speak_here`).
+A helper process for TimesTen alone runs them itself (`speak_here`).
 
 Flow: handler -> `settings` or `run_statements` -> `python -m proveout.agent.engines.timesten.sql`, the task as JSON on its
 stdin (the dsn holds a password, so it goes through the pipe) -> the answer as JSON on its stdout: a result, or a fault.
@@ -28,10 +28,11 @@ from proveout.proto.wire.tasks import Endpoint
 _here = threading.Event()
 MODULE = "proveout.agent.engines.timesten.sql"
 WORDS_MAX = 400
+CONFIGURATION = "SELECT paramname, paramvalue FROM sys.v$configuration"
 
 
 def speak_here() -> None:
-    """This process is for TimesTen alone (an aide's): it needs no other."""
+    """Run them in this process, which is for TimesTen alone."""
     _here.set()
 
 
@@ -57,8 +58,8 @@ async def _ask(task: dict[str, Any], endpoint: Endpoint) -> Any:
         env=child_process.environment(*child_process.of_engine("timesten")),
     )
     try:
-        told = json.dumps(task | {"endpoint": dataclasses.asdict(endpoint)}).encode()
-        out, errors = await process.communicate(told)
+        request = json.dumps(task | {"endpoint": dataclasses.asdict(endpoint)}).encode()
+        out, errors = await process.communicate(request)
     except BaseException:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -75,15 +76,21 @@ async def _ask(task: dict[str, Any], endpoint: Endpoint) -> Any:
 
 
 def _done(task: dict[str, Any]) -> Any:
+    """Run a task in this process."""
     try:
         from proveout.agent.engines.oracle import sql as oracle  # noqa: PLC0415 - only this process loads the client
+        from proveout.agent.engines.timesten.driver import open_thick  # noqa: PLC0415
     except ImportError:
         way_out = "install it with: pip install 'proveout[oracle]'"
         raise TaskFault("missing", "python-oracledb is not installed on this host", way_out=way_out) from None
     endpoint = Endpoint(**task["endpoint"])
-    if task["do"] == "settings":
-        return oracle.settings(endpoint)
-    return oracle.run_statements(endpoint, task["statements"])
+    if task["do"] == "statements":
+        return oracle.run_statements(endpoint, task["statements"], open_thick)
+    with oracle.connected(endpoint, "inspect", open_thick) as connection:
+        found = {"version": str(connection.version)}
+        rows, code = oracle.readable_rows(connection, CONFIGURATION)
+        found |= {"configuration": f"not readable: {code}"} if code else {str(name): str(value) for name, value in rows}
+    return tuple(sorted(found.items()))
 
 
 def main() -> None:

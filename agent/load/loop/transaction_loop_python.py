@@ -50,7 +50,7 @@ class Times(list[int]):
 class Script:
     """The steps of a transaction on one session, between BEGIN and COMMIT or ROLLBACK.
 
-    `steps` have (prepared statement, places, keeps, least, most) each, as `dsl.workloads.statement_steps.Step` says.
+    `steps` have (prepared statement, places, keeps, least, most) each, as `dsl.workloads.base.Step` says.
     """
 
     __slots__ = ("begin", "commit", "length", "rollback", "steps")

@@ -17,7 +17,7 @@ from typing import Any
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.load import worker_messages
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process
 
 MODULE = "proveout.agent.load.worker"
@@ -31,9 +31,8 @@ STREAM_LIMIT = 1 << 20
 class WorkerProcess:
     """One load worker, seen from the agent."""
 
-    def __init__(self, process: Process, told: str) -> None:
-        self.told = told
-        """Whose privileges it has: `privileges.argument`."""
+    def __init__(self, process: Process, privileges: Privileges) -> None:
+        self.privileges = privileges
         assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
         self._process = process
         self._stdin, self._stdout = process.stdin, process.stdout
@@ -44,22 +43,22 @@ class WorkerProcess:
         self._listener = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls, engine: str, told: str = "") -> WorkerProcess:
-        """A new process, ready for a load on such an engine. TaskFault when it does not come up.
+    async def start(cls, engine: str, privileges: Privileges | None = None) -> WorkerProcess:
+        """Start a process that is ready for a load on `engine`. TaskFault if it does not start.
 
-        `told`: which privileges it keeps, as `privileges.argument` says; without, those that the engine takes by itself.
+        Without `privileges` it gets those of the engine (`Privileges.for_engine`).
         """
-        told = told or privileges.argument(engine)
+        privileges = privileges or Privileges.for_engine(engine)
         process = await asyncio.create_subprocess_exec(
-            *child_process.python(MODULE, str(os.getpid()), told, engine),
+            *child_process.python(MODULE, str(os.getpid()), privileges.to_argument(), engine),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
             limit=STREAM_LIMIT,
             cwd=child_process.DIRECTORY,
-            env=privileges.environment(told, child_process.environment(*child_process.of_engine(engine))),
+            env=privileges.environment(child_process.environment(*child_process.of_engine(engine))),
         )
-        worker = cls(process, told)
+        worker = cls(process, privileges)
         try:
             async with asyncio.timeout(START_S):
                 await worker.read()
@@ -159,19 +158,19 @@ class Pool:
         """All, idle or at work."""
         return (*self._idle, *self._lent)
 
-    async def acquire(self, count: int, engine: str, told: str = "") -> list[WorkerProcess]:
-        """`count` workers for one load on an engine, warm ones first. TaskFault when one cannot be started. `told`: see `start`."""
-        told = told or privileges.argument(engine)
+    async def acquire(self, count: int, engine: str, privileges: Privileges | None = None) -> list[WorkerProcess]:
+        """`count` workers for one load on an engine, idle ones first. TaskFault if one cannot be started. `privileges`: see `start`."""
+        privileges = privileges or Privileges.for_engine(engine)
         dead = [worker for worker in self._idle if not worker.alive]
-        warm = [worker for worker in self._idle if worker.alive and worker.told == told]
-        others = [worker for worker in self._idle if worker.alive and worker.told != told]
+        warm = [worker for worker in self._idle if worker.alive and worker.privileges == privileges]
+        others = [worker for worker in self._idle if worker.alive and worker.privileges != privileges]
         taken, self._idle = warm[:count], [*warm[count:], *others]
         self._lent.extend(taken)
         new: list[WorkerProcess] = []
         try:
             for worker in dead:
                 await worker.kill()
-            starting = [self._started(new, engine, told) for _ in range(count - len(taken))]
+            starting = [self._started(new, engine, privileges) for _ in range(count - len(taken))]
             for failure in await asyncio.gather(*starting, return_exceptions=True):
                 if failure is not None:
                     raise failure
@@ -181,8 +180,8 @@ class Pool:
             raise
         return [*taken, *new]
 
-    async def _started(self, new: list[WorkerProcess], engine: str, told: str) -> None:
-        worker = await WorkerProcess.start(engine, told)
+    async def _started(self, new: list[WorkerProcess], engine: str, privileges: Privileges) -> None:
+        worker = await WorkerProcess.start(engine, privileges)
         self._lent.append(worker)
         new.append(worker)
 

@@ -1,7 +1,7 @@
 """One populate worker process, `python -m proveout.agent.load.population.populate_worker PARENT PRIVILEGES ENGINE`: jobs in on stdin, answers out on stdout.
 
 It lives no longer than its agent: the kernel kills it when the parent dies (PR_SET_PDEATHSIG), and where that comes too
-late or does not exist, end of file on stdin ends it in the middle of a job. See `populate_protocol` for what is said.
+late or does not exist, end of file on stdin ends it in the middle of a job. See `job_messages` for the messages.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines.table import driver
+from proveout.agent.engines.adapter import Loader, Populates
+from proveout.agent.engines.table import adapter, driver
 from proveout.agent.load.population.job_messages import (
     Answer,
     Count,
@@ -31,45 +31,13 @@ from proveout.agent.load.population.job_messages import (
     from_line,
     to_line,
 )
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.errors import ProveoutError
 from proveout.core.linux import ORPHANED, die_with_parent
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Population, Table
 from proveout.dsl.workloads.kinds import build
-
-
-class Loader(Protocol):
-    """What an engine's loader does for a worker; every failure is a TaskFault."""
-
-    def prepare(self) -> None:
-        """Empty tables, made anew."""
-        ...
-
-    def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
-        """One slice, in one transaction; rows loaded."""
-        ...
-
-    def execute(self, statement: str) -> None:
-        """One statement by itself."""
-        ...
-
-    def count(self, table: str) -> int:
-        """Rows of a table."""
-        ...
-
-    def settle(self) -> None:
-        """Make it durable."""
-        ...
-
-    def undo(self) -> None:
-        """Remove the tables."""
-        ...
-
-    def close(self) -> None:
-        """Disconnect."""
-        ...
 
 
 class Jobs:
@@ -94,18 +62,19 @@ class Jobs:
         for line in sys.stdin.buffer:
             self._received += 1
             self._queue.put(from_line(line))
-        if self._received > self._answered:  # nobody waits for what is under way
+        if self._received > self._answered:  # the agent has ended during a job
             os._exit(ORPHANED)
         self._queue.put(None)
 
 
-def main(parent: int, told: str, engine: str) -> int:
+def main(parent: int, argument: str, engine: str) -> int:
     """Serve jobs until stdin ends. Exit code 0, or 1 after a `Failed`."""
-    privileges.drop(told)
+    privileges = Privileges.from_argument(argument)
+    privileges.drop()
     die_with_parent(parent, LOAD_WORKER_NAME)
-    with contextlib.suppress(ProveoutError):  # what cannot be loaded is told when it is needed
+    with contextlib.suppress(ProveoutError):  # reported by the first job
         driver(engine)
-    privileges.seal(told)
+    privileges.seal()
     jobs = Jobs()
     try:
         opening = jobs.get()
@@ -129,28 +98,10 @@ def _open(opening: Opening) -> tuple[Loader, dict[str, Table]]:
 
 
 def _connect(opening: Opening, population: Population) -> Loader:
-    """The loader of an engine; each imports its own driver."""
-    if opening.engine == "postgres":
-        from proveout.agent.engines.postgres.populate import PostgresLoader  # noqa: PLC0415
-
-        return PostgresLoader(opening.dsn, population)
-    if opening.engine == "mysql":
-        from proveout.agent.engines.mysql.populate import MysqlLoader  # noqa: PLC0415
-
-        return MysqlLoader(opening.dsn, population)
-    if opening.engine == "sqlite":
-        from proveout.agent.engines.sqlite.populate import SqliteLoader  # noqa: PLC0415
-
-        return SqliteLoader(opening.dsn, population)
-    if opening.engine == "oracle":
-        from proveout.agent.engines.oracle.populate import OracleLoader  # noqa: PLC0415
-
-        return OracleLoader(opening.dsn, population)
-    make: Any = getattr(driver(opening.engine), "loader", None)
-    if make is None:
-        raise TaskFault("missing", f"nothing here can load a population into engine {opening.engine!r}")
-    loader: Loader = make(opening.dsn, population)
-    return loader
+    engine = adapter(opening.engine)
+    if not isinstance(engine, Populates):
+        raise TaskFault("missing", f"a population cannot be loaded into engine {opening.engine!r}")
+    return engine.loader(opening.dsn, population)
 
 
 def _do(loader: Loader, tables: dict[str, Table], job: object) -> int:

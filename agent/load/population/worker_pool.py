@@ -1,6 +1,6 @@
-"""Populate workers seen from the agent: start them, share out jobs among them one at a time, end or kill them.
+"""Populate workers, from the agent's side: start them, give them jobs one at a time, end or kill them.
 
-Whatever goes wrong with one, a `TaskFault` comes out: its own `Failed`, or how the process died with its last words.
+Every failure is a `TaskFault`: the worker's own `Failed`, or how the process died with its last output.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.load.population.job_messages import Failed, Finished, Job, Opening, Progress, from_line, to_line
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process
 
 MODULE = "proveout.agent.load.population.populate_worker"
@@ -25,7 +25,7 @@ END_S = 10.0
 
 
 class Worker:
-    """One worker process, which does one job at a time: `ask` is not reentrant."""
+    """One worker process, which does one job at a time: `run` is not reentrant."""
 
     def __init__(self, process: Process, progress: Callable[[int], None]) -> None:
         self._process = process
@@ -34,12 +34,12 @@ class Worker:
         self._listener = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls, engine: str, progress: Callable[[int], None], told: str = "") -> Worker:
-        """A new process for such an engine; `progress(rows)` is called as rows go in. `told`: see `pool.WorkerProcess.start`."""
-        told = told or privileges.argument(engine)
-        own = privileges.environment(told, child_process.environment(*child_process.of_engine(engine)))
+    async def start(cls, engine: str, progress: Callable[[int], None], privileges: Privileges | None = None) -> Worker:
+        """A new process for such an engine; `progress(rows)` is called as rows go in. `privileges`: see `local.WorkerProcess.start`."""
+        privileges = privileges or Privileges.for_engine(engine)
+        own = privileges.environment(child_process.environment(*child_process.of_engine(engine)))
         process = await asyncio.create_subprocess_exec(
-            *child_process.python(MODULE, str(os.getpid()), told, engine),
+            *child_process.python(MODULE, str(os.getpid()), privileges.to_argument(), engine),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
@@ -53,8 +53,8 @@ class Worker:
         """Its process id."""
         return self._process.pid
 
-    async def ask(self, job: Job) -> int:
-        """Have a job done; the rows it was about. TaskFault when it failed or the worker died."""
+    async def run(self, job: Job) -> int:
+        """Run a job; return its number of rows. TaskFault when it failed or the worker died."""
         assert self._process.stdin is not None  # noqa: S101 - PIPE
         assert self._process.stdout is not None  # noqa: S101 - PIPE
         with contextlib.suppress(ConnectionError):  # it died; reading tells how
@@ -71,7 +71,7 @@ class Worker:
         raise await self._died()
 
     async def end(self) -> None:
-        """Let it finish, as it has nothing to do; kill it when it does not."""
+        """End it when it is idle; kill it when it does not end."""
         assert self._process.stdin is not None  # noqa: S101 - PIPE
         self._process.stdin.close()
         with contextlib.suppress(TimeoutError):
@@ -99,7 +99,7 @@ class Worker:
             self._last_words.extend(line for line in chunk.decode(errors="replace").splitlines() if line.strip())
 
 
-class Crew:
+class WorkerPool:
     """Workers that share out jobs."""
 
     def __init__(self) -> None:
@@ -109,14 +109,14 @@ class Crew:
         return len(self.workers)
 
     async def run(self, jobs: Sequence[Job]) -> list[int]:
-        """Have all jobs done by whoever is free; the rows of each. The first failure is raised; kill the crew after it."""
+        """Give each job to a free worker; return the rows of each job. Raises the first failure; kill the pool after it."""
         waiting = deque(enumerate(jobs))
         rows = [0] * len(jobs)
 
         async def work(worker: Worker) -> None:
             while waiting:
                 index, job = waiting.popleft()
-                rows[index] = await worker.ask(job)
+                rows[index] = await worker.run(job)
 
         await asyncio.gather(*(work(worker) for worker in self.workers))
         return rows
@@ -127,13 +127,15 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(opening: Opening, count: int, progress: Callable[[int], None], told: str = "") -> AsyncIterator[Crew]:
-    """`count` connected workers, with the privileges that they are `told`; they finish with the context, and are killed when anything goes wrong in it."""
-    members = Crew()
+async def worker_pool(
+    opening: Opening, count: int, progress: Callable[[int], None], privileges: Privileges | None = None
+) -> AsyncIterator[WorkerPool]:
+    """`count` connected workers with these privileges. They end with the context, and are killed if it raises."""
+    members = WorkerPool()
     try:
         for _ in range(count):
-            members.workers.append(await Worker.start(opening.engine, progress, told))
-        await asyncio.gather(*(worker.ask(opening) for worker in members.workers))
+            members.workers.append(await Worker.start(opening.engine, progress, privileges))
+        await asyncio.gather(*(worker.run(opening) for worker in members.workers))
         yield members
         await asyncio.gather(*(worker.end() for worker in members.workers))
     except BaseException:

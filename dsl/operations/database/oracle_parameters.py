@@ -24,8 +24,7 @@ from proveout.dsl.operations.database.sql_literals import (
     literal,
 )
 from proveout.dsl.operations.facts import Facts, Query, RowsQuery
-from proveout.dsl.operations.named_settings import as_written, gathered
-from proveout.dsl.operations.operation import Step
+from proveout.dsl.operations.operation import Step, as_written, gathered
 from proveout.dsl.schema.scalar_types import custom
 from proveout.dsl.source.nodes import Map
 
@@ -77,7 +76,7 @@ class OracleParameters(SystemOperation):
     @classmethod
     def reshape(cls, block: Map) -> Map:
         """`{system: orcl, sga_target: 400G}` -> `{system: orcl, settings: {sga_target: 400G}}`."""
-        return gathered(block, _OWN)
+        return gathered(block, lambda name: name not in _OWN)
 
     def targets(self) -> Mapping[str, str]:
         """Each parameter."""

@@ -15,11 +15,10 @@ from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from proveout.dsl.operations.change import Change, Statement
+from proveout.dsl.operations.database.postgres_parameters import objection
 from proveout.dsl.operations.database.sql_literals import SETTING_SCHEMA, Setting, SystemOperation, in_list
 from proveout.dsl.operations.facts import Facts, Query, RowsQuery
-from proveout.dsl.operations.named_settings import as_written, gathered
-from proveout.dsl.operations.operation import Step
-from proveout.dsl.rules.postgres_parameters import objection
+from proveout.dsl.operations.operation import Step, as_written, gathered
 from proveout.dsl.schema.scalar_types import custom
 from proveout.dsl.source.nodes import Map
 
@@ -105,7 +104,7 @@ class PostgresSettings(SystemOperation):
     @classmethod
     def reshape(cls, block: Map) -> Map:
         """`{system: db, work_mem: 64MB}` -> `{system: db, settings: {work_mem: 64MB}}`."""
-        return gathered(block, _OWN)
+        return gathered(block, lambda name: name not in _OWN)
 
     def targets(self) -> Mapping[str, str]:
         """Each setting."""

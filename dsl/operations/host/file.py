@@ -12,9 +12,8 @@ from typing import Annotated, Self, TypeAlias
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from proveout.dsl.operations.facts import Facts, FileQuery, Query
-from proveout.dsl.operations.operation import Operation, Step
+from proveout.dsl.operations.operation import Operation, Step, whole_file
 from proveout.dsl.operations.types import Account, Mode, OwnPath, no_control
-from proveout.dsl.operations.whole_file import whole_file
 from proveout.dsl.schema.scalar_types import ID_PATTERN, custom
 
 SIZE_MAX = 256 * 1024

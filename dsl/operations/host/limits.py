@@ -9,9 +9,8 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from proveout.dsl.operations.facts import Facts, FileQuery, Query
-from proveout.dsl.operations.operation import Operation, Step
+from proveout.dsl.operations.operation import Operation, Step, whole_file
 from proveout.dsl.operations.types import AbsolutePath
-from proveout.dsl.operations.whole_file import whole_file
 from proveout.dsl.schema.scalar_types import custom
 
 _FILE = re.compile(r"/etc/security/limits\.d/[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf")

@@ -13,24 +13,16 @@ from pydantic.json_schema import SkipJsonSchema
 
 from proveout.dsl.operations.change import Change, SetText, WriteFile
 from proveout.dsl.operations.facts import Facts, FileQuery, Query, TextQuery
-from proveout.dsl.operations.operation import Operation, Step
-from proveout.dsl.operations.types import AbsolutePath
-from proveout.dsl.operations.whole_file import whole_file
+from proveout.dsl.operations.operation import Operation, Step, as_written, gathered, whole_file
+from proveout.dsl.operations.types import PROGRAM_SYSCTLS, AbsolutePath
 from proveout.dsl.schema.scalar_types import custom
-from proveout.dsl.source.nodes import Map, Scalar
+from proveout.dsl.source.nodes import Map
 
 NAME_PATTERN = r"^[a-z0-9_]+(\.[A-Za-z0-9_/:@-]+)+$"
+SETTING_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
 _NAME = re.compile(NAME_PATTERN.strip("^$"))
 _VALUE = re.compile(r"[A-Za-z0-9_.:,/%+-]+( [A-Za-z0-9_.:,/%+-]+)*")
 _FILE = re.compile(r"/etc/sysctl\.d/[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf")
-_RUNS_PROGRAMS = (
-    "kernel.core_pattern",
-    "kernel.modprobe",
-    "kernel.hotplug",
-    "kernel.poweroff_cmd",
-    "kernel.usermodehelper.",
-    "fs.binfmt_misc.",
-)
 _NO_WAY_BACK = (
     "kernel.kexec_load_disabled",
     "kernel.kexec_load_limit_panic",
@@ -87,7 +79,7 @@ def normal(value: str) -> str:
 def _checked_name(name: str) -> str:
     if not _NAME.fullmatch(name) or any(part in ("", ".", "..") for part in path_of(name).split("/")[1:]):
         raise custom(f"`{name}` is not the name of a kernel parameter, as vm.swappiness")
-    if name.startswith(_RUNS_PROGRAMS):
+    if any(fnmatchcase(name, pattern) for pattern in PROGRAM_SYSCTLS):
         raise custom(f"`{name}` names a program that the kernel runs as root, so no plan sets it")
     if name in _NO_WAY_BACK:
         raise custom(f"`{name}` cannot be set back, or guards the host, so no plan sets it")
@@ -121,22 +113,13 @@ def _one_of_two(given: dict[str, str]) -> dict[str, str]:
 
 
 SysctlName: TypeAlias = Annotated[str, AfterValidator(_checked_name)]
-SysctlValue: TypeAlias = Annotated[
-    str, BeforeValidator(_checked_value), WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]})
-]
-
-
-def _as_written(schema: dict[str, Any]) -> None:
-    """In a plan the parameters stand in the block itself."""
-    schema["properties"].pop("settings", None)
-    schema.pop("required", None)
-    schema["patternProperties"] = {NAME_PATTERN: {"anyOf": [{"type": "integer"}, {"type": "string"}]}}
+SysctlValue: TypeAlias = Annotated[str, BeforeValidator(_checked_value), WithJsonSchema(SETTING_SCHEMA)]
 
 
 class Sysctl(Operation):
     """Kernel parameters: name to value, `vm.swappiness: 10`."""
 
-    model_config = ConfigDict(json_schema_extra=_as_written)
+    model_config = ConfigDict(json_schema_extra=as_written(NAME_PATTERN, SETTING_SCHEMA))
 
     settings: SkipJsonSchema[
         Annotated[dict[SysctlName, SysctlValue], Field(min_length=1, max_length=200), AfterValidator(_one_of_two)]
@@ -151,10 +134,7 @@ class Sysctl(Operation):
     @classmethod
     def reshape(cls, block: Map) -> Map:
         """`{vm.swappiness: 10, file: …}` -> `{settings: {vm.swappiness: 10}, file: …}`."""
-        settings = tuple(entry for entry in block.entries if "." in entry[0].text)
-        rest = tuple(entry for entry in block.entries if "." not in entry[0].text)
-        key = Scalar(value="settings", text="settings", where=block.where)
-        return Map(entries=((key, Map(entries=settings, where=block.where)), *rest), where=block.where)
+        return gathered(block, lambda name: "." in name)
 
     def targets(self) -> Mapping[str, str]:
         """Each parameter, which of two that exclude each other rules, and the file."""

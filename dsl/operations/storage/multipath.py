@@ -15,10 +15,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from proveout.dsl.operations.change import Change, UnitAction
 from proveout.dsl.operations.facts import BytesQuery, Facts, FileQuery, PathsQuery, Query, TextQuery, UnitQuery
-from proveout.dsl.operations.operation import Operation, Step
+from proveout.dsl.operations.operation import Operation, Step, whole_file
 from proveout.dsl.operations.storage.vpd import wwid
 from proveout.dsl.operations.types import AbsolutePath, Line
-from proveout.dsl.operations.whole_file import whole_file
 from proveout.dsl.schema.scalar_types import custom
 
 UNIT = "multipathd.service"

@@ -19,9 +19,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from proveout.dsl.operations.change import Change, WriteFile, around
 from proveout.dsl.operations.facts import Facts, FileQuery, Query
-from proveout.dsl.operations.operation import Operation, Step
+from proveout.dsl.operations.operation import Operation, Step, whole_file
 from proveout.dsl.operations.types import AbsolutePath, Line
-from proveout.dsl.operations.whole_file import whole_file
 from proveout.dsl.schema.scalar_types import custom
 
 UDEVADM = "/usr/bin/udevadm"

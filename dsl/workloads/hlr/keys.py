@@ -8,7 +8,7 @@ Subscribers are uniform over the load's range, or the specification's non-unifor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from itertools import repeat
 from typing import Any
 
@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.dsl.workloads.base import Request, Row
+from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS, Hlr
 from proveout.dsl.workloads.hlr.shares import END_TIMES, START_TIMES, types_of
 from proveout.dsl.workloads.hlr.statements import GET_ACCESS, GET_DESTINATION, GET_SUBSCRIBER
-from proveout.dsl.workloads.parameters import HLR_TRANSACTIONS, Hlr
 from proveout.dsl.workloads.random_streams import Draw, batch_of, endless
 
+COLLISION_DRAWS = 2**18
 Ints = npt.NDArray[np.int64]
 Values = tuple[Row, ...]  # of each statement, what is drawn for it
 
@@ -117,3 +118,18 @@ def _inserts(random: np.random.Generator, count: int, s_ids: Ints, types: int) -
     kinds, starts = _upto(random, types, count), _starts(random, count)
     forwardings = zip(kinds, starts, _upto(random, len(END_TIMES), count), numbers, strict=True)
     return zip(_numbers(s_ids), repeat(()), forwardings)
+
+
+@lru_cache(maxsize=64)
+def _effective(keys: str, subscribers: int) -> float:
+    if keys == "uniform":
+        return float(subscribers)
+    drawn = draw_nurand(Hlr.model_validate({"population": subscribers}), np.random.default_rng(1), COLLISION_DRAWS)
+    counts = np.unique(drawn, return_counts=True)[1].astype(np.float64)
+    pairs = COLLISION_DRAWS * (COLLISION_DRAWS - 1.0)
+    return pairs / max(1.0, float(np.sum(counts * (counts - 1.0))))
+
+
+def effective_subscribers(parameters: Hlr) -> float:
+    """How many equally likely subscribers would collide as often as this load's keys do: 1 / Σ p_i²."""
+    return _effective(parameters.keys, parameters.last - parameters.first + 1)

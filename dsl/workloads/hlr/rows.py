@@ -11,8 +11,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.hlr.shares import ACTIVE, LAB_FORWARDINGS, START_TIMES, types_of
-from proveout.dsl.workloads.parameters import Hlr
 from proveout.dsl.workloads.random_streams import Ints, Rows, Words, choice, digits15, field, letters, words
 
 

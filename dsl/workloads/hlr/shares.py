@@ -25,7 +25,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from proveout.dsl.workloads.parameters import Hlr
+from proveout.dsl.workloads.hlr.parameters import Hlr
 
 START_TIMES: tuple[int, ...] = (0, 8, 16)
 END_TIMES = range(1, 25)

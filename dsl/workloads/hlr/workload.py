@@ -11,15 +11,28 @@ apart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import attrgetter
 
-from proveout.dsl.workloads.base import Body, Invariant, Outcome, Population, Request, Statement, Table, TransactionType
+from proveout.dsl.workloads.base import (
+    Body,
+    Invariant,
+    Outcome,
+    Population,
+    Request,
+    Statement,
+    Step,
+    Table,
+    TransactionType,
+    walk,
+)
+from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
 from proveout.dsl.workloads.hlr import rows as hlr_rows
 from proveout.dsl.workloads.hlr import tables as hlr_tables
-from proveout.dsl.workloads.hlr.keys import Keys
+from proveout.dsl.workloads.hlr.keys import Keys, effective_subscribers
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.hlr.shares import shares
 from proveout.dsl.workloads.hlr.statements import (
     DELETE_FORWARDING,
@@ -33,8 +46,6 @@ from proveout.dsl.workloads.hlr.statements import (
     SET_DATA_A,
     SET_LOCATION,
 )
-from proveout.dsl.workloads.parameters import Hlr
-from proveout.dsl.workloads.statement_steps import Step, walk
 
 COMMIT, LOGICAL_FAILURE = Outcome.COMMIT, Outcome.LOGICAL_FAILURE
 
@@ -138,6 +149,13 @@ class HlrWorkload:
     def keys(self, stream: int) -> Keys:
         """Arguments for one terminal; `stream` sets terminals (and repeats) apart."""
         return Keys(self.parameters, stream)
+
+    def findings(self, seen: Sequence[Seen], earlier: Sequence[Hlr]) -> tuple[Finding, ...]:
+        """Whether the mix and the success shares are those of the specification; see `conformance`."""
+        tables = [shares(one) for one in (self.parameters, *earlier)]
+        expected = {name: (min(t[name].low for t in tables), max(t[name].high for t in tables)) for name in tables[0]}
+        units = effective_subscribers(self.parameters)
+        return judge_mix(self.parameters.weights, seen), judge_expected(expected, seen, units)
 
 
 def build(parameters: Hlr) -> HlrWorkload:

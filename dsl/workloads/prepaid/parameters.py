@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from proveout.dsl.workloads import weights
+from proveout.dsl.workloads.mix import mix
 
 PREPAID_TRANSACTIONS: tuple[str, ...] = (
     "Authorize",
@@ -35,20 +35,10 @@ class Prepaid(BaseModel):
         default="prepaid", description="Which amounts are moved, and the mix where `weights` do not say otherwise."
     )
     seed: int = Field(default=1, ge=0, lt=2**63, description="Seed of the data and of the keys drawn.")
-    weights: dict[str, float] = Field(
+    weights: Annotated[dict[str, float], mix(PREPAID_TRANSACTIONS, empty=True)] = Field(
         default_factory=dict,
         description="The mix: a weight per transaction; one that is left out does not run. By default the profile's.",
     )
-
-    @field_validator("weights", mode="before")
-    @classmethod
-    def _weights_in_order(cls, value: object) -> object:
-        return weights.in_order(value, PREPAID_TRANSACTIONS) if value else value
-
-    @field_validator("weights")
-    @classmethod
-    def _weights_make_a_mix(cls, value: dict[str, float]) -> dict[str, float]:
-        return weights.mix(value, PREPAID_TRANSACTIONS) if value else value
 
     @model_validator(mode="after")
     def _weights_of_the_profile(self) -> Self:

@@ -14,7 +14,7 @@ after the sample GridSample (see `prepaid_tables`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import attrgetter
@@ -28,9 +28,12 @@ from proveout.dsl.workloads.base import (
     Population,
     Request,
     Statement,
+    Step,
     Table,
     TransactionType,
+    walk,
 )
+from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
 from proveout.dsl.workloads.prepaid import rows as prepaid_rows
 from proveout.dsl.workloads.prepaid import shares as prepaid_shares
 from proveout.dsl.workloads.prepaid.keys import Keys
@@ -46,7 +49,6 @@ from proveout.dsl.workloads.prepaid.statements import (
     TOTALS,
 )
 from proveout.dsl.workloads.prepaid.tables import SHAPES, STATUSES, TYPES
-from proveout.dsl.workloads.statement_steps import Step, walk
 
 COMMIT, LOGICAL_FAILURE = Outcome.COMMIT, Outcome.LOGICAL_FAILURE
 
@@ -151,6 +153,11 @@ class PrepaidWorkload:
     def keys(self, stream: int) -> Keys:
         """Arguments for one terminal; `stream` sets terminals (and repeats) apart."""
         return Keys(self.parameters, stream)
+
+    def findings(self, seen: Sequence[Seen], _: Sequence[Prepaid]) -> tuple[Finding, ...]:
+        """Whether the mix and the success shares are the expected ones, whatever the age of the data; see `conformance`."""
+        expected = prepaid_shares.expected(self.parameters)
+        return judge_mix(self.parameters.weights, seen), judge_expected(expected, seen, self.parameters.accounts)
 
 
 def build(parameters: Prepaid) -> PrepaidWorkload:

@@ -2,7 +2,7 @@
 
 Strict models; shorthand is spelt out as it is read (`sql: text` is `{any: text}`, `expect_rows: some` is (1, None)), so
 that everything behind has one form to work with. What the texts themselves must satisfy is checked where positions are
-known (`proveout.dsl.rules.sql_rules`). Only pydantic is imported here.
+known (`proveout.dsl.workloads.sql.statement_rules`). Only pydantic is imported here.
 """
 
 from __future__ import annotations

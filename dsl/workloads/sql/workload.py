@@ -10,6 +10,7 @@ Names of prepared statements are `<transaction>.<statement>`, so that two transa
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import (
     Body,
-    Dialect,
     Invariant,
     Outcome,
     Population,
@@ -30,8 +31,11 @@ from proveout.dsl.workloads.base import (
     Row,
     Source,
     Statement,
+    Step,
     TransactionType,
+    walk,
 )
+from proveout.dsl.workloads.conformance import Finding, Seen, band, judge_mix, percent_range
 from proveout.dsl.workloads.sql import sql_text
 from proveout.dsl.workloads.sql import tables as sql_population
 from proveout.dsl.workloads.sql.generators import Words, draw
@@ -43,7 +47,6 @@ from proveout.dsl.workloads.sql.parameters import (
     TransactionEntry,
     text_for,
 )
-from proveout.dsl.workloads.statement_steps import Step, walk
 
 DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "oracle", "mysql")
 BATCH = 256
@@ -101,6 +104,11 @@ class SqlWorkload:
             for number, (name, parts) in enumerate(self._parts.items())
         )
 
+    def findings(self, seen: Sequence[Seen], _: Sequence[Custom]) -> tuple[Finding, ...]:
+        """Whether the mix and the logical failures are as the plan says; see `conformance`."""
+        weights = {name: entry.weight for name, entry in self.parameters.transactions.items()}
+        return judge_mix(weights, seen), judge_failures(self.parameters, seen)
+
     @cached_property
     def _parts(self) -> dict[str, tuple[Part, ...]]:
         entries = self.parameters.transactions
@@ -114,6 +122,28 @@ class SqlWorkload:
 def build(parameters: Custom) -> SqlWorkload:
     """The workload of these parameters."""
     return SqlWorkload(parameters)
+
+
+def judge_failures(parameters: Custom, seen: Sequence[Seen]) -> Finding:
+    """Whether each transaction fails logically as often as the plan says; one without `logical_failures` is not judged."""
+    right: list[str] = []
+    wrong: list[str] = []
+    for one in seen:
+        entry = parameters.transactions.get(one.name)
+        count = one.ok + one.logical_failures
+        if entry is None or entry.logical_failures is None or not count:
+            continue
+        bottom, top = band(*entry.logical_failures, count, math.inf)
+        share = one.logical_failures / count
+        text = f"{one.name} {share:.2%} of {count:,} (expected {percent_range(bottom, top)})"
+        (right if bottom <= share <= top else wrong).append(text)
+    if wrong:
+        evidence = "logical failures are not as the plan expects: " + "; ".join(wrong)
+        return Finding(check="logical-failures", ok=False, evidence=evidence)
+    evidence = "logical failures are as the plan expects: " + "; ".join(right)
+    return Finding(
+        check="logical-failures", ok=True, evidence=evidence if right else "not judged: the plan expects nothing"
+    )
 
 
 # ---- statements -----------------------------------------------------------------------------------------------------

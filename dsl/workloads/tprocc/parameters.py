@@ -7,11 +7,11 @@ keying and think times are off by default, and customers and items are drawn uni
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from proveout.dsl.workloads import weights
+from proveout.dsl.workloads.mix import mix
 
 TPROCC_TRANSACTIONS: tuple[str, ...] = ("NewOrder", "Payment", "OrderStatus", "Delivery", "StockLevel")
 # HammerDB draws U(1..23): ten of it are new orders, ten payments, one each of the others
@@ -26,6 +26,8 @@ ROLLED_BACK = 0.01
 DISTRICTS = 10
 CUSTOMERS = 3_000
 """Customers of a district; as many orders it has at the start."""
+NEW_ORDERS = 900
+"""Orders of a district that are not delivered at the start (4.3.3.1)."""
 ITEMS = 100_000
 UNITS_PER_WAREHOUSE = DISTRICTS * CUSTOMERS
 """A population's unit is a customer: a warehouse is too coarse to deal out, or to keep in memory."""
@@ -56,18 +58,7 @@ class Tprocc(BaseModel):
         default="fixed", description="A user's warehouse: one of its own, or another one for each transaction."
     )
     seed: int = Field(default=1, ge=0, lt=2**63, description="Seed of the data and of the keys drawn.")
-    weights: dict[str, float] = Field(
+    weights: Annotated[dict[str, float], mix(TPROCC_TRANSACTIONS)] = Field(
         default_factory=lambda: dict(TPROCC_WEIGHTS),
         description="The mix: a weight per transaction; a transaction that is left out does not run.",
     )
-
-    @field_validator("weights", mode="before")
-    @classmethod
-    def _weights_in_order(cls, value: object) -> object:
-        """YAML gives them in any order."""
-        return weights.in_order(value, TPROCC_TRANSACTIONS)
-
-    @field_validator("weights")
-    @classmethod
-    def _weights_make_a_mix(cls, value: dict[str, float]) -> dict[str, float]:
-        return weights.mix(value, TPROCC_TRANSACTIONS)

@@ -15,8 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.dsl.workloads.random_streams import words
-from proveout.dsl.workloads.tprocc.parameters import CUSTOMERS, DISTRICTS, ITEMS, UNITS_PER_WAREHOUSE, Tprocc
-from proveout.dsl.workloads.tprocc.tables import LINES_MAX, LINES_MIN, NEW_ORDERS
+from proveout.dsl.workloads.tprocc.parameters import (
+    CUSTOMERS,
+    DISTRICTS,
+    ITEMS,
+    NEW_ORDERS,
+    UNITS_PER_WAREHOUSE,
+    Tprocc,
+)
+from proveout.dsl.workloads.tprocc.tables import LINES_MAX, LINES_MIN
 
 Ints = npt.NDArray[np.int64]
 Texts = npt.NDArray[np.bytes_]

@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from proveout.dsl.workloads.base import Dialect
-from proveout.dsl.workloads.tprocc.parameters import CUSTOMERS, DISTRICTS, ITEMS, Tprocc
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.tprocc.parameters import CUSTOMERS, DISTRICTS, ITEMS, NEW_ORDERS, Tprocc
 from proveout.dsl.workloads.tprocc.procedures import FUNCTIONS, ORACLE_PROCEDURES, POSTGRES_FUNCTIONS
 
 Columns = tuple[tuple[str, str], ...]
 MONEY = "numeric(12,2)"
-NEW_ORDERS = 900
-"""Of a district's orders, the last 900 are not delivered yet (4.3.3.1)."""
 LINES_MIN, LINES_MAX = 5, 15
 
 

@@ -7,6 +7,7 @@ back: a logical failure, as specified. A delivery does its ten districts in one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -24,6 +25,7 @@ from proveout.dsl.workloads.base import (
     Table,
     TransactionType,
 )
+from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
 from proveout.dsl.workloads.tprocc import rows as tprocc_rows
 from proveout.dsl.workloads.tprocc import statements as sql
 from proveout.dsl.workloads.tprocc import tables as tprocc_tables
@@ -319,6 +321,12 @@ class TproccWorkload:
     def keys(self, stream: int) -> Keys:
         """Inputs for one terminal; `stream` sets terminals (and repeats) apart."""
         return Keys(self.parameters, stream)
+
+    def findings(self, seen: Sequence[Seen], _: Sequence[Tprocc]) -> tuple[Finding, ...]:
+        """Whether the mix is as asked for, and all succeed but the New Orders that 2.4.1.4 rolls back; see `conformance`."""
+        expected = dict.fromkeys(TPROCC_TRANSACTIONS, (1.0, 1.0))
+        expected["NewOrder"] = (1.0 - ROLLED_BACK, 1.0 - ROLLED_BACK)
+        return judge_mix(self.parameters.weights, seen), judge_expected(expected, seen, math.inf)
 
 
 def build(parameters: Tprocc) -> TproccWorkload:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from proveout.dsl.workloads import weights
+from proveout.dsl.workloads.mix import mix
 
 TPTBM_TRANSACTIONS: tuple[str, ...] = ("Read", "Update", "Insert", "Delete")
 TPTBM_WEIGHTS: Mapping[str, float] = dict(zip(TPTBM_TRANSACTIONS, (80.0, 10.0, 5.0, 5.0), strict=True))
@@ -23,20 +24,10 @@ class Tptbm(BaseModel):
     ops_per_transaction: int = Field(
         default=1, ge=1, le=10_000, description="Statements in a transaction, all of its own kind."
     )
-    weights: dict[str, float] = Field(
+    weights: Annotated[dict[str, float], mix(TPTBM_TRANSACTIONS)] = Field(
         default_factory=lambda: dict(TPTBM_WEIGHTS),
         description="The mix: a weight per transaction; one that is left out does not run. By default 80-10-5-5.",
     )
-
-    @field_validator("weights", mode="before")
-    @classmethod
-    def _weights_in_order(cls, value: object) -> object:
-        return weights.in_order(value, TPTBM_TRANSACTIONS)
-
-    @field_validator("weights")
-    @classmethod
-    def _weights_make_a_mix(cls, value: dict[str, float]) -> dict[str, float]:
-        return weights.mix(value, TPTBM_TRANSACTIONS)
 
     @property
     def rows(self) -> int:

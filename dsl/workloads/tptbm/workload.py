@@ -13,7 +13,8 @@ Source: tptbm.c of the TimesTen quickstart samples (oracle-samples/oracle-timest
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import attrgetter, itemgetter
@@ -27,13 +28,16 @@ from proveout.dsl.workloads.base import (
     Request,
     Row,
     Statement,
+    Step,
     Table,
     TransactionType,
+    walk,
 )
-from proveout.dsl.workloads.statement_steps import Step, walk
+from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
 from proveout.dsl.workloads.tptbm.keys import Keys
 from proveout.dsl.workloads.tptbm.parameters import TPTBM_TRANSACTIONS, Tptbm
 from proveout.dsl.workloads.tptbm.rows import WIDTH, vpn_users
+from proveout.dsl.workloads.tptbm.shares import expected as expected_shares
 from proveout.dsl.workloads.tptbm.statements import DELETE, INSERT, READ, UPDATE
 
 STATEMENTS: dict[str, Statement] = dict(zip(TPTBM_TRANSACTIONS, (READ, UPDATE, INSERT, DELETE), strict=True))
@@ -100,6 +104,12 @@ class TptbmWorkload:
     def keys(self, stream: int) -> Keys:
         """Arguments for one terminal; `stream` sets terminals (and repeats) apart."""
         return Keys(self.parameters, stream)
+
+    def findings(self, seen: Sequence[Seen], earlier: Sequence[Tptbm]) -> tuple[Finding, ...]:
+        """Whether the mix and the success shares are the expected ones; see `conformance` and `shares`."""
+        counts = {one.name: (one.ok, one.logical_failures) for one in seen}
+        shares = expected_shares(self.parameters, counts, earlier)
+        return judge_mix(self.parameters.weights, seen), judge_expected(shares, seen, math.inf)
 
 
 def _several(source: Callable[[Keys], Callable[[], Request]], count: int, keys: Keys) -> Callable[[], tuple[Row, ...]]:

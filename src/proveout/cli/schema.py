@@ -42,6 +42,6 @@ def schema(
 
         typer.echo(result_schema.schema_json(), nl=False)
         return
-    from proveout.dsl.schema.json_schema import schema_json
+    from proveout.dsl.compile.json_schema import schema_json
 
     typer.echo(schema_json(), nl=False)

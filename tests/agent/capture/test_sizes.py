@@ -13,10 +13,12 @@ import psycopg
 import pytest
 
 from proveout.agent.capture import kinds
-from proveout.agent.capture.schedule import Tick
-from proveout.agent.capture.sizes import CATALOGUES, ORACLE, OTHERS, TABLES_MAX, SizeObserver, readings
+from proveout.agent.capture.sizes import OTHERS, TABLES_MAX, SizeObserver, readings
 from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.adapter import CapturesSizes, Catalogue, Tick
 from proveout.agent.engines.mysql import sql as mysql_statements
+from proveout.agent.engines.oracle.capture_connection import SIZES as ORACLE
+from proveout.agent.engines.table import adapter
 from proveout.coordinator.measure.capture_metrics import sizes_metrics
 from proveout.coordinator.measure.timeseries import Recording
 from proveout.dsl.plan.topology import Capture
@@ -32,6 +34,12 @@ MAKE = (
 )
 
 
+def catalogue(endpoint: Endpoint) -> Catalogue:
+    engine = adapter(endpoint.engine)
+    assert isinstance(engine, CapturesSizes)
+    return engine.size_catalogue(endpoint)
+
+
 Look = Callable[[], dict[tuple[str, str, str], float]]
 
 
@@ -41,7 +49,7 @@ def looked() -> Iterator[Callable[[Endpoint], Look]]:
     observers: list[SizeObserver] = []
 
     def made(endpoint: Endpoint) -> Look:
-        observer = SizeObserver(CATALOGUES[endpoint.engine](endpoint))
+        observer = SizeObserver(catalogue(endpoint))
         observers.append(observer)
 
         def look() -> dict[tuple[str, str, str], float]:
@@ -137,7 +145,7 @@ def test_a_system_that_cannot_be_reached_is_told_at_the_start() -> None:
         ("sqlite", "/nowhere/at-all.sqlite"),
     ):
         with pytest.raises(TaskFault) as caught:
-            CATALOGUES[engine](Endpoint(system="db", engine=engine, dsn=dsn))
+            catalogue(Endpoint(system="db", engine=engine, dsn=dsn))
         assert caught.value.code == "unreachable"
 
 

@@ -13,7 +13,7 @@ import pytest
 from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.security.signatures import Orders
+from proveout.agent.security.signatures import TaskVerifier
 from proveout.proto.trust.audit_log import AuditLog
 from proveout.proto.wire.messages import Hello, TaskAccepted, TaskDone
 from proveout.proto.wire.results import Done
@@ -57,7 +57,7 @@ async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(
         tmp_path / "work",
         journal,
         {StopSystem: handler},
-        orders=cast(Orders, Believed()),
+        verifier=cast(TaskVerifier, Believed()),
         audit=AuditLog(tmp_path / "audit.log"),
     )
     task = Task(key="k", spec=StopSystem(system="db", data_root=str(tmp_path)), deadline_s=60.0, sequence=1)
@@ -69,12 +69,12 @@ async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(
         attachment = session.attach()
         session.receive(dataclasses.replace(task, sequence=2))
         go.set()
-        async for message in session.speak(attachment):
+        async for message in session.outgoing(attachment):
             said.append(message)
             if isinstance(message, TaskDone):
                 break
         session.receive(dataclasses.replace(task, sequence=3))
-        async for message in session.speak(session.attach()):
+        async for message in session.outgoing(session.attach()):
             said.append(message)
             if isinstance(message, TaskDone):
                 break

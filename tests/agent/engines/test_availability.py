@@ -13,14 +13,16 @@ import psycopg
 import pytest
 from restarts import External, external
 
+from proveout.agent.daemon import availability
+from proveout.agent.daemon.availability import is_away, patiently
 from proveout.agent.daemon.handlers import TABLE
 from proveout.agent.daemon.tasks import Resource, TaskFault
-from proveout.agent.engines import availability
-from proveout.agent.engines.availability import is_away, patiently
 from proveout.agent.engines.postgres.connection import connection_fault, statement_fault
 from proveout.agent.security.policy import Policy
 from proveout.proto.wire.results import Done, SqlDone, SystemStarted
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, RunSql
+
+pytestmark = pytest.mark.server
 
 END = Endpoint(system="db", engine="postgres", dsn="host=127.0.0.1 port=9")
 AWAY = TaskFault("unreachable", "system 'db' cannot be reached: Connection refused", way_out="start it")

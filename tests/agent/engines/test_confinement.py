@@ -21,13 +21,16 @@ import pytest
 from server_escapes import ESCAPED, ESCAPES, REFUSED, Escape, Target, program
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines import file_access, handlers
-from proveout.agent.engines.confinement import landlock_version
+from proveout.agent.engines import handlers
+from proveout.agent.engines.embedded import file_access
+from proveout.agent.engines.embedded.confinement import landlock_version
+from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
 from proveout.agent.engines.mysql.provision import find_programs
-from proveout.agent.engines.supervisor_client import Guarded
 from proveout.agent.security.policy import Policy
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import StartSystem
+
+pytestmark = pytest.mark.server
 
 PYTHON = Path(sys.executable).resolve()
 needs_landlock = pytest.mark.skipif(landlock_version() == 0, reason="this kernel has no Landlock")
@@ -55,12 +58,12 @@ def attempt(case: Escape, target: Target, reach: file_access.Access | None) -> i
         Path(path).chmod(0o600)
     shutil.rmtree(target.data)
     Path(target.data).mkdir()
-    guarded = Guarded(lambda _: None)
+    client = SupervisorClient(lambda _: None)
     try:
         argv = [str(PYTHON), *program(case, target)]
-        answer = guarded.ask("run", argv=argv, environment={}, limit_s=20.0, identity="agent", access=reach)
+        answer = client.request("run", argv=argv, environment={}, limit_s=20.0, identity="agent", access=reach)
     finally:
-        guarded.end()
+        client.end()
     assert answer["status"] in {ESCAPED, REFUSED}, answer["output"]
     return int(answer["status"])
 
@@ -172,7 +175,9 @@ import asyncio, ctypes, json, struct, sys
 from pathlib import Path
 from typing import Any
 from proveout.agent.security import policy
-from proveout.agent.engines import confinement, handlers
+from proveout.agent.engines import handlers
+from proveout.agent.engines.embedded import confinement
+from proveout.agent.security import policy
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import StartSystem
@@ -232,7 +237,7 @@ async def test_the_policy_decides_about_the_agents_own_user(
     task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy, code: str | None
 ) -> None:
     """The same decision when these tests are run as root."""
-    monkeypatch.setattr(handlers.privileges, "account", lambda: None)
+    monkeypatch.setattr(handlers, "choose_account", lambda: None)
     monkeypatch.setattr(handlers, "landlock_version", lambda: 0)
     task_context.policy = policy
     if code is None:

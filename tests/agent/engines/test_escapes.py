@@ -18,23 +18,23 @@ import pytest
 from escapes import CANARY, ESCAPES, MYSQL, POSTGRES, Escape
 
 from proveout.agent.daemon.tasks import Resource, TaskFault
-from proveout.agent.engines import data_store
+from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
 from proveout.agent.sandbox import dispatch
 from proveout.agent.security.policy import Policy
-from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.database.postgres_parameters import objection
 from proveout.dsl.operations.database.sql import Sql
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Tuning, Windows
 from proveout.dsl.plan.topology import System
-from proveout.dsl.rules.postgres_parameters import objection
-from proveout.dsl.schema.model_values import to_values
 from proveout.dsl.workloads.sql.parameters import Custom
 from proveout.proto.wire.results import SystemStarted
 from proveout.proto.wire.tasks import (
@@ -47,6 +47,8 @@ from proveout.proto.wire.tasks import (
     RunSql,
     StartSystem,
 )
+
+pytestmark = pytest.mark.server
 
 TABLES = ("CREATE TABLE loot (line text)", "CREATE TABLE reached (name varchar(80))")
 DANGEROUS = ("pg_execute_server_program", "pg_read_server_files", "pg_write_server_files", "pg_create_subscription")

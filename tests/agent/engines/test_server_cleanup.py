@@ -19,16 +19,19 @@ from typing import Any
 
 import psycopg
 import pytest
+import thorough
 
-from proveout.agent.engines import data_store, server_cleanup
-from proveout.agent.engines.postgres.installation import choose_account
+from proveout.agent.engines.embedded import data_store, server_cleanup
+from proveout.agent.engines.embedded.account import choose_account
+from proveout.agent.engines.embedded.workspace import is_locked
 from proveout.agent.engines.postgres.provision import Server
-from proveout.agent.engines.workspace import is_locked
 from proveout.dsl.plan.topology import System
+
+pytestmark = pytest.mark.server
 
 PATIENCE_S = 60.0
 SYSTEM = System(name="db", engine="postgres", host="h", provision="embedded")
-KILLS = 20
+KILLS = thorough.count(20, 8)
 SEED = 51
 BUSY = b"SELECT sum(a * b) FROM generate_series(1, 100000) a, generate_series(1, 100000) b"
 CLONE_NEWNS, CLONE_NEWIPC = 0x00020000, 0x08000000
@@ -42,7 +45,7 @@ from proveout.dsl.plan.topology import System
 server = Server(System(name="db", engine="postgres", host="h", provision="embedded"), Path(sys.argv[1]))
 print("begun", flush=True)
 server.start()
-print(json.dumps({"guard": server.guard_pid, "postmaster": server.pid, "session": str(server.session),
+print(json.dumps({"supervisor": server.supervisor_pid, "postmaster": server.pid, "session": str(server.session),
                   "data": str(server.data), "dsn": server.dsn}), flush=True)
 sys.stdin.read()
 """
@@ -116,8 +119,8 @@ def next_session(root: Path) -> None:
     server.close(keep_data=False)
 
 
-def twenty_kills(root: Path) -> None:
-    """The guard, the postmaster, the agent, and all at once, at a moment between the start of `initdb` and a busy server."""
+def many_kills(root: Path) -> None:
+    """The supervisor, the postmaster, the agent, and all at once, at a moment between the start of `initdb` and a busy server."""
     known = users()
     before, draw = (owned_by(known), in_shm(known)), random.Random(SEED)
     for number in range(KILLS):
@@ -130,12 +133,12 @@ def twenty_kills(root: Path) -> None:
                 continue
             assert process.stdout is not None
             said = json.loads(process.stdout.readline())
-            victims = (["postmaster"], ["guard"], [], ["guard", "postmaster"])[number // 2 % 4]
+            victims = (["postmaster"], ["supervisor"], [], ["supervisor", "postmaster"])[number // 2 % 4]
             with contextlib.closing(psycopg.connect(said["dsn"], autocommit=True)) as connection:
                 connection.pgconn.send_query(BUSY)
                 kill(*(said[victim] for victim in victims), process.pid)
     next_session(root / "next")
-    deadline = time.monotonic() + PATIENCE_S  # guards that were not killed end their servers by themselves
+    deadline = time.monotonic() + PATIENCE_S  # supervisors that were not killed end their servers by themselves
     while (owned_by(known) - before[0] or in_shm(known) - before[1]) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert owned_by(known) - before[0] == set()
@@ -161,15 +164,16 @@ def alone(work: Callable[[], None]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_nothing_is_left_of_twenty_servers_that_were_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.thorough
+def test_nothing_is_left_of_servers_that_were_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="p") as folder:  # sessions that nobody else sweeps
         Path(folder).chmod(0o755)
         monkeypatch.setenv("TMPDIR", folder)
         monkeypatch.setattr(tempfile, "tempdir", folder)
-        alone(lambda: twenty_kills(tmp_path))
+        alone(lambda: many_kills(tmp_path))
 
 
-def test_a_backend_that_outlives_guard_and_postmaster_is_ended_by_the_next_session(tmp_path: Path) -> None:
+def test_a_backend_that_outlives_supervisor_and_postmaster_is_ended_by_the_next_session(tmp_path: Path) -> None:
     """It holds the shared memory, and PostgreSQL would not start on its data again."""
     with agent(tmp_path) as process:
         assert process.stdout is not None
@@ -178,9 +182,9 @@ def test_a_backend_that_outlives_guard_and_postmaster_is_ended_by_the_next_sessi
         with contextlib.closing(psycopg.connect(said["dsn"], autocommit=True)) as connection:
             connection.pgconn.send_query(BUSY)
             pid = connection.info.backend_pid
-            os.kill(said["guard"], signal.SIGSTOP)  # so that it cannot clean up between the two kills
+            os.kill(said["supervisor"], signal.SIGSTOP)  # so that it cannot clean up between the two kills
             os.kill(said["postmaster"], signal.SIGKILL)
-            os.kill(said["guard"], signal.SIGKILL)
+            os.kill(said["supervisor"], signal.SIGKILL)
             process.kill()
             process.wait()
             deadline = time.monotonic() + PATIENCE_S
@@ -258,13 +262,13 @@ def test_only_the_servers_program_of_the_servers_user_in_its_data_is_killed(tmp_
             process.wait()
 
 
-def test_a_session_without_a_guard_is_swept_at_once_and_one_that_is_being_made_is_not(tmp_path: Path) -> None:
+def test_a_session_without_a_supervisor_is_swept_at_once_and_one_that_is_being_made_is_not(tmp_path: Path) -> None:
     killed, new = tmp_path / f"{data_store.SESSION_PREFIX}killed", tmp_path / f"{data_store.SESSION_PREFIX}new"
     for folder in (killed, new):
         folder.mkdir()
     server_cleanup.note(str(killed), server_cleanup.entry_of(str(tmp_path), "postgres", None))
     with (killed / server_cleanup.FILE).open("a") as file:
-        file.write('{"device": ')  # the guard was killed in the middle of a line
+        file.write('{"device": ')  # the supervisor was killed in the middle of a line
     assert len(server_cleanup.read(str(killed))) == 1
     data_store.sweep((tmp_path,), locked=lambda _: False)
     assert (killed.exists(), new.exists()) == (False, True)

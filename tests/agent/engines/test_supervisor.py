@@ -1,4 +1,4 @@
-"""Whoever is killed (agent, guard, postmaster), no process, socket, shared memory or temporary directory is left."""
+"""Whoever is killed (agent, supervisor, postmaster), no process, socket, shared memory or temporary directory is left."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ import psycopg
 import pytest
 
 from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
+from proveout.agent.engines.embedded.workspace import is_locked
 from proveout.agent.engines.postgres.provision import Server
-from proveout.agent.engines.supervisor_client import Guarded
-from proveout.agent.engines.workspace import is_locked
 from proveout.dsl.plan.topology import System
+
+pytestmark = pytest.mark.server
 
 PATIENCE_S = 60.0
 SYSTEM = System(name="db", engine="postgres", host="h", provision="embedded")
@@ -36,8 +38,8 @@ server = Server(System(name="db", engine="postgres", host="h", provision="embedd
 print("begun", flush=True)
 server.start()
 if os.fork() == 0:
-    # A child that holds the agent's end of the guard's pipe, as a forked load worker would.
-    print(json.dumps({"child": os.getpid(), "guard": server.guard_pid, "postmaster": server.pid,
+    # A child that holds the agent's end of the supervisor's pipe, as a forked load worker would.
+    print(json.dumps({"child": os.getpid(), "supervisor": server.supervisor_pid, "postmaster": server.pid,
                       "session": str(server.session), "data": str(server.data), "dsn": server.dsn}), flush=True)
 sys.stdin.read()
 """
@@ -76,7 +78,7 @@ def shared_memory_of(pid: int) -> list[str]:
 class Agent:
     process: subprocess.Popen[str]
     child: int
-    guard: int
+    supervisor: int
     postmaster: int
     session: Path
     data: Path
@@ -101,13 +103,13 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
         yield agent
         process.kill()
         os.kill(agent.child, signal.SIGKILL)
-    assert eventually(lambda: not alive(agent.guard) and not alive(agent.postmaster))
+    assert eventually(lambda: not alive(agent.supervisor) and not alive(agent.postmaster))
     Server(SYSTEM, tmp_path).close(keep_data=False)
     shutil.rmtree(agent.session, ignore_errors=True)
 
 
 def test_agent_killed(agent: Agent) -> None:
-    processes = [agent.guard, *below(agent.guard)]
+    processes = [agent.supervisor, *below(agent.supervisor)]
     assert len(processes) > 5
     assert is_locked(agent.session)
     agent.process.kill()
@@ -125,22 +127,22 @@ def test_agent_killed_while_a_session_is_busy(agent: Agent) -> None:
         connection.execute("CREATE TABLE t AS SELECT generate_series(1, 1000) AS n")
         connection.execute("BEGIN")
         connection.execute("UPDATE t SET n = 0")
-        processes = [agent.guard, *below(agent.guard)]
+        processes = [agent.supervisor, *below(agent.supervisor)]
         agent.process.kill()
         assert eventually(lambda: not any(map(alive, processes)))
     assert not agent.session.exists()
 
 
-def test_guard_killed(agent: Agent) -> None:
-    processes = below(agent.guard)
-    os.kill(agent.guard, signal.SIGKILL)
+def test_supervisor_killed(agent: Agent) -> None:
+    processes = below(agent.supervisor)
+    os.kill(agent.supervisor, signal.SIGKILL)
     assert eventually(lambda: not any(map(alive, processes)))
     assert not shared_memory_of(agent.postmaster)
 
 
-def test_guard_and_agent_killed_at_once(agent: Agent) -> None:
-    processes = below(agent.guard)
-    os.kill(agent.guard, signal.SIGKILL)
+def test_supervisor_and_agent_killed_at_once(agent: Agent) -> None:
+    processes = below(agent.supervisor)
+    os.kill(agent.supervisor, signal.SIGKILL)
     agent.process.kill()
     assert eventually(lambda: not any(map(alive, processes)))
     # Nobody was left to remove the folder; that nobody holds it is what the next start on the host sweeps by.
@@ -214,14 +216,16 @@ def test_a_server_starts_again_after_its_death(watched: tuple[Server, threading.
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_guard_killed_is_told_and_requests_fail_clearly(watched: tuple[Server, threading.Event, list[str]]) -> None:
+def test_supervisor_killed_is_told_and_requests_fail_clearly(
+    watched: tuple[Server, threading.Event, list[str]],
+) -> None:
     server, died, told = watched
-    guard, session = server.guard_pid, server.session
-    assert guard is not None
-    os.kill(guard, signal.SIGKILL)
+    supervisor, session = server.supervisor_pid, server.session
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
     assert died.wait(PATIENCE_S)
-    assert "guard process was killed" in told[0]
-    with pytest.raises(TaskFault, match="guard process was killed"):
+    assert "supervisor process was killed" in told[0]
+    with pytest.raises(TaskFault, match="supervisor process was killed"):
         server.save_snapshot()
     # The old postmaster may still be on its way out: the new one waits for it.
     server.start()
@@ -243,26 +247,26 @@ def test_ending_a_session_is_not_a_death(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_comes_too_late_is_not_taken_for_the_next() -> None:
-    guarded = Guarded(lambda _: None)
+    client = SupervisorClient(lambda _: None)
     try:
         with pytest.raises(TaskFault) as caught:
-            guarded.ask(
+            client.request(
                 "run", timeout_s=0.05, limit_s=60.0, argv=["/bin/sleep", "0.3"], environment={}, identity="agent"
             )
         assert caught.value.code == "timeout"
-        assert guarded.ask("reach", path="/") == {"id": 2, "reachable": True}
+        assert client.request("reach", path="/") == {"id": 2, "reachable": True}
     finally:
-        guarded.end()
+        client.end()
 
 
 def test_a_program_that_does_not_end_is_killed_and_one_that_fails_is_quoted() -> None:
-    guarded = Guarded(lambda _: None)
+    client = SupervisorClient(lambda _: None)
     try:
         with pytest.raises(TaskFault, match="did not end"):
-            guarded.run(["/bin/sleep", "60"], {}, limit_s=0.1, identity="agent")
+            client.run(["/bin/sleep", "60"], {}, limit_s=0.1, identity="agent")
         with pytest.raises(TaskFault, match=r"exit code 1.*cannot stat"):
-            guarded.run(["/bin/cp", "/no/such/file", "/no/where"], {"LC_ALL": "C"}, limit_s=60.0, identity="agent")
+            client.run(["/bin/cp", "/no/such/file", "/no/where"], {"LC_ALL": "C"}, limit_s=60.0, identity="agent")
         with pytest.raises(TaskFault, match="unknown request dance"):
-            guarded.ask("dance")
+            client.request("dance")
     finally:
-        guarded.end()
+        client.end()

@@ -1,4 +1,4 @@
-"""A cluster that is not proveout's, for a test: `ray_cluster.py USER`, as `privileges` tells it; the environment says how it lets people in.
+"""A Ray cluster of another program, for a test: `ray_cluster.py PRIVILEGES`; the environment configures its authentication.
 
 Two nodes by `ray.cluster_utils.Cluster`; says the address on its stdout; a line on its stdin kills the second node the hard way;
 ends with its stdin.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import sys
 
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import Privileges
 
-privileges.drop(sys.argv[1], keeps_root=True)
+Privileges.from_argument(sys.argv[1]).drop(keeps_root=True)
 os.environ["HOME"] = os.environ["RAY_TMPDIR"]
 
 from ray.cluster_utils import Cluster  # noqa: E402 - as the user that the cluster is to be of

@@ -20,9 +20,10 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.load.pools.ray.ray_task import form_pool
 from proveout.agent.load.run_load import run_load
 from proveout.agent.security.policy import Policy
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
-from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.proto.wire.tasks import ClusterSecrets, Endpoint, FormPool, LoadPool, LoadShare, RunLoad
 
 

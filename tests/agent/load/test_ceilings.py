@@ -13,9 +13,12 @@ from proveout.agent.load import ceiling_store
 from proveout.agent.load.ceiling_store import FILE, Ceiling, Known, keep, known
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
+
+pytestmark = pytest.mark.server
 
 MEASURED = Ceiling(
     engine="sqlite", shared=True, per_s=1234.5, connections=4, cpu_us=10.0, workers=2, measured_unix_s=1.0

@@ -26,11 +26,12 @@ from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.thread_loop import ThreadedLoop
 from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Pacing, Timeline
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.hlr import workload as hlr
-from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 
 TERMINALS = 3

@@ -19,7 +19,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.load.population.handler import populate
-from proveout.dsl.workloads.parameters import division_problem, of_workload, part_of
+from proveout.dsl.workloads.kinds import division_problem, of_workload, part_of
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 from .conftest import SUBSCRIBERS, LoadContext, Spec, hlr, run_until
@@ -88,8 +88,8 @@ def test_the_parts_cover_the_keys_without_overlap() -> None:
 
 
 def test_what_cannot_be_divided_is_said() -> None:
-    assert division_problem(of_workload(hlr(range=(1, 3))), "hlr", 3) is None
-    assert "3 subscribers" in (division_problem(of_workload(hlr(range=(1, 3))), "hlr", 4) or "")
+    assert division_problem(hlr(range=(1, 3)), 3) is None
+    assert "3 subscribers" in (division_problem(hlr(range=(1, 3)), 4) or "")
 
 
 async def test_the_whole_mix(context: LoadContext, oracle: str, tns_database: str, spec: Spec) -> None:
@@ -99,7 +99,7 @@ async def test_the_whole_mix(context: LoadContext, oracle: str, tns_database: st
         result = await run_until(
             lambda result: sum(t.counts.logical_failures for t in result.transactions) > 10,
             context,
-            spec(oracle, engine="oracle", windows=(0.3, 2.0, 0.2)),
+            spec(oracle, engine="oracle", windows=(0.2, 0.7, 0.1)),
         )
         assert all(t.counts.error_count == 0 for t in result.transactions), result.first_errors
         assert sum(t.counts.ok for t in result.transactions) > 20

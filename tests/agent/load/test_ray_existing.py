@@ -18,7 +18,7 @@ import pytest
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.load.pools.ray.ray_task import DRIVER, NODE
 from proveout.agent.load.run_load import run_load
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.proto.wire.tasks import LoadPool
 
 pytest.importorskip("ray")
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
-async def cluster(user: str | None = None) -> AsyncIterator[tuple[Process, str]]:
+async def cluster(privileges: Privileges | None = None) -> AsyncIterator[tuple[Process, str]]:
     """A cluster of another program, with this process's environment; where that is root's, of another user."""
-    user = privileges.argument("") if user is None else user
-    argv = (sys.executable, str(Path(__file__).parent / "ray_cluster.py"), user)
-    environment = privileges.environment(user, os.environ)
+    privileges = Privileges.for_engine("") if privileges is None else privileges
+    argv = (sys.executable, str(Path(__file__).parent / "ray_cluster.py"), privileges.to_argument())
+    environment = privileges.environment(os.environ)
     process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment)
     assert process.stdin is not None and process.stdout is not None
     try:
@@ -56,7 +56,7 @@ def _own_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     with tempfile.TemporaryDirectory(prefix="pvt-", dir="/tmp", ignore_cleanup_errors=True) as home:
         monkeypatch.setenv("RAY_TMPDIR", home)
-        privileges.owned(privileges.argument(""), Path(home))
+        Privileges.for_engine("").give(Path(home))
         yield
 
 
@@ -68,11 +68,13 @@ async def test_a_guarded_cluster_takes_a_load_and_the_loss_of_a_node_voids_it(
     async with cluster() as (process, address):
         assert process.stdin is not None
         pool = LoadPool(kind="ray", address=address)
-        result = await run_load(context, replace(spec(hlr_database, rate=100.0, workers=0), pool=pool))
+        result = await run_load(
+            context, replace(spec(hlr_database, rate=100.0, workers=0, windows=(0.3, 1.0, 0.2)), pool=pool)
+        )
         assert sum(t.counts.ok + t.counts.logical_failures + t.counts.missed for t in result.transactions) == 100
         assert NODE not in context.resources  # nothing was formed here
 
-        asked = replace(spec(hlr_database, windows=(0.3, 90.0, 0.0), workers=2), pool=pool)
+        asked = replace(spec(hlr_database, windows=(0.3, 90.0, 0.0), workers=2, think_s=0.02), pool=pool)
         context.first_second.clear()
         running = asyncio.create_task(run_load(context, asked))
         async with asyncio.timeout(150):
@@ -102,7 +104,7 @@ async def test_a_cluster_of_roots_is_refused(
     """Its actors would do database work as root."""
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "7" * 64)
-    async with cluster(user="-") as (_, address):
+    async with cluster(INHERITED) as (_, address):
         with pytest.raises(TaskFault, match="no load is run as root") as raised:
             await run_load(context, replace(spec(hlr_database), pool=LoadPool(kind="ray", address=address)))
         assert raised.value.code == "refused"

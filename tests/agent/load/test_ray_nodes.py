@@ -28,9 +28,10 @@ from proveout.agent.engines.handlers import start_system
 from proveout.agent.load.population.handler import populate
 from proveout.agent.sandbox import privileges
 from proveout.coordinator.pki.certificates import cluster_secrets
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import System
-from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.proto.wire.results import SystemStarted
 from proveout.proto.wire.tasks import PopulateSystem, StartSystem
 

@@ -28,7 +28,7 @@ from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.base import Statement, TransactionType, WorkloadKind
 from proveout.dsl.workloads.hlr import workload as hlr
-from proveout.dsl.workloads.parameters import Hlr
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.prepaid import workload as prepaid
 from proveout.dsl.workloads.prepaid.parameters import Prepaid
 from proveout.dsl.workloads.tprocc import workload as tprocc

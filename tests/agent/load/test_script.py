@@ -11,10 +11,9 @@ import pytest
 
 from proveout.agent.load.loop import transaction_loop_python
 from proveout.agent.load.loop.transaction import CONTROLS, begin_of, in_transaction
-from proveout.dsl.workloads.base import Row, Statement, TransactionType
+from proveout.dsl.workloads.base import Row, Statement, Step, TransactionType, walk
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.hlr.workload import build
-from proveout.dsl.workloads.parameters import Hlr
-from proveout.dsl.workloads.statement_steps import Step, walk
 
 HLR = build(Hlr(population=1_000))
 _, _, COMMIT, ROLLBACK = CONTROLS

@@ -13,10 +13,10 @@ import pytest
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import stream_of
 from proveout.agent.load.loop.transaction import kinds, mix
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import is_in_order, to_values
+from proveout.dsl.workloads.kinds import build, is_in_order
 from proveout.dsl.workloads.sql.parameters import Custom
 
 from .conftest import run_until

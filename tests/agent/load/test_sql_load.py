@@ -18,9 +18,9 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.parameters import to_values
 from proveout.dsl.workloads.sql.parameters import Custom
 from proveout.proto.wire.results import LoadResult
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
@@ -115,7 +115,7 @@ async def bank(
     dsn = dsns.get(request.param) or request.getfixturevalue("mysql_database")
     engine = Engine(request.param, dsn, made(request.param))
     endpoint = Endpoint(system="bank", engine=engine.name, dsn=dsn)
-    done = await populate(context, PopulateSystem(workload=engine.workload, endpoint=endpoint, workers=2))
+    done = await populate(context, PopulateSystem(workload=engine.workload, endpoint=endpoint, workers=1))
     assert {table.table: table.rows for table in done.tables} == {"account": 2_000, "movement": 1}
     yield engine
 
@@ -184,7 +184,7 @@ transactions:
     result = await run_until(
         lambda result: counted(result)["Count"].retried > 0 < counted(result)["Count"].ok,
         context,
-        spec(serializable, workload=workload, windows=(0.0, 1.0, 0.0)),
+        spec(serializable, workload=workload, windows=(0.0, 0.3, 0.0)),
     )
     counts = counted(result)["Count"]
     with psycopg.connect(database) as connection:

@@ -16,15 +16,18 @@ from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Pacing
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.think_time import Pauses
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Think
 from proveout.dsl.workloads.base import WorkloadKind
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import Hlr, to_values
 from proveout.proto.wire.results import LoadResult
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 from .conftest import run_until
+
+pytestmark = pytest.mark.server
 
 SUBSCRIBERS = 200
 READ = Workload(

@@ -14,9 +14,9 @@ from psycopg.conninfo import conninfo_to_dict
 from proveout.agent.load.invariants import check_invariants
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.parameters import to_values
 from proveout.dsl.workloads.tprocc.parameters import Tprocc
 from proveout.proto.wire.results import InvariantCheck, LoadResult
 from proveout.proto.wire.tasks import CheckInvariants, Endpoint, PopulateSystem, RunLoad

@@ -8,9 +8,10 @@ import pytest
 
 from proveout.agent.load.invariants import check_invariants
 from proveout.agent.load.population.handler import populate
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.parameters import KINDS, to_values
+from proveout.dsl.workloads.kinds import built_in
 from proveout.proto.wire.tasks import CheckInvariants, Endpoint, PopulateSystem
 
 from .conftest import ok, run_until
@@ -29,9 +30,11 @@ from .conftest import ok, run_until
 async def test_a_workload_runs_as_specified(
     kind: str, parameters: dict[str, Any], mysql_database: str, context: Any, spec: Any
 ) -> None:
-    workload = Workload(name=kind, kind=kind, parameters=to_values(KINDS[kind].model_validate(parameters)))
+    workload = Workload(
+        name=kind, kind=kind, parameters=to_values(built_in(kind).parameters.model_validate(parameters))
+    )
     endpoint = Endpoint(system="backend", engine="mysql", dsn=mysql_database)
-    await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=2))
+    await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=1))
     result = await run_until(ok, context, spec(mysql_database, engine="mysql", workload=workload, terminals=4))
     counts = [one.counts for one in result.transactions]
     assert sum(one.error_count for one in counts) == 0, result.first_errors

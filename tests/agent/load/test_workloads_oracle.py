@@ -21,9 +21,9 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.oracle.driver import OracleDriver
 from proveout.agent.engines.oracle.populate import OracleLoader
 from proveout.agent.load.population.handler import populate
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import KINDS, to_values
+from proveout.dsl.workloads.kinds import build, built_in
 from proveout.dsl.workloads.tprocc.parameters import Tprocc
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
@@ -50,10 +50,12 @@ def dsn(oracle: str, database: str, tns_views: str) -> Iterator[str]:
 async def test_it_is_populated_and_runs(
     context: LoadContext, dsn: str, spec: Spec, kind: str, parameters: dict[str, Any]
 ) -> None:
-    workload = Workload(name=kind, kind=kind, parameters=to_values(KINDS[kind].model_validate(parameters)))
+    workload = Workload(
+        name=kind, kind=kind, parameters=to_values(built_in(kind).parameters.model_validate(parameters))
+    )
     endpoint = Endpoint(system="db", engine="oracle", dsn=dsn)
     await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=1))
-    load = spec(dsn, engine="oracle", workload=workload, terminals=2, windows=(0.5, 2.0, 0.2))
+    load = spec(dsn, engine="oracle", workload=workload, terminals=2, workers=1, windows=(0.2, 0.5, 0.1))
     result = await run_until(lambda result: ok(result) > 10, context, load)
     assert all(t.counts.error_count == 0 for t in result.transactions), result.first_errors
 
@@ -117,7 +119,7 @@ async def test_a_population_of_tprocc_that_is_cancelled_or_killed_leaves_nothing
 
 @pytest.mark.parametrize("procedures", [False, True])
 def test_every_statement_of_tprocc_is_parsed_against_its_tables(dsn: str, procedures: bool) -> None:
-    model = KINDS["tprocc"].model_validate({"procedures": procedures})
+    model = built_in("tprocc").parameters.model_validate({"procedures": procedures})
     kind = build(Workload(name="tprocc", kind="tprocc", parameters=to_values(model)))
     loader = OracleLoader(dsn, kind.population)
     session = OracleDriver().connect(dsn)

@@ -14,9 +14,10 @@ from psycopg.conninfo import make_conninfo
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.load.population.handler import populate
 from proveout.agent.sandbox import dispatch
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import Capture, System
-from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.proto.wire.results import CaptureResult, Compared, SqlDone
 from proveout.proto.wire.tasks import (
     CompareSystems,

@@ -1,4 +1,4 @@
-"""Aides of a root agent: who they are, what goes through them, and what happens when one dies, lies or is stopped."""
+"""Helper processes of a root agent: their user, their tasks, and their failures: death, invalid messages, cancellation."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from proveout.agent.daemon.handlers import PLACES as TABLE
+from proveout.agent.daemon.handlers import HANDLERS as TABLE
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.sandbox import dispatch, helper_main, helper_messages, privileges
-from proveout.agent.sandbox.helper import Aide
-from proveout.agent.sandbox.sync_client import Asker
+from proveout.agent.sandbox.helper import Helper
+from proveout.agent.sandbox.sync_client import SyncClient
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core.framing import FRAME_BYTES_MAX
 from proveout.dsl.plan.topology import Capture, System
@@ -28,8 +28,10 @@ from proveout.proto.wire.protobuf_mapping import WireFault
 from proveout.proto.wire.results import CaptureResult, SqlDone
 from proveout.proto.wire.tasks import Endpoint, InspectSystem, RunCapture, RunSql, StartSystem
 
+pytestmark = pytest.mark.server
+
 PROVISIONS = Policy(provision=("sqlite",))
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to give up")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 @pytest.fixture(autouse=True)
@@ -45,14 +47,14 @@ def sql(dsn: str, *statements: str) -> RunSql:
     return RunSql(endpoint=at(dsn), statements=statements)
 
 
-def aides(context: Any) -> list[Aide]:
-    return [resource for resource in context.resources.values() if isinstance(resource, Aide)]
+def helpers(context: Any) -> list[Helper]:
+    return [resource for resource in context.resources.values() if isinstance(resource, Helper)]
 
 
 def pid_of(context: Any) -> int:
-    (aide,) = aides(context)
-    assert aide.pid is not None
-    return aide.pid
+    (helper,) = helpers(context)
+    assert helper.pid is not None
+    return helper.pid
 
 
 def backends(dsn: str, query: str) -> int:
@@ -71,20 +73,20 @@ async def until(holds: Callable[[], bool], what: str) -> None:
 
 
 def check(pid: int, uid: int) -> None:
-    """What the kernel says of the process: nobody else's user, no capability, none to be had again."""
+    """Check /proc/PID/status: the unprivileged user, no capability, no new privileges."""
     rows = (line.partition(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     found = {name: value.split() for name, _, value in rows}
     assert found["Uid"] == found["Gid"] == [str(uid)] * 4
     assert [found[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")] == [["0" * 16]] * 4
     assert found["NoNewPrivs"] == ["1"]
-    assert found["Name"] == ["proveout-aide"]
+    assert found["Name"] == ["proveout-helper"]
 
 
-# ---- with privileges to give up ------------------------------------------------------------------------------------
+# ---- a root agent --------------------------------------------------------------------------------------------------
 
 
 @as_root
-async def test_databases_are_spoken_to_as_nobody_in_particular(task_context: Any, database: str) -> None:
+async def test_database_tasks_run_as_the_unprivileged_user(task_context: Any, database: str) -> None:
     account = privileges.account()
     assert account is not None
     done = await dispatch.ask(task_context, sql(database, "CREATE TABLE t (n int)", "INSERT INTO t VALUES (1), (2)"))
@@ -102,21 +104,21 @@ async def test_databases_are_spoken_to_as_nobody_in_particular(task_context: Any
     with pytest.raises(TaskFault, match="syntax error") as caught:
         await dispatch.ask(task_context, sql(database, "SELEC"))
     assert caught.value.code == "refused"
-    assert len(aides(task_context)) == 1, "one process does it all"
+    assert len(helpers(task_context)) == 1, "one process does it all"
 
 
 @as_root
-async def test_what_the_kernel_says_is_read_by_the_agent_itself(task_context: Any) -> None:
+async def test_kernel_counters_are_read_by_the_agent_itself(task_context: Any) -> None:
     spec = RunCapture(capture=Capture(name="os", kind="os", every_s=0.1, system=""), endpoints=())
     capture = asyncio.create_task(dispatch.capture(task_context, spec))
     await until(lambda: bool(task_context.samples), "no sample came")
     task_context.end()
     await capture
-    assert not aides(task_context)
+    assert not helpers(task_context)
 
 
 @as_root
-async def test_a_death_fails_the_tasks_under_way_and_the_next_one_starts_another(
+async def test_a_killed_helper_fails_its_tasks_and_the_next_task_starts_another(
     task_context: Any, database: str
 ) -> None:
     sleep = "SELECT pg_sleep(1000)"
@@ -124,7 +126,7 @@ async def test_a_death_fails_the_tasks_under_way_and_the_next_one_starts_another
     await until(lambda: backends(database, sleep) == 1, "the statement was not run")
     first = pid_of(task_context)
     os.kill(first, signal.SIGKILL)
-    with pytest.raises(TaskFault, match=f"helping process {first}") as caught:
+    with pytest.raises(TaskFault, match=f"helper process {first}") as caught:
         await task
     assert caught.value.code == "fault"
     assert await dispatch.ask(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
@@ -132,7 +134,7 @@ async def test_a_death_fails_the_tasks_under_way_and_the_next_one_starts_another
 
 
 @as_root
-async def test_a_task_that_is_stopped_lets_go_of_its_statement(task_context: Any, database: str) -> None:
+async def test_a_cancelled_task_cancels_its_statement(task_context: Any, database: str) -> None:
     sleep = "SELECT pg_sleep(1001)"
     task = asyncio.create_task(dispatch.ask(task_context, sql(database, sleep)))
     await until(lambda: backends(database, sleep) == 1, "the statement was not run")
@@ -144,7 +146,7 @@ async def test_a_task_that_is_stopped_lets_go_of_its_statement(task_context: Any
 
 
 @as_root
-async def test_an_sqlite_system_is_a_file_of_nobody_in_particular(task_context: Any, tmp_path: Path) -> None:
+async def test_an_embedded_sqlite_file_belongs_to_the_unprivileged_user(task_context: Any, tmp_path: Path) -> None:
     account = privileges.account()
     assert account is not None
     task_context.policy = PROVISIONS
@@ -182,8 +184,8 @@ async def test_an_sqlite_system_that_cannot_be_made_leaves_nothing(task_context:
 
 
 @as_root
-async def test_a_file_of_others_is_not_read_by_the_agents_power(task_context: Any, tmp_path: Path) -> None:
-    """Root could; nobody in particular cannot, and no policy lists it."""
+async def test_a_file_of_another_user_is_not_read_with_root_privileges(task_context: Any, tmp_path: Path) -> None:
+    """Root could read it; the unprivileged user cannot, and no policy lists it."""
     secret = Endpoint(system="lite", engine="sqlite", dsn=str(tmp_path / "secret.sqlite"))
     Path(secret.dsn).write_bytes(b"")
     with pytest.raises(TaskFault, match="unable to open"):
@@ -191,26 +193,26 @@ async def test_a_file_of_others_is_not_read_by_the_agents_power(task_context: An
 
 
 @as_root
-async def test_tuning_asks_databases_by_an_aide_too(database: str) -> None:
+async def test_tuning_calls_databases_in_a_helper_process(database: str) -> None:
     account = privileges.account()
     assert account is not None
-    asker = Asker()
+    client = SyncClient()
     try:
-        assert await asyncio.to_thread(asker.ask, "rows", at(database), "SELECT 1, NULL") == [["1", None]]
-        (aide,) = asker._aides.values()
-        assert aide.pid is not None
-        check(aide.pid, account.uid)
+        assert await asyncio.to_thread(client.call, "rows", at(database), "SELECT 1, NULL") == [["1", None]]
+        (helper,) = client._helpers.values()
+        assert helper.pid is not None
+        check(helper.pid, account.uid)
         with pytest.raises(TaskFault, match="syntax error") as caught:
-            await asyncio.to_thread(asker.ask, "run", at(database), "SELEC")
+            await asyncio.to_thread(client.call, "run", at(database), "SELEC")
         assert caught.value.code == "refused"
     finally:
-        await asker.end()
-    assert aide.pid is None
+        await client.close()
+    assert helper.pid is None
 
 
 @as_root
-async def test_timesten_has_an_aide_of_its_own(task_context: Any) -> None:
-    """Its client is not here, which is what this can say of it: the aide itself has looked for it, and starts no Python."""
+async def test_timesten_has_a_helper_process_of_its_own(task_context: Any) -> None:
+    """The TimesTen client is not installed here; the helper itself looks for it and starts no other Python process."""
     elsewhere = Endpoint(system="tt", engine="timesten", dsn="user/word@localhost/none")
     with pytest.raises(TaskFault) as caught:
         await dispatch.ask(task_context, InspectSystem(endpoint=elsewhere))
@@ -218,18 +220,18 @@ async def test_timesten_has_an_aide_of_its_own(task_context: Any) -> None:
     assert [name.rpartition(":")[2] for name in task_context.resources] == ["timesten"]
 
 
-# ---- without ---------------------------------------------------------------------------------------------------------
+# ---- an agent that is not root ---------------------------------------------------------------------------------------------------------
 
 
-async def test_an_agent_without_privileges_does_it_itself(
+async def test_an_agent_that_is_not_root_runs_the_task_itself(
     task_context: Any, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(privileges, "account", lambda: None)
     assert await dispatch.ask(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
-    assert not aides(task_context)
+    assert not helpers(task_context)
 
 
-async def test_a_server_that_has_died_is_named(
+async def test_the_fault_names_a_server_that_has_died(
     task_context: Any, monkeypatch: pytest.MonkeyPatch, database: str
 ) -> None:
     monkeypatch.setattr(privileges, "account", lambda: None)
@@ -247,20 +249,20 @@ async def test_a_server_that_has_died_is_named(
 
 WORKERS = {"PopulateSystem", "RunLoad", "FormPool", "PrepareFio", "RunFio"}
 AGENT = {"StartSystem", "StopSystem", "SnapshotSystem", "ReadFacts", "ApplyTuning", "VerifyTuning", "RevertTuning"}
-"""Processes of their own, and what an agent does itself: it starts servers and changes the host, and has the rest asked."""
+"""Tasks that worker processes run, and tasks that the agent runs itself: it starts servers and changes the host."""
 
 
-def test_whatever_an_agent_is_told_to_do_somebody_was_chosen_for_it() -> None:
-    """A new kind of task that speaks to a system must not end up in the agent because nobody has thought of it."""
-    asked = {kind.__name__ for kind, place in TABLE.items() if place.startswith("proveout.agent.sandbox.dispatch")}
-    assert asked - {"StartSystem"} == {
+def test_every_kind_of_task_has_a_process_that_runs_it() -> None:
+    """A new kind of task that connects to a system must not run in the agent by default."""
+    delegated = {kind.__name__ for kind, place in TABLE.items() if place.startswith("proveout.agent.sandbox.dispatch")}
+    assert delegated - {"StartSystem"} == {
         "InspectSystem", "LinkSystems", "CompareSystems", "CheckInvariants", "RunSql", "Checkpoint", "RunCapture",
     }  # fmt: skip
-    assert {kind.__name__ for kind in TABLE} == asked | WORKERS | AGENT
-    assert {kind.__name__ for kind in helper_main.PLACES} >= asked
+    assert {kind.__name__ for kind in TABLE} == delegated | WORKERS | AGENT
+    assert {kind.__name__ for kind in helper_main.HANDLERS} >= delegated
 
 
-# ---- the pipe --------------------------------------------------------------------------------------------------------
+# ---- frames --------------------------------------------------------------------------------------------------------
 
 
 def stream(*pieces: bytes) -> asyncio.StreamReader:
@@ -271,15 +273,15 @@ def stream(*pieces: bytes) -> asyncio.StreamReader:
     return reader
 
 
-async def test_frames_come_out_as_they_went_in() -> None:
+async def test_frames_are_read_as_they_were_written() -> None:
     cancel, line = Cancel(key="a/b#1", reason="because"), LogLine(level="info", text="ä\n")
-    assert await helper_messages.heard_by_aide(stream(helper_messages.to_aide(cancel))) == cancel
-    both = stream(helper_messages.to_agent(line), helper_messages.words("done", 3, None))
-    assert await helper_messages.heard_by_agent(both) == line
-    assert await helper_messages.heard_by_agent(both) == ["done", 3, None]
-    assert await helper_messages.heard_by_agent(both) is None
-    assert await helper_messages.heard_by_agent(stream(helper_messages.to_agent(line)[:-1])) is None, (
-        "it ended within a frame"
+    assert await helper_messages.read_from_agent(stream(helper_messages.to_helper(cancel))) == cancel
+    both = stream(helper_messages.to_agent(line), helper_messages.control("done", 3, None))
+    assert await helper_messages.read_from_helper(both) == line
+    assert await helper_messages.read_from_helper(both) == ["done", 3, None]
+    assert await helper_messages.read_from_helper(both) is None
+    assert await helper_messages.read_from_helper(stream(helper_messages.to_agent(line)[:-1])) is None, (
+        "the stream ended within a frame"
     )
 
 
@@ -297,6 +299,6 @@ async def test_frames_come_out_as_they_went_in() -> None:
     ],
     ids=["kind", "length", "protobuf", "bytes", "object", "empty", "no word", "deep"],
 )
-async def test_what_an_aide_must_not_say_is_a_fault(frame: bytes) -> None:
+async def test_an_invalid_frame_is_a_fault(frame: bytes) -> None:
     with pytest.raises(WireFault):
-        await helper_messages.heard_by_agent(stream(frame))
+        await helper_messages.read_from_helper(stream(frame))

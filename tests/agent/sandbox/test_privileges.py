@@ -15,8 +15,11 @@ import pytest
 from proveout.agent.load.pools.local import Pool, WorkerProcess
 from proveout.agent.load.population.worker_pool import Worker
 from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.proto.wire.tasks import Endpoint
+
+pytestmark = pytest.mark.server
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to give up")
 
@@ -61,34 +64,36 @@ def files() -> Iterator[Path]:
 
 @as_root
 def test_a_file_is_used_as_its_owner_where_the_policy_lets_us(files: Path) -> None:
-    """What the policy does not list, and what the agent has made, is used as nobody in particular."""
-    file, nobody = files / "data.sqlite", privileges.argument("postgres")
+    """What the policy does not list, and what the agent has made, is used as the unprivileged user."""
+    file, unprivileged = files / "data.sqlite", Privileges.for_engine("postgres")
     listed, local = Policy(source="/etc/lab/policy.yaml", paths=(str(files),)), Policy(own=True)
-    assert privileges.argument("sqlite") == privileges.argument("sqlite", str(file), NOTHING) == nobody
+    assert Privileges.for_engine("sqlite") == Privileges.for_engine("sqlite", str(file), NOTHING) == unprivileged
     file.touch()
     os.chown(file, 61234, 61235)
     for policy in (listed, local):
-        assert privileges.argument("sqlite", str(file), policy).split(",")[:3] == ["61234", "61235", "61235"]
+        owner = Privileges.for_engine("sqlite", str(file), policy)
+        assert (owner.uid, owner.gid, owner.group) == (61234, 61235, 61235)
     elsewhere = Policy(source="/etc/lab/policy.yaml", paths=("/etc/udev/rules.d",))
-    assert privileges.argument("sqlite", str(file), elsewhere) == nobody
+    assert Privileges.for_engine("sqlite", str(file), elsewhere) == unprivileged
     (files / "link").symlink_to(file)
-    assert privileges.argument("sqlite", str(files / "link"), listed).startswith("61234,")
+    assert Privileges.for_engine("sqlite", str(files / "link"), listed).uid == 61234
     made = Endpoint(system="s", engine="sqlite", dsn=str(file), provisioned=True)
-    assert privileges.argument_for(made, local) == nobody
-    assert privileges.argument("postgres", "host=db", local) == nobody
+    assert Privileges.for_endpoint(made, local) == unprivileged
+    assert Privileges.for_engine("postgres", "host=db", local) == unprivileged
 
 
 @as_root
 async def test_a_worker_with_other_privileges_is_not_lent() -> None:
     pool = Pool()
-    (owner,) = await pool.acquire(1, "sqlite", "61234,61235,61235,1")
+    of_owner = Privileges(uid=61234, gid=61235, group=61235, reads_all=True)
+    (owner,) = await pool.acquire(1, "sqlite", of_owner)
     assert status(owner.pid)["Uid"] == ["61234"] * 4
     assert status(owner.pid)["Gid"] == ["61235"] * 4
     pool.release([owner])
     (other,) = await pool.acquire(1, "postgres")
     assert other is not owner
     check(other.pid)
-    (again,) = await pool.acquire(1, "sqlite", "61234,61235,61235,1")
+    (again,) = await pool.acquire(1, "sqlite", of_owner)
     assert again is owner
     await pool.close(keep_data=False)
 
@@ -97,11 +102,12 @@ async def test_a_worker_with_other_privileges_is_not_lent() -> None:
 async def test_one_worker_cannot_look_into_another() -> None:
     """They are the same user; what the kernel shows of a process that is not dumpable is root's. That it may signal it is documented."""
     worker = await WorkerProcess.start("postgres")
-    told = privileges.argument("postgres")
+    argument = Privileges.for_engine("postgres").to_argument()
     code = f"""
 import ctypes, errno, os, sys
-from proveout.agent.sandbox import privileges
-privileges.drop({told!r}), privileges.seal({told!r})
+from proveout.agent.sandbox.privileges import Privileges
+privileges = Privileges.from_argument({argument!r})
+privileges.drop(), privileges.seal()
 for name in ("environ", "mem", "fd", "maps"):
     path = f"/proc/{worker.pid}/{{name}}"
     try:
@@ -141,8 +147,8 @@ def test_what_is_dropped_stays_dropped(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code = f"""
 import os, subprocess, sys
-from proveout.agent.sandbox import privileges
-privileges.drop({privileges.argument("postgres")!r})
+from proveout.agent.sandbox.privileges import Privileges
+Privileges.from_argument({Privileges.for_engine("postgres").to_argument()!r}).drop()
 for attempt in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.kill({os.getpid()}, 0),
                 lambda: open({str(tmp_path / "file")!r}, "w"), lambda: os.chmod({str(tmp_path / "file")!r}, 0o777)):
     try:
@@ -162,10 +168,24 @@ print(subprocess.run(["/bin/cat", "/proc/self/status"], capture_output=True, tex
 
 def test_who_is_not_root_gives_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(privileges, "account", lambda: None)
-    assert privileges.argument("postgres") == "-"
-    assert privileges.environment("-", {"HOME": "/home/me"}) == {"HOME": "/home/me"}
+    assert Privileges.for_engine("postgres") == INHERITED
+    assert INHERITED.environment({"HOME": "/home/me"}) == {"HOME": "/home/me"}
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    privileges.drop("-")
+    INHERITED.drop()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [INHERITED, Privileges(uid=61234, gid=61235, group=61236, reads_all=True), Privileges(uid=1, gid=1, group=1)],
+)
+def test_privileges_survive_the_command_line(value: Privileges) -> None:
+    assert Privileges.from_argument(value.to_argument()) == value
+
+
+@pytest.mark.parametrize("text", ["", "1", "1,2,3", "a,b,c,d", "1,2,3,4,5"])
+def test_malformed_privileges_are_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        Privileges.from_argument(text)
 
 
 def test_everybody_reads_what_is_not_hidden(tmp_path: Path) -> None:
@@ -182,10 +202,11 @@ def test_the_one_capability_that_reading_needs_is_in_no_bounding_set() -> None:
     code = """
 import subprocess, sys
 from pathlib import Path
-from proveout.agent.sandbox import privileges
-privileges.drop("61234,61235,61235,1")
+from proveout.agent.sandbox.privileges import Privileges
+privileges = Privileges.from_argument("61234,61235,61235,1")
+privileges.drop()
 print(subprocess.run(["/bin/cat", "/proc/self/status"], capture_output=True, text=True).stdout)
-privileges.seal("61234,61235,61235,1")
+privileges.seal()
 print(Path("/proc/self/status").read_text())
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -113,7 +113,7 @@ def test_a_wide_glob_does_not_widen_a_known_program(
     decision = narrow.allows_tool((program, *arguments))
     assert not decision
     climbs = any(".." in argument.split("/") for argument in arguments)
-    assert climbs or "which is not among its known ones" in decision.reason
+    assert climbs or "which is not a known argument of it" in decision.reason
     assert climbs or "i_know" in decision.way_out
     wide = policy_file.read(write(tmp_path, f"policy: 1\ntools: [{{{entry}, i_know: {WHY}}}]\n"))
     assert bool(wide.allows_tool((program, *arguments))) is not climbs
@@ -158,7 +158,7 @@ def write(tmp_path: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("policy: 1\npaths: [/opt/lab]", r":2:9: `/opt/lab` is not a folder that tuning is known to need .*\{path: /opt/lab, i_know"),
+        ("policy: 1\npaths: [/opt/lab]", r":2:9: `/opt/lab` is not in the list of folders that tuning needs .*\{path: /opt/lab, i_know"),
         ("policy: 1\npaths: [/etc/postgresql]", ":2:9: .*use the operation `postgres_settings`"),
         ("policy: 1\npaths:\n  - {path: /opt/lab, i_know: ''}", ":3:.*`i_know` must not be empty"),
         ("policy: 1\npaths:\n  - {path: /opt/lab, i_know: '???'}", ":3:.*is not a reason"),
@@ -166,11 +166,11 @@ def write(tmp_path: Path, text: str) -> Path:
         ("policy: 1\npaths:\n  - {path: /opt/lab, iknow: a reason}", "unknown key `iknow`"),
         ("policy: 1\npaths:\n  - {path: /etc/shadow, i_know: a reason}", "`/etc/shadow` cannot be allowed"),
         ("policy: 1\npaths:\n  - {path: /etc, i_know: a reason}", "`/etc` is too wide"),
-        ("policy: 1\ntools:\n  - {path: /usr/bin/tee}", ":3:5: `/usr/bin/tee` is not a program that tuning is known to need"),
-        ("policy: 1\ntools:\n  - {path: /bin/bash, i_know: a reason}", "runs whatever it is given"),
-        ("policy: 1\ntools:\n  - {path: /usr/bin/fio, arguments: ['--exec_prerun=x']}", "is not an argument that /usr/bin/fio is known"),
-        ("policy: 1\nvalidators: {a: [/usr/bin/dpkg, -i, '{file}']}", r":2:17: `/usr/bin/dpkg -i \{file\}` is not a validator"),
-        ("policy: 1\nudev: {devices: ['KERNEL==sd*']}", ":2:18: `KERNEL==sd\\*` may match the system's own disk"),
+        ("policy: 1\ntools:\n  - {path: /usr/bin/tee}", ":3:5: `/usr/bin/tee` is not in the list of programs that tuning needs"),
+        ("policy: 1\ntools:\n  - {path: /bin/bash, i_know: a reason}", "runs any program that it is given"),
+        ("policy: 1\ntools:\n  - {path: /usr/bin/fio, arguments: ['--exec_prerun=x']}", "is not in the list of arguments of /usr/bin/fio"),
+        ("policy: 1\nvalidators: {a: [/usr/bin/dpkg, -i, '{file}']}", r":2:17: `/usr/bin/dpkg -i \{file\}` is not in the list of validators"),
+        ("policy: 1\nudev: {devices: ['KERNEL==sd*']}", ":2:18: `KERNEL==sd\\*` may match the system disk"),
         ("policy: 1\nudev: {devices: [{match: KERNEL==mem, i_know: a reason}]}", "matches /dev/mem, which is not a disk"),
         ("policy: 1\nudev: {links: [disk]}", "`disk` is not a folder of /dev for links of plans"),
     ],
@@ -209,7 +209,7 @@ def test_an_agent_logs_what_its_owner_has_widened(tmp_path: Path, caplog: pytest
     options = Options(listen="", pki=tmp_path / "pki", state_dir=state, policy=write(tmp_path, WIDENED))
     with caplog.at_level(logging.WARNING):
         found = read_policy(options)
-    assert f"the policy lists /opt/lab, which is not known to be safe: {WHY}" in caplog.text
+    assert f"the policy allows /opt/lab, which is not in the list of safe entries; its reason: {WHY}" in caplog.text
     _audit_log(state, found)
     said = (state / FILE).read_text()
     assert said.count('"widened"') == 4

@@ -1,4 +1,4 @@
-"""Where a run's files lie: not where a coordinator wants them, unless the owner of the host does too."""
+"""Data folders of a run: the coordinator's choice only if the policy of the host allows it."""
 
 from __future__ import annotations
 
@@ -24,55 +24,63 @@ def at(tmp_path: Path, policy: Policy) -> Any:
     return SimpleNamespace(policy=policy, work_dir=tmp_path / "state" / "work-1")
 
 
-@pytest.mark.parametrize("told", ["/etc/systemd/system", "/srv/../etc", "relative", "/srv/runs/x"])
-def test_without_the_owners_word_it_is_a_folder_of_the_agents_own(told: str, tmp_path: Path) -> None:
+def root(context: Any, wanted: str) -> Path:
+    return data_dirs.data_root(context.policy, context.work_dir, wanted)
+
+
+def localized(context: Any, spec: TaskSpec) -> TaskSpec:
+    return data_dirs.localized(context.policy, context.work_dir, spec)
+
+
+@pytest.mark.parametrize("wanted", ["/etc/systemd/system", "/srv/../etc", "relative", "/srv/runs/x"])
+def test_without_a_policy_the_agent_uses_a_folder_of_its_own(wanted: str, tmp_path: Path) -> None:
     context = at(tmp_path, NOTHING)
-    own = data_dirs.root(context, told)
+    own = root(context, wanted)
     assert own.parent == tmp_path / "state" / "systems"
-    assert own == data_dirs.root(context, told), "a resume finds it again"
-    assert own != data_dirs.root(context, told + "2")
+    assert own == root(context, wanted), "a resume finds it again"
+    assert own != root(context, wanted + "2")
 
 
-def test_with_the_owners_word_and_for_the_child_of_a_run_it_is_where_they_say(tmp_path: Path) -> None:
+def test_a_listed_folder_and_the_child_of_a_run_use_the_wanted_folder(tmp_path: Path) -> None:
     listed = Policy(source="/etc/proveout/policy.yaml", paths=("/srv/runs",))
-    assert data_dirs.root(at(tmp_path, listed), "/srv/runs/one") == Path("/srv/runs/one")
-    assert data_dirs.root(at(tmp_path, listed), "/srv/other").is_relative_to(tmp_path)
-    assert data_dirs.root(at(tmp_path, listed), "/srv/runs/../other").is_relative_to(tmp_path)
-    assert data_dirs.root(at(tmp_path, Policy(own=True)), "/anywhere") == Path("/anywhere")
+    assert root(at(tmp_path, listed), "/srv/runs/one") == Path("/srv/runs/one")
+    assert root(at(tmp_path, listed), "/srv/other").is_relative_to(tmp_path)
+    assert root(at(tmp_path, listed), "/srv/runs/../other").is_relative_to(tmp_path)
+    assert root(at(tmp_path, Policy(own=True)), "/anywhere") == Path("/anywhere")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
-def test_a_listed_folder_that_is_not_what_it_looks_like_is_not_taken(tmp_path: Path) -> None:
+def test_a_listed_folder_with_a_link_is_not_used(tmp_path: Path) -> None:
     listed, victim = tmp_path / "listed", tmp_path / "victim"
     for folder in (listed / "own", victim):
         folder.mkdir(parents=True)
     (listed / "link").symlink_to(victim)
     context = at(tmp_path, Policy(source="/etc/proveout/policy.yaml", paths=(str(listed),)))
     own = tmp_path / "state" / "systems"
-    assert data_dirs.root(context, f"{listed}/own/new") == listed / "own" / "new"
-    assert data_dirs.root(context, f"{listed}/link").parent == own
-    assert data_dirs.root(context, f"{listed}/link/new").parent == own
+    assert root(context, f"{listed}/own/new") == listed / "own" / "new"
+    assert root(context, f"{listed}/link").parent == own
+    assert root(context, f"{listed}/link/new").parent == own
     (listed / "own").chmod(0o1777)
-    assert data_dirs.root(context, f"{listed}/own/new").parent == own
+    assert root(context, f"{listed}/own/new").parent == own
     (listed / "own").chmod(0o755)
     os.chown(listed, 12345, 12345)
-    assert data_dirs.root(context, f"{listed}/own").parent == own
-    assert data_dirs.root(at(tmp_path, Policy(own=True)), f"{listed}/link") == listed / "link"
+    assert root(context, f"{listed}/own").parent == own
+    assert root(at(tmp_path, Policy(own=True)), f"{listed}/link") == listed / "link"
 
 
 def test_every_task_that_names_a_folder_is_looked_at(tmp_path: Path) -> None:
     context = at(tmp_path, NOTHING)
-    own = str(data_dirs.root(context, "/etc"))
+    own = str(root(context, "/etc"))
     named: tuple[TaskSpec, ...] = (
         StartSystem(system=LITE, data_root="/etc"),
         StopSystem(system="lite", data_root="/etc", remove=True),
         SnapshotSystem(system=LITE, data_root="/etc", action="save"),
     )
     for spec in named:
-        assert cast(Any, data_dirs.placed(context, spec)).data_root == own
-    nowhere = data_dirs.placed(context, StartSystem(system=LITE, data_root=""))
-    assert data_dirs.is_own(context, Path(cast(Any, nowhere).data_root)), "not the agent's current directory"
-    facts = data_dirs.placed(context, ReadFacts(directories=(("lite", "/etc"),)))
+        assert cast(Any, localized(context, spec)).data_root == own
+    nowhere = localized(context, StartSystem(system=LITE, data_root=""))
+    assert data_dirs.is_own(context.work_dir, Path(cast(Any, nowhere).data_root)), "not the agent's current directory"
+    facts = localized(context, ReadFacts(directories=(("lite", "/etc"),)))
     assert facts == ReadFacts(directories=(("lite", own),))
 
 
@@ -85,7 +93,7 @@ async def test_a_coordinator_has_no_folder_made_and_none_removed(task_context: A
     started = await TABLE[StartSystem](task_context, StartSystem(system=LITE, data_root=str(wanted)))
     assert isinstance(started, SystemStarted)
     assert not wanted.exists()
-    own = data_dirs.root(task_context, str(wanted))
+    own = root(task_context, str(wanted))
     assert (own / "lite").is_dir()
     found = await TABLE[ReadFacts](task_context, ReadFacts(directories=(("lite", str(wanted)),)))
     assert isinstance(found, FactsRead)

@@ -79,7 +79,7 @@ def links_in_a_circle(base: Path) -> Path:
 
 
 BELONGS = ("{base}/theirs belongs to another user", "chown root {base}/theirs")
-WRITES = ("they can write {base}/sticky", "chmod go-w {base}/sticky")
+WRITES = ("other users can write {base}/sticky", "chmod go-w {base}/sticky")
 
 
 @needs_root
@@ -107,7 +107,7 @@ def test_who_else_can_put_another_file_there(
         (tmp_path / name).mkdir()
     (tmp_path / "sticky").chmod(0o1777)
     os.chown(tmp_path / "theirs", THEIRS, THEIRS)
-    found = path_trust.hand_above(lay(tmp_path))
+    found = path_trust.exposure_above(lay(tmp_path))
     said = None if found is None else (found.what, found.way_out)
     assert said == (None if hand is None else tuple(text.format(base=tmp_path) for text in hand))
 
@@ -125,7 +125,7 @@ def test_every_name_that_decides_what_a_path_is(tmp_path: Path) -> None:
 
 
 def test_what_must_be_a_file_is_one(tmp_path: Path) -> None:
-    with pytest.raises(ProveoutError, match="is no regular file"):
+    with pytest.raises(ProveoutError, match="is not a regular file"):
         path_trust.check_own_file(tmp_path, "ca.pem", "")
     path_trust.check_own_file(tmp_path / "none", "ca.pem", "")
 
@@ -159,5 +159,5 @@ def test_an_agent_that_is_an_ordinary_user_believes_himself_and_root(
     monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name="me", gr_mem=[]))
     path_trust.check_own_journal(file, "the journal", "")
     monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name="me", gr_mem=["you"]))
-    with pytest.raises(ProveoutError, match="others can write the folder of the journal"):
+    with pytest.raises(ProveoutError, match="other users can write the folder of the journal"):
         path_trust.check_own_journal(file, "the journal", "")

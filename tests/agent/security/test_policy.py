@@ -256,25 +256,25 @@ def write(tmp_path: Path, text: str) -> Path:
         ("policy: 1\nsysctl:\n  - '*'", ":3:5: `\\*` cannot be allowed"),
         ("policy: 1\nsysctl:\n  - kernel.core_pattern", ":3:5: `kernel.core_pattern` cannot be allowed"),
         ("policy: 1\nunits: ['*.service']", ":2:9: `\\*.service` is not a unit"),
-        ("policy: 1\npaths: [/etc]", ":2:9: `/etc` is too wide: it holds /etc/proveout"),
+        ("policy: 1\npaths: [/etc]", ":2:9: `/etc` is too wide: it contains /etc/proveout"),
         ("policy: 1\npaths: [/]", "`/` is too wide"),
         ("policy: 1\npaths: [/proc]", "`/proc` is too wide"),
         ("policy: 1\npaths: [/srv/../etc]", "not an absolute path"),
-        ("policy: 1\ndevices: [/dev/sdb]", "does not name a device for good"),
+        ("policy: 1\ndevices: [/dev/sdb]", "is not a stable name of a device"),
         ("policy: 1\ntools:\n  - {path: fio}", ":3:12: `fio` is not the absolute path of a program"),
-        ("policy: 1\ntools:\n  - {path: /bin/bash}", "`/bin/bash` runs whatever it is given"),
-        ("policy: 1\ntools:\n  - {path: /usr/bin/python3.11}", "runs whatever it is given"),
-        ("policy: 1\npaths: [/root/.ssh]", "lies in /root, which root runs or believes"),
+        ("policy: 1\ntools:\n  - {path: /bin/bash}", "`/bin/bash` runs any program that it is given"),
+        ("policy: 1\ntools:\n  - {path: /usr/bin/python3.11}", "runs any program that it is given"),
+        ("policy: 1\npaths: [/root/.ssh]", "lies in /root, which root runs or trusts"),
         ("policy: 1\npaths: [/etc/systemd/system/x.service.d]", "lies in /etc/systemd"),
         ("policy: 1\npaths: [/var/spool]", "`/var/spool` is too wide"),
-        ("policy: 1\ntools:\n  - {path: /usr/sbin/chroot}", "runs whatever it is given"),
-        ("policy: 1\ntools:\n  - {path: /usr/bin/pypy3}", "runs whatever it is given"),
-        ("policy: 1\ntools:\n  - {path: /usr/bin/vim.basic}", "runs whatever it is given"),
-        ("policy: 1\ntools:\n  - {path: /usr/bin/bash-static}", "runs whatever it is given"),
-        ("policy: 1\ntools:\n  - {path: /lib64/ld-linux-x86-64.so.2}", "runs whatever it is given"),
-        ("policy: 1\ntools:\n  - {path: /lib/ld-musl-x86_64.so.1}", "runs whatever it is given"),
-        ("policy: 1\nvalidators: {a: [/bin/true, x]}", "once, as {file}"),
-        ("policy: 1\nvalidators: {a: [/bin/sh, '{file}']}", "runs whatever it is given"),
+        ("policy: 1\ntools:\n  - {path: /usr/sbin/chroot}", "runs any program that it is given"),
+        ("policy: 1\ntools:\n  - {path: /usr/bin/pypy3}", "runs any program that it is given"),
+        ("policy: 1\ntools:\n  - {path: /usr/bin/vim.basic}", "runs any program that it is given"),
+        ("policy: 1\ntools:\n  - {path: /usr/bin/bash-static}", "runs any program that it is given"),
+        ("policy: 1\ntools:\n  - {path: /lib64/ld-linux-x86-64.so.2}", "runs any program that it is given"),
+        ("policy: 1\ntools:\n  - {path: /lib/ld-musl-x86_64.so.1}", "runs any program that it is given"),
+        ("policy: 1\nvalidators: {a: [/bin/true, x]}", "exactly one argument with {file}"),
+        ("policy: 1\nvalidators: {a: [/bin/sh, '{file}']}", "runs any program that it is given"),
         ("policy: 1\ndestructive: yes", "is a boolean in YAML 1.1"),
         (
             "policy: 1\nprovision: [oracle]",
@@ -303,7 +303,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 def test_a_policy_that_others_can_write(mode: int, tmp_path: Path) -> None:
     path = write(tmp_path, "policy: 1")
     path.chmod(mode)
-    with pytest.raises(ProveoutError, match="others can write the policy"):
+    with pytest.raises(ProveoutError, match="other users can write the policy"):
         policy_file.read(path)
 
 
@@ -312,7 +312,7 @@ def test_a_policy_in_a_folder_that_others_can_write(tmp_path: Path) -> None:
     folder.mkdir()
     path = write(folder, "policy: 1")
     folder.chmod(0o777)
-    with pytest.raises(ProveoutError, match="others can replace the policy"):
+    with pytest.raises(ProveoutError, match="other users can replace the policy"):
         policy_file.read(path)
     folder.chmod(0o755)
     assert policy_file.read(path) == Policy(source=str(path))
@@ -333,11 +333,13 @@ def test_a_program_that_others_can_change_or_replace(tmp_path: Path) -> None:
     policy = write(tmp_path, listed)
     assert policy_file.read(policy).tools == (Tool(path=str(link)),)
     program.chmod(0o757)
-    with pytest.raises(ProveoutError, match=r"others can change .*link, which it lists"):
+    with pytest.raises(ProveoutError, match=r"other users can change .*link, which it lists"):
         policy_file.read(policy)
     program.chmod(0o755)
     folder.chmod(0o777)
-    with pytest.raises(ProveoutError, match=r"others can replace .*link, which it lists: they can write .*bin"):
+    with pytest.raises(
+        ProveoutError, match=r"other users can replace .*link, which it lists: other users can write .*bin"
+    ):
         policy_file.read(policy)
     program.unlink()
     folder.chmod(0o755)
@@ -348,7 +350,7 @@ def test_a_program_that_others_can_change_or_replace(tmp_path: Path) -> None:
 def test_a_policy_of_another_user(tmp_path: Path) -> None:
     path = write(tmp_path, "policy: 1")
     os.chown(path, 12345, 12345)
-    with pytest.raises(ProveoutError, match="others can write the policy"):
+    with pytest.raises(ProveoutError, match="other users can write the policy"):
         policy_file.read(path)
 
 
@@ -412,12 +414,12 @@ def test_a_unit_is_judged_by_the_name_that_is_acted_on() -> None:
     ("path", "reason"),
     [
         ("/srv/app/bin/check", "is a program that the policy lists"),
-        ("/srv/app/bin", "holds /srv/app/bin/check, which the agent runs or believes"),
+        ("/srv/app/bin", "contains /srv/app/bin/check, which the agent runs or trusts"),
         ("/srv/app/load", "is a program that the policy lists"),
-        ("/srv/real/load", "is a program that the policy lists, or leads to one"),
+        ("/srv/real/load", "is a program that the policy lists, or a link to one"),
         ("/srv/pki", "belongs to the agent itself"),
         ("/srv/state/tuning/undo.sqlite", "belongs to the agent itself"),
-        ("/srv/below", "holds /srv/below/undo, which the agent runs or believes"),
+        ("/srv/below", "contains /srv/below/undo, which the agent runs or trusts"),
         ("/srv/app/bin/check.conf", ""),
         ("/srv/pki2", ""),
     ],
@@ -493,4 +495,4 @@ def test_who_has_a_hand_in_it_is_told_with_what_ends_it(tmp_path: Path) -> None:
     ):
         with pytest.raises(ProveoutError) as caught:
             policy_file.read(policy)
-        assert (caught.value.what, caught.value.way_out) == (f"others can replace {what}", way_out)
+        assert (caught.value.what, caught.value.way_out) == (f"other users can replace {what}", way_out)

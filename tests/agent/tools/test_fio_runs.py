@@ -32,6 +32,8 @@ from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult, LoadSecond
 from proveout.proto.wire.tasks import PrepareFio, RunFio
 
+pytestmark = pytest.mark.server
+
 MIB = 1024 * 1024
 JOB = FioJob(random=True, block_bytes=4096, read_fraction=1.0, jobs=2, size_bytes=4 * MIB, direct=False)
 SHORT = Windows(ramp_up_s=0.0, measure_s=0.2, ramp_down_s=0.0)
@@ -211,7 +213,7 @@ async def test_good_output_of_a_program_that_ends_well(armed_context: Any, stand
     [
         (f"{GOOD}\necho boom >&2\nexit 1", "fault", "exit code 1: boom"),
         ("echo hello", "fault", "cannot be read: hello"),
-        ("exit 0", "fault", "it says nothing"),
+        ("exit 0", "fault", "it wrote no message"),
         ("echo '{'; echo nonsense; echo '}'", "fault", "cannot be read"),
         ("echo '{'; echo '\"jobs\": []'; echo '}'", "fault", "cannot be read"),
         ("echo '{'", "fault", "cannot be read"),
@@ -284,7 +286,7 @@ from pathlib import Path
 from proveout.agent.tools.program import Program
 
 async def main():
-    program = await Program.arm(("/bin/sleep", "1000"), Path("/"), "-")
+    program = await Program.arm(("/bin/sleep", "1000"), Path("/"), INHERITED)
     await program.go()
     print(program._process.pid, flush=True)
     await asyncio.sleep(1000)

@@ -20,11 +20,10 @@ from tuning_bench import StubTools, StubUnits, picture, tuning
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.security.policy import Policy, Tool
-from proveout.agent.tuning.database_access import Databases
-from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.host import Host, Units
 from proveout.agent.tuning.programs import Tools
-from proveout.agent.tuning.sysfs import Texts
-from proveout.agent.tuning.systemd_units import Units
+from proveout.agent.tuning.sql_access import Databases
+from proveout.agent.tuning.sysfs import Attributes
 from proveout.dsl.plan.stages import Tuning
 
 GOOD = frozenset({"applied", "unchanged", "refused"})
@@ -51,7 +50,7 @@ React = Callable[[Path, str, str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class KernelTexts(Texts):
+class KernelTexts(Attributes):
     """Attributes below /proc and /sys that do something when they are written."""
 
     react: React = lambda _root, _path, text: text
@@ -64,7 +63,7 @@ class KernelTexts(Texts):
             shown = self.react(self.root, path, text)
         except OSError as error:
             raise TaskFault("refused", f"{path} cannot be set to {text!r}: {error.strerror}") from error
-        Texts(self.root).write(path, shown)
+        Attributes(self.root).write(path, shown)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,7 +73,7 @@ class AnyHost(Host):
     react: React = lambda _root, _path, text: text
 
     @property
-    def texts(self) -> Texts:
+    def texts(self) -> Attributes:
         """Its kernel's attributes."""
         return KernelTexts(self.root, self.react)
 

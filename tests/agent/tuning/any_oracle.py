@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tuning_bench import StubTools, put
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.tuning.database_access import Databases
+from proveout.agent.tuning.sql_access import Databases
 from proveout.dsl.operations.database.sql_literals import bytes_of
 from proveout.dsl.operations.facts import Output, Rows
 from proveout.dsl.operations.storage.asm_disk_group import REDUNDANCY

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.tuning.database_access import Databases
+from proveout.agent.tuning.sql_access import Databases
 from proveout.dsl.operations.database.postgres_settings import RELOAD, SettingName
 from proveout.proto.wire.tasks import Endpoint
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tuning_bench import StubUnits, put
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.tuning import package_versions
 from proveout.agent.tuning.programs import Tools
 from proveout.dsl.operations.facts import Output, UnitFact
 from proveout.dsl.operations.storage.mount import unit_of
@@ -84,8 +83,6 @@ def package_present(draw: st.DrawFn) -> Case:
         outcomes=frozenset({"unchanged" if there >= set(wanted) else "refused"}),
     )
 
-
-assert package_versions.version  # what asks them
 
 # ---- mount ---------------------------------------------------------------------------------------------------------------
 

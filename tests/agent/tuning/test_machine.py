@@ -16,7 +16,8 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.tuning import machine as machines
 from proveout.agent.tuning import revert, undo_journal
 from proveout.agent.tuning import tuner as tuners
-from proveout.agent.tuning.machine import MACHINE, FileLock, Held, Holder, Machine, TurnTaken, claims_of, holder_of
+from proveout.agent.tuning.machine import MACHINE, FileLock, Held, Holder, TurnTaken, claims_of, holder_of
+from proveout.agent.tuning.machine_journals import Machine
 from proveout.agent.tuning.public_dsn import public
 from proveout.agent.tuning.tuner import Tuner
 from proveout.agent.tuning.undo_journal import UndoJournal

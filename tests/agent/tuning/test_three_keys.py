@@ -12,8 +12,8 @@ from tuning_bench import POLICY, StubTools, host_in
 
 from proveout.agent.security.policy import Policy
 from proveout.agent.tuning import transaction
-from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.change import Change, Command, Statement

@@ -128,7 +128,7 @@ def test_a_value_that_does_not_stick_fails_and_undoes_the_rest(
     failed, *undone = run(host, journal).apply(BOTH)
     assert (failed.name, failed.outcome) == ("more", "failed")
     assert failed.lines[:2] == (
-        "it was written, but the host is not as wanted:",
+        "the changes were written, but the host still differs from the plan:",
         "/proc/sys/vm/dirty_ratio: 20 -> 5",
     )
     assert {state.outcome for state in undone} == {"reverted"}

@@ -101,7 +101,7 @@ def test_who_changes_it_while_its_original_is_being_kept_is_not_overwritten(
     monkeypatch.setattr(UndoJournal, "intend", slow)
     failed, *undone = Transaction(host=host_in(root), journal=journal, run="r").apply([wanted])  # type: ignore[list-item]
     assert failed.outcome == "failed"
-    assert f"/{path} was changed by another hand just now" in failed.lines[0]
+    assert f"/{path} was changed by another process just now" in failed.lines[0]
     assert (root / path).read_text() == text
     assert [state.outcome for state in undone] == ["drifted"]
     assert journal.outstanding() == ()

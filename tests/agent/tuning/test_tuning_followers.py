@@ -19,7 +19,7 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning import revert
 from proveout.agent.tuning.file_changes import Files, Original
-from proveout.agent.tuning.sysfs import Texts
+from proveout.agent.tuning.sysfs import Attributes
 from proveout.agent.tuning.transaction import Stopped, Transaction
 from proveout.agent.tuning.tuner import Tuner
 from proveout.agent.tuning.undo_journal import UndoJournal
@@ -150,15 +150,15 @@ def test_the_length_of_a_queue_is_set_back_after_its_scheduler(
 ) -> None:
     put(root, "/sys/block/sda/queue/scheduler", "[mq-deadline] none\n")
     put(root, "/sys/block/sda/queue/nr_requests", "200\n")
-    write = Texts.write
+    write = Attributes.write
 
-    def as_linux_does(self: Texts, path: str, text: str) -> None:
+    def as_linux_does(self: Attributes, path: str, text: str) -> None:
         if path.endswith("scheduler"):
             write(self, path.replace("scheduler", "nr_requests"), "256" if text == "mq-deadline" else "1023")
             text = f"[{text}] {'none' if text == 'mq-deadline' else 'mq-deadline'}"
         write(self, path, text)
 
-    monkeypatch.setattr(Texts, "write", as_linux_does)
+    monkeypatch.setattr(Attributes, "write", as_linux_does)
     before, host = picture(root), host_in(root, policy=POLICY)
     one = tuning("block_queue", devices=["sda"], scheduler=["none"], **more)
     (state,) = Transaction(host=host, journal=journal, run="r").apply((one,))

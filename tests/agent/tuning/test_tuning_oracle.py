@@ -16,8 +16,8 @@ from tuning_bench import host_in, tuning
 
 from proveout.agent.engines.oracle.driver import role_of
 from proveout.agent.tuning import revert
-from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.proto.wire.tasks import Endpoint

@@ -11,8 +11,8 @@ from tuning_bench import tuning
 
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning import revert
-from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.facts import Rows

@@ -15,12 +15,13 @@ import pytest
 from tuning_bench import POLICY, StubTools, StubUnits, host_in, put, tuning
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.tuning import package_versions, revert
-from proveout.agent.tuning.database_access import Databases
+from proveout.agent.tuning import host as host_module
+from proveout.agent.tuning import revert
 from proveout.agent.tuning.file_changes import NONE, Files
+from proveout.agent.tuning.host import Systemd
 from proveout.agent.tuning.programs import Processes, must
-from proveout.agent.tuning.sysfs import Texts, holds
-from proveout.agent.tuning.systemd_units import Systemd
+from proveout.agent.tuning.sql_access import Databases
+from proveout.agent.tuning.sysfs import Attributes, holds
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.tuner import Tuner
 from proveout.agent.tuning.undo_journal import UndoJournal
@@ -80,7 +81,7 @@ def test_attributes_lie_below_proc_and_sys_wherever_a_link_leads(tmp_path: Path)
     (tmp_path / "sys/block").mkdir()
     (tmp_path / "sys/block/sda").symlink_to(device.parent.parent)
     (tmp_path / "sys/out").symlink_to(tmp_path / "etc")
-    texts = Texts(tmp_path)
+    texts = Attributes(tmp_path)
     assert texts.read("/sys/block/sda/queue/scheduler") == "[none] bfq"
     assert texts.matching("/sys/block/*/queue/scheduler") == ("/sys/block/sda/queue/scheduler",)
     assert texts.link("/sys/block/sda") == "/sys/devices/pci0/block/sda"
@@ -184,14 +185,14 @@ def test_a_host_without_systemd_says_so() -> None:
 def test_what_the_package_manager_says(
     code: int, text: str, version: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(package_versions.shutil, "which", lambda program, path: f"/usr/bin/{program}")
-    assert package_versions.version(StubTools(rpm=Output(code=code, text=text)), "x") == version
+    monkeypatch.setattr(host_module.shutil, "which", lambda program, path: f"/usr/bin/{program}")
+    assert host_module.package_version(StubTools(rpm=Output(code=code, text=text)), "x") == version
 
 
 def test_a_host_without_a_package_manager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(package_versions.shutil, "which", lambda program, path: None)
+    monkeypatch.setattr(host_module.shutil, "which", lambda program, path: None)
     with pytest.raises(TaskFault, match="neither rpm nor dpkg"):
-        package_versions.version(StubTools(), "x")
+        host_module.package_version(StubTools(), "x")
 
 
 def test_what_is_destroyed_takes_the_owners_word_twice(tmp_path: Path) -> None:

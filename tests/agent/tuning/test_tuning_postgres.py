@@ -9,13 +9,15 @@ import pytest
 from tuning_bench import host_in, tuning
 
 from proveout.agent.tuning import revert
-from proveout.agent.tuning.database_access import Databases
 from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.results import TuningState
 from proveout.proto.wire.tasks import Endpoint
+
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture
@@ -128,5 +130,5 @@ def test_statements_that_do_not_do_what_they_promise_fail_and_are_undone(
     )
     state = Transaction(host=host, journal=journal, run="r").apply((one,))[0]
     assert state.outcome == "failed"
-    assert state.lines[0] == "it was written, but the host is not as wanted:"
+    assert state.lines[0] == "the changes were written, but the host still differs from the plan:"
     assert asked(dsn, "SELECT count(*) FROM pg_tables WHERE tablename = 'promised'") == "0"

@@ -56,7 +56,7 @@ async def test_a_journal_of_another_user_is_left_alone_and_the_next_is_undone(
 def test_nothing_is_changed_where_others_could_write_what_undoes_it(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     journal = UndoJournal(tmp_path / "undo" / "h")
-    with pytest.raises(TaskFault, match=f"others can replace .*they can write {tmp_path}") as caught:
+    with pytest.raises(TaskFault, match=f"other users can replace .*other users can write {tmp_path}") as caught:
         journal.intend("r", tuning("file", "t", path="/x", content=""), [])
     assert caught.value.code == "refused"
     assert not (tmp_path / "undo").exists()

@@ -18,8 +18,8 @@ from proveout.agent.tuning.host import Host
 from proveout.dsl.operations.facts import Output, UnitFact
 from proveout.dsl.operations.operation import Operation
 from proveout.dsl.operations.table import OPERATIONS
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.stages import Tuning
-from proveout.dsl.schema.model_values import to_values
 
 POLICY = Policy(
     source="/etc/proveout/policy.yaml",

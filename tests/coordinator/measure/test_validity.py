@@ -14,7 +14,7 @@ from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Closed, Ladder, Limits, Open, Ramp, Search, Windows
 from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.dsl.plan.values import Expression
-from proveout.dsl.workloads.parameters import TRANSACTIONS
+from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS
 from proveout.proto.events import IterationFinished, IterationId, ValidityFinding
 from proveout.proto.wire.histogram import bin_ns
 from proveout.proto.wire.results import (
@@ -166,7 +166,7 @@ def of(found: IterationFinished, check: str) -> ValidityFinding:
 
 
 def test_the_names_are_those_of_the_workload() -> None:
-    assert set(NAMES) == set(TRANSACTIONS["hlr"])
+    assert set(NAMES) == set(HLR_TRANSACTIONS)
 
 
 def test_a_good_iteration_is_valid_and_every_finding_has_evidence() -> None:

@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
+import thorough
 from run_simulator import Fault, FaultKind, World
 from simulated import (
     HOSTS,
@@ -24,11 +25,12 @@ from proveout.dsl.plan.stages import Reset
 from proveout.proto import events
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["lose", "fail", "silent", "lose_for_good", "interrupt"])
 def test_a_fault_at_every_point_ends_definitely(kind: FaultKind) -> None:
     whole = simulate()
     wanted = results(whole.world)
-    for at in range(whole.inputs):
+    for at in thorough.every(7 if kind == "lose" else 3, range(whole.inputs)):
         for host in (HOSTS[at % 4], HOSTS[(at + 2) % 4]) if kind == "lose" else (HOSTS[at % 4],):
             simulation = simulate(PLAN, None, Fault(at=at, kind=kind, host=host))
             end = assert_ended(simulation)
@@ -41,10 +43,11 @@ def test_a_fault_at_every_point_ends_definitely(kind: FaultKind) -> None:
                 assert end.status == "finished", context
 
 
+@pytest.mark.thorough
 def test_faults_by_seed() -> None:
     kinds: tuple[FaultKind, ...] = ("lose", "fail", "silent", "lose_for_good", "interrupt")
     inputs = simulate().inputs
-    for seed in range(100):
+    for seed in range(thorough.count(100, 40)):
         rng = random.Random(seed)
         faults = [
             Fault(at=rng.randrange(inputs), kind=rng.choice(kinds), host=rng.choice(HOSTS))
@@ -56,10 +59,11 @@ def test_faults_by_seed() -> None:
             raise AssertionError(f"seed {seed}: {faults}") from fault
 
 
+@pytest.mark.thorough
 def test_killed_before_every_input_and_resumed_gives_the_same() -> None:
     whole = simulate()
     wanted = results(whole.world)
-    for at in range(whole.inputs):
+    for at in thorough.every(3, range(whole.inputs)):
         first = simulate(PLAN, None, Fault(at=at, kind="kill"))
         finished_before = [str(e.id) for e in first.world.events if isinstance(e, events.IterationFinished)]
         second = simulate(world=first.world, epoch=2)
@@ -71,11 +75,12 @@ def test_killed_before_every_input_and_resumed_gives_the_same() -> None:
         assert all(started.count(name) == 1 for name in finished_before)
 
 
+@pytest.mark.thorough
 def test_killed_after_every_event_and_resumed_gives_the_same() -> None:
     """The journal may end at any event, also between two of one turn; the databases are where the crash left them."""
     whole = simulate()
     wanted, journal = results(whole.world), list(whole.world.events)
-    for length in range(len(journal)):
+    for length in thorough.every(3, range(len(journal))):
         world = World(events=journal[:length])
         facts = run_progress(world.events)
         started = any(isinstance(e, events.SystemUp) for e in world.events)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import thorough
 from run_simulator import Fault, Simulation
 from simulated import (
     FIRST,
@@ -37,23 +38,25 @@ def test_ladders_take_turns_and_equal_rungs_stand_side_by_side() -> None:
     assert min(seconds) > 60.0, "each of them took as long as both"
 
 
+@pytest.mark.thorough
 def test_the_order_is_the_same_after_a_resume_at_any_input() -> None:
     plan = climbing(replace(FIRST, repeat=5, repeat_min=3), replace(OTHER, repeat=5, repeat_min=3))
     whole = simulate(plan, Model(decided_after=4))
     wanted = ran(whole.world)
     assert len(wanted) == 3 * 4 * 2
-    for at in range(0, whole.inputs, 3):
+    for at in thorough.every(4, range(0, whole.inputs, 3)):
         first = simulate(plan, Model(decided_after=4), Fault(at=at, kind="kill"))
         second = simulate(plan, Model(decided_after=4), world=first.world, epoch=2)
         assert assert_ended(second).status == "finished", at
         assert ran(second.world) == wanted, at
 
 
+@pytest.mark.thorough
 def test_ladders_that_take_turns_bear_faults_like_any_other() -> None:
     plan = climbing(replace(FIRST, repeat=4, repeat_min=3), replace(OTHER, repeat=4, repeat_min=3))
     whole = simulate(plan)
     wanted = sorted(set(ran(whole.world)))
-    for at in range(len(HOSTS) + 1, whole.inputs, 11):
+    for at in thorough.every(3, range(len(HOSTS) + 1, whole.inputs, 11)):
         for kind in ("lose", "fail", "silent"):
             simulation = simulate(plan, None, Fault(at=at, kind=kind, host=HOSTS[at % 4]))  # type: ignore[arg-type]
             end = assert_ended(simulation)

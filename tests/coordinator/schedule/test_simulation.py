@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import thorough
 from run_simulator import Fault, FaultKind, Simulation, World
 from simulated import (
     CAPACITY,
@@ -22,7 +23,6 @@ from simulated import (
 from proveout.coordinator.schedule import setup_stages
 from proveout.coordinator.schedule.progress import run_progress
 from proveout.dsl.plan.topology import System
-from proveout.dsl.workloads import parameters
 from proveout.proto import events
 from proveout.proto.wire.results import InvariantCheck, InvariantsChecked, TaskResult
 from proveout.proto.wire.tasks import CheckInvariants, RunLoad, Task
@@ -75,7 +75,7 @@ def test_reset_takes_the_source_back_before_its_sink() -> None:
 
 
 def test_invariants_are_looked_at_after_every_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(parameters.CHECKED_AFTER, "hlr", "iteration")  # type: ignore[arg-type]
+    monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "iteration")
     simulation = simulate(PLAN, Model(invalid=frozenset({"baseline/2/1"})))
     assert_ended(simulation)
     world = simulation.world
@@ -91,16 +91,16 @@ def test_invariants_are_looked_at_after_every_iteration(monkeypatch: pytest.Monk
 
 def test_invariants_of_rows_that_others_loaded_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they speak of the rows that a populate makes, and the plan has none; others are looked at all the same."""
-    monkeypatch.setitem(parameters.CHECKED_AFTER, "hlr", "stage")  # type: ignore[arg-type]
+    monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "stage")
     outside = System(name="backend", engine="postgres", host="db1", dsn="host=db1")
     plan = replace(PLAN, systems=(outside,), captures=PLAN.captures[:2], stages=(STAGES[2],))
     assert looked_at(simulate(plan, Model(), world=World(loaded={"backend"})).world) == [("baseline", "", "backend")]
-    monkeypatch.setattr(setup_stages, "OF_OUR_ROWS", frozenset({"hlr"}))
+    monkeypatch.setattr(setup_stages, "invariants_need_population", lambda _: True)
     assert looked_at(simulate(plan).world) == []
 
 
 def test_a_broken_invariant_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(parameters.CHECKED_AFTER, "hlr", "iteration")  # type: ignore[arg-type]
+    monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "iteration")
 
     class Broken(Simulation):
         def _effect(self, spec: object) -> TaskResult:
@@ -118,21 +118,22 @@ def test_a_broken_invariant_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_invariants_that_cost_much_are_looked_at_at_the_end_of_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(parameters.CHECKED_AFTER, "hlr", "stage")  # type: ignore[arg-type]
+    monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "stage")
     world = simulate().world
     after = [("baseline", "", "backend")]
     after += [(stage, "", system) for stage in ("cap", "cached") for system in ("cache", "backend")]
     assert looked_at(world) == [("load", "", "backend"), ("load", "", "cache"), *after]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["lose", "fail", "silent"])
 @pytest.mark.parametrize("occasion", ["iteration", "stage"])
 def test_a_fault_at_any_point_leaves_nothing_unlooked_at(
     kind: FaultKind, occasion: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(parameters.CHECKED_AFTER, "hlr", occasion)  # type: ignore[arg-type]
+    monkeypatch.setattr(setup_stages, "invariants_after", lambda _: occasion)
     whole = simulate()
-    for at in range(0, whole.inputs, 5):
+    for at in thorough.every(3, range(0, whole.inputs, 5)):
         simulation = simulate(PLAN, None, Fault(at=at, kind=kind, host=HOSTS[at % 4]))
         if assert_ended(simulation).status == "finished":
             seen = {(stage, system) for stage, _, system in looked_at(simulation.world)}

@@ -17,6 +17,7 @@ from proveout.coordinator.report.figures.tool_figures import iops_by_queue_depth
 from proveout.coordinator.report.tool_rows import io_rows, node_rows
 from proveout.coordinator.results.results import load_results, stage_metrics
 from proveout.dsl import metrics
+from proveout.dsl.compile import result_names
 from proveout.dsl.expr import name_types
 from proveout.dsl.plan.canonical import to_data
 from proveout.dsl.plan.fio_job import FioJob
@@ -207,7 +208,7 @@ def test_failed_ios_void_an_iteration_unless_the_plan_bears_them() -> None:
 
 def test_expressions_know_just_the_numbers_that_are_measured() -> None:
     ended = summarised({host: load(FAST, SLOW) for host in STAGE.clients})
-    (shape,) = name_types.run_scope(TOOLED, TOOLED.stages).members.values()
+    (shape,) = result_names.run_scope(TOOLED, TOOLED.stages).members.values()
     assert isinstance(shape, name_types.Group)
     assert shape.rung is not None
     known = shape.rung.members

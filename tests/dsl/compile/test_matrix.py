@@ -15,10 +15,10 @@ import yaml
 from proveout.coordinator.storage.event_codec import plan_data, recorded_plan
 from proveout.core.errors import PlanError
 from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.compile.json_schema import plan_schema
 from proveout.dsl.plan.matrix_labels import Cell, ids, of_stage, same
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder
-from proveout.dsl.schema.json_schema import plan_schema
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from proveout.agent.engines.postgres import settings as embedded
+from proveout.dsl.operations.database.postgres_parameters import objection
 from proveout.dsl.operations.database.postgres_settings import PostgresSettings
-from proveout.dsl.rules.postgres_parameters import objection
 
 PROGRAMS_AND_LIBRARIES = (
     "archive_command", "archive_cleanup_command", "restore_command", "recovery_end_command", "ssl_passphrase_command", "archive_library",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proveout.dsl.rules import postgres_parameters
+from proveout.dsl.operations.database import postgres_parameters
 from proveout.dsl.rules.session_settings import objection, statement
 
 

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import chdtrc
 
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.conformance import Finding, Seen, band, chi2_survival, conform, effective_subscribers
+from proveout.dsl.workloads.conformance import Finding, Seen, band, chi2_survival, conform
+from proveout.dsl.workloads.hlr.keys import effective_subscribers
+from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS, HLR_WEIGHTS, Hlr
 from proveout.dsl.workloads.hlr.shares import shares
-from proveout.dsl.workloads.parameters import HLR_TRANSACTIONS, HLR_WEIGHTS, Hlr, to_values
 
 
 def workload(**parameters: object) -> Workload:

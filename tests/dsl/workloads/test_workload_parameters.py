@@ -13,18 +13,11 @@ from pydantic import ValidationError
 
 from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.canonical import to_data
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import (
-    HLR_TRANSACTIONS,
-    KINDS,
-    TRANSACTIONS,
-    Hlr,
-    engine_problem,
-    of_workload,
-    to_values,
-    writes,
-)
+from proveout.dsl.workloads.hlr import KIND
+from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS, Hlr
+from proveout.dsl.workloads.kinds import BUILT_IN, build, built_in, of_workload, writes
 
 
 def workload(model: Hlr) -> Workload:
@@ -109,11 +102,16 @@ def test_through_the_plan_and_back(
     assert of_workload(again) == model
 
 
-def test_the_tables_agree() -> None:
-    assert set(KINDS) - {"sql"} == set(TRANSACTIONS)  # whose names the plan gives
-    for kind, names in TRANSACTIONS.items():
-        built = build(Workload(name=kind, kind=kind, parameters=to_values(KINDS[kind].model_validate({}))))
-        assert tuple(transaction.name for transaction in built.transactions) == names
+@pytest.mark.parametrize("kind", [kind for kind in BUILT_IN if kind != "sql"])  # its plan gives the names
+def test_the_description_of_a_kind_agrees_with_what_is_built(kind: str) -> None:
+    described = built_in(kind)
+    model = described.parameters.model_validate({})
+    built = build(Workload(name=kind, kind=kind, parameters=to_values(model)))
+    assert tuple(transaction.name for transaction in built.transactions) == described.transactions(model)
+    assert tuple(table.name for table in built.population.tables) == described.tables(model)
+    assert described.load_only <= {*described.parameters.model_fields}
+    low, high = (sum(ends) for ends in zip(*built.population.expected.values(), strict=True))
+    assert 0.999 * low <= described.rows(model) <= 1.001 * high
 
 
 def test_what_writes() -> None:
@@ -123,17 +121,17 @@ def test_what_writes() -> None:
 
 
 def test_sqlite_has_no_partitions() -> None:
-    assert engine_problem(Hlr.model_validate({"partitions": 2}), "postgres") is None
-    assert engine_problem(Hlr.model_validate({}), "sqlite") is None
-    assert "2 partitions" in (engine_problem(Hlr.model_validate({"partitions": 2}), "sqlite") or "")
+    assert KIND.engine_problem(Hlr.model_validate({"partitions": 2}), "postgres") is None
+    assert KIND.engine_problem(Hlr.model_validate({}), "sqlite") is None
+    assert "2 partitions" in (KIND.engine_problem(Hlr.model_validate({"partitions": 2}), "sqlite") or "")
 
 
 def test_an_unknown_kind_is_an_error_for_people() -> None:
-    with pytest.raises(ProveoutError, match="no workload kind is called 'ycsb'"):
+    with pytest.raises(ProveoutError, match="there is no workload kind 'ycsb'"):
         build(Workload(name="x", kind="ycsb", parameters=()))
 
 
 def test_parameters_import_nothing_heavy() -> None:
-    code = "import sys, proveout.dsl.workloads.parameters, proveout.dsl.workloads.kinds; print(*sys.modules)"
+    code = "import sys; from proveout.dsl.workloads.kinds import BUILT_IN, built_in; [*map(built_in, BUILT_IN)]; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "psycopg", "apsw", "scipy", "grpc"} & set(loaded)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from proveout.dsl.engines import Dialect
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.base import Dialect, Statement, WorkloadKind
-from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import KINDS, to_values
+from proveout.dsl.workloads.base import Statement, WorkloadKind
+from proveout.dsl.workloads.kinds import build, built_in
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sql"
 UPDATE = bool(os.environ.get("PROVEOUT_UPDATE_GOLDEN"))
@@ -23,7 +24,7 @@ NAMES = ("tptbm", "prepaid")
 
 
 def workload(kind: str) -> WorkloadKind:
-    return build(Workload(name=kind, kind=kind, parameters=to_values(KINDS[kind]())))
+    return build(Workload(name=kind, kind=kind, parameters=to_values(built_in(kind).parameters())))
 
 
 def statements(built: WorkloadKind) -> list[Statement]:

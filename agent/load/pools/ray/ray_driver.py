@@ -1,4 +1,4 @@
-"""The driver process of a Ray pool: between an agent and the actors. `python -m proveout.agent.load.pools.ray.ray_driver PARENT-PID USER BOUND ADDRESS`.
+"""The driver process of a Ray pool: between an agent and the actors. `python -m proveout.agent.load.pools.ray.ray_driver PARENT-PID PRIVILEGES BOUND ADDRESS`.
 
 Flow: stdin -> a `Task` with the agent's share of the load -> divided over the actors -> all armed -> `TaskArmed` -> `Start(t0)`
 -> T0 on each node's own clock -> their seconds, merged -> `Sample`s -> `TaskDone` or `TaskFailed` on stdout. It speaks the
@@ -23,7 +23,7 @@ from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.pools.ray.address_binding import confine
 from proveout.agent.load.pools.ray.ray_aggregator import Gatherer
 from proveout.agent.load.pools.ray.ray_pool import Fleet, Member
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.core import child_process
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.framing import frame, read_frame
@@ -223,7 +223,7 @@ def hold(bound: str, address: str) -> int:
     A process cannot hold itself: a thread in Ray that waits for its bind may keep the interpreter from answering.
     """
     confine(bound)
-    argv = (*child_process.interpreter(), "-u", "-m", MODULE, str(os.getpid()), "-", "-", address)
+    argv = (*child_process.interpreter(), "-u", "-m", MODULE, str(os.getpid()), INHERITED.to_argument(), "-", address)
     return subprocess.run(
         argv, check=False
     ).returncode  # the environment that `RayDriver.start` has made, with Ray's own
@@ -231,11 +231,9 @@ def hold(bound: str, address: str) -> int:
 
 def main() -> None:
     """The process."""
-    parent, user, bound, address = sys.argv[1:]
-    privileges.drop(user)
-    die_with_parent(
-        int(parent), LOAD_WORKER_NAME
-    )  # after it: the kernel forgets the wish when a process changes its user
+    parent, privileges, bound, address = sys.argv[1:]
+    Privileges.from_argument(privileges).drop()
+    die_with_parent(int(parent), LOAD_WORKER_NAME)  # after `drop`: a change of the user resets the parent-death signal
     if bound != "-":
         sys.exit(hold(bound, address))
     out = os.dup(1)

@@ -1,4 +1,4 @@
-"""A Ray node of our own: secrets, start, and a guard that leaves nothing behind. `python -m proveout.agent.load.pools.ray.ray_node PARENT-PID USER`.
+"""A Ray node of our own: secrets, start, and a guard that leaves nothing behind. `python -m proveout.agent.load.pools.ray.ray_node PARENT-PID PRIVILEGES`.
 
 Flow: agent -> `RayNode.start()` -> this module as a process, the guard, which gives up the agent's privileges (`privileges`) and
 holds itself to the node's address (`address_binding`) -> one JSON request on its stdin -> `ray start` as its child -> one JSON line back: the
@@ -29,7 +29,7 @@ import psutil
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.load.pools.ray import address_binding
 from proveout.agent.load.pools.ray.ray_security import Secrets
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process, linux
 from proveout.core.framing import json_line
 
@@ -50,15 +50,25 @@ class RayNode:
     """A node that was started here, and its guard (a `tasks.Resource`)."""
 
     def __init__(
-        self, guard: Process, directory: Path, secrets: Secrets, *, address: str, cpus: int, bound: str, user: str
+        self,
+        guard: Process,
+        directory: Path,
+        secrets: Secrets,
+        *,
+        address: str,
+        cpus: int,
+        bound: str,
+        privileges: Privileges,
     ) -> None:
         self._guard, self.directory, self.secrets, self.address = guard, directory, secrets, address
-        self.cpus, self._bound, self.user = cpus, bound, user
+        self.cpus, self._bound, self.privileges = cpus, bound, privileges
         self.shared = False
         """Whether other hosts are in its cluster, which is therefore not this agent's to form anew."""
 
     @classmethod
-    async def start(cls, *, cpus: int, secrets: Secrets, user: str, head: str = "", bound: str = LOOPBACK) -> RayNode:
+    async def start(
+        cls, *, cpus: int, secrets: Secrets, privileges: Privileges, head: str = "", bound: str = LOOPBACK
+    ) -> RayNode:
         """Start a node: the head of a new cluster, or one that joins the `head` at `name:port`.
 
         `cpus` is how many workers it takes; `user` whose it is, as `privileges` tells; `bound` the address of this host that it
@@ -67,15 +77,15 @@ class RayNode:
         """
         # Ray's sockets have long names below it, and the kernel takes 107 bytes: TMPDIR may be too deep
         directory = Path(tempfile.mkdtemp(prefix="pvray-", dir="/tmp"))
-        await asyncio.to_thread(_furnish, directory, secrets, user)
+        await asyncio.to_thread(_furnish, directory, secrets, privileges)
         guard = await asyncio.create_subprocess_exec(
-            *child_process.python(MODULE, str(os.getpid()), user),
+            *child_process.python(MODULE, str(os.getpid()), privileges.to_argument()),
             stdin=PIPE,
             stdout=PIPE,
             cwd=child_process.DIRECTORY,
-            env=privileges.environment(user, child_process.environment()),
+            env=privileges.environment(child_process.environment()),
         )
-        node = cls(guard, directory, secrets, address=head, cpus=cpus, bound=bound, user=user)
+        node = cls(guard, directory, secrets, address=head, cpus=cpus, bound=bound, privileges=privileges)
         try:
             async with asyncio.timeout(START_S):
                 node.address = await node._ask(head) or head
@@ -154,9 +164,9 @@ class RayNode:
         return str(answer["address"])
 
 
-def _furnish(directory: Path, secrets: Secrets, user: str) -> None:
+def _furnish(directory: Path, secrets: Secrets, privileges: Privileges) -> None:
     secrets.write(directory)
-    privileges.owned(user, directory, *directory.iterdir())
+    privileges.give(directory, *directory.iterdir())
 
 
 def _argv(directory: Path, cpus: int, head: str, bound: str) -> list[str]:
@@ -242,7 +252,7 @@ def main() -> None:
         signal.signal(ignored, signal.SIG_IGN)
     linux.become_child_subreaper()
     parent = os.pidfd_open(int(sys.argv[1]))
-    privileges.drop(sys.argv[2])
+    Privileges.from_argument(sys.argv[2]).drop()
     request = json.loads(sys.stdin.readline() or "{}")
     directory = Path(request["directory"])
     try:

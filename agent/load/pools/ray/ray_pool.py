@@ -28,7 +28,7 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import proveout
-from proveout.agent.daemon.task_runner import Work
+from proveout.agent.daemon.task_runner import TaskRunner
 from proveout.agent.daemon.tasks import Resource, TaskFault
 from proveout.agent.load import run_load as load_task
 from proveout.agent.load.pools.ray.ray_aggregator import pack
@@ -54,7 +54,7 @@ class LoadActor:
         self._resources: dict[str, Resource] = {}
         self._said: list[Said] = []
         self._news = asyncio.Event()
-        self._work: Work | None = None
+        self._work: TaskRunner | None = None
         self._running: asyncio.Task[None] | None = None
         self._is_open = False
         self._taken_s = time.monotonic()
@@ -77,7 +77,7 @@ class LoadActor:
         self._taken_s = time.monotonic()
         self._is_open = message.spec.share.rate is not None
         work_dir = Path(tempfile.gettempdir())  # a load writes nothing
-        self._work = Work(message.key, socket.gethostname(), work_dir, self._resources, self._say)
+        self._work = TaskRunner(message.key, socket.gethostname(), work_dir, self._resources, self._say)
         self._running = asyncio.create_task(self._run(self._work, message))
         self._watching = asyncio.create_task(self._watch(self._running))
 
@@ -106,7 +106,7 @@ class LoadActor:
         for resource in self._resources.values():
             await resource.close(keep_data=False)
 
-    async def _run(self, work: Work, task: Task) -> None:
+    async def _run(self, work: TaskRunner, task: Task) -> None:
         self._say(await work.run(load_task.run_load, task.spec, task.deadline_s))
 
     def _say(self, message: AgentMessage) -> None:

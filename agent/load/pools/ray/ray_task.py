@@ -24,7 +24,7 @@ import psutil
 from proveout.agent.daemon.tasks import TaskContext, TaskFault
 from proveout.agent.load.pools.ray.ray_node import RayNode
 from proveout.agent.load.pools.ray.ray_security import Secrets, answers, is_open
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process
 from proveout.core.framing import frame, read_frame
 from proveout.proto.wire import agent_pb2, codec
@@ -58,16 +58,16 @@ class RayDriver:
 
     @classmethod
     async def start(
-        cls, address: str, *, user: str, bound: str, environment: Mapping[str, str], context: TaskContext
+        cls, address: str, *, privileges: Privileges, bound: str, environment: Mapping[str, str], context: TaskContext
     ) -> RayDriver:
         """Connect to the cluster at `address`, as the user that `privileges` tells, listening at `bound` (`-`: as Ray will).
 
         TaskFault `unreachable` when that fails.
         """
-        own = privileges.environment(user, child_process.environment())
+        own = privileges.environment(child_process.environment())
         process = await asyncio.create_subprocess_exec(
             *child_process.interpreter(),
-            *("-u", "-m", MODULE, str(os.getpid()), user, bound, address),
+            *("-u", "-m", MODULE, str(os.getpid()), privileges.to_argument(), bound, address),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
@@ -198,13 +198,16 @@ async def _driver(context: TaskContext, spec: RunLoad) -> RayDriver:
     environment: Mapping[str, str]
     if not spec.pool.address:
         formed = await _formed(context, spec)
-        address, user, bound, environment = formed.address, formed.user, formed.held, formed.environment
+        address, privileges, bound = formed.address, formed.privileges, formed.held
+        environment = formed.environment
     else:
         address = spec.pool.address
         found = await _look_at(address)
-        user, bound = await asyncio.to_thread(_user_of, found), "-"
-        environment = _let_in(user)
-    driver = await RayDriver.start(address, user=user, bound=bound, environment=environment, context=context)
+        privileges, bound = await asyncio.to_thread(_privileges_on, found), "-"
+        environment = _credentials(privileges)
+    driver = await RayDriver.start(
+        address, privileges=privileges, bound=bound, environment=environment, context=context
+    )
     context.resources[DRIVER] = driver
     return driver
 
@@ -225,7 +228,7 @@ async def _look_at(address: str) -> str:
     return address
 
 
-def _user_of(address: str) -> str:
+def _privileges_on(address: str) -> Privileges:
     """Whom the driver on somebody else's cluster works for: whose the node of it on this host is, whose sockets it has to reach.
 
     What comes back from a cluster can run code in its driver, so a cluster of root's is refused where the agent is root.
@@ -236,15 +239,15 @@ def _user_of(address: str) -> str:
         if process.info["name"] == "raylet" and any(
             word.startswith("--gcs-address=") and word.endswith(f":{port}") for word in words
         ):
-            return privileges.argument_of(process.info["uids"].effective)
-    return privileges.argument("")
+            return Privileges.for_user(process.info["uids"].effective)
+    return Privileges.for_engine("")
 
 
-def _let_in(user: str) -> dict[str, str]:
+def _credentials(privileges: Privileges) -> dict[str, str]:
     """What the agent has for a cluster that others have started; its token, where the driver could not read the agent's file itself."""
     own = {name: os.environ[name] for name in child_process.RAY if name in os.environ}
     path = own.get("RAY_AUTH_TOKEN_PATH")
-    if user == "-" or not path or "RAY_AUTH_TOKEN" in own:
+    if privileges.inherited or not path or "RAY_AUTH_TOKEN" in own:
         return own
     try:
         return own | {"RAY_AUTH_TOKEN": Path(path).read_text().strip()}
@@ -266,20 +269,20 @@ def _clusters_here() -> str:
 
 async def _formed(context: TaskContext, spec: RunLoad) -> RayNode:
     node = context.resources.get(NODE)
-    user = privileges.argument_for(spec.endpoint, context.policy)
-    if isinstance(node, RayNode) and node.alive and _suits(node, spec.workers, user):
+    privileges = Privileges.for_endpoint(spec.endpoint, context.policy)
+    if isinstance(node, RayNode) and node.alive and _suits(node, spec.workers, privileges):
         return node
     await _give_up(context)
     cpus = max(spec.workers, len(os.sched_getaffinity(0)))
-    node = await RayNode.start(cpus=cpus, secrets=Secrets.new(), user=user)
+    node = await RayNode.start(cpus=cpus, secrets=Secrets.new(), privileges=privileges)
     context.resources[NODE] = node
     if await is_open(node.address):
         raise TaskFault("refused", f"the Ray cluster formed at {node.address} lets anybody in")
     return node
 
 
-def _suits(node: RayNode, workers: int, user: str) -> bool:
-    return node.shared or (node.cpus >= workers and node.user == user)
+def _suits(node: RayNode, workers: int, privileges: Privileges) -> bool:
+    return node.shared or (node.cpus >= workers and node.privileges == privileges)
 
 
 async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
@@ -288,8 +291,9 @@ async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
     await _give_up(context)
     cpus = spec.cpus or len(os.sched_getaffinity(0))
     address = await asyncio.to_thread(own_address, spec.address, spec.head or spec.towards)
-    user = privileges.argument("")
-    node = await RayNode.start(cpus=cpus, secrets=Secrets(spec.secrets), user=user, head=spec.head, bound=address)
+    privileges = Privileges.for_engine("")
+    secrets = Secrets(spec.secrets)
+    node = await RayNode.start(cpus=cpus, secrets=secrets, privileges=privileges, head=spec.head, bound=address)
     node.shared = True
     context.resources[NODE] = node
     if not spec.head and await is_open(node.address):

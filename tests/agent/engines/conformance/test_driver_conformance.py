@@ -20,10 +20,11 @@ from proveout.agent.load.loop.transaction import COMMIT, ROLLBACK
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
 from proveout.agent.security.policy import Policy
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.proto.wire.results import LoadSecond
 from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
 
@@ -338,8 +339,8 @@ def load(endpoint: Endpoint, measure_s: float) -> RunLoad:
         workload=hlr(),
         endpoint=endpoint,
         share=LoadShare(first=0, count=4, total=4, rate=None),
-        windows=Windows(ramp_up_s=0.3, measure_s=measure_s, ramp_down_s=0.2),
-        workers=2,
+        windows=Windows(ramp_up_s=0.1, measure_s=measure_s, ramp_down_s=0.2),
+        workers=1,
         seed=1,
         label="conformance",
     )
@@ -356,7 +357,7 @@ async def test_hlr_is_populated_twice_and_runs_as_specified(subject: Subject, tm
         for table in loaded.tables:
             assert subject.administer(f"SELECT count(*) FROM {table.table}") == [(table.rows,)]
     try:
-        for measure_s in (1.5, 6.0, 30.0):  # a busy machine gives the short ones no turn
+        for measure_s in (0.8, 4.0, 30.0):  # a busy machine gives the short ones no turn
             result = await run_load(context, load(endpoint, measure_s))
             if all(one.counts.ok for one in result.transactions):
                 break

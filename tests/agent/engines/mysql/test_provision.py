@@ -30,6 +30,8 @@ from proveout.proto.wire.tasks import (
     StopSystem,
 )
 
+pytestmark = pytest.mark.server
+
 PATIENCE_S = 60.0
 
 
@@ -197,21 +199,21 @@ from proveout.agent.engines.mysql.provision import Server
 from proveout.dsl.plan.topology import System
 server = Server(System(name="my", engine="mysql", host="h", provision="embedded"), Path(sys.argv[1]))
 endpoint = server.start()
-print(server.pid, server.guard_pid, endpoint.dsn.partition("unix_socket=")[2], flush=True)
+print(server.pid, server.supervisor_pid, endpoint.dsn.partition("unix_socket=")[2], flush=True)
 time.sleep(600)
 """
 
 
 @pytest.mark.usefixtures("mysql_server")
-@pytest.mark.parametrize("victim", ["agent", "guard"])
-def test_a_killed_agent_or_guard_leaves_no_server(tmp_path: Path, victim: str) -> None:
+@pytest.mark.parametrize("victim", ["agent", "supervisor"])
+def test_a_killed_agent_or_supervisor_leaves_no_server(tmp_path: Path, victim: str) -> None:
     """And the data is whole: another session starts on it."""
     argv = [sys.executable, "-c", STARTER, str(tmp_path)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as agent:
         assert agent.stdout is not None
         try:
-            pid, guard, socket = agent.stdout.readline().split()
-            os.kill(agent.pid if victim == "agent" else int(guard), signal.SIGKILL)
+            pid, supervisor, socket = agent.stdout.readline().split()
+            os.kill(agent.pid if victim == "agent" else int(supervisor), signal.SIGKILL)
             deadline = time.monotonic() + PATIENCE_S
             while runs(pid):
                 assert time.monotonic() < deadline, "the server outlives its session"

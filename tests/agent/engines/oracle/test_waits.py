@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from proveout.agent.capture.schedule import Tick
 from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.oracle.waits import Counters, OracleObserver, readings
 from proveout.coordinator.measure.capture_metrics import waits_metrics
 from proveout.coordinator.measure.timeseries import Recording, Window

@@ -17,7 +17,7 @@ import pytest
 
 from proveout.agent.capture import kinds
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines.postgres.lag import PositionHistory
+from proveout.agent.engines.position_history import PositionHistory
 from proveout.agent.engines.postgres.propagation import link, link_name
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.engines.postgres.roles import administration, with_keys
@@ -26,6 +26,8 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import Capture, System
 from proveout.proto.wire.results import CaptureResult, CaptureSample
 from proveout.proto.wire.tasks import Endpoint, LinkSystems, RunCapture
+
+pytestmark = pytest.mark.server
 
 WAITS = Capture(name="waits", kind="waits", every_s=0.5, system="db")
 LAG = Capture(name="lag", kind="lag", every_s=0.25, system="cache")

@@ -10,13 +10,13 @@ import apsw
 import pytest
 from sqlite_escapes import ESCAPES, SqliteEscape
 
-from proveout.agent.capture.sizes import _Sqlite
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.agent.engines.sqlite import provision as embedded_sqlite
+from proveout.agent.engines.sqlite import sql
 from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, open_database
 from proveout.agent.engines.sqlite.driver import SqliteDriver
 from proveout.agent.engines.sqlite.populate import SqliteLoader
+from proveout.agent.engines.sqlite.sql import SizeCatalogue
 from proveout.dsl.workloads.base import Population, Statement
 from proveout.proto.wire.tasks import Endpoint
 
@@ -36,12 +36,12 @@ def by_loader(path: str) -> apsw.Connection:
 
 def by_sql_stage(path: str) -> apsw.Connection:
     """What `sql` stages, checkpoints, snapshots and settings use."""
-    return embedded_sqlite._open(path)
+    return sql.open_file(path)
 
 
 def by_capture(path: str) -> apsw.Connection:
     """What the capture `sizes` uses."""
-    return _Sqlite(Endpoint(system="lite", engine="sqlite", dsn=path))._connection
+    return SizeCatalogue(Endpoint(system="lite", engine="sqlite", dsn=path))._connection
 
 
 PATHS: dict[str, Connect] = {
@@ -143,7 +143,7 @@ def test_ordinary_statements_work(text: str, connect: Connect, path: str) -> Non
 def test_a_denied_statement_says_what_plans_cannot_do(path: str, tmp_path: Path) -> None:
     attach = f"ATTACH '{tmp_path}/x' AS other"
     with pytest.raises(TaskFault, match="not authorized") as caught:
-        embedded_sqlite.run_statements(path, (attach,))
+        sql.run_statements(path, (attach,))
     assert (caught.value.code, caught.value.way_out) == ("refused", DENIED_HINT)
     with pytest.raises(StatementFailure, match="VACUUM INTO"):
         SqliteDriver().connect(path).prepare(Statement(name="s", text={"sqlite": attach}, arguments=(), reads=False))
@@ -158,4 +158,4 @@ def test_nothing_opens_an_sqlite_file_past_the_authorizer() -> None:
     """Every `apsw.Connection(` of the sources stands in the module of the authorizer."""
     agent = Path(__file__).parents[4] / "agent"
     found = {file.name for file in agent.rglob("*.py") if "apsw.Connection(" in file.read_text()}
-    assert found == {"sqlite_authorizer.py"}
+    assert found == {"authorizer.py"}

@@ -87,7 +87,7 @@ async def test_a_snapshot_brings_back_what_was(task_context: Any, tmp_path: Path
 
 
 async def test_a_file_in_use_is_not_swapped(task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proveout.agent.engines.sqlite.provision.BUSY_MS", 50)
+    monkeypatch.setattr("proveout.agent.engines.sqlite.sql.BUSY_MS", 50)
     endpoint = (await start(task_context, tmp_path)).endpoint
     await run(task_context, endpoint, "CREATE TABLE t (n)", "INSERT INTO t VALUES (1)")
     reader = apsw.Connection(endpoint.dsn)

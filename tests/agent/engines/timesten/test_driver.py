@@ -18,7 +18,7 @@ from proveout.agent.engines.handlers import checkpoint, inspect_system, run_sql
 from proveout.agent.engines.table import driver
 from proveout.agent.engines.timesten.driver import HOME, LIBRARIES, TimesTenDriver, ready
 from proveout.agent.load.loop.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
-from proveout.agent.sandbox.helper import OWN_PROCESS
+from proveout.dsl import engines
 from proveout.dsl.workloads.base import Statement
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, RunSql
 
@@ -154,5 +154,5 @@ async def test_the_agents_own_questions_go_to_a_process_of_their_own(
 
 
 def test_its_loads_have_workers_of_their_own() -> None:
-    assert "timesten" in OWN_PROCESS
+    assert engines.of("timesten").own_process
     assert isinstance(driver("timesten"), TimesTenDriver)

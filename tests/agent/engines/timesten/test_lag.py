@@ -17,8 +17,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.capture.kinds import capture
-from proveout.agent.capture.schedule import Tick
 from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.adapter import Tick
+from proveout.agent.engines.oracle.driver import open_connection
 from proveout.agent.engines.timesten import lag as lag_timesten
 from proveout.agent.engines.timesten.driver import HOME
 from proveout.agent.engines.timesten.lag import ProbeObserver, observer
@@ -64,7 +65,7 @@ def test_the_lag_is_the_age_of_what_has_arrived(
     source, sink, cache, behind = ends
     for end in (source, sink):
         end.execute(TABLE)
-    probe = observer(cache, behind)
+    probe = observer(cache, behind, open_connection)
     try:
         assert [lag_s(probe) for _ in range(3)] == [2.0, 4.0, 6.0], "nothing arrives"
         carried(source, sink)
@@ -82,7 +83,7 @@ def test_a_later_capture_goes_on_counting(ends: tuple[Any, Any, Endpoint, Endpoi
     for end in (source, sink):
         end.execute(TABLE)
         end.execute("INSERT INTO proveout_probe VALUES (1, 40)")
-    probe = observer(cache, behind)
+    probe = observer(cache, behind, open_connection)
     try:
         lag_s(probe)
         assert source.execute("SELECT seq FROM proveout_probe").fetchall() == [(41,)]
@@ -93,11 +94,11 @@ def test_a_later_capture_goes_on_counting(ends: tuple[Any, Any, Endpoint, Endpoi
 def test_a_lost_end_counts_as_lost_and_comes_back(
     ends: tuple[Any, Any, Endpoint, Endpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proveout.agent.engines.oracle.capture_connection.RETRY_S", 0.0)
+    monkeypatch.setattr("proveout.agent.engines.capture_connection.RETRY_S", 0.0)
     source, sink, cache, behind = ends
     for end in (source, sink):
         end.execute(TABLE)
-    probe = observer(cache, behind)
+    probe = observer(cache, behind, open_connection)
     try:
         lag_s(probe)
         ended = (
@@ -114,7 +115,7 @@ def test_a_lost_end_counts_as_lost_and_comes_back(
 def test_without_its_table_it_says_how_to_make_it(ends: tuple[Any, Any, Endpoint, Endpoint]) -> None:
     _, _, cache, behind = ends
     with pytest.raises(TaskFault, match="ORA-00942") as raised:
-        observer(cache, behind)
+        observer(cache, behind, open_connection)
     assert raised.value.code == "refused"
     assert "CREATE ASYNCHRONOUS WRITETHROUGH CACHE GROUP proveout_probe" in raised.value.way_out
 

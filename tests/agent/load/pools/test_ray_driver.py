@@ -17,10 +17,11 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.load.pools.ray.ray_aggregator import pack
 from proveout.agent.load.pools.ray.ray_driver import LoadRun, divided
 from proveout.agent.load.pools.ray.ray_pool import Member, Node, placed
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import Hlr, to_values
 from proveout.proto.wire import agent_pb2, codec
 from proveout.proto.wire.messages import AgentMessage, LogLine, TaskArmed, TaskDone
 from proveout.proto.wire.results import LoadResult, TransactionCounts, TransactionLoad

@@ -9,8 +9,9 @@ import pytest
 
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.security.policy import Policy
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.parameters import Hlr, to_values
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.proto.wire.results import CaptureSample, LoadSecond
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 

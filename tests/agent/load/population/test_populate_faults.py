@@ -23,10 +23,12 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.population.job_messages import Finished, Load, Opening, Prepare, Progress, from_line, to_line
-from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.linux import ORPHANED
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.hlr.tables import NAMES
+
+pytestmark = pytest.mark.server
 
 MODULE = "proveout.agent.load.population.populate_worker"
 
@@ -259,7 +261,7 @@ async def test_a_stopped_agent_s_clock_is_not_needed(database: str, context: Any
 
 
 def worker(parent: int) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-m", MODULE, str(parent), privileges.argument("postgres"), "postgres"]
+    argv = [sys.executable, "-m", MODULE, str(parent), Privileges.for_engine("postgres").to_argument(), "postgres"]
     return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
 
@@ -281,7 +283,7 @@ def test_a_worker_whose_pipe_ends_in_the_middle_of_a_job_ends(database_folder: P
 def test_a_worker_with_nothing_to_do_ends_in_peace(database_folder: Path, spec: Any) -> None:
     task = spec(str(database_folder / "x.db"), engine="sqlite", population=100)
     opening = Opening(engine="sqlite", dsn=task.endpoint.dsn, kind="hlr", parameters=task.workload.parameters)
-    argv = [sys.executable, "-m", MODULE, str(os.getpid()), privileges.argument("postgres"), "postgres"]
+    argv = [sys.executable, "-m", MODULE, str(os.getpid()), Privileges.for_engine("postgres").to_argument(), "postgres"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None

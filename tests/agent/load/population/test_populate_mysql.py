@@ -15,8 +15,10 @@ from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.populate import LoadConnection, MysqlLoader
 from proveout.agent.load.population.handler import populate
 from proveout.dsl.workloads.base import Population, Table
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.hlr.workload import build
-from proveout.dsl.workloads.parameters import Hlr
+
+pytestmark = pytest.mark.server
 
 TABLES = ("subscriber", "access_info", "special_facility", "call_forwarding")
 WORDS = [

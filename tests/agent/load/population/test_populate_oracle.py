@@ -12,10 +12,13 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.handlers import checkpoint, inspect_system, run_sql
 from proveout.agent.engines.oracle.populate import OracleLoader
 from proveout.agent.load.population.handler import populate
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.parameters import Hlr, to_values
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, PopulateSystem, RunSql
+
+pytestmark = pytest.mark.server
 
 SUBSCRIBERS = 300
 TABLES = ("call_forwarding", "special_facility", "access_info", "subscriber")

@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from proveout.dsl.workloads.conformance import chi2_survival, effective_subscribers
-from proveout.dsl.workloads.hlr.keys import Keys, draw_nurand, nurand_mask
+from proveout.dsl.workloads.conformance import chi2_survival
+from proveout.dsl.workloads.hlr.keys import Keys, draw_nurand, effective_subscribers, nurand_mask
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.hlr.workload import build
-from proveout.dsl.workloads.parameters import Hlr
 
 PARAMETERS = Hlr.model_validate({"population": 1_000, "seed": 3})
 SOURCES = tuple(Keys.__slots__)

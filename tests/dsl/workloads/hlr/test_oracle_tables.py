@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proveout.dsl.workloads.hlr import workload as hlr
-from proveout.dsl.workloads.parameters import Hlr
+from proveout.dsl.workloads.hlr.parameters import Hlr
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "sql"
 UPDATE = bool(os.environ.get("PROVEOUT_UPDATE_GOLDEN"))

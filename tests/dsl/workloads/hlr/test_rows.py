@@ -17,8 +17,8 @@ from proveout.dsl.workloads.base import Table
 from proveout.dsl.workloads.conformance import chi2_survival
 from proveout.dsl.workloads.hlr import rows as hlr_rows
 from proveout.dsl.workloads.hlr import tables as hlr_tables
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.hlr.workload import build
-from proveout.dsl.workloads.parameters import Hlr
 
 TATP = Hlr.model_validate({"population": 1_000_000, "seed": 7})
 LAB = Hlr.model_validate({"population": 1_000_000, "seed": 7, "cardinality": "lab"})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from proveout.dsl.workloads.hlr.parameters import HLR_WEIGHTS, Hlr
 from proveout.dsl.workloads.hlr.shares import HOURS, START_TIMES, Share, shares
-from proveout.dsl.workloads.parameters import HLR_WEIGHTS, Hlr
 
 SPECIFICATION = {
     "GetBasicSubscriberData": (1.0, 1.0),

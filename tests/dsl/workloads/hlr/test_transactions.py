@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from proveout.dsl.workloads.base import Outcome, TransactionType
+from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS, Hlr
 from proveout.dsl.workloads.hlr.tables import columns
 from proveout.dsl.workloads.hlr.workload import build
-from proveout.dsl.workloads.parameters import HLR_TRANSACTIONS, Hlr
 
 WORKLOAD = build(Hlr.model_validate({"population": 1_000}))
 TRANSACTIONS = {transaction.name: transaction for transaction in WORKLOAD.transactions}

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.base import Outcome
+from proveout.dsl.workloads.base import Outcome, walk
 from proveout.dsl.workloads.conformance import Finding, Seen, chi2_survival, conform
-from proveout.dsl.workloads.parameters import of_workload, to_values
+from proveout.dsl.workloads.kinds import of_workload
 from proveout.dsl.workloads.prepaid.keys import AMOUNTS, LOW_BALANCE, Keys, amounts
 from proveout.dsl.workloads.prepaid.parameters import PREPAID_TRANSACTIONS, PROFILES, Prepaid
 from proveout.dsl.workloads.prepaid.rows import OPENING_MAX, opening_total
@@ -21,7 +22,6 @@ from proveout.dsl.workloads.prepaid.shares import expected, fresh_change
 from proveout.dsl.workloads.prepaid.statements import SEARCHED
 from proveout.dsl.workloads.prepaid.tables import SHAPES, STATUSES, TYPES
 from proveout.dsl.workloads.prepaid.workload import CHANGE_BALANCE, build
-from proveout.dsl.workloads.statement_steps import walk
 
 SMALL = Prepaid(population=500, accounts_per_customer=2, seed=3)
 

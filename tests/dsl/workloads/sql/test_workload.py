@@ -13,10 +13,12 @@ import yaml
 
 from proveout.agent.load.loop.terminal import stream_of
 from proveout.dsl.plan.canonical import to_data
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Outcome, Row, TransactionType
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.parameters import engine_problem, has_tables, load_problem, of_workload, to_values, writes
+from proveout.dsl.workloads.kinds import has_tables, of_workload, writes
+from proveout.dsl.workloads.sql import KIND
 from proveout.dsl.workloads.sql.parameters import Custom
 from proveout.dsl.workloads.sql.tables import rows_of_units
 from proveout.dsl.workloads.sql.workload import SqlWorkload, build
@@ -237,10 +239,10 @@ def test_engines() -> None:
 tables: {t: {rows: 1, create: {postgres: CREATE TABLE t (a int)}, columns: {a: {sequence: 1}}}}
 transactions: {A: {statements: {s: {sql: {postgres: SELECT 1, mysql: SELECT 1}}}}}
 """).parameters
-    assert engine_problem(only, "postgres") is None
-    assert "no `create` for sqlite" in (engine_problem(only, "sqlite") or "")
-    assert load_problem(only, "mysql") is None
-    assert "no text for oracle" in (load_problem(only, "timesten") or "")
+    assert KIND.engine_problem(only, "postgres") is None
+    assert "no `create` for sqlite" in (KIND.engine_problem(only, "sqlite") or "")
+    assert KIND.load_problem(only, "mysql") is None
+    assert "no text for oracle" in (KIND.load_problem(only, "timesten") or "")
 
 
 def test_what_the_compiler_asks() -> None:

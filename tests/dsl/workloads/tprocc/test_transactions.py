@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Outcome, Statement
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.parameters import division_problem, engine_problem, to_values, writes
+from proveout.dsl.workloads.kinds import division_problem, writes
+from proveout.dsl.workloads.tprocc import KIND
 from proveout.dsl.workloads.tprocc.invariants import INVARIANTS
 from proveout.dsl.workloads.tprocc.parameters import TPROCC_TRANSACTIONS, Tprocc
 from proveout.dsl.workloads.tprocc.workload import build
@@ -160,15 +162,15 @@ def test_the_texts_are_those_that_were_reviewed(dialect: str, procedures: bool) 
 
 def test_procedures_are_not_there_for_every_engine() -> None:
     with_procedures = Tprocc(procedures=True)
-    assert engine_problem(with_procedures, "postgres") is None
-    assert "not for sqlite" in (engine_problem(with_procedures, "sqlite") or "")
-    assert engine_problem(TWO, "sqlite") is None
+    assert KIND.engine_problem(with_procedures, "postgres") is None
+    assert "not for sqlite" in (KIND.engine_problem(with_procedures, "sqlite") or "")
+    assert KIND.engine_problem(TWO, "sqlite") is None
 
 
 def test_each_instance_of_a_cluster_has_warehouses_of_its_own() -> None:
-    assert division_problem(Tprocc(warehouses=8), "tprocc", 4) is None
-    assert "that 4 divides" in (division_problem(Tprocc(warehouses=6), "tprocc", 4) or "")
-    assert "home: fixed" in (division_problem(Tprocc(warehouses=8, home="all"), "tprocc", 4) or "")
+    assert division_problem(workload_of(warehouses=8), 4) is None
+    assert "that 4 divides" in (division_problem(workload_of(warehouses=6), 4) or "")
+    assert "home: fixed" in (division_problem(workload_of(warehouses=8, home="all"), 4) or "")
     workload = build(Tprocc(warehouses=8))
     homes = {terminal % 4: {workload.keys(terminal + 4 * k).delivery()[0] for k in range(6)} for terminal in range(4)}
     assert homes == {0: {1, 5}, 1: {2, 6}, 2: {3, 7}, 3: {4, 8}}

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Outcome, TransactionType
 from proveout.dsl.workloads.conformance import Finding, Seen, chi2_survival, conform
-from proveout.dsl.workloads.parameters import to_values
 from proveout.dsl.workloads.tptbm.keys import Keys, delete_start, stripe
 from proveout.dsl.workloads.tptbm.parameters import Tptbm
 from proveout.dsl.workloads.tptbm.rows import descr, directory_nb

@@ -1,0 +1,306 @@
+"""The contract between proveout and an engine: small optional protocols, of which an engine's adapter implements those it can.
+
+Data flow: a task names an engine -> `table.adapter(name)` -> `isinstance(adapter, Checkpoints)` -> the call, or a TaskFault. Each
+engine is a package beside this module, and its `adapter.py` is the only module of it that this one's users import. An adapter imports
+the engine's client library only inside a method that needs it, so an agent starts fast and loads only the clients it uses.
+
+| protocol | what an engine with it can do |
+|---|---|
+| `EngineAdapter` | all engines: drive sessions, report settings, run statements |
+| `Provisions`, `FindsServer` | start a system of its own; find the server's program for `doctor` |
+| `Populates` | load a population |
+| `Checkpoints` | write dirty pages to disk |
+| `OpensCursors` | give tuning operations a cursor |
+| `CapturesWaits`, `CapturesSizes`, `CapturesLag` | be observed by these captures |
+| `Propagates` | replicate to a system of the same engine, and compare both |
+| `OwnsProcess` | share no process with another engine's client |
+| `RedactsDsn` | take the secrets out of a dsn |
+
+`dsl.engines` states the same as data for those who must not import an adapter; a test compares both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from proveout.agent.daemon.tasks import Resource, TaskContext, TaskFault
+from proveout.agent.engines.driver_contract import Driver
+from proveout.dsl.plan.topology import System
+from proveout.dsl.workloads.base import Population, Table
+from proveout.proto.wire.results import Compared, Reading
+from proveout.proto.wire.tasks import CompareSystems, Endpoint, LinkSystems
+
+Settings: TypeAlias = tuple[tuple[str, str], ...]
+"""(name, value) of a server, `version` among them, sorted by name."""
+
+LOOK_EVERY_S = 0.1
+"""Seconds between two looks of a capture that samples sessions or positions."""
+
+
+# ---- what adapters give ----------------------------------------------------------------------------------------------
+
+
+class ProvisionedSystem(Resource, Protocol):
+    """A system that this agent has provisioned; a resource of the session."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether its data was initialised by this start."""
+        ...
+
+    @property
+    def death(self) -> str | None:
+        """How its server ended by itself; None while it runs, or when the agent has stopped it."""
+        ...
+
+    async def start(self) -> Endpoint:
+        """Start it; return the address of one that runs already."""
+        ...
+
+    async def save_snapshot(self) -> None:
+        """Save its data."""
+        ...
+
+    async def restore_snapshot(self) -> None:
+        """Replace its data by the saved data; TaskFault `missing` when there is none."""
+        ...
+
+
+class Loader(Protocol):
+    """One connection that loads a population; methods block, and every failure is a TaskFault."""
+
+    def prepare(self) -> None:
+        """Drop the tables of an earlier load and create empty ones; refuse tables that proveout did not make."""
+        ...
+
+    def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
+        """Load the units `first` … `first + count - 1` in one transaction; return the number of rows."""
+        ...
+
+    def execute(self, statement: str) -> None:
+        """Run one statement in its own transaction."""
+        ...
+
+    def count(self, table: str) -> int:
+        """Return the number of rows of a table."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until everything committed so far is on disk."""
+        ...
+
+    def undo(self) -> None:
+        """Drop the tables."""
+        ...
+
+    def close(self) -> None:
+        """Disconnect."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """One instant of a capture: its time (ns, monotonic), whether a sample is due, whether it is the last."""
+
+    at_ns: int
+    report: bool
+    last: bool
+
+
+class Observer(Protocol):
+    """One capture at work. All methods but `abort` are called in the capture's thread."""
+
+    def look(self, tick: Tick) -> Sequence[Reading] | None:
+        """Look; return the readings when `tick.report`, None when they cannot be had and the sample counts as lost."""
+        ...
+
+    def abort(self) -> None:
+        """Make a `look` that does not end fail; called from another thread."""
+        ...
+
+    def close(self) -> None:
+        """Close what is open."""
+        ...
+
+
+class Catalogue(Protocol):
+    """One connection that reads the sizes of tables and indexes."""
+
+    def parts(self) -> Iterable[Sequence[Any]] | None:
+        """Return rows of (table, part, name of the part, bytes), part one of `table toast lob index`; None when they cannot be read."""
+        ...
+
+    def abort(self) -> None:
+        """Cancel a query, from another thread."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+# ---- the adapter -----------------------------------------------------------------------------------------------------
+
+
+class EngineAdapter(Protocol):
+    """What every engine implements."""
+
+    @property
+    def requirement(self) -> str:
+        """The requirement, for pip, that installs the engine's client."""
+        ...
+
+    @property
+    def disk_full_codes(self) -> frozenset[str]:
+        """Error codes of statements that mean that the database's disk is full."""
+        ...
+
+    @property
+    def reports_effects(self) -> bool:
+        """Whether `unreachable` from `run_sql` means that no statement has taken effect; the fault is `lost` otherwise."""
+        ...
+
+    def driver(self) -> Driver:
+        """Return a driver. Raises ImportError when the client library is not installed."""
+        ...
+
+    async def settings(self, endpoint: Endpoint) -> Settings:
+        """Return the settings of a running system for the fingerprint. TaskFault."""
+        ...
+
+    async def run_sql(self, context: TaskContext, endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
+        """Run each statement in its own transaction; return the rows returned or affected, per statement. TaskFault."""
+        ...
+
+
+@runtime_checkable
+class Provisions(Protocol):
+    """An engine that proveout can start."""
+
+    def provision(self, system: System, data_root: Path, on_death: Callable[[str], None]) -> ProvisionedSystem:
+        """Return the system, not started yet. `on_death(text)` is called from another thread when its server ends by itself."""
+        ...
+
+
+@runtime_checkable
+class FindsServer(Protocol):
+    """An engine whose server proveout starts from a program of this host."""
+
+    def server_program(self) -> Path:
+        """Return the server's program; TaskFault `missing` when it is not installed."""
+        ...
+
+
+@runtime_checkable
+class Populates(Protocol):
+    """An engine that a population can be loaded into."""
+
+    def loader(self, dsn: str, population: Population) -> Loader:
+        """Connect. TaskFault."""
+        ...
+
+
+@runtime_checkable
+class Checkpoints(Protocol):
+    """An engine that can write its dirty pages to disk on request."""
+
+    async def checkpoint(self, endpoint: Endpoint) -> None:
+        """Write dirty pages to disk. TaskFault."""
+        ...
+
+
+@runtime_checkable
+class OpensCursors(Protocol):
+    """An engine whose databases can be tuned."""
+
+    def cursor(self, endpoint: Endpoint) -> AbstractContextManager[Any]:
+        """Return a DB-API cursor on a connection of its own, in autocommit; database errors inside the block become TaskFaults. Blocks."""
+        ...
+
+
+@runtime_checkable
+class CapturesWaits(Protocol):
+    """An engine whose wait events can be captured."""
+
+    @property
+    def wait_look_every_s(self) -> float | None:
+        """Seconds between two looks; None for one look per sample."""
+        ...
+
+    def wait_observer(self, endpoint: Endpoint) -> Observer:
+        """Connect. TaskFault."""
+        ...
+
+
+@runtime_checkable
+class CapturesSizes(Protocol):
+    """An engine whose tables and indexes can be measured."""
+
+    def size_catalogue(self, endpoint: Endpoint) -> Catalogue:
+        """Connect. TaskFault."""
+        ...
+
+
+@runtime_checkable
+class CapturesLag(Protocol):
+    """An engine that is the source of a propagation whose lag can be captured."""
+
+    def lag_observer(self, source: Endpoint, sink: Endpoint) -> Observer:
+        """Connect to both ends. TaskFault."""
+        ...
+
+
+@runtime_checkable
+class Propagates(Protocol):
+    """An engine that proveout sets propagation up for, between two systems of it."""
+
+    def with_keys(self, spec: LinkSystems) -> LinkSystems:
+        """Add the passwords of roles that a plan does not get. Blocks; runs in the agent, whose user can read them. TaskFault."""
+        ...
+
+    async def link(self, context: TaskContext, spec: LinkSystems) -> None:
+        """Set propagation up, or renew it. TaskFault."""
+        ...
+
+    async def compare(self, context: TaskContext, spec: CompareSystems) -> Compared:
+        """Wait until the sink has applied all changes, and compare every table. TaskFault."""
+        ...
+
+
+@runtime_checkable
+class OwnsProcess(Protocol):
+    """An engine whose client library needs a process that loads no other engine's client."""
+
+    def claim_process(self) -> None:
+        """Use the client in this process, which serves no other engine, rather than in a process per task."""
+        ...
+
+
+@runtime_checkable
+class RedactsDsn(Protocol):
+    """An engine whose dsn can be taken apart without its client library."""
+
+    def public_dsn(self, dsn: str) -> str:
+        """Return the dsn without what may be secret; "" when it cannot be taken apart."""
+        ...
+
+
+# ---- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def require_client(module: str, client: str, extra: str) -> None:
+    """Raise TaskFault `missing` when a client library is not installed.
+
+    Does not import it: in an agent that has privileges only helper processes load clients.
+    """
+    if find_spec(module) is None:
+        raise TaskFault(
+            "missing",
+            f"the {client} is not installed on this host",
+            way_out=f"install it with: pip install 'proveout[{extra}]'",
+        )

@@ -1,0 +1,183 @@
+"""Where an embedded system keeps its data, so that a later session finds it, and only as much of it as was finished.
+
+`<data_root>/<system>/` belongs to the agent: `system.json` (0600: where the data is, the password, the user id) and
+`server.log`. The *store* holds `data` and `snapshot`. It is `<data_root>/<system>/store`; when the database's user cannot
+reach that (a run directory under /root), it is a directory of its own in /var/tmp that `system.json` points to, and that
+points back: a store whose `system.json` is gone was abandoned, and is swept away by the next start on this host.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.embedded import server_cleanup
+from proveout.agent.engines.embedded.account import UID_FIRST, UID_LAST
+from proveout.core.disk_space import describe, is_full
+
+ELSEWHERE = Path("/var/tmp")  # noqa: S108 - a private directory is made there
+STORE_PREFIX = "proveout-store-"
+SESSION_PREFIX = "proveout-pg-"
+SWEEP_AGE_S = 60.0
+FORMAT = 2
+"""1: one password, of a superuser."""
+FILE = "system.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What `system.json` holds. `generation` counts restores: it names the socket that replication uses.
+
+    `password` is of the role that SQL of plans runs as, the other two of those that only the agent uses.
+    """
+
+    store: str
+    password: str = dataclasses.field(repr=False)
+    administrator: str = dataclasses.field(default="", repr=False)
+    replication: str = dataclasses.field(default="", repr=False)
+    uid: int | None = None
+    generation: int = 0
+    format: int = FORMAT
+
+
+def no_room(what: str, place: Path) -> TaskFault:
+    """Return the TaskFault for a step that failed on a full disk, with the use of the file system of `place`."""
+    way_out = f"free some space there, by removing files of others; the system's own data is in {place}"
+    return TaskFault("disk_full", f"{what}: no space is left ({describe(place)})", way_out=way_out)
+
+
+def home(data_root: Path, system: str) -> Path:
+    """The agent's folder for a system, made when it is not there; TaskFault for a name that is not a plain one."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}", system):
+        raise TaskFault("invalid", f"system name {system!r} cannot be used as a folder name")
+    folder = data_root / system
+    try:
+        data_root.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o711, exist_ok=True)
+    except OSError as error:
+        if is_full(error):
+            raise no_room(f"cannot make {folder}", data_root) from None
+        raise TaskFault(
+            "refused",
+            f"cannot make {folder}: {error.strerror}",
+            way_out="check its owner, or choose another place: --runs-dir on the coordinator's host, the agent's state directory on another",
+        ) from None
+    return folder
+
+
+def read_state(folder: Path) -> State | None:
+    """The state of a system that was started before, None when there is none or its data is gone."""
+    try:
+        fields = json.loads((folder / FILE).read_text())
+        if isinstance(fields, dict) and fields.get("format") != FORMAT:
+            what = f"{folder} was made by another version of proveout"
+            raise TaskFault(
+                "invalid", what, way_out="remove that folder, or finish that run with the version that began it"
+            )
+        state = State(**fields)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise TaskFault("invalid", f"{folder / FILE} cannot be read: {error}", way_out="remove that folder") from None
+    if not _is_ours(folder, state):
+        raise TaskFault("refused", f"{folder / FILE} points to what is not its data", way_out="remove that folder")
+    return state if Path(state.store).is_dir() else None
+
+
+def _is_ours(folder: Path, state: State) -> bool:
+    """Whether the state names a store of this folder: what it names will be handed to a user, and removed in the end."""
+    path = Path(state.store)
+    if state.uid is not None and not UID_FIRST <= state.uid < UID_LAST:
+        return False
+    if path == folder / "store":
+        return not path.is_symlink()
+    if path.parent != ELSEWHERE or not path.name.startswith(STORE_PREFIX) or path.is_symlink():
+        return False
+    return not path.is_dir() or (path / "owner").read_text() == str(folder / FILE)
+
+
+def write_state(folder: Path, state: State) -> None:
+    """Write `system.json` whole or not at all, readable by its owner only."""
+    partial = folder / "system.json.partial"
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(dataclasses.asdict(state), file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(folder / FILE)
+
+
+def make_store(folder: Path, uid: int | None, reachable: Callable[[Path], bool]) -> State:
+    """A new store: beside `system.json` when the server's user can reach that, else in /var/tmp."""
+    store = folder / "store"
+    store.mkdir(exist_ok=True)
+    store.chmod(0o711)
+    if not reachable(store):
+        store.rmdir()
+        store = Path(tempfile.mkdtemp(prefix=STORE_PREFIX, dir=ELSEWHERE))
+        store.chmod(0o711)
+        (store / "owner").write_text(str(folder / FILE))
+    password, administrator, replication = (secrets.token_urlsafe(32) for _ in range(3))
+    state = State(store=str(store), password=password, administrator=administrator, replication=replication, uid=uid)
+    write_state(folder, state)
+    return state
+
+
+def remove(folder: Path) -> None:
+    """Delete a system's data and state; its log stays. Nothing there is fine."""
+    state = read_state(folder)
+    if state is not None:
+        shutil.rmtree(state.store, ignore_errors=True)
+    (folder / FILE).unlink(missing_ok=True)
+
+
+def sweep(session_bases: tuple[Path, ...], *, locked: Callable[[Path], bool]) -> None:
+    """Remove what killed sessions of this user have left: sessions without a supervisor and what their servers have left in the
+    system (`server_cleanup`), and stores that no `system.json` names."""
+    for base in {*session_bases, ELSEWHERE}:
+        for path in base.glob(f"{SESSION_PREFIX}*"):
+            if _ours(path) and (_old(path) or server_cleanup.is_noted(str(path))) and not locked(path):
+                for entry in server_cleanup.read(str(path)):
+                    server_cleanup.clear(entry)
+                shutil.rmtree(path, ignore_errors=True)
+    for path in ELSEWHERE.glob(f"{STORE_PREFIX}*"):
+        if _ours(path) and _old(path) and not locked(path) and _abandoned(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _ours(path: Path) -> bool:
+    try:
+        owner = path.lstat().st_uid
+    except OSError:
+        return False
+    return owner == os.geteuid() and not path.is_symlink() and path.is_dir()
+
+
+def _old(path: Path) -> bool:
+    """Whether it is not one that another agent has just made and not locked yet."""
+    try:
+        return time.time() - path.lstat().st_ctime > SWEEP_AGE_S
+    except OSError:
+        return False
+
+
+def _abandoned(store: Path) -> bool:
+    try:
+        owner = Path((store / "owner").read_text())
+        fields = json.loads(owner.read_text())
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return bool(fields.get("store") != str(store))

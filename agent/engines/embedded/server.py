@@ -1,0 +1,385 @@
+"""Embedded servers of any engine: real programs on a private unix socket, which end with their session.
+
+Flow: `start` -> workspace (supervisor, account, folder) -> `data_store` (its data, from an earlier session or new) -> the engine's configuration
+-> its program -> ready -> `Endpoint`. `EmbeddedServer` does the work and blocks; `Embedded` wraps it for asyncio. Its abstract
+members differ between engines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.embedded import data_store
+from proveout.agent.engines.embedded.workspace import ENVIRONMENT, Workspace, to_its_end
+from proveout.core.disk_space import is_used_up
+from proveout.dsl.plan.topology import System
+from proveout.proto.wire.tasks import Endpoint
+
+READY_S = 120.0
+STOP_S = 60.0
+POLL_S = 0.01
+LOG_LINES_MAX = 6
+LOG_BYTES_MAX = 1 << 20
+RIGHTS_WAY_OUT = (
+    "SQL of a plan may do all in its own database of an embedded server, and nothing to the server or the host: give parameters as `settings:` of"
+    " the system (PostgreSQL's also by the operation `postgres_settings`), and for what needs more use a server of your own, with a dsn"
+)
+"""The way out where the role of an embedded server lacks a right."""
+NO_SPACE = "No space left on device"
+"""The message of ENOSPC in the C locale, in which all servers run."""
+
+G = TypeVar("G", bound=Workspace)
+S = TypeVar("S", bound="EmbeddedServer[Any]")
+
+
+class EmbeddedServer(ABC, Generic[G]):
+    """One embedded server. Methods block, and a lock runs them one at a time. `on_death(text)` is called from another thread."""
+
+    ENGINE: ClassVar[str]
+    NAME: ClassVar[str]
+    """The server's name for people."""
+    STOPS: ClassVar[signal.Signals]
+    """The signal for a clean stop that does not wait for clients."""
+    WRONG_SETTING: ClassVar[tuple[str, ...]]
+    """Texts in its log that mean an invalid setting."""
+
+    def __init__(self, system: System, data_root: Path, on_death: Callable[[str], None] | None = None) -> None:
+        self._system = system
+        self._folder = data_store.home(data_root, system.name)
+        self._on_death = on_death
+        self._lock = threading.RLock()
+        self._workspace: G | None = None
+        self._kept: data_store.State | None = None
+        self._died: str | None = None
+        self._log_offset = 0
+        self.pid: int | None = None
+        self.fresh = True
+
+    # ---- state ----------------------------------------------------------------------------------------------
+
+    @property
+    def death(self) -> str | None:
+        """How the server ended by itself; None while it runs, or when the agent has stopped it."""
+        return self._died
+
+    @property
+    def log(self) -> Path:
+        """The server's log."""
+        return self._folder / "server.log"
+
+    @property
+    def supervisor_pid(self) -> int | None:
+        """The supervisor's process id."""
+        return self._workspace.supervisor.pid if self._workspace else None
+
+    @property
+    def session(self) -> Path:
+        """The private temporary folder of this session."""
+        return self._at.session
+
+    @property
+    def data(self) -> Path:
+        """The data directory."""
+        return self._store / "data"
+
+    @property
+    @abstractmethod
+    def dsn(self) -> str:
+        """The dsn; holds the password."""
+
+    @property
+    def _at(self) -> G:
+        assert self._workspace is not None  # noqa: S101 - set by start
+        return self._workspace
+
+    @property
+    def _state(self) -> data_store.State:
+        assert self._kept is not None  # noqa: S101 - set by start
+        return self._kept
+
+    @property
+    def _store(self) -> Path:
+        return Path(self._state.store)
+
+    # ---- members of each engine -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _make_workspace(self) -> G:
+        """Return the workspace, not entered yet."""
+
+    @abstractmethod
+    def _make_data(self) -> None:
+        """Make `data` as the server's user, completely or not at all."""
+
+    @abstractmethod
+    def _configure(self) -> list[str]:
+        """Write the configuration into the session's folder, which belongs to the agent; return the command that starts the server. TaskFault."""
+
+    @abstractmethod
+    def _is_ready(self, pid: int) -> bool:
+        """Return whether the server accepts clients."""
+
+    @abstractmethod
+    def _complaints(self, offset: int) -> str:
+        """Return the errors in the server's log since `offset`."""
+
+    @abstractmethod
+    def _version(self) -> str:
+        """Return the program's own version; "" when it prints none."""
+
+    def _await_ended(self) -> None:
+        """Wait for a server of an earlier session that still uses the data while it ends. TaskFault."""
+
+    def _before_restored(self) -> None:
+        """Prepare for clients of restored data."""
+
+    # ---- start and stop ------------------------------------------------------------------------------------------
+
+    def start(self) -> Endpoint:
+        """Start the server, making its data when there is none; idempotent while it runs. TaskFault on failure."""
+        with self._lock:
+            if self.pid is not None:
+                self._need_room()
+            else:
+                try:
+                    self._prepare()
+                    self._launch()
+                except BaseException:
+                    self.close(keep_data=True)
+                    raise
+            dsn, version = self.dsn, self._version()
+        self._need_life()  # `_exited` reports no death while the lock is held
+        return Endpoint(system=self._system.name, engine=self.ENGINE, dsn=dsn, version=version, provisioned=True)
+
+    def stop(self) -> None:
+        """Stop the server; its session stays open, so that `start` brings it back at the same address."""
+        with self._lock:
+            if self._workspace is not None and self.pid is not None:
+                self.pid = None
+                self._workspace.supervisor.request("stop", timeout_s=STOP_S + 30.0, fast_s=STOP_S)
+
+    def close(self, *, keep_data: bool) -> None:
+        """End the session: the server, its supervisor, its sockets; without `keep_data` its data too. Idempotent, never raises."""
+        with self._lock:
+            self.pid = None
+            if self._workspace is not None:
+                self._workspace.leave()
+                self._workspace = None
+            if not keep_data:
+                with contextlib.suppress(TaskFault):
+                    data_store.remove(self._folder)
+
+    def _prepare(self) -> None:
+        """Everything before the launch: workspace, state, data."""
+        if self._workspace is not None:
+            if self._died is None:
+                return
+            self.close(keep_data=True)
+        self._died = None
+        self._workspace = self._make_workspace()
+        previous = self._workspace.enter()
+        self._kept = previous or data_store.make_store(self._folder, self._workspace.uid, self._workspace.reachable)
+        self._await_ended()
+        self._finish_restore()
+        self.fresh = not self.data.is_dir()
+        if self.fresh:
+            self._make_data()
+
+    def _launch(self) -> None:
+        argv = self._configure()
+        offset = self._log_offset = log_size(self.log)
+        # Before the request: the report of a server that fails at once may overtake the answer.
+        self._died = None
+        try:
+            answer = self._at.supervisor.request(
+                "start",
+                argv=argv,
+                environment=ENVIRONMENT,
+                access=self._at.server_access(Path(argv[0]), self.data),
+                directory=str(self.data),
+                log=str(self.log),
+                fast_signal=int(self.STOPS),
+            )
+        except TaskFault as fault:
+            self._died = fault.what
+            raise
+        self._await_ready(answer["pid"], offset)
+        self.pid = answer["pid"]
+        if self.death is not None:
+            self.pid = None
+            raise self._failed_start(offset)
+
+    def _await_ready(self, pid: int, offset: int) -> None:
+        """Wait until the server accepts clients; TaskFault that quotes the log if it does not."""
+        deadline = time.monotonic() + READY_S
+        while self._died is None:
+            if self._is_ready(pid):
+                return
+            if time.monotonic() > deadline:
+                text = f"system {self._system.name!r} was not ready after {READY_S:.0f} s{self._quoted(offset)}"
+                raise TaskFault("timeout", text)
+            time.sleep(POLL_S)
+        raise self._failed_start(offset)
+
+    def _quoted(self, offset: int) -> str:
+        errors = self._complaints(offset)
+        return f": {errors}" if errors else ""
+
+    def _failed_start(self, offset: int) -> TaskFault:
+        text = self._quoted(offset)
+        if NO_SPACE in text or is_used_up(self.data):
+            return data_store.no_room(f"{self.NAME} of system {self._system.name!r} did not start{text}", self.data)
+        wrong_setting = any(words in text for words in self.WRONG_SETTING)
+        return TaskFault(
+            "invalid" if wrong_setting else "fault",
+            f"{self.NAME} of system {self._system.name!r} did not start{text}",
+            way_out="correct the system's settings in the plan" if wrong_setting else f"see {self.log}",
+        )
+
+    def _need_room(self) -> None:
+        """TaskFault `disk_full` when the running server has found its disk full since the last call."""
+        offset, self._log_offset = self._log_offset, log_size(self.log)
+        reports = [line for line in log_lines(self.log, offset) if NO_SPACE in line]
+        if reports or is_used_up(self.data):
+            last = f": {reports[-1]}" if reports else ""
+            raise data_store.no_room(f"{self.NAME} of system {self._system.name!r} has no room{last}", self.data)
+
+    def _exited(self, how: str) -> None:
+        """Handle the supervisor's report, in the thread that reads it."""
+        was_ready = self.pid is not None
+        self._died = how
+        if was_ready:
+            self.pid = None
+            if self._on_death is not None and self._lock.acquire(blocking=False):
+                self._lock.release()
+                self._on_death(f"{self.NAME} of system {self._system.name!r} is gone: {how}; its log is {self.log}")
+
+    # ---- snapshots -----------------------------------------------------------------------------------------------
+
+    def save_snapshot(self) -> None:
+        """Save the data: a clean stop, a copy (shared blocks where the file system can), a start."""
+        with self._lock:
+            self._need_life()
+            self.stop()
+            try:
+                self._at.copy(self.data, self._store / "snapshot.partial")
+                (self._store / "snapshot.partial").rename(self._store / "snapshot.saved")
+                self._finish_save()
+            finally:
+                self._launch()
+
+    def restore_snapshot(self) -> None:
+        """Bring back the data of the last snapshot; TaskFault `missing` when there is none."""
+        with self._lock:
+            self._need_life()
+            self._finish_save()
+            snapshot = self._store / "snapshot"
+            if not snapshot.is_dir():
+                what = f"system {self._system.name!r} has no saved state to restore"
+                raise TaskFault("missing", what, way_out="populate it first")
+            self.stop()
+            try:
+                self._at.copy(snapshot, self._store / "data.partial")
+                (self._store / "data.partial").rename(self._store / "data.restored")
+                self._finish_restore()
+            finally:
+                self._launch()
+
+    def _need_life(self) -> None:
+        if self._died is not None:
+            what = f"{self.NAME} of system {self._system.name!r} is gone: {self._died}"
+            raise TaskFault("unreachable", what, way_out="start it")
+
+    def _finish_save(self) -> None:
+        """Replace the snapshot by a completely copied `snapshot.saved`; also completes this after a kill."""
+        saved = self._store / "snapshot.saved"
+        if saved.is_dir():
+            shutil.rmtree(self._store / "snapshot", ignore_errors=True)
+            saved.rename(self._store / "snapshot")
+
+    def _finish_restore(self) -> None:
+        """Replace the data by a completely copied `data.restored`; also completes this after a kill."""
+        restored, old = self._store / "data.restored", self._store / "data.old"
+        if restored.is_dir():
+            self._before_restored()
+            shutil.rmtree(old, ignore_errors=True)
+            if self.data.is_dir():
+                self.data.rename(old)
+            restored.rename(self.data)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def program_output(*argv: str) -> str:
+    """Return the standard output of a program of the server that ends at once, as with `--version`."""
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT, cwd="/")
+    return done.stdout
+
+
+class Embedded(Generic[S]):
+    """An `EmbeddedServer` for asyncio: each step runs in a thread, and even a cancelled task waits for its end."""
+
+    def __init__(self, server: S) -> None:
+        self._server = server
+
+    @property
+    def death(self) -> str | None:
+        """How the server ended by itself; None while it runs, or when the agent has stopped it."""
+        return self._server.death
+
+    @property
+    def fresh(self) -> bool:
+        """Whether `start` has made new data."""
+        return self._server.fresh
+
+    async def start(self) -> Endpoint:
+        """Start it; see `EmbeddedServer.start`. A cancelled start is undone."""
+        try:
+            return await to_its_end(self._server.start)
+        except asyncio.CancelledError:
+            await self.close(keep_data=True)
+            raise
+
+    async def stop(self) -> None:
+        """Stop it; `start` brings it back at the same address."""
+        await to_its_end(self._server.stop)
+
+    async def save_snapshot(self) -> None:
+        """See `EmbeddedServer.save_snapshot`."""
+        await to_its_end(self._server.save_snapshot)
+
+    async def restore_snapshot(self) -> None:
+        """See `EmbeddedServer.restore_snapshot`."""
+        await to_its_end(self._server.restore_snapshot)
+
+    async def close(self, *, keep_data: bool) -> None:
+        """See `EmbeddedServer.close`."""
+        await to_its_end(lambda: self._server.close(keep_data=keep_data))
+
+
+def log_size(log: Path) -> int:
+    """Return the log's size in bytes, 0 when there is no log."""
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0
+
+
+def log_lines(log: Path, offset: int) -> list[str]:
+    """Return the log's lines from `offset` on, at most 1 MiB of them; an empty list when there is no log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(offset)
+            return file.read(LOG_BYTES_MAX).decode(errors="replace").splitlines()
+    except OSError:
+        return []

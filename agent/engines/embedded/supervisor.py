@@ -1,0 +1,383 @@
+"""The supervisor: a small process between the agent and a database server, which ends the server when the agent ends, and cleans up after both.
+
+Flow: the agent starts `python -I -S supervisor.py` and writes one JSON request a line to its standard input; the supervisor answers
+each with one JSON line and reports by itself when the server exits. Server and helper programs (`initdb`, `cp`) are the
+supervisor's children. They run as the unprivileged user that the agent names, without capabilities and new privileges, and with
+`access` in the request they can use only the files that it lists (`confinement`).
+
+Whichever process is killed:
+- the agent dies (even by SIGKILL): the pipe ends, and the pidfd of the parent fires (a forked child of the agent may keep
+  the pipe open); the supervisor stops the server (fast, after `FAST_S` immediate, then SIGKILL) and removes its directories;
+- the supervisor dies: the kernel sends the server SIGQUIT (PR_SET_PDEATHSIG), an immediate shutdown;
+- the server dies: its orphans become the supervisor's (PR_SET_CHILD_SUBREAPER) and are ended, the System V segment that a
+  killed PostgreSQL leaves is removed (`server_cleanup`), and the agent gets a report;
+- all three die: the next session on the host reads the supervisor's notes in its folder, and cleans up the same.
+
+Only the standard library is imported, and little of it, and two modules beside this one: the supervisor runs from its file, without
+site-packages, in a few milliseconds, and has one thread, so that forking and PR_SET_PDEATHSIG (which is about the parent *thread*) are safe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING or __name__ != "__main__":
+    from proveout.agent.engines.embedded import confinement, server_cleanup
+    from proveout.core import linux
+else:  # started from its file: site-packages are not on the path, and what lies beside it has its turn last
+    _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs start-up time
+    _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))  # noqa: PTH120
+    sys.path += (_HERE, f"{_PACKAGE}/core")
+    import confinement
+    import linux
+    import server_cleanup
+
+FAST_S = 5.0
+IMMEDIATE_S = 6.0
+PARENT_CHECK_S = 0.5
+OUTPUT_BYTES_MAX = 16_384
+
+
+class ParentGoneError(Exception):
+    """The agent has died or has closed the pipe; stop everything."""
+
+
+class Supervisor:
+    """The state of one supervisor: its server, its directories, and the user that its children run as."""
+
+    def __init__(self, parent: int) -> None:
+        self._parent = parent
+        self._server: int | None = None
+        self._entry: dict[str, Any] | None = None
+        self._fast_signal = int(signal.SIGINT)
+        self._statuses: dict[int, int] = {}
+        self._identity: tuple[int, int] | None = None
+        self._owned: list[str] = []
+        self._locks: list[int] = []
+        self._buffer = b""
+        self._wake_read, self._wake_write = os.pipe()
+        for descriptor in (self._wake_read, self._wake_write, 0):
+            os.set_blocking(descriptor, False)
+        self._handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "identity": self.identity,
+            "reach": self.reach,
+            "own": self.own,
+            "lock": self.lock,
+            "run": self.run,
+            "start": self.start,
+            "stop": lambda request: self.stop(request["fast_s"], alone=False),
+        }
+        self._poll = select.poll()
+        self._poll.register(0, select.POLLIN)
+        self._poll.register(self._wake_read, select.POLLIN)
+        self._parent_watched = self._watch_parent()
+        self._listen_to_signals()
+
+    def _watch_parent(self) -> bool:
+        try:
+            descriptor = os.pidfd_open(self._parent)
+        except (OSError, AttributeError):
+            return False  # before Linux 5.3: `wait` looks at the parent's id instead
+        self._poll.register(descriptor, select.POLLIN)
+        self._parent_descriptor = descriptor
+        return True
+
+    def _listen_to_signals(self) -> None:
+        for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(ignored, signal.SIG_IGN)
+        for woken in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(woken, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write)
+
+    # ---- waiting -------------------------------------------------------------------------------------------------
+
+    def wait(self, deadline: float | None) -> None:
+        """Wait until something happens or `deadline` (monotonic, s); reads requests, reaps children; ParentGoneError."""
+        limit = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not self._parent_watched:
+            limit = PARENT_CHECK_S if limit is None else min(limit, PARENT_CHECK_S)
+        ready = dict(self._poll.poll(None if limit is None else limit * 1000 + 1))
+        terminated = self._wake_read in ready and signal.SIGTERM in os.read(self._wake_read, 4096)
+        self._reap()
+        if terminated or os.getppid() != self._parent:
+            raise ParentGoneError
+        if 0 in ready:
+            received = os.read(0, 65_536)
+            if not received:
+                raise ParentGoneError
+            self._buffer += received
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._statuses[pid] = os.waitstatus_to_exitcode(status)
+
+    def _ended(self, pid: int, deadline: float, *, alone: bool) -> bool:
+        """Wait for a child until `deadline`; `alone` when the parent has ended already and is not to be watched."""
+        while pid not in self._statuses:
+            if time.monotonic() >= deadline:
+                return False
+            if alone:
+                time.sleep(0.01)
+                self._reap()
+            else:
+                self.wait(deadline)
+        return True
+
+    # ---- children ------------------------------------------------------------------------------------------------
+
+    def _spawn(self, request: dict[str, Any], output: int, identity: tuple[int, int] | None) -> int:
+        """Start `argv` with `environment`, confined to `access` if the request has it; OSErrors go to `output`."""
+        supervisor, argv = os.getpid(), request["argv"]
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            null = os.open(os.devnull, os.O_RDONLY)
+            for source, target in ((null, 0), (output, 1), (output, 2)):
+                os.dup2(source, target)
+            _become(identity, signal.SIGQUIT, supervisor, request.get("access"))
+            os.umask(0o077)
+            os.chdir("/")
+            for default in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+                signal.signal(default, signal.SIG_DFL)
+            os.execve(argv[0], argv, request["environment"])  # noqa: S606 - an argv array, and no shell wanted
+        except OSError as error:
+            os.write(2, f"{argv[0]}: {error}\n".encode())
+        finally:
+            os._exit(127)
+
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run a program to its end: `argv`, `environment`, `limit_s`, `identity` ("server", "agent" or [uid, gid]), `access`.
+
+        `database` is there when it makes one: [its directory, the name of the server's program].
+        """
+        identity = self._identity_of(request["identity"])
+        entry = None
+        if request.get("database"):
+            directory, program = request["database"]
+            entry = self._note(directory, program, identity)
+        output = os.memfd_create("output")
+        try:
+            pid = self._spawn(request, output, identity)
+            try:
+                finished = self._ended(pid, time.monotonic() + request["limit_s"], alone=False)
+            except ParentGoneError:
+                self._kill(pid)
+                raise
+            if not finished:
+                self._kill(pid)
+            size = os.fstat(output).st_size
+            text = os.pread(output, OUTPUT_BYTES_MAX, max(0, size - OUTPUT_BYTES_MAX)).decode(errors="replace")
+        finally:
+            os.close(output)
+            if entry is not None:
+                server_cleanup.clear(entry)
+        return {"status": self._statuses.pop(pid), "timed_out": not finished, "output": text}
+
+    def _note(self, directory: str, program: str, identity: tuple[int, int] | None) -> dict[str, Any]:
+        """Note a server before it starts, for the next session after a kill of this supervisor."""
+        entry = server_cleanup.entry_of(directory, program, None if identity is None else identity[0])
+        for session in self._owned[:1]:
+            server_cleanup.note(session, entry)
+        return entry
+
+    def _identity_of(self, name: Any) -> tuple[int, int] | None:
+        if name == "server":
+            return self._identity
+        return None if name == "agent" else (int(name[0]), int(name[1]))
+
+    def _kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        self._ended(pid, time.monotonic() + IMMEDIATE_S, alone=True)
+        self._end_strays()
+
+    def reach(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Whether the server's identity can use the directory or program at `path`."""
+        supervisor = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _become(self._identity, signal.SIGKILL, supervisor)
+                os._exit(0 if os.access(request["path"], os.X_OK) else 1)
+            finally:
+                os._exit(2)
+        self._ended(pid, time.monotonic() + IMMEDIATE_S, alone=False)
+        return {"reachable": self._statuses.pop(pid, 2) == 0}
+
+    # ---- the server ----------------------------------------------------------------------------------------------
+
+    def start(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Start the server: `argv`, `environment`, `access`, `directory` (its data), `log` (appended to), `fast_signal` that stops it."""
+        if self._server is not None:
+            return {"error": "a server is running already"}
+        log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            self._entry = self._note(request["directory"], request["argv"][0], self._identity)
+            self._server = self._spawn(request, log, self._identity)
+        finally:
+            os.close(log)
+        self._fast_signal = request.get("fast_signal", int(signal.SIGINT))
+        return {"pid": self._server}
+
+    def stop(self, fast_s: float, *, alone: bool) -> dict[str, Any]:
+        """Stop the server: fast, after `fast_s` immediate, then by force; returns which of them it took."""
+        if self._server is None:
+            return {"how": "not running"}
+        pid, how = self._server, "killed"
+        for name, number, patience_s in (
+            ("fast", self._fast_signal, fast_s),
+            ("immediate", signal.SIGQUIT, IMMEDIATE_S),
+            ("killed", signal.SIGKILL, IMMEDIATE_S),
+        ):
+            if pid not in self._statuses:
+                os.kill(pid, number)
+            if self._ended(pid, time.monotonic() + patience_s, alone=alone):
+                how = name
+                break
+        status = self._bury()
+        return {"how": how, "status": status}
+
+    def died(self) -> dict[str, Any] | None:
+        """Return the report about a server that ended by itself, once; None otherwise."""
+        if self._server is None or self._server not in self._statuses:
+            return None
+        return {"event": "exited", "status": self._bury()}
+
+    def _bury(self) -> int | None:
+        """Clean up after an ended server: its orphans, and the shared memory of one that was killed."""
+        pid, self._server = self._server, None
+        self._end_strays()
+        if self._entry is not None:
+            server_cleanup.clear(self._entry)
+        return self._statuses.pop(pid, None) if pid is not None else None
+
+    def _end_strays(self) -> None:
+        """Kill the orphans of an ended child."""
+        deadline = time.monotonic() + IMMEDIATE_S
+        while time.monotonic() < deadline:
+            self._reap()
+            strays = [pid for pid in _children(os.getpid()) if pid != self._server]
+            if not strays:
+                return
+            for pid in strays:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.005)
+
+    # ---- requests ------------------------------------------------------------------------------------------------
+
+    def own(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Lock the directory at `path`, and remove it when the supervisor ends."""
+        self._owned.append(request["path"])
+        return {"locked": self._lock(request["path"])}
+
+    def lock(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Lock the directory at `path` for as long as the supervisor lives."""
+        return {"locked": self._lock(request["path"])}
+
+    def _lock(self, path: str) -> bool:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        if not linux.lock(descriptor):
+            os.close(descriptor)
+            return False
+        self._locks.append(descriptor)
+        return True
+
+    def identity(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Set the user that the server runs as: `uid` and `gid`, or null for the agent's own user."""
+        self._identity = None if request["uid"] is None else (request["uid"], request["gid"])
+        return {}
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the reply to one request; an OSError becomes `error`."""
+        try:
+            handler = self._handlers.get(request["do"])
+            return handler(request) if handler else {"error": f"unknown request {request['do']}"}
+        except OSError as error:
+            return {"error": str(error)}
+
+    def serve(self) -> None:
+        """Answer requests until the agent has ended."""
+        while True:
+            self.wait(None)
+            while b"\n" in self._buffer:
+                line, _, self._buffer = self._buffer.partition(b"\n")
+                request = json.loads(line)
+                _say({"id": request["id"], **self.answer(request)})
+            report = self.died()
+            if report is not None:
+                _say(report)
+
+    def finish(self) -> None:
+        """Stop the server and remove the directories, after the agent has ended."""
+        self.stop(FAST_S, alone=True)
+        if self._owned:
+            import shutil  # noqa: PLC0415 - only needed here, and not cheap to import
+
+            for path in self._owned:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _become(
+    identity: tuple[int, int] | None, death_signal: int, parent: int, access: confinement.Access | None = None
+) -> None:
+    """In a fresh child: drop all privileges, then request a signal at the parent's death (dropping clears that request)."""
+    signal.set_wakeup_fd(-1)
+    confinement.give_up_privileges(identity)
+    if access is not None:
+        confinement.restrict(access)
+    linux.set_parent_death_signal(death_signal)
+    if os.getppid() != parent:
+        os._exit(125)
+
+
+def _children(parent: int) -> list[int]:
+    """Process ids whose parent is `parent`; zombies are not counted."""
+    found = []
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - pathlib costs start-up time
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", "rb") as file:  # noqa: PTH123 - pathlib costs start-up time
+                state, ppid = file.read().rpartition(b")")[2].split()[:2]
+        except OSError:
+            continue
+        if int(ppid) == parent and state != b"Z":
+            found.append(int(entry))
+    return found
+
+
+def _say(reply: dict[str, Any]) -> None:
+    try:
+        os.write(1, json.dumps(reply).encode() + b"\n")
+    except OSError:
+        raise ParentGoneError from None
+
+
+def main() -> NoReturn:
+    """Serve the parent process; exit 0 when it has ended and everything is cleaned up."""
+    linux.become_child_subreaper()
+    supervisor = Supervisor(int(sys.argv[1]))
+    try:
+        supervisor.serve()
+    except ParentGoneError:
+        pass
+    finally:
+        supervisor.finish()
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

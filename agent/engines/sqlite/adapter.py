@@ -1,0 +1,72 @@
+"""SQLite's adapter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.engines.adapter import (
+    CapturesSizes,
+    Catalogue,
+    Checkpoints,
+    EngineAdapter,
+    Loader,
+    Populates,
+    ProvisionedSystem,
+    Provisions,
+    Settings,
+)
+from proveout.dsl.plan.topology import System
+from proveout.dsl.workloads.base import Population
+from proveout.proto.wire.tasks import Endpoint
+
+if TYPE_CHECKING:
+    from proveout.agent.engines.sqlite.driver import SqliteDriver
+
+
+class SqliteAdapter(EngineAdapter, Provisions, Populates, Checkpoints, CapturesSizes):
+    """See `adapter` for the protocols. The engine runs in the process that opens the file, through apsw."""
+
+    requirement = "apsw"
+    disk_full_codes = frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"})
+    reports_effects = False
+
+    def driver(self) -> SqliteDriver:
+        from proveout.agent.engines.sqlite.driver import SqliteDriver
+
+        return SqliteDriver()
+
+    async def settings(self, endpoint: Endpoint) -> Settings:
+        from proveout.agent.engines.sqlite.sql import file_settings
+
+        return await asyncio.to_thread(file_settings, endpoint.dsn)
+
+    async def run_sql(self, context: TaskContext, endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
+        del context
+        from proveout.agent.engines.sqlite.sql import run_statements
+
+        return await asyncio.to_thread(run_statements, endpoint.dsn, statements)
+
+    async def checkpoint(self, endpoint: Endpoint) -> None:
+        from proveout.agent.engines.sqlite.sql import checkpoint_file
+
+        await asyncio.to_thread(checkpoint_file, endpoint.dsn)
+
+    def provision(self, system: System, data_root: Path, on_death: Callable[[str], None]) -> ProvisionedSystem:
+        del on_death  # a file has no server
+        from proveout.agent.engines.sqlite.provision import EmbeddedSqlite
+
+        return EmbeddedSqlite(system, data_root)
+
+    def loader(self, dsn: str, population: Population) -> Loader:
+        from proveout.agent.engines.sqlite.populate import SqliteLoader
+
+        return SqliteLoader(dsn, population)
+
+    def size_catalogue(self, endpoint: Endpoint) -> Catalogue:
+        from proveout.agent.engines.sqlite.sql import SizeCatalogue
+
+        return SizeCatalogue(endpoint)

@@ -1,0 +1,100 @@
+"""Queries and statements of the agent to one SQLite file: its settings, plan SQL, a checkpoint, its sizes. Functions block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.embedded.data_store import no_room
+from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, open_database
+from proveout.core.disk_space import is_used_up
+from proveout.proto.wire.tasks import Endpoint
+
+FINGERPRINT = ("page_size", "auto_vacuum", "encoding", "journal_mode", "synchronous")
+BUSY_MS = 10_000
+SIZES_BUSY_MS = 5_000
+SIZES = (
+    "SELECT m.tbl_name, m.type, m.name, sum(s.pgsize) FROM dbstat s JOIN sqlite_schema m ON m.name = s.name"
+    " WHERE m.tbl_name NOT LIKE 'sqlite^_%' ESCAPE '^' GROUP BY m.tbl_name, m.type, m.name"
+)
+
+
+def file_settings(path: str) -> tuple[tuple[str, str], ...]:
+    """The fingerprint of an SQLite file: its settings and the library's version, sorted."""
+    connection = open_file(path)
+    try:
+        found = [(name, str(connection.pragma(name))) for name in FINGERPRINT]
+    except apsw.Error as error:
+        raise file_fault(Path(path), error) from None
+    finally:
+        connection.close()
+    return tuple(sorted([*found, ("version", apsw.sqlite_lib_version())]))
+
+
+def run_statements(path: str, statements: tuple[str, ...]) -> tuple[int, ...]:
+    """Run each statement in its own transaction; rows returned, else affected, per statement."""
+    connection = open_file(path)
+    try:
+        return tuple(_run(connection, statement) for statement in statements)
+    except apsw.Error as error:
+        raise file_fault(Path(path), error) from None
+    finally:
+        connection.close()
+
+
+def checkpoint_file(path: str) -> None:
+    """Write the log back into the file and sync it."""
+    run_statements(path, ("PRAGMA wal_checkpoint(TRUNCATE)",))
+
+
+def _run(connection: apsw.Connection, statement: str) -> int:
+    before = connection.total_changes()
+    rows = sum(1 for _ in connection.execute(statement))
+    return rows or connection.total_changes() - before
+
+
+def open_file(path: str) -> apsw.Connection:
+    """Open a file, which is made when it is missing. TaskFault."""
+    try:
+        connection = open_database(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        connection.set_busy_timeout(BUSY_MS)
+    except apsw.Error as error:
+        raise file_fault(Path(path), error) from None
+    return connection
+
+
+def file_fault(path: Path, error: Exception) -> TaskFault:
+    """Return an SQLite error as a TaskFault."""
+    if isinstance(error, apsw.AuthError):
+        return TaskFault("refused", f"SQLite file {path}: {error}", way_out=DENIED_HINT)
+    if isinstance(error, apsw.FullError) or is_used_up(path.parent):
+        return no_room(f"SQLite file {path}: {error}", path.parent)
+    code = "refused"
+    return TaskFault(code, f"SQLite file {path}: {error}", way_out="is the path right, and may this user write there?")
+
+
+class SizeCatalogue:
+    """The sizes of tables and indexes, by dbstat; see `adapter.Catalogue`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        try:
+            self._connection = open_database(endpoint.dsn)
+            self._connection.set_busy_timeout(SIZES_BUSY_MS)
+        except apsw.Error as error:
+            raise TaskFault("unreachable", f"system {endpoint.system!r}: {error}") from None
+        self.abort = self._connection.interrupt
+
+    def parts(self) -> Sequence[Sequence[Any]] | None:
+        """Return one row per part; None when the file cannot be read."""
+        try:
+            return list(self._connection.execute(SIZES))
+        except apsw.Error:
+            return None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close(True)

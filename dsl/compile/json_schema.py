@@ -1,0 +1,142 @@
+"""The plan format as JSON Schema, generated from the models: what editors complete and check while one types.
+
+Two things are added to what pydantic gives: wherever a value is not text, `${…}` may stand for it, and an int may be
+written `20_000` (text to the YAML 1.2 readers that editors use).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, create_model
+from pydantic.json_schema import models_json_schema
+
+from proveout.dsl.compile.matrix import STEPS
+from proveout.dsl.compile.tuning import TuningEntry
+from proveout.dsl.operations.table import OPERATIONS
+from proveout.dsl.schema import models as schema
+from proveout.dsl.schema import stage_models
+from proveout.dsl.workloads.kinds import BUILT_IN, built_in
+
+IDENTIFIER = "https://json-schema.org/draft/2020-12/schema"
+TEMPLATE = {"type": "string", "pattern": r"^\$\{.+\}$", "description": "${params.name}"}
+GROUPED = {"type": "string", "pattern": r"^-?\d+(_\d+)+$", "description": "a whole number, as 20_000"}
+
+_NOT_TEXT = ("integer", "number", "boolean", "array")
+
+
+def plan_schema() -> dict[str, Any]:
+    """The JSON Schema of a plan file."""
+    definitions = _definitions([schema.Document, *stage_models.STAGES.values(), *_workloads(), *_tunings()])
+    document = definitions.pop(schema.Document.__name__)
+    document["properties"]["stages"]["items"] = {
+        "anyOf": [_stage(kind, model.__name__) for kind, model in stage_models.STAGES.items()]
+    }
+    document["properties"]["workloads"]["additionalProperties"] = {
+        "anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in _workloads()]
+    }
+    steps = {"anyOf": [_stage(kind, stage_models.STAGES[kind].__name__) for kind in STEPS]}
+    for side in ("before", "after"):
+        _array(definitions[stage_models.LadderEntry.__name__]["properties"][side])["items"] = steps
+    tunings = {"anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in _tunings()]}
+    document["properties"]["tuning"]["items"] = tunings
+    definitions[stage_models.TuneEntry.__name__]["properties"]["tuning"]["items"] = tunings
+    del document["required"]  # a file without stages is an include or an inventory
+    document["if"] = {"required": ["stages"]}
+    document["then"] = {"required": ["proveout", "name"]}
+    return {
+        "$schema": IDENTIFIER,
+        "title": "proveout plan, format version 1",
+        **document,
+        "$defs": definitions,
+    }
+
+
+def schema_json() -> str:
+    """The schema as text, the same at every call."""
+    return json.dumps(plan_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _definitions(models: list[type[BaseModel]]) -> dict[str, Any]:
+    _, top = models_json_schema([(model, "validation") for model in models], ref_template="#/$defs/{model}")
+    whole = (schema.Document.__name__, schema.Param.__name__)
+    return {name: _tidy(value, templates=name not in whole) for name, value in top["$defs"].items()}
+
+
+def _workloads() -> list[type[BaseModel]]:
+    """The parameter model of each kind, with the `kind` itself."""
+    fields: dict[str, Any] = {kind: (Literal[kind], ...) for kind in BUILT_IN}
+    return [
+        create_model(f"{kind.capitalize()}Workload", __base__=built_in(kind).parameters, kind=fields[kind])
+        for kind in BUILT_IN
+    ]
+
+
+def _tunings() -> list[type[BaseModel]]:
+    """What every tuning has, with each operation."""
+    names = {kind: "".join(word.capitalize() for word in kind.split("_")) for kind in OPERATIONS}
+    fields: dict[str, Any] = {kind: (model, ...) for kind, model in OPERATIONS.items()}
+    return [
+        create_model(f"{name}Tuning", __base__=TuningEntry, __doc__=OPERATIONS[kind].__doc__, **{kind: fields[kind]})
+        for kind, name in names.items()
+    ]
+
+
+def _array(node: dict[str, Any]) -> dict[str, Any]:
+    """The option of a value that is a list."""
+    found: dict[str, Any] = next(option for option in node["anyOf"] if option.get("type") == "array")
+    return found
+
+
+def _stage(kind: str, model: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {kind: {"$ref": f"#/$defs/{model}"}},
+        "required": [kind],
+        "additionalProperties": False,
+    }
+
+
+def _tidy(node: Any, *, templates: bool) -> Any:
+    """The schema without generated titles, closed, and with `${…}` allowed for every value that is not free text."""
+    if isinstance(node, list):
+        return [_tidy(item, templates=templates) for item in node]
+    if not isinstance(node, dict):
+        return node
+    result = {
+        key: _tidy(value, templates=templates) for key, value in node.items() if key not in ("properties", "title")
+    }
+    if "patternProperties" in result:
+        result["additionalProperties"] = False
+    if "properties" in node:
+        result["properties"] = {name: _value(value, templates) for name, value in node["properties"].items()}
+    if "items" in node:
+        result["items"] = _value(node["items"], templates)
+    return result
+
+
+def _value(node: Any, templates: bool) -> Any:
+    """The schema of one value: ints in groups of digits, and a template in its place."""
+    node = _tidy(node, templates=templates)
+    options = node.get("anyOf", [node])
+    default = node.get("default")
+    if default is None or isinstance(default, dict) or (_is_typed(options) and not isinstance(default, str)):
+        node.pop("default", None)  # no default, or one in base units, which a plan cannot write
+    extra = [GROUPED] if any(option.get("type") == "integer" for option in options) else []
+    if templates and (any(_is_not_text(option) for option in options) or _is_typed(options)):
+        extra.append(TEMPLATE)
+    if not extra:
+        return node
+    outer = {key: node[key] for key in ("description", "default") if key in node}
+    inner = [{key: value for key, value in option.items() if key not in outer} for option in options]
+    return {**outer, "anyOf": [*inner, *extra]}
+
+
+def _is_typed(options: list[dict[str, Any]]) -> bool:
+    """Whether a value is written with its unit."""
+    return any("pattern" in option for option in options)
+
+
+def _is_not_text(option: dict[str, Any]) -> bool:
+    return option.get("type") in _NOT_TEXT or "enum" in option

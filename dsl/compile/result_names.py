@@ -1,0 +1,202 @@
+"""The names that expressions of a plan can read from the results of its stages, as trees of `expr.name_types`.
+
+Data flow: the metric names (`metrics`), the plan's stages and what they capture -> `Group` trees, for `accept`, `stop_when`,
+verdicts and rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from proveout.dsl import metrics
+from proveout.dsl.expr.name_types import ESTIMATE, NUMBER, Estimate, Group, Number, Shape
+from proveout.dsl.plan.matrix_labels import Label
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Ladder, Measuring, Pause, Populate, Reset, Search, Sql, Stage, Tool, Tune
+from proveout.dsl.plan.topology import Capture
+from proveout.dsl.workloads.kinds import is_in_order, tables_in_plan, transactions
+
+
+def iteration(plan: Plan, stage: Ladder | Search) -> Group:
+    """What one iteration of `stage` offers (`accept:`)."""
+    return _measured(plan, stage, NUMBER, f"an iteration of `{stage.id}`")
+
+
+def stop_scope(plan: Plan, stage: Ladder) -> Group:
+    """What `stop_when:` of a ladder may read: the finished iteration as `rung`."""
+    here = f"stop_when of `{stage.id}`"
+    return Group(what=here, members={"rung": iteration(plan, stage)})
+
+
+def run_scope(plan: Plan, stages: Iterable[Stage]) -> Group:
+    """What a verdict, or a rate, may read: the results of `stages` by id, and the propagations."""
+    stages = tuple(stages)
+    members: dict[str, Shape] = {stage.id: _stage(plan, stage) for stage in stages}
+    members |= {name: _matrix(name, cells, members) for name, cells in _matrices(stages).items()}
+    ends = [system for system in plan.systems if system.propagates_to]
+    if ends:
+        compared = {system.name: _group(metrics.PROPAGATION, NUMBER, f"propagation.{system.name}") for system in ends}
+        members["propagation"] = Group(what="propagation", members=compared)
+    return Group(what="the results", members=members)
+
+
+def _matrices(stages: Iterable[Stage]) -> dict[str, list[Ladder]]:
+    """The cells of each matrix, by the id that the plan gives it."""
+    found: dict[str, list[Ladder]] = {}
+    for stage in stages:
+        if isinstance(stage, Ladder) and stage.cell is not None:
+            found.setdefault(stage.cell.of, []).append(stage)
+    return found
+
+
+def _matrix(name: str, cells: list[Ladder], members: Mapping[str, Shape]) -> Group:
+    """A matrix as expressions see it: a cell is chosen label by label, `solve.mode("lz4").degree(2)`."""
+    axes: dict[str, dict[Label, None]] = {}
+    shapes: dict[tuple[tuple[str, Label], ...], tuple[str, Shape]] = {}
+    for stage in cells:
+        labels = stage.cell.labels if stage.cell is not None else ()
+        shapes[labels] = stage.id, members[stage.id]
+        for axis, value in labels:
+            axes.setdefault(axis, {})[value] = None
+    return Group(
+        what=f"the matrix `{name}`",
+        members={},
+        axes={axis: tuple(values) for axis, values in axes.items()},
+        cells=shapes,
+    )
+
+
+def _stage(plan: Plan, stage: Stage) -> Group:
+    match stage:
+        case Ladder():
+            rung = _measured(plan, stage, ESTIMATE, f"a rung of `{stage.id}`")
+            what = f"the ladder `{stage.id}`"
+            return Group(what=what, members={"peak": rung, "knee": rung}, rungs=stage.threads, rung=rung)
+        case Tool():
+            rung = _tool(plan, stage, f"a rung of `{stage.id}`")
+            what = f"the tool `{stage.id}`"
+            return Group(what=what, members={"peak": rung, "knee": rung}, rungs=stage.iodepths, rung=rung)
+        case Search():
+            tree = _group(metrics.SEARCH, NUMBER, f"the search `{stage.id}`")
+            return Group(what=tree.what, members={**tree.members, "confirm": iteration(plan, stage)})
+        case Populate():
+            return _group(metrics.POPULATE, NUMBER, f"the populate stage `{stage.id}`")
+        case Sql():
+            return _group(metrics.SQL, NUMBER, f"the sql stage `{stage.id}`")
+        case Reset() | Pause() | Tune():
+            return _group(metrics.TIMED, NUMBER, f"the stage `{stage.id}`")
+
+
+def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what: str) -> Group:
+    """The tree of a measured stage; `leaf` is what an ordinary number is in it."""
+    members: dict[str, Shape] = dict(_group(metrics.LOAD, leaf, what).members)
+    workload = plan.workload(stage.workload)
+    transaction = {name: _group(metrics.TRANSACTION, leaf, name) for name in transactions(workload)}
+    members["transactions"] = Group(what=f"the transactions of `{workload.kind}`", members=transaction)
+    absent: dict[str, tuple[str, str]] = {}
+    captures = [plan.capture(name) for name in stage.captures]
+    if workload.kind == "tprocc":
+        members |= _group(metrics.ORDERS, leaf, what).members
+        if not any(capture.kind == "waits" and capture.system == stage.target for capture in captures):
+            del members["tpm"]
+            absent["tpm"] = (f"stage `{stage.id}` has no capture of kind waits of `{stage.target}`", _ADD)
+    if is_in_order(workload):
+        members |= _group(metrics.SET, leaf, what).members
+    else:
+        absent |= dict.fromkeys(
+            metrics.SET, (f"`{workload.name}` is a mix, not a set of queries", "in_order: true of a kind: sql workload")
+        )
+    hosts, missing = _hosts(plan, stage, captures, leaf)
+    members |= hosts
+    absent |= missing
+    for kind_of_capture, tree in (("waits", metrics.WAITS), ("lag", metrics.LAG)):
+        if any(capture.kind == kind_of_capture for capture in captures):
+            members[kind_of_capture] = _group(tree, leaf, kind_of_capture)
+        else:
+            absent[kind_of_capture] = _no_capture(stage, kind_of_capture)
+    if any(capture.kind == "sizes" for capture in captures):
+        members["sizes"] = _sizes(workload, leaf)
+    else:
+        absent["sizes"] = _no_capture(stage, "sizes")
+    exported, unasked = _exporters(stage, captures, leaf)
+    return Group(what=what, members=members | exported, absent=absent | unasked)
+
+
+def _tool(plan: Plan, stage: Tool, what: str) -> Group:
+    """The tree of a rung of a tool: as of a load, with hosts in the place of systems and transactions."""
+    members: dict[str, Shape] = dict(_group(metrics.TOOL, ESTIMATE, what).members)
+    absent: dict[str, tuple[str, str]] = {}
+    for name, there in (("read", stage.job.reads), ("write", stage.job.writes)):
+        if not there:
+            del members[name]
+            absent[name] = (f"stage `{stage.id}` does nothing of that kind", "another pattern, or `read:`")
+    nodes = {host: _group(metrics.NODE, ESTIMATE, f"nodes.{host}") for host in stage.clients}
+    members["nodes"] = Group(what=f"the hosts of `{stage.id}`", members=nodes)
+    captures = [plan.capture(name) for name in stage.captures]
+    hosts, missing = _hosts(plan, stage, captures, ESTIMATE)
+    exported, unasked = _exporters(stage, captures, ESTIMATE)
+    return Group(what=what, members=members | hosts | exported, absent=absent | missing | unasked)
+
+
+def _exporters(
+    stage: Measuring, captures: list[Capture], leaf: Number | Estimate
+) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
+    exporters = [capture for capture in captures if capture.kind == "prometheus"]
+    if not exporters:
+        return {}, {"prometheus": _no_capture(stage, "prometheus")}
+    found = {capture.name: _exported(capture, leaf) for capture in exporters}
+    return {"prometheus": Group(what="the captured exporters", members=found)}, {}
+
+
+def _sizes(workload: Workload, leaf: Number | Estimate) -> Group:
+    """What the captured system takes, and each table that the workload has in the plan."""
+    whole = _group(metrics.SIZE, leaf, "sizes")
+    tables = {name.lower(): _group(metrics.SIZE, leaf, name) for name in tables_in_plan(workload)}
+    why = f"the tables of `{workload.kind}` are not named in the plan"
+    named = Group(what="the tables", members=tables)
+    absent = {} if tables else {"tables": (why, "sizes.total_bytes has them all; the report shows each")}
+    return Group(what="sizes", members={**whole.members, **({"tables": named} if tables else {})}, absent=absent)
+
+
+def _exported(capture: Capture, leaf: Number | Estimate) -> Group:
+    """The numbers that are kept of an exporter."""
+    trees = {"gauge": metrics.EXPORTED_GAUGE, "counter": metrics.EXPORTED_COUNTER}
+    numbers = {scrape.alias: _group(trees[scrape.kind], leaf, scrape.alias) for scrape in capture.scrapes}
+    return Group(what=f"the capture `{capture.name}`", members=numbers)
+
+
+def _hosts(
+    plan: Plan, stage: Measuring, captures: list[Capture], leaf: Number | Estimate
+) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
+    """`hosts.<name>` for each host whose operating system is captured, and `cpu` for the target system's; what is absent."""
+    captured = {host for capture in captures if capture.kind == "os" for host in capture.hosts}
+    target = plan.target_host(stage)
+    if not captured:
+        missing = _no_capture(stage, "os")
+        return {}, {"hosts": missing, "cpu": missing}
+    trees = {name: _group(metrics.OS_HOST, leaf, f"hosts.{name}") for name in sorted(captured)}
+    rest = [host.name for host in plan.hosts if host.name not in captured]
+    uncaptured = dict.fromkeys(rest, (f"no os capture of stage `{stage.id}` covers it", _ADD))
+    hosts = Group(what="the captured hosts", members=trees, absent=uncaptured)
+    if target in captured:
+        return {"hosts": hosts, "cpu": _group(metrics.CPU, leaf, f"cpu of {target}")}, {}
+    why = f"no os capture of stage `{stage.id}` covers `{target}`, the host of its target"
+    return {"hosts": hosts}, {"cpu": (why, _ADD)}
+
+
+_ADD = "add one to the `capture:` of the stage"
+
+
+def _no_capture(stage: Measuring, kind: str) -> tuple[str, str]:
+    return f"stage `{stage.id}` has no capture of kind {kind}", _ADD
+
+
+def _group(tree: metrics.Tree, leaf: Number | Estimate, what: str) -> Group:
+    """A tree of the vocabulary; a confidence bound is a plain number whatever `leaf` is."""
+    members: dict[str, Shape] = {}
+    for name, below in tree.items():
+        if not isinstance(below, str):
+            members[name] = _group(below, leaf, name)
+        else:
+            members[name] = NUMBER if metrics.is_bound(name) else leaf
+    return Group(what=what, members=members)

@@ -1,0 +1,179 @@
+"""What must hold between stages: data is loaded before it is used, and replicated rows are not written at both ends.
+
+Data flow: the compiled stages in order -> one walk with the state of every system -> problems. The walk only knows what
+the plan itself does; what an externally run server holds (`dsn`) is its owner's word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from proveout.core.errors import Where
+from proveout.dsl import engines
+from proveout.dsl.compile.symbols import Scope
+from proveout.dsl.compile.topology import leads_back
+from proveout.dsl.plan.iteration_order import groups
+from proveout.dsl.plan.stages import Ladder, Populate, Reset, Search, Stage
+from proveout.dsl.plan.topology import System
+from proveout.dsl.workloads.kinds import (
+    division_problem,
+    has_tables,
+    load_problem,
+    population_problem,
+    same_rows,
+    writes,
+)
+
+CONNECTIONS = 300
+"""`max_connections` of an embedded server whose settings do not say otherwise (agents say the same; a test compares)."""
+CONNECTIONS_KEPT = 20
+"""Of these are not for the load: captures, checks, replication, and what the server reserves."""
+
+
+def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
+    """Walk the stages; problems go to the scope. Expects that every stage of the plan compiled."""
+    walk = _Walk(scope=scope, turns=groups(stages))
+    turns = {members[-1].id: members for members in groups(stages) if len(members) > 1}
+    for stage in stages:
+        match stage:
+            case Populate():
+                walk.populate(stage)
+            case Ladder() | Search():
+                walk.load(stage)
+                for again in turns.get(stage.id, ()):  # they take turns: the first comes again after the last
+                    walk.writes_through(again)
+            case Reset():
+                walk.reset(stage)
+            case _:
+                pass
+    if not any(leads_back(scope, system) for system in scope.systems.values()):
+        walk.propagations()
+
+
+@dataclass(slots=True)
+class _Walk:
+    """`loaded`: system -> the workload last loaded; `snapshots`: systems that a populate filled; `written`: sinks that a
+    stage wrote to directly since source and sink last held the same rows, with that stage."""
+
+    scope: Scope
+    loaded: dict[str, str] = field(default_factory=dict)
+    turns: Sequence[Sequence[Ladder]] = ()
+    snapshots: set[str] = field(default_factory=set)
+    written: dict[str, str] = field(default_factory=dict)
+
+    def problem(self, where: Where, message: str, hint: str = "", key: str = "stages") -> None:
+        self.scope.problems.add(where, message, key=key, hint=hint)
+
+    def populate(self, stage: Populate) -> None:
+        workload = self.scope.workloads[stage.workload]
+        if not has_tables(workload):
+            self.problem(stage.where, f"workload `{stage.workload}` has no `tables`, so there is nothing to populate")
+        for name in stage.into:
+            objection = population_problem(workload, self.scope.systems[name].engine)
+            if objection is not None:
+                self.problem(stage.where, objection)
+            self.loaded[name] = stage.workload
+            self.snapshots.add(name)
+        for name in stage.into:
+            sink = self.scope.systems[name].propagates_to
+            if sink is not None:
+                self.loaded[sink] = stage.workload
+                self.snapshots.add(sink)
+        self.level(set(stage.into))
+
+    def level(self, systems: set[str]) -> None:
+        """Source and sink hold the same rows again where both were brought to the same state."""
+        for source in self.sources():
+            if source.name in systems and source.propagates_to in systems:
+                self.written.pop(source.propagates_to, None)
+
+    def sources(self) -> list[System]:
+        """Those whose propagation proveout sets up and compares."""
+        systems = self.scope.systems.values()
+        return [s for s in systems if s.propagates_to is not None and not s.propagates_by_itself]
+
+    def load(self, stage: Ladder | Search) -> None:
+        system = self.scope.systems[stage.target]
+        workload = self.scope.workloads[stage.workload]
+        objection = load_problem(workload, system.engine)
+        if objection is not None:
+            self.problem(stage.where, f"stage `{stage.id}` runs on `{system.name}`: {objection}")
+        loaded = self.loaded.get(system.name) if has_tables(workload) else None
+        if loaded is None and has_tables(workload) and system.provision is not None:
+            hint = f"- populate: {{workload: {stage.workload}, into: [{system.name}]}}"
+            self.problem(stage.where, f"nothing is loaded into `{system.name}` before stage `{stage.id}`", hint)
+        if loaded is not None and not same_rows(self.scope.workloads[loaded], workload):
+            message = f"stage `{stage.id}` runs `{stage.workload}`, but `{system.name}` holds the rows of `{loaded}`"
+            self.problem(stage.where, message, f"populate it with `{stage.workload}`")
+        self.connections(stage, system)
+        objection = division_problem(workload, len(system.instances))
+        if objection is not None:
+            self.problem(stage.where, objection)
+        self.writes_through(stage)
+
+    def writes_through(self, stage: Ladder | Search) -> None:
+        """What a load writes at one end of a propagation must not meet what was written at the other."""
+        system = self.scope.systems[stage.target]
+        before = self.written.get(system.propagates_to or "")
+        changes = writes(self.scope.workloads[stage.workload])
+        if before is not None and changes:
+            self.conflict(stage, system, before)
+            self.written.pop(system.propagates_to or "", None)
+        if changes and any(source.propagates_to == system.name for source in self.sources()):
+            self.written[system.name] = stage.id
+
+    def connections(self, stage: Ladder | Search, system: System) -> None:
+        """A thread is a connection; a server that is full fails in the middle of the run."""
+        if system.provision is None or engines.of(system.engine).embedded != "server":
+            return
+        setting = dict(system.settings).get("max_connections", str(CONNECTIONS))
+        threads = max(stage.threads) if isinstance(stage, Ladder) else stage.threads
+        if setting.isdigit() and threads > int(setting) - CONNECTIONS_KEPT:
+            hint = f"settings: {{max_connections: {threads + 100}}} of `{system.name}`"
+            message = f"stage `{stage.id}` needs {threads} connections, but `{system.name}` has {setting}"
+            self.problem(stage.where, message, hint)
+
+    def conflict(self, stage: Ladder | Search, source: System, before: str) -> None:
+        message = (
+            f"stage `{before}` has written to `{source.propagates_to}`, which `{source.name}` propagates to: "
+            f"the rows that stage `{stage.id}` changes would conflict there and replication would stop"
+        )
+        hint = f"add - reset: {{systems: [{source.propagates_to}, {source.name}]}} before stage `{stage.id}`"
+        turns = isinstance(stage, Ladder) and before != stage.id and self.take_turns(stage.id, before)
+        if turns:
+            hint = "ladders that take turns leave no room for a reset: run them one after the other, a reset between"
+        self.problem(stage.where, message, hint)
+
+    def take_turns(self, one: str, other: str) -> bool:
+        return any({one, other} <= {ladder.id for ladder in members} for members in self.turns)
+
+    def reset(self, stage: Reset) -> None:
+        for name in stage.systems:
+            if not stage.restore:
+                continue
+            if self.scope.systems[name].provision is None:
+                hint = "restore: false, or populate it again"
+                self.problem(stage.where, f"`{name}` is not provisioned by proveout and cannot be restored", hint)
+            elif name not in self.snapshots:
+                self.problem(
+                    stage.where, f"`{name}` cannot be restored: nothing was loaded into it before `{stage.id}`"
+                )
+        if stage.restore:
+            self.level(set(stage.systems))
+
+    def propagations(self) -> None:
+        for source in self.sources():
+            last = self.written.get(source.propagates_to or "")
+            if last is not None and source.name in self.snapshots:
+                message = (
+                    f"`{source.name}` and `{source.propagates_to}` are compared after the last stage, "
+                    f"but stage `{last}` leaves rows in `{source.propagates_to}` that `{source.name}` does not have"
+                )
+                hint = f"add - reset: {{systems: [{source.propagates_to}, {source.name}]}} after stage `{last}`"
+                self.problem(source.where, message, hint, f"topology.systems.{source.name}")
+            if source.name not in self.snapshots:
+                hint = f"- populate: {{workload: …, into: [{source.propagates_to}, {source.name}]}}"
+                message = f"`{source.name}` propagates to `{source.propagates_to}`, but no populate stage loads it"
+                key = f"topology.systems.{source.name}"
+                self.problem(source.where, message, hint, key)

@@ -1,0 +1,245 @@
+"""The engines of this release and what each can do, as data: the one table that checks, explanations and documents read.
+
+Data flow: a plan's `engine` -> `find(name)`, or `of(name)` for an engine that another package may have a driver for -> `Engine`. The
+compiler, an agent's rules, `doctor`, `explain` and the table in README.md read it; a test compares it with the adapters in
+`agent.engines`. Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+Dialect: TypeAlias = Literal["postgres", "sqlite", "oracle", "mysql"]
+Embedded: TypeAlias = Literal["server", "file"]
+DsnForm: TypeAlias = Literal["conninfo", "uri", "connect_string", "path", "other"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DsnRule:
+    """What a dsn must match as a whole (`pattern`, with DOTALL), the message when it does not, and a dsn that does."""
+
+    pattern: str
+    message: str
+    example: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """One engine. `title` is its name for people; the client packages come with the extra `extra`.
+
+    | field | meaning |
+    |---|---|
+    | `dialect` | the SQL dialect of its statements; None where this release has no driver |
+    | `embedded` | what `provision: embedded` starts: a server, or a file that the load's own processes open; None for nothing |
+    | `server`, `commands` | the server that `provision: embedded` starts, and the names of its processes |
+    | `dsn` | whether a plan may give a dsn |
+    | `dsn_form`, `dsn_rules` | what a dsn looks like: libpq's `name=value` or URI, a URI, `user/password@connect-string`, a file's path |
+    | `schemes` | the schemes of a dsn that is a URI |
+    | `in_files` | whether its databases are files of the user that opens them |
+    | `own_process` | whether its client library needs a process that loads no other engine's client |
+    | `populate`, `waits`, `sizes`, `tune`, `session` | whether populate stages, the captures, database tuning, `session:` work |
+    | `populate_workers_max` | how many workers can load a population at once; None for any number |
+    | `instances` | whether a system may have several instances |
+    | `propagates_to` | the engines that its changes can go on to; the capture `lag` measures how far those are behind |
+    | `links_to` | those of them to which proveout itself sets propagation up, and compares the tables |
+    | `procedures` | whether TPROC-C's stored procedures are written for it |
+    | `instead_of_populate`, `instead_of_waits` | what to do where it cannot do these |
+    | `tested`, `guide` | what the tests run it on; the page for users |
+    """
+
+    name: str
+    title: str
+    dialect: Dialect | None = None
+    extra: str = ""
+    embedded: Embedded | None = None
+    server: str = ""
+    commands: tuple[str, ...] = ()
+    dsn: bool = True
+    dsn_form: DsnForm = "other"
+    dsn_rules: tuple[DsnRule, ...] = ()
+    schemes: tuple[str, ...] = ()
+    in_files: bool = False
+    own_process: bool = False
+    populate: bool = False
+    populate_workers_max: int | None = None
+    instances: bool = False
+    checkpoint: bool = False
+    tune: bool = False
+    session: bool = False
+    waits: bool = False
+    sizes: bool = False
+    propagates_to: tuple[str, ...] = ()
+    links_to: tuple[str, ...] = ()
+    procedures: bool = False
+    instead_of_populate: str = ""
+    instead_of_waits: str = ""
+    tested: str = ""
+    guide: str = ""
+
+    @property
+    def has_driver(self) -> bool:
+        """Whether this release has a driver for it."""
+        return self.dialect is not None
+
+    @property
+    def propagates_by_itself(self) -> bool:
+        """Whether its own replication carries changes on, and proveout sets none up."""
+        return bool(self.propagates_to) and not self.links_to
+
+
+_CONNECT_STRING = DsnRule(
+    pattern=r"\s*[^/@\s]+(?: as sys(?:dba|asm|oper))?/.+@\S.*",
+    message="not of the form user/password@connect-string",
+    example="hlr/${secrets.name}@//db1:1521/HLR, or @ a TNS alias",
+)
+
+ENGINES: Mapping[str, Engine] = MappingProxyType(
+    {
+        engine.name: engine
+        for engine in (
+            Engine(
+                name="postgres",
+                title="PostgreSQL",
+                dialect="postgres",
+                extra="postgres",
+                embedded="server",
+                server="PostgreSQL",
+                commands=("postgres",),
+                dsn_form="conninfo",
+                dsn_rules=(
+                    DsnRule(
+                        pattern=r".*(?:=|://).*",
+                        message="not a PostgreSQL connection string",
+                        example="host=db1 port=5432 dbname=hlr user=proveout, or postgresql://…",
+                    ),
+                ),
+                schemes=("postgres", "postgresql"),
+                populate=True,
+                checkpoint=True,
+                tune=True,
+                session=True,
+                waits=True,
+                sizes=True,
+                propagates_to=("postgres",),
+                links_to=("postgres",),
+                procedures=True,
+                tested="PostgreSQL 18",
+            ),
+            Engine(
+                name="sqlite",
+                title="SQLite",
+                dialect="sqlite",
+                embedded="file",
+                dsn=False,
+                dsn_form="path",
+                in_files=True,
+                populate=True,
+                populate_workers_max=1,
+                checkpoint=True,
+                session=True,
+                sizes=True,
+                tested="the SQLite of apsw",
+            ),
+            Engine(
+                name="oracle",
+                title="Oracle",
+                dialect="oracle",
+                extra="oracle",
+                dsn_form="connect_string",
+                dsn_rules=(_CONNECT_STRING,),
+                populate=True,
+                instances=True,
+                checkpoint=True,
+                tune=True,
+                session=True,
+                waits=True,
+                sizes=True,
+                procedures=True,
+                tested="its protocol, on a stand-in for the server; not on an Oracle yet",
+                guide="docs/guide/oracle.md",
+            ),
+            Engine(
+                name="timesten",
+                title="TimesTen",
+                dialect="oracle",
+                extra="oracle",
+                dsn_form="connect_string",
+                dsn_rules=(
+                    _CONNECT_STRING,
+                    DsnRule(
+                        pattern=r".*:timesten_(?:direct|client)\b.*",
+                        message="does not say how TimesTen is reached",
+                        example="hlr/${secrets.name}@cache1/hlrcache:timesten_direct, or …:timesten_client",
+                    ),
+                ),
+                own_process=True,
+                checkpoint=True,
+                tune=True,
+                session=True,
+                propagates_to=("oracle",),
+                instead_of_populate="an sql stage can: LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8",
+                tested="a stand-in for the client library; not on a TimesTen yet",
+                guide="docs/guide/oracle.md",
+            ),
+            Engine(
+                name="mysql",
+                title="MySQL, MariaDB",
+                dialect="mysql",
+                extra="mysql",
+                embedded="server",
+                server="MariaDB",
+                commands=("mariadbd", "mysqld"),
+                dsn_form="uri",
+                dsn_rules=(
+                    DsnRule(
+                        pattern=r"(?:mysql|mariadb)://.*",
+                        message="not a MySQL dsn",
+                        example="mysql://proveout:${secrets.name}@db1:3306/hlr",
+                    ),
+                ),
+                schemes=("mysql", "mariadb"),
+                populate=True,
+                checkpoint=True,
+                session=True,
+                sizes=True,
+                instead_of_waits="capture its host with kind: os, and look into performance_schema on the server",
+                tested="MariaDB 10.11",
+                guide="docs/guide/mysql.md",
+            ),
+            Engine(name="duckdb", title="DuckDB", in_files=True),
+        )
+    }
+)
+"""By name, in the order in which the plan's schema lists them."""
+
+WITH_DRIVER: tuple[str, ...] = tuple(sorted(name for name, engine in ENGINES.items() if engine.has_driver))
+"""The engines that this release has a driver for."""
+
+EMBEDDED: tuple[str, ...] = tuple(sorted(name for name, engine in ENGINES.items() if engine.embedded))
+"""The engines that `provision: embedded` starts."""
+
+
+def of(name: str) -> Engine:
+    """Return the engine; one that is not in the table can do only what its driver, of another package, does."""
+    return ENGINES.get(name) or Engine(name=name, title=name)
+
+
+def named(engines: Iterable[Engine]) -> str:
+    """Return the engines' names, joined by commas."""
+    return ", ".join(engine.name for engine in engines)
+
+
+def link_objection(source: tuple[str, str], sink: tuple[str, str]) -> str:
+    """Return why proveout cannot set propagation up between two systems, each (name, engine); "" when it can.
+
+    >>> link_objection(("cache", "postgres"), ("backend", "oracle"))
+    "propagation is between two postgres systems; 'backend' is oracle"
+    """
+    if sink[1] in of(source[1]).links_to:
+        return ""
+    linked = [engine for engine in ENGINES.values() if engine.links_to]
+    name, engine = source if not of(source[1]).links_to else sink
+    return f"propagation is between two {named(linked)} systems; {name!r} is {engine}"

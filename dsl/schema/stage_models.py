@@ -1,0 +1,309 @@
+"""The models of a plan's stages, with their limits, arrivals and matrix; `STAGES` has the model of each kind of stage."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+
+from proveout.dsl.plan.fio_job import DEVICES_MAX, JOBS_MAX
+from proveout.dsl.schema.scalar_types import (
+    Duration,
+    Id,
+    Name,
+    Names,
+    OrOne,
+    Percentage,
+    Ramp,
+    Rate,
+    Repeat,
+    Repeats,
+    Rungs,
+    Selector,
+    Size,
+    Statements,
+    Strict,
+    Text,
+    Threads,
+    Tolerance,
+    Variation,
+    one_or_many,
+)
+
+AxisValue: TypeAlias = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean"]})]
+
+
+class MatrixEntry(Strict):
+    """Variants of a stage: a cell for each combination of the axes' values, which stand for `${matrix.axis}` in it."""
+
+    axes: dict[Id, Annotated[list[AxisValue], Field(min_length=1), BeforeValidator(one_or_many), OrOne()]] = Field(
+        min_length=1, max_length=8, description="Each axis with its values; the first one changes slowest."
+    )
+    combine: Literal["product", "zip"] = Field(
+        "product", description="Every value with every other, or the first values together, the second ones, and so on."
+    )
+
+
+MatrixAxes: TypeAlias = dict[Id, Annotated[list[AxisValue], OrOne()]]
+
+
+class LimitsEntry(Strict):
+    """What an iteration may show and still be valid."""
+
+    errors: Percentage = Field(0.001, description="Technical errors over all that ended.")
+    start_skew: Duration = Field(0.05, description="Latest start of the load after the agreed instant.")
+    client_cpu: Percentage = Field(0.85, description="CPU of the busiest load process, of one core.")
+    achieved: Percentage = Field(0.99, description="Achieved over intended rate, open arrival.")
+    schedule_p99: Duration = Field(
+        0.005, description="How late transactions start at the 99th percentile, open arrival."
+    )
+    tps_slope: Variation = Field(0.10, description="Drift of the throughput over the measure window.")
+    tps_cv: Variation = Field(0.30, description="Coefficient of variation of the throughput, second by second.")
+    pause: Duration = Field(
+        10.0,
+        gt=0,
+        description="Longest time that the system or a load process may stand still in the measure window. Of a shorter window, a third is too long for the system.",
+    )
+
+
+def _usual_limits() -> LimitsEntry:
+    return LimitsEntry.model_validate({})
+
+
+def _said(value: object) -> object:
+    """`true` and `false` as the expressions that they are."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+When: TypeAlias = Annotated[Text, BeforeValidator(_said)]
+StageIds: TypeAlias = Annotated[list[Id], Field(min_length=1, max_length=100), BeforeValidator(one_or_many), OrOne()]
+
+
+class StageBase(Strict):
+    """What every stage has."""
+
+    id: Id | None = Field(None, description="Its name in expressions; the stage's kind when there is only one of it.")
+    when: When | None = Field(
+        None,
+        description="Condition on params and on results of earlier stages; where it does not hold, the stage is left out.",
+    )
+    needs: StageIds | None = Field(
+        None, description="Stages that run before this one, and without which it is left out."
+    )
+
+
+class PopulateEntry(StageBase):
+    """Create the workload's schema in each system and load it, the same rows in each."""
+
+    workload: Name
+    into: Names = Field(description="The systems to load.")
+    from_: Selector = Field(["role:client"], alias="from", description="The hosts that load.")
+    workers: int | None = Field(None, ge=1, le=1000, description="Processes that load; by default the host's cores.")
+
+
+class Measured(StageBase):
+    """What ladder and search share."""
+
+    workload: Name
+    target: Name = Field(description="The system that gets the load.")
+    from_: Selector = Field(["role:client"], alias="from", description="The hosts that make the load.")
+    capture: Names | None = Field(None, description="The captures that run beside it.")
+    session: dict[str, str | int | float | bool] = Field(
+        default_factory=dict,
+        max_length=50,
+        description="Settings of the load's connections, before those of the system's `session`.",
+    )
+    retries: int = Field(1, ge=0, le=10, description="How often an invalid iteration is run again.")
+    workers: int | None = Field(
+        None, ge=1, le=1000, description="Load processes per host, by default its cores; of a Ray pool in total."
+    )
+    pool: Name = Field("local", description="Where the load processes run: `local`, `ray`, or one of `pools`.")
+    limits: LimitsEntry = Field(default_factory=_usual_limits, description="What an iteration may show.")
+
+
+class RateRamp(Strict):
+    """A rate that goes in a straight line over the measure window."""
+
+    from_: Rate = Field(alias="from", description="At the window's start; also the rate that the ramp-up comes to.")
+    to: Rate = Field(description="At the window's end; also the rate of the ramp-down.")
+
+
+def _rate_or_ramp(value: object) -> str:
+    return "ramp" if isinstance(value, dict | RateRamp) else "rate"
+
+
+LadderRate: TypeAlias = Annotated[
+    Annotated[Rate, Tag("rate")] | Annotated[RateRamp, Tag("ramp")], Discriminator(_rate_or_ramp)
+]
+
+
+class ThinkEntry(Strict):
+    """The pause of a thread between two transactions: one of the two."""
+
+    exponential: Duration | None = Field(None, description="Drawn with this mean; none is over ten times that.")
+    constant: Duration | None = Field(None, description="Always this long.")
+
+
+class LadderEntry(Measured):
+    """Run the workload with growing numbers of threads, each repeated."""
+
+    matrix: MatrixEntry | MatrixAxes | None = Field(
+        None, description="Axes with their values: the ladder is run once for each cell, ${matrix.axis} put in."
+    )
+    before: list[Any] | None = Field(
+        None,
+        min_length=1,
+        max_length=20,
+        description="sql, reset and pause stages that run before the ladder, or each cell.",
+    )
+    after: list[Any] | None = Field(None, min_length=1, max_length=20, description="The same after it.")
+
+    threads: Rungs | None = Field(None, description="The rungs: threads in total, over all clients.")
+    processes: Rungs | None = Field(
+        None,
+        description="Rungs of processes instead, in total over all clients, each of one thread with its connection.",
+    )
+    ramp_up: Ramp = Field(1.0, description="Load before the measure window.")
+    measure: Duration = Field(description="The window that counts.")
+    ramp_down: Ramp = Field(1.0, description="Load after the measure window.")
+    rate: LadderRate | None = Field(
+        None, description="Open arrival at this rate in total, or from one to another; closed arrival without."
+    )
+    think: ThinkEntry | None = Field(
+        None, description="Closed arrival: the pause between transactions, in place of the workload's own think times."
+    )
+    arrival: Literal["closed", "constant", "poisson"] | None = Field(
+        None, description="`closed` without a rate, `constant` with one."
+    )
+    repeat: Repeat = Field(
+        Repeats(most=3),
+        description="How often each rung is run; auto(3..10) buys repeats until the verdicts on this ladder are decided.",
+    )
+    order: Literal["ladder", "shuffled", "interleaved"] = Field(
+        "ladder",
+        description="Of the rungs in each repeat: as listed, drawn by `seed`, or in turns with the ladder before (`with`).",
+    )
+    seed: int | None = Field(None, ge=0, le=2**31 - 1, description="order: shuffled: what the orders are drawn by; 1.")
+    with_: Id | None = Field(None, alias="with", description="order: interleaved: the ladder to take turns with.")
+    stop_when: Text | None = Field(None, description="Condition on `rung`; when it holds, higher rungs are left out.")
+
+
+class SearchRange(Strict):
+    """Where the search looks."""
+
+    from_: Rate = Field(alias="from", description="The lowest rate tried.")
+    to: Rate = Field(description="The highest rate tried.")
+    tolerance: Tolerance = Field(0.05, description="How close to the limit it must come.")
+
+
+class Confirm(Strict):
+    """The full-length iteration that confirms the answer."""
+
+    ramp_up: Ramp = 2.0
+    measure: Duration = 10.0
+
+
+class SearchEntry(Measured):
+    """Find the highest rate at which `accept` holds."""
+
+    threads: Threads = Field(description="Threads in total, over all clients.")
+    rate: SearchRange
+    accept: Text = Field(description="Condition on an iteration's numbers.")
+    settle: Ramp = Field(1.0, description="Load before each probe's measure window.")
+    measure: Duration = Field(3.0, description="The measure window of a probe.")
+    confirm: Confirm = Field(default_factory=Confirm)
+    probes_max: int = Field(20, ge=2, le=200, description="The search gives up after so many probes.")
+    arrival: Literal["constant", "poisson"] = "constant"
+
+
+class SqlEntry(StageBase):
+    """Run statements once each, in order; each commits by itself."""
+
+    system: Name
+    statements: Statements
+
+
+class ResetEntry(StageBase):
+    """Bring systems to a known state."""
+
+    systems: Names
+    restore: bool = Field(True, description="Bring back the rows as the last populate left them.")
+    checkpoint: bool = Field(
+        True, description="Write out dirty pages, so that the next iteration does not pay for them."
+    )
+
+
+class PauseEntry(StageBase):
+    """Do nothing for a while."""
+
+    duration: Duration
+
+
+class TuneEntry(StageBase):
+    """Change hosts in the middle of the plan; what is changed is undone at the end of the run, unless it says `keep`."""
+
+    tuning: list[Any] = Field(min_length=1, max_length=500, description="As the plan's own `tuning`.")
+
+
+class ToolLimitsEntry(Strict):
+    """What an iteration of a tool may show and still be valid."""
+
+    errors: Percentage = Field(0.0, description="I/Os that failed, over all.")
+    start_skew: Duration = Field(2.0, description="Latest start of the program after the agreed instant.")
+    iops_slope: Variation = Field(0.10, description="Drift of the IOPS over the measure window.")
+    iops_cv: Variation = Field(0.30, description="Coefficient of variation of the IOPS, second by second.")
+    pause: Duration = Field(10.0, gt=0, description="Longest time that no I/O may end in the measure window.")
+
+
+class ToolTarget(Strict):
+    """What a tool works on: one of the two. Without, files in a folder that the agent makes and removes."""
+
+    directory: Text | None = Field(
+        None,
+        description="A folder on each host, which its agent's policy must list; files are made below it and removed.",
+    )
+    devices: list[Text] | None = Field(
+        None,
+        min_length=1,
+        max_length=DEVICES_MAX,
+        description="Block devices by /dev/disk/by-id; jobs are dealt to them in turn, each to a slice of its own.",
+    )
+
+
+class ToolEntry(StageBase):
+    """Run an outside program, fio, on hosts with growing I/O depths, each repeated."""
+
+    run: Literal["fio"] = Field(description="The program.")
+    from_: Selector = Field(alias="from", description="The hosts that it runs on, at the same time.")
+    pattern: Literal["random-read-4k", "mixed-8k-70-30", "sequential-read-1m", "sequential-write-1m"] = Field(
+        description="What it does: one of the four Iometer patterns; `random`, `block` and `read` override parts of it."
+    )
+    random: bool | None = Field(None, description="Random addresses, or one after the other; by the pattern.")
+    block: Size | None = Field(None, description="Bytes of an I/O; by the pattern.")
+    read: Percentage | None = Field(None, description="Share of reads, the rest being writes; by the pattern.")
+    iodepth: Rungs = Field([2, 4, 8, 16], description="The rungs: I/Os that each job keeps under way.")
+    jobs: int = Field(8, ge=1, le=JOBS_MAX, description="Jobs on each host at once.")
+    size: Size = Field(description="What each job works on: a file so large, or as much of a device.")
+    target: ToolTarget | None = Field(None, description="Where the files are made, or the devices.")
+    direct: bool = Field(True, description="Past the page cache (O_DIRECT).")
+    destructive: bool = Field(False, description="Agree to the loss of what the devices hold, where it writes to them.")
+    ramp_up: Ramp = Field(10.0, description="Load before the measure window.")
+    measure: Duration = Field(description="The window that counts.")
+    repeat: int = Field(3, ge=1, le=100, description="How often each rung is run.")
+    capture: Names | None = Field(None, description="The captures that run beside it.")
+    retries: int = Field(1, ge=0, le=10, description="How often an invalid iteration is run again.")
+    limits: ToolLimitsEntry = Field(
+        default_factory=lambda: ToolLimitsEntry.model_validate({}), description="What an iteration may show."
+    )
+
+
+STAGES: dict[str, type[StageBase]] = {
+    "populate": PopulateEntry,
+    "ladder": LadderEntry,
+    "search": SearchEntry,
+    "sql": SqlEntry,
+    "reset": ResetEntry,
+    "pause": PauseEntry,
+    "tune": TuneEntry,
+    "tool": ToolEntry,
+}
