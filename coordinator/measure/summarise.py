@@ -53,13 +53,12 @@ def summarise(
     silences: Mapping[str, float] | None = None,
     earlier: Sequence[IterationFinished] = (),
 ) -> IterationFinished:
-    """The numbers of one iteration, judged.
+    """The numbers of one iteration, judged. ValueError without any load.
 
     `loads`, `seconds`: by client host. `captures`: samples by (capture name, host). `clocks`: per host (offset,
-    uncertainty), ns. `t0_ns`: the start on the coordinator's clock. `lost`: samples of captures known to be lost, by
-    (capture name, host); lost seconds of load are counted here. `boots`: the boot id of each host's kernel, where it is
-    known. `silences`: the longest time in seconds for which each host's agent did not answer. `earlier`: the valid
-    iterations of the same rung before this one. ValueError without any load.
+    uncertainty), ns. `t0_ns`: the start on the coordinator's clock. `lost`: lost samples by (capture name, host); lost
+    seconds of load are counted here. `boots`: boot ids by host. `silences`: each agent's longest time without an
+    answer, seconds. `earlier`: the valid iterations of the same rung before this one.
     """
     if not loads:
         raise ValueError(f"iteration {id} has no load result")
