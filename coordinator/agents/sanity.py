@@ -1,8 +1,9 @@
 """Reject impossible values in an agent's messages, so that a broken or compromised agent cannot break the coordinator.
 
-Flow: `session` reads a message that the codec has decoded -> `objection(message)` -> None, or the impossible value, for which the agent
-is lost. The codec checks types, enums and sizes; this module checks numbers that no agent can have: NaN, histogram buckets that do not
-exist, seconds of another century. Implausible values (a clock, a count) are judged later, as evidence.
+Flow: `session` reads a message that the codec has decoded -> `objection(message)` -> None, or the impossible value, for
+which the agent is lost. The codec checks types, enums and sizes; this module checks numbers that no agent can have:
+NaN, histogram buckets that do not exist, seconds of another century. Implausible values (a clock, a count) are judged
+later, as evidence.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def _stalls(stalls: Sequence[Stall]) -> str | None:
 
 
 def _sound(loads: Loads) -> bool:
-    """Whether all values of all types and histograms are possible, checked at once: the usual case, for the messages of a thousand agents a second."""
+    """Whether all values of all types and histograms are possible, checked at once: the usual case, for the messages of
+    a thousand agents a second."""
     wire = loads.wire
     numbers = (*wire.ok, *wire.logical_failures, *wire.retried, *wire.missed, *wire.sum_ns, *wire.min_ns)
     return (

@@ -1,8 +1,9 @@
 """Follow a run: journalled events from the journal, live ones from the run's feed, in order.
 
-Data flow: journal (read-only, polled) and feed (`event_feed`, when a coordinator serves it) -> `Tail.batches`. A live event carries the number
-of the journalled event before it; the journal is read up to there first. A journalled event is returned when the feed has reached it,
-because earlier live events may still be in transit. Ends when the run has ended, or when no coordinator drives it.
+Data flow: journal (read-only, polled) and feed (`event_feed`, when a coordinator serves it) -> `Tail.batches`. A live
+event carries the number of the journalled event before it; the journal is read up to there first. A journalled event is
+returned when the feed has reached it, because earlier live events may still be in transit. Ends when the run has ended,
+or when no coordinator drives it.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ class Tail:
         return time.time()
 
     async def stop(self) -> bool:
-        """Request the run's coordinator to end it; False when no coordinator drives it, or none serves a feed within STOP_S."""
+        """Request the run's coordinator to end it; False when no coordinator drives it, or none serves a feed within
+        STOP_S."""
         deadline_s = time.monotonic() + STOP_S
         while is_driven(self._directory) and time.monotonic() < deadline_s:
             with suppress(OSError, TimeoutError):  # a run that has just begun serves its feed in a moment
@@ -100,7 +102,8 @@ class Tail:
         return False
 
     async def _say_stop(self) -> None:
-        """Over a connection of its own, to its end: the kernel drops what was said on one that is closed with something left to read."""
+        """Over a connection of its own, to its end: the kernel drops what was said on one that is closed with something
+        left to read."""
         reader, writer = await event_feed.connect(self._directory)
         try:
             writer.write(event_feed.STOP)

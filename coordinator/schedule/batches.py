@@ -1,7 +1,7 @@
 """Batches of tasks in waves: send each wave, process the answers, and record the results. Pure; called with a `Turn`.
 
-A failed task ends the run with exit code 4, with two exceptions: a system that cannot be stopped is left to its agent, and a failed
-comparison or check of invariants is a finding, unless a full disk caused it.
+A failed task ends the run with exit code 4, with two exceptions: a system that cannot be stopped is left to its agent,
+and a failed comparison or check of invariants is a finding, unless a full disk caused it.
 """
 
 from __future__ import annotations

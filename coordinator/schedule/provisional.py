@@ -1,7 +1,7 @@
 """Provisional verdicts during the run, after each stage. Pure.
 
-Data flow: progress -> `ResultEvaluator.provisional_verdicts` -> a `VerdictForeseen` for each verdict that has changed. They are for display;
-the verdicts of the run do not depend on them (`teardown.judge`).
+Data flow: progress -> `ResultEvaluator.provisional_verdicts` -> a `VerdictForeseen` for each verdict that has changed.
+They are for display; the verdicts of the run do not depend on them (`teardown.judge`).
 """
 
 from __future__ import annotations

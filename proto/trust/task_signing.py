@@ -1,9 +1,9 @@
 """Signatures of tasks: the coordinator signs each task, and the agent verifies it.
 
-Flow: `Signer(credentials of the signer)` -> `sign(task, addressee)` -> over the wire -> `Verifier(certificate)` -> `objection(task, addressee)`,
-"" when there is none. The signed data (Ed25519) are the task's digest, the agent, run and epoch that it is for, a growing sequence
-number, and the end of its validity. The certificate arrives with `Hello`; an agent accepts one that its own authority has issued to a
-`signer`, that is valid and not revoked.
+Flow: `Signer(credentials of the signer)` -> `sign(task, addressee)` -> over the wire -> `Verifier(certificate)` ->
+`objection(task, addressee)`, "" when there is none. The signed data (Ed25519) are the task's digest, the agent, run and
+epoch that it is for, a growing sequence number, and the end of its validity. The certificate arrives with `Hello`; an
+agent accepts one that its own authority has issued to a `signer`, that is valid and not revoked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from proveout.proto.wire.codec import task_digest
 from proveout.proto.wire.tasks import Task
 
 VALID_S = 24 * 3600
-"""The validity of a signed task; far above any difference of clocks in a lab, whose agents need not agree on the time."""
+"""The validity of a signed task; far above any difference of clocks in a lab, whose agents need not agree on the
+time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

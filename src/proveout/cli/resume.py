@@ -52,7 +52,7 @@ def resume(
     from proveout.cli.common import messages, run_session, with_screen
     from proveout.cli.common import outputs as files
     from proveout.coordinator.agents.endpoints import external_endpoints
-    from proveout.coordinator.exporter import server
+    from proveout.coordinator.exporter import http_server
     from proveout.coordinator.storage import resume as resuming
     from proveout.coordinator.storage import run_directory
     from proveout.coordinator.storage.journal import Journal
@@ -63,7 +63,7 @@ def resume(
         raise typer.Exit(with_screen.run(["resume", run, *with_screen.words(None, named, metrics=metrics)]))
     directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
     messages.note_unchecked(directory.path)
-    with server.bound(metrics) as listening, Journal(directory.path) as journal:
+    with http_server.bound(metrics) as listening, Journal(directory.path) as journal:
         chosen = dict(zip(run_session.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
         try:
             found = resuming.examine(directory)

@@ -65,7 +65,7 @@ def run(
     """
     from proveout.cli.common import run_session, with_screen
     from proveout.coordinator.agents.endpoints import external_endpoints
-    from proveout.coordinator.exporter import server
+    from proveout.coordinator.exporter import http_server
     from proveout.coordinator.storage import run_directory
     from proveout.coordinator.storage.journal import Journal
     from proveout.dsl.compile.compiler import compile_plan
@@ -90,7 +90,7 @@ def run(
         policy=str(policy.absolute()) if policy else None,
         outputs=checked,
     )
-    with server.bound(metrics) as listening:
+    with http_server.bound(metrics) as listening:
         runs = run_directory.runs_directory(runs_dir, os.environ)
         directory = run_directory.create(runs, compiled, command, datetime.now().astimezone())
         arranged = run_session.arrange(compiled, directory, command, external, credentials)

@@ -62,8 +62,8 @@ CHANGES: list[tuple[Callable[[list[bytes]], list[bytes]], str, int]] = [
     (lambda all_: all_[1:], "removed, added or moved", 1),
     (lambda all_: [*all_[:2], all_[3], all_[2], *all_[4:]], "removed, added or moved", 3),
     (lambda all_: [*all_[:3], all_[2], *all_[3:]], "removed, added or moved", 4),
-    (lambda all_: [*all_[:3], b"garbage\n", *all_[3:]], "no line of an audit log", 4),
-    (lambda all_: [*all_[:-1], all_[-1][:-20]], "no line of an audit log", 6),
+    (lambda all_: [*all_[:3], b"garbage\n", *all_[3:]], "not a line of an audit log", 4),
+    (lambda all_: [*all_[:-1], all_[-1][:-20]], "not a line of an audit log", 6),
 ]
 
 
@@ -154,7 +154,7 @@ def test_a_log_that_ends_with_no_line_is_not_gone_on_with(last: bytes, tmp_path:
     with path.open("ab") as stream:
         stream.write(last)
     content = path.read_bytes()
-    with pytest.raises(OSError, match="its last line is no line of an audit log"):
+    with pytest.raises(OSError, match="its last line is not a line of an audit log"):
         AuditLog(path).note("task", key="after")
     with pytest.raises(AuditFault):
         verify(path)
@@ -167,7 +167,7 @@ def test_a_log_that_ends_in_a_lot_of_garbage_is_not_gone_on_with(tmp_path: Path)
     with path.open("ab") as stream:
         stream.write(b"x" * 200_000)
     content = path.read_bytes()
-    with pytest.raises(OSError, match="no line of an audit log"):
+    with pytest.raises(OSError, match="not a line of an audit log"):
         AuditLog(path).note("task", key="after")
     assert path.read_bytes() == content
 

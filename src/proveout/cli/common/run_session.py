@@ -23,7 +23,7 @@ from proveout.proto.events import Stamped
 
 if TYPE_CHECKING:
     from proveout.cli.common.headless import HeadlessPrinter
-    from proveout.coordinator.exporter.server import Listening
+    from proveout.coordinator.exporter.http_server import Listening
     from proveout.coordinator.pki.certificates import Credentials
     from proveout.coordinator.results.results import RunResults
     from proveout.coordinator.run import Listener, RunOptions
@@ -173,7 +173,7 @@ def sit(
 
 
 async def _run(sitting: RunOptions, journal: Journal, show: HeadlessPrinter, metrics: Listening | None) -> int:
-    from proveout.coordinator.exporter import server
+    from proveout.coordinator.exporter import http_server
     from proveout.coordinator.live import event_feed
     from proveout.coordinator.run import run
     from proveout.coordinator.storage.journal import read
@@ -190,7 +190,7 @@ async def _run(sitting: RunOptions, journal: Journal, show: HeadlessPrinter, met
             if metrics is not None:
                 sys.stdout.write(f"metrics are at {metrics.shown}\n")
                 earlier = read(sitting.directory.path)
-                listeners.append(await around.enter_async_context(server.serving(metrics, earlier)))
+                listeners.append(await around.enter_async_context(http_server.serving(metrics, earlier)))
             ended = await run(sitting, journal, listeners, interrupts=interrupts)
     finally:
         for number in signals:
