@@ -18,8 +18,8 @@ from proveout.coordinator.measure.knee import NoKnee
 from proveout.coordinator.report.tables import cell_of
 from proveout.coordinator.results.fingerprint import Fingerprint, fingerprints
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.coordinator.results.tuning import tuned
 from proveout.core.json_data import to_plain
+from proveout.proto.tuning_state import tuned
 
 FORMAT = "proveout.result/1"
 
@@ -34,7 +34,7 @@ def document(results: RunResults) -> dict[str, Any]:
         "propagations": to_plain(results.propagations),
         "agents": to_plain(results.agents),
         "systems": to_plain(results.systems),
-        "tuning": [to_plain(found) for found in tuned(results)],
+        "tuning": [to_plain(found) for found in tuned(results.tunings)],
         "environment": [_environment(found) for found in fingerprints(results)],
         "lost": to_plain(results.lost),
         "notices": to_plain(results.notices),

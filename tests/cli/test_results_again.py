@@ -69,13 +69,13 @@ def files(folder: Path, directory: run_directory.RunDirectory) -> dict[str, byte
 _REPORT_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
-from proveout.cli import sitting
+from proveout.cli.common import outputs as result_files
 from proveout.cli.common.options import Annotations
-from proveout.coordinator import store
-from proveout.coordinator.report import annotations, junit, page, result, summary, terminal
+from proveout.coordinator.report import annotations, html, junit, markdown, result_json, run_document, terminal
+from proveout.coordinator.storage import run_directory
 
 def report(folder, at):
-    directory = store.find(folder / "runs", "latest")
+    directory = run_directory.find(folder / "runs", "latest")
     outputs = directory.command().outputs
     seen = 0
 
@@ -88,7 +88,7 @@ def report(folder, at):
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(boundary)
-    sitting.report(directory, outputs, Annotations.none)
+    result_files.report(directory, outputs, Annotations.none)
     return seen
 
 for at, folder in enumerate(sys.argv[2:], int(sys.argv[1])):

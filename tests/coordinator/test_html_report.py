@@ -21,9 +21,10 @@ import pytest
 from proveout.cli import execute
 from proveout.coordinator.measure.samples import SamplesUnreadable
 from proveout.coordinator.report import csv_export
-from proveout.coordinator.report import html as page
+from proveout.coordinator.report import html as html_renderer
 from proveout.coordinator.report.figures import selection, vega
 from proveout.coordinator.report.figures.timeline import read_timeline
+from proveout.coordinator.report.run_document import page_document
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.coordinator.storage.journal import Journal
 from proveout.coordinator.storage.run_directory import RunDirectory
@@ -209,7 +210,7 @@ class Reader(HTMLParser):
 @pytest.fixture
 def html(directory: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(vega, "javascript", lambda: "window.vegaEmbed = () => new Promise(() => 0);")
-    return page.to_html(load_results(history()), directory)
+    return html_renderer.render(page_document(load_results(history()), directory))
 
 
 # ---- the page ----------------------------------------------------------------------------------------------------
@@ -236,7 +237,7 @@ def test_what_a_person_looks_for_is_there(html: str) -> None:
         "proveout run study.yaml -p 'a=1; rm -rf /'",
     ):
         assert said in text, said
-    assert text.index("Verdicts") < text.index("What was tested") < text.index("The plan, and")
+    assert text.index("Verdicts") < text.index("Topology") < text.index("To repeat the run")
 
 
 def test_every_figure_has_a_picture_its_numbers_and_a_chart(html: str, directory: RunDirectory) -> None:
@@ -388,14 +389,14 @@ def test_a_run_that_was_cut_off_is_reported(directory: RunDirectory) -> None:
     cut = [stamped for stamped in history() if not isinstance(stamped.event, VerdictReached | RunFinished | FactsTaken)]
     shutil.rmtree(directory.samples)
     (directory.path / "command.json").unlink()
-    text = "".join(Reader(page.to_html(load_results(cut), directory)).text)
+    text = "".join(Reader(html_renderer.render(page_document(load_results(cut), directory))).text)
     assert "not finished" in text
     assert "No verdict was reached." in text
 
 
 def test_a_run_without_anything_is_reported(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    text = page.to_html(load_results(history()[:1]), RunDirectory(tmp_path / "empty"))
+    text = html_renderer.render(page_document(load_results(history()[:1]), RunDirectory(tmp_path / "empty")))
     assert "<figure" not in text
     assert "<script" not in text
 
@@ -438,7 +439,7 @@ def test_a_request_would_be_seen(tmp_path: Path) -> None:
 @needs_chromium
 @pytest.mark.slow
 def test_chromium_opens_it_from_a_file(directory: RunDirectory, tmp_path: Path) -> None:
-    text = page.to_html(load_results(history()), directory)
+    text = html_renderer.render(page_document(load_results(history()), directory))
     path = tmp_path / "report.html"
     path.write_text(text, encoding="utf-8")
     dom, console, requests = browse(path, 1200, tmp_path)
@@ -456,7 +457,7 @@ def test_chromium_opens_it_from_a_file(directory: RunDirectory, tmp_path: Path) 
 @pytest.mark.parametrize("width", [390, 1200])
 def test_no_width_is_too_small(width: int, directory: RunDirectory, tmp_path: Path) -> None:
     """In a frame of that width, because a window of a browser has a least one."""
-    text = page.to_html(load_results(history()), directory)
+    text = html_renderer.render(page_document(load_results(history()), directory))
     probe = "<script>setTimeout(() => parent.postMessage([innerWidth, document.documentElement.scrollWidth], '*'), 3000)</script>"
     (tmp_path / "inner.html").write_text(text.rpartition("</body>")[0] + probe, encoding="utf-8")
     outer = f"<p id=said></p><script>onmessage = (e) => {{ said.textContent = e.data.join(' ') }}</script><iframe src=inner.html width={width} height=800 style='border:0'>"

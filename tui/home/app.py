@@ -17,6 +17,7 @@ from textual.app import App
 from textual.binding import Binding
 
 from proveout.core.errors import ProveoutError
+from proveout.tui import terminal_colours
 from proveout.tui.home import model, scanner
 from proveout.tui.home.comparison_screen import ComparedScreen
 from proveout.tui.home.form import DEBOUNCE_S, FormScreen
@@ -24,7 +25,6 @@ from proveout.tui.home.model import HomeView
 from proveout.tui.home.screen import HomeScreen, Wanted
 from proveout.tui.home.services import Choice, Desk, Resume, Start, Watch
 from proveout.tui.run.dialogs import HelpScreen
-from proveout.tui.text import terminal_colours
 
 FRAMES_PER_S = 5.0
 HELP = """\

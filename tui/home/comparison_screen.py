@@ -19,8 +19,8 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from proveout.core.errors import ProveoutError
+from proveout.core.numbers import safe
 from proveout.tui.home.services import ComparedPart, Comparison, Desk
-from proveout.tui.text import safe
 
 TONES = {
     "better": ("▲", "bold green"),

@@ -21,9 +21,9 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Button, Footer, Input, Select, Static
 
+from proveout.core.numbers import clock, number, safe
 from proveout.tui.home.model import PLAN_STATES
 from proveout.tui.home.services import Desk, Field, Form, PlanCard, Start
-from proveout.tui.text import clock, number, safe
 
 DEBOUNCE_S = 0.3
 PROBLEMS_MAX = 8

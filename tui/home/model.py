@@ -13,8 +13,8 @@ from datetime import datetime
 
 from rich.text import Text
 
+from proveout.core.numbers import clock, number, safe
 from proveout.tui.home.services import Found, Ladder, PlanCard, RunCard
-from proveout.tui.text import clock, number, safe
 from proveout.tui.widgets.header import OUTCOMES
 
 PLAN_STATES = {"checking": ("…", "dim"), "fine": ("✓", "green"), "wrong": ("✗", "bold red")}

@@ -13,9 +13,9 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
+from proveout.core.numbers import safe
 from proveout.tui.home import model
 from proveout.tui.home.model import HomeView
-from proveout.tui.text import safe
 from proveout.tui.widgets.list_view import Listing
 
 PLANS = ("plan", "about", "title")

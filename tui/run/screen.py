@@ -15,7 +15,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Footer, Input, Tab, Tabs
 
-from proveout.tui.run.model import RunView
+from proveout.tui.run_view import RunView
 from proveout.tui.widgets import tables
 from proveout.tui.widgets.charts import LadderChart, RateChart, ResponseChart
 from proveout.tui.widgets.header import Alert, Top

@@ -10,9 +10,9 @@ from collections import Counter
 from rich.text import Text
 from textual.widgets import Static
 
+from proveout.core.numbers import clock, number, safe
 from proveout.proto.events import IterationStarted
-from proveout.tui.run.model import RunView, is_silent
-from proveout.tui.text import bar, clock, number, safe
+from proveout.tui.run_view import RunView, is_silent
 
 STATES = {
     "starting": ("…", "dim"),
@@ -84,6 +84,12 @@ def _inner(view: RunView) -> tuple[str, float | None, str]:
             of = f" of {number(task.total)}" if task.total > 0.0 else ""
             return f"{safe(stage.id)} {safe(host)}", share, f"{number(task.done)}{of} {safe(task.unit)}"
     return (view.ended.status, None, view.ended.reason) if view.ended is not None else ("between iterations", None, "")
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of `width` cells that is readable without colour."""
+    full = round(min(max(share, 0.0), 1.0) * width)
+    return "█" * full + "░" * (width - full)
 
 
 def _bar(label: str, share: float, rest: str, width: int) -> Text:

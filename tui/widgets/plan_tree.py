@@ -11,8 +11,8 @@ from rich.text import Text
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
-from proveout.tui.run.model import IterationView, RunView, StageView
-from proveout.tui.text import clock, latency, mean_and_half, number, safe
+from proveout.core.numbers import clock, microseconds, number, safe, short
+from proveout.tui.run_view import IterationView, RunView, StageView
 
 SIGNS = {"waiting": "·", "running": "▶", "ok": "✓", "failed": "✗", "skipped": "–"}
 STYLES = {"waiting": "dim", "running": "bold", "ok": "green", "failed": "bold red", "skipped": "dim"}
@@ -25,7 +25,7 @@ def lines(view: RunView) -> Iterator[Line]:
         yield (stage.id,), _stage(stage, view.now_unix_s)
         for rung, items in _by_rung(stage).items():
             path = (stage.id, str(rung))
-            yield path, _rung(stage, rung, items)
+            yield path, _rung(stage, rung)
             for item in items:
                 yield (*path, str(item.id)), _repeat(item)
         if view.iteration is not None and view.iteration.id.stage == stage.id:
@@ -56,12 +56,12 @@ def _stage(stage: StageView, now_unix_s: float) -> Text:
     return text
 
 
-def _rung(stage: StageView, rung: int, items: list[IterationView]) -> Text:
-    values = [item.tps for item in items if item.valid and item.tps is not None]
-    if stage.kind == "search" or not values:
+def _rung(stage: StageView, rung: int) -> Text:
+    found = stage.throughput.get(rung) if stage.kind != "search" else None
+    if found is None:
         return Text(_named(stage, rung))
-    mean, half = mean_and_half(values)
-    return Text(f"{_named(stage, rung)} {number(mean)}{f' ±{number(half)}' if half is not None else ''}")
+    half = f" ±{short(found.half)}" if found.half is not None else ""
+    return Text(f"{_named(stage, rung)} {number(found.mean)}{half}")
 
 
 def _named(stage: StageView, rung: int) -> str:
@@ -73,7 +73,7 @@ def _repeat(item: IterationView) -> Text:
     if not item.valid:
         return Text(f"✗ #{item.id.repeat} INVALID {safe(item.why)}", style="bold red")
     rate = f" at {number(item.rate)}/s" if item.rate else ""
-    return Text(f"✓ #{item.id.repeat}{rate} {number(item.tps)} p99 {latency(item.p99_us)}", style="green")
+    return Text(f"✓ #{item.id.repeat}{rate} {number(item.tps)} p99 {microseconds(item.p99_us)}", style="green")
 
 
 class PlanTree(Tree[None]):

@@ -12,9 +12,9 @@ from typing import TypeAlias
 from rich.text import Text
 from textual.widgets import DataTable
 
+from proveout.core.numbers import microseconds, number, percent, safe, size
 from proveout.proto.events import IterationId, TransactionLine, WaitLine
-from proveout.tui.run.model import HostView, RunView, is_silent
-from proveout.tui.text import latency, number, percent, safe, sizes
+from proveout.tui.run_view import HostView, RunView, is_silent
 
 Row: TypeAlias = tuple[str, ...]
 HOSTS_MAX = 128
@@ -37,7 +37,7 @@ def transactions(view: RunView) -> list[Row]:
         return [_moving(line) for line in view.transactions.transactions]
     found = []
     for item in view.last.transactions if view.last else ():
-        times = [latency(item.response.get(key)) for key in ("p50_us", "p95_us", "p99_us")]
+        times = [microseconds(item.response.get(key)) for key in ("p50_us", "p95_us", "p99_us")]
         counts = [number(item.ok), number(item.logical_failures), number(sum(item.errors.values()))]
         found.append((safe(item.name), number(item.tps), *counts, *times))
     return found
@@ -46,7 +46,7 @@ def transactions(view: RunView) -> list[Row]:
 def _moving(line: TransactionLine) -> Row:
     counts = (number(line.ok), number(line.logical_failures), number(line.errors))
     times = (line.p50_us, line.p95_us, line.p99_us) if line.ok + line.logical_failures else (None, None, None)
-    return (safe(line.name), number(line.tps), *counts, *(latency(time) for time in times))
+    return (safe(line.name), number(line.tps), *counts, *(microseconds(time) for time in times))
 
 
 def transactions_of(view: RunView) -> str:
@@ -94,10 +94,10 @@ def _host(host: HostView, lease_s: float, beat_s: float) -> Row:
     now = readings(host)
     state = f"✗ LOST: {safe(host.lost)}" if host.lost else lease(host, lease_s, beat_s)
     total = now.get("memory.total_bytes")
-    memory = sizes(now.get("memory.used_bytes"), total) if total else "-"
+    memory = _sizes(now.get("memory.used_bytes"), total) if total else "-"
     disk = _both(now, "disk.read_bytes_per_s", "disk.write_bytes_per_s")
     network = _both(now, "network.received_bytes_per_s", "network.sent_bytes_per_s")
-    offset = f"{latency(host.offset_ns / 1e3)} ± {latency(host.uncertainty_ns / 1e3)}" if host.up else "-"
+    offset = f"{microseconds(host.offset_ns / 1e3)} ± {microseconds(host.uncertainty_ns / 1e3)}" if host.up else "-"
     return (safe(host.name), state, percent(now.get("cpu.busy_fraction")), memory, offset, disk, network)
 
 
@@ -113,7 +113,12 @@ def lease(host: HostView, lease_s: float, beat_s: float) -> str:
 
 
 def _both(now: Mapping[str, float], one: str, other: str) -> str:
-    return sizes(now.get(one), now.get(other)) if one in now or other in now else "-"
+    return _sizes(now.get(one), now.get(other)) if one in now or other in now else "-"
+
+
+def _sizes(*values: float | None) -> str:
+    """Numbers of bytes side by side, short: `977K / 47.7M`."""
+    return " / ".join(size(value).removesuffix("iB").replace(" ", "") for value in values)
 
 
 def hosts(view: RunView) -> list[Row]:
@@ -142,7 +147,7 @@ def waits(view: RunView) -> list[Row]:
 
 def _wait(line: WaitLine, where: str = "") -> Row:
     spent, share = f"{line.seconds:.3g}", percent(line.db_time_fraction)
-    return (safe(f"{where}{line.event}"), safe(line.wait_class), spent, share, latency(line.average_us))
+    return (safe(f"{where}{line.event}"), safe(line.wait_class), spent, share, microseconds(line.average_us))
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
@@ -165,7 +170,9 @@ def lags(view: RunView) -> list[Row]:
     found: list[Row] = []
     for name, points in view.lags.items():
         grows = slope(points)
-        found.append((safe(name), latency(points[-1][1] * 1e6), "-" if grows is None else f"{grows * 1e3:+.2f} ms"))
+        found.append(
+            (safe(name), microseconds(points[-1][1] * 1e6), "-" if grows is None else f"{grows * 1e3:+.2f} ms")
+        )
     return found
 
 

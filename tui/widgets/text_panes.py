@@ -12,9 +12,9 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
-from proveout.tui.run.event_log import LogLine
-from proveout.tui.run.model import RunView
-from proveout.tui.text import safe
+from proveout.core.numbers import safe
+from proveout.tui.event_log import LogLine
+from proveout.tui.run_view import RunView
 from proveout.tui.widgets.header import OUTCOMES, PROVISIONAL
 
 LEVELS = {"info": (" ", ""), "warning": ("!", "yellow"), "error": ("✗", "bold red")}
@@ -51,9 +51,8 @@ def tuning_text(view: RunView) -> Text:
         text.append(f"{one.sign} ", style=SIGNS[one.sign])
         text.append(f"{safe(one.host)}: {safe(one.name)}", style="bold")
         text.append(f" ({safe(one.operation)})  ", style="dim")
-        unknown = view.ended is not None and one.end is None and one.applied in ("applied", "needs_restart")
-        text.append(f"{one.words}{', its end is not known' if unknown else ''}\n", style=SIGNS[one.sign])
-        for line in (*one.lines, *one.drift, *one.left):
+        text.append(f"{one.describe(ended=view.ended is not None)}\n", style=SIGNS[one.sign])
+        for line in one.lines:
             text.append(f"    {safe(line)}\n", style=DIFF.get(line.lstrip()[:1], "dim"))
     return text if text else Text("No host has been tuned." if view.run_id else "")
 

@@ -23,7 +23,7 @@ from proveout.coordinator.report.tables import (
     transaction_rows,
 )
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.numbers import microseconds, number, percent, safe, threads
+from proveout.core.numbers import counted, microseconds, number, percent, safe, threads
 
 _DARK = {"symbolStrokeColor": "#06445f", "symbolFillColor": "#06445f", "symbolStrokeWidth": 2, "symbolSize": 90}
 CELLS_NAMED = 2
@@ -162,10 +162,17 @@ def _only(layer: Spec, values: Sequence[Mapping[str, Any]], field: str) -> list[
 
 def _throughput_rows(name: str, stage: StageResult, unit: float) -> Iterator[tuple[str, ...]]:
     for row in load_rows(stage):
-        again = f"{row.repeats}" + (f" ({row.excluded} invalid)" if row.excluded else "")
         relative = None if row.tps is None else row.tps / unit
         latencies = (microseconds(value) for value in row.response_us.values())
-        yield (name, row.label, number(row.tps), number(row.half_tps), f"{number(relative)} ×", *latencies, again)
+        yield (
+            name,
+            row.label,
+            number(row.tps),
+            number(row.half_tps),
+            f"{number(relative)} ×",
+            *latencies,
+            counted(row.repeats, row.excluded),
+        )
 
 
 # ---- latency by transaction --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 from proveout.coordinator.report.figures.figure import Figure, Spec, category, chart, quantity, slug, tips
 from proveout.coordinator.report.query_sets import SizeRow, SolveRow, size_rows, solve_rows
 from proveout.coordinator.results.results import RunResults
-from proveout.core.numbers import number, percent, safe
+from proveout.core.numbers import bounds, number, percent, safe
 
 SOLVE_HEADS = ("mode", "at", "time to solve, s", "CI", "geometric mean, s", "relative", "CI")
 SIZE_HEADS = ("table", "mode", "table, MB", "indexes, MB", "total, MB", "factor")
@@ -22,13 +22,13 @@ def solve_table(rows: Sequence[SolveRow]) -> list[tuple[str, ...]]:
     """The cells under `SOLVE_HEADS`."""
     return [
         (
-            safe(row.mode),
-            safe(row.at) or "-",
+            row.mode,
+            row.at or "-",
             number(row.solve.get("mean")),
-            _bounds(row.solve),
+            bounds(row.solve.get("lower"), row.solve.get("upper")),
             number(row.geomean.get("mean")),
             percent(row.relative.get("mean")),
-            _bounds(row.relative, percent),
+            bounds(row.relative.get("lower"), row.relative.get("upper"), percent),
         )
         for row in rows
     ]
@@ -38,8 +38,8 @@ def size_table(rows: Sequence[SizeRow]) -> list[tuple[str, ...]]:
     """The cells under `SIZE_HEADS`."""
     return [
         (
-            safe(row.table) or "all",
-            safe(row.mode),
+            row.table or "all",
+            row.mode,
             *(number(size / MB) for size in (row.table_bytes, row.index_bytes, row.total_bytes)),
             "-" if row.factor is None else f"{number(row.factor)} ×",
         )
@@ -47,14 +47,9 @@ def size_table(rows: Sequence[SizeRow]) -> list[tuple[str, ...]]:
     ]
 
 
-def _bounds(estimate: Mapping[str, Any], shown: Any = number) -> str:
-    lower, upper = estimate.get("lower"), estimate.get("upper")
-    return "-" if lower is None or upper is None else f"{shown(lower)} … {shown(upper)}"
-
-
 def named(of: str) -> str:
     """A matrix in a title."""
-    return f": {safe(of)}" if of else ""
+    return f": {of}" if of else ""
 
 
 # ---- time to solve -----------------------------------------------------------------------------------------------

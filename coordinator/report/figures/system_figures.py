@@ -15,7 +15,7 @@ from proveout.coordinator.report.figures.load_figures import groups, heading, la
 from proveout.coordinator.report.figures.timeline import Line, Timeline
 from proveout.coordinator.report.tables import climbing, host_rows, peak, read, wait_rows
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.numbers import number, percent, rung_name, safe, seconds, threads
+from proveout.core.numbers import bounds, number, percent, rung_name, safe, seconds, threads
 from proveout.proto.events import IterationFinished
 
 _GAP_S = 3.0
@@ -223,7 +223,6 @@ def _lag_chart(points: Sequence[Mapping[str, Any]], slopes: Sequence[Mapping[str
 def _lag_row(item: IterationFinished) -> tuple[str, ...]:
     tree = item.metrics.get("lag", {})
     lower, upper = read(tree, "slope_lower"), read(tree, "slope_upper")
-    bounds = "-" if lower is None or upper is None else f"{number(lower)} … {number(upper)}"
     rate = "as fast as it goes" if item.rate is None else f"{number(item.rate)}/s"
     sizes = (seconds(read(tree, name)) for name in ("avg_s", "p99_s", "max_s", "end_s"))
-    return (_name(item), rate, *sizes, number(read(tree, "slope")), bounds, "yes" if item.valid else "no")
+    return (_name(item), rate, *sizes, number(read(tree, "slope")), bounds(lower, upper), "yes" if item.valid else "no")

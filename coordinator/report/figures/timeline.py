@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from proveout.coordinator.measure.samples import read_table
+from proveout.coordinator.report.tables import machines
 from proveout.coordinator.results.results import RunResults
 from proveout.proto.events import IterationFinished
 
@@ -98,12 +99,8 @@ def _cpu(
         if row["metric"].startswith("cpu."):
             at = looks.setdefault(row["host"], {}).setdefault(row["coordinator_ns"], {})
             at[row["metric"].removeprefix("cpu.").removesuffix("_s_total")] = row["value"]
-    machines: dict[str, list[str]] = {}
-    for host in looks:
-        agent = results.agents.get(host)
-        machines.setdefault(agent.machine_id if agent and agent.machine_id else host, []).append(host)
     lines = []
-    for hosts in machines.values():
+    for hosts in machines(results, looks):
         times, values = _busy(looks[hosts[0]])
         shown = tuple(begun_s + (at_ns - t0_ns) / 1e9 for at_ns in times)
         lines.append(_thinned(Line(iteration=item, name=", ".join(sorted(hosts)), times=shown, values=tuple(values))))

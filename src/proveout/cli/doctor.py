@@ -212,7 +212,7 @@ def _changes(plan: Plan) -> Iterator[Finding]:
 
 
 def _lines(found: Sequence[Finding]) -> Iterator[str]:
-    from proveout.cli.common.messages import readable
+    from proveout.core.numbers import safe_lines
 
     width = max(len(one.name) for one in found if len(one.name) <= NAME_MAX)
     area = ""
@@ -221,9 +221,9 @@ def _lines(found: Sequence[Finding]) -> Iterator[str]:
             yield from ([""] if area else [])
             yield one.area
             area = one.area
-        yield readable(f"  {SIGNS[one.state]} {one.name:<{width}}  {one.said}")
+        yield safe_lines(f"  {SIGNS[one.state]} {one.name:<{width}}  {one.said}")
         for line in one.way_out.splitlines():
-            yield readable(f"    {'':<{width}}  {line}")
+            yield safe_lines(f"    {'':<{width}}  {line}")
     counted = {state: sum(one.state == state for one in found) for state in ("note", "missing")}
     yield ""
     yield f"{counted['missing'] or 'nothing'} missing, {counted['note'] or 'nothing'} worth a look"

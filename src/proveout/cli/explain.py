@@ -50,7 +50,7 @@ def explain(
     """
     import json
 
-    from proveout.cli.common.messages import readable
+    from proveout.core.numbers import safe_lines
     from proveout.dsl.compile.compiler import compile_plan
     from proveout.dsl.explain.text import render
     from proveout.dsl.explain.timetable import timetable
@@ -65,7 +65,7 @@ def explain(
         document = to_data(table) | ({"facts": to_data(answers)} if facts else {})
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        typer.echo(readable("\n".join([render(table), *_lines(answers)])))
+        typer.echo(safe_lines("\n".join([render(table), *_lines(answers)])))
     if any(answer.problem or _refused(answer) for answer in answers):
         raise typer.Exit(4)
 

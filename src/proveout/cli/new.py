@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 
-from proveout.cli.common import completion
 from proveout.core.errors import ProveoutError
 
 EPILOG = """Examples:
@@ -47,6 +46,11 @@ _SCHEMA = re.compile(r"\A# yaml-language-server: .*\n#\n")
 _NAME = re.compile(r"^name: .*$", re.MULTILINE)
 
 
+def _complete(incomplete: str) -> list[tuple[str, str]]:
+    """The starters that begin so, for a shell."""
+    return [(kind, title) for kind, (title, _) in KINDS.items() if kind.startswith(incomplete)]
+
+
 class NotWritten(ProveoutError):
     """Nothing was written."""
 
@@ -57,7 +61,7 @@ def new(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="[KIND]", help="What to study; without one, the kinds are listed.", autocompletion=completion.kinds
+            metavar="[KIND]", help="What to study; without one, the kinds are listed.", autocompletion=_complete
         ),
     ] = "",
     file: Annotated[

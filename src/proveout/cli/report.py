@@ -93,14 +93,15 @@ def report(
 
 def _render(kind: str, results: RunResults, directory: RunDirectory) -> bytes:
     from proveout.coordinator.report import csv_export
-    from proveout.coordinator.report import html as page
-    from proveout.coordinator.report import markdown as summary
+    from proveout.coordinator.report import html as html_renderer
+    from proveout.coordinator.report import markdown as markdown_renderer
+    from proveout.coordinator.report.run_document import page_document, run_document
 
     match kind:
         case "html":
-            return page.to_html(results, directory).encode()
+            return html_renderer.render(page_document(results, directory)).encode()
         case "markdown":
-            return summary.to_markdown(results).encode()
+            return markdown_renderer.render(run_document(results)).encode()
         case "csv":
             return csv_export.to_csv(results).encode()
         case "sizes":

@@ -50,7 +50,7 @@ def resume(
     made. Exit codes as of `run`.
     """
     from proveout.cli.common import messages, run_session, with_screen
-    from proveout.cli.common import outputs as files
+    from proveout.cli.common import outputs as output_files
     from proveout.coordinator.agents.endpoints import external_endpoints
     from proveout.coordinator.exporter import server
     from proveout.coordinator.storage import resume as resuming
@@ -64,14 +64,16 @@ def resume(
     directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
     messages.note_unchecked(directory.path)
     with server.bound(metrics) as listening, Journal(directory.path) as journal:
-        chosen = dict(zip(run_session.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
+        chosen = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
         try:
             found = resuming.examine(directory)
         except resuming.Finished:
             directory.tidy()  # a coordinator that was killed after the last event leaves the databases' files
-            raise typer.Exit(files.complete(directory, run_session.check_outputs(chosen), annotations)) from None
+            raise typer.Exit(
+                output_files.complete(directory, output_files.check_outputs(chosen), annotations)
+            ) from None
         earlier = {name: Path(path) for name, path in found.command.outputs.items()}
-        outputs = run_session.check_outputs({name: chosen[name] or earlier.get(name) for name in run_session.OUTPUTS})
+        outputs = output_files.check_outputs({name: chosen[name] or earlier.get(name) for name in output_files.OUTPUTS})
         pki_dir = found.command.pki or os.environ.get(run_session.PKI_VARIABLE)
         external = external_endpoints(found.plan, os.environ)
         credentials = run_session.remote_credentials(found.plan, pki_dir)

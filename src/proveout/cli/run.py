@@ -63,6 +63,7 @@ def run(
     Exit codes: 0 every verdict passed, 1 a verdict failed, 2 the plan or command line is wrong, 3 inconclusive,
     4 the infrastructure failed, 130 interrupted.
     """
+    from proveout.cli.common import outputs as output_files
     from proveout.cli.common import run_session, with_screen
     from proveout.coordinator.agents.endpoints import external_endpoints
     from proveout.coordinator.exporter import server
@@ -70,14 +71,14 @@ def run(
     from proveout.coordinator.storage.journal import Journal
     from proveout.dsl.compile.compiler import compile_plan
 
-    outputs = dict(zip(run_session.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
+    outputs = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
     if with_screen.wanted(headless=headless or annotations is Annotations.github):
         files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy, **outputs}
         words = with_screen.words(parameters, files, metrics=metrics)
         raise typer.Exit(with_screen.run(["run", str(plan), *words]))
     overrides = parse_overrides(parameters)
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
-    checked = run_session.check_outputs(outputs)
+    checked = output_files.check_outputs(outputs)
     pki_dir = str(pki) if pki is not None else os.environ.get(run_session.PKI_VARIABLE)
     credentials = run_session.remote_credentials(compiled, pki_dir)
     run_session.make_room(compiled)

@@ -33,9 +33,9 @@ def schema(
     if result and compare:
         raise typer.BadParameter("one schema at a time: --result or --compare")
     if compare:
-        from proveout.coordinator.report.compare import json_schema
+        from proveout.coordinator.report.compare import comparison_json
 
-        typer.echo(json_schema.schema_json(), nl=False)
+        typer.echo(comparison_json.schema_json(), nl=False)
         return
     if result:
         from proveout.coordinator.report import result_schema

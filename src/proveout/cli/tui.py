@@ -114,10 +114,10 @@ def _path(text: str) -> Path | None:
 def _run(arguments: list[str]) -> str:
     """Run it with its screen; why it did not begin, when it did not."""
     from proveout.cli.common import with_screen
-    from proveout.cli.common.messages import readable
+    from proveout.core.numbers import safe_lines
 
     with tempfile.TemporaryFile() as said:
-        sys.stdout.write(f"proveout {readable(' '.join(arguments[:2]))} …\n")
+        sys.stdout.write(f"proveout {safe_lines(' '.join(arguments[:2]))} …\n")
         sys.stdout.flush()
         code = with_screen.run(arguments, said)
         said.seek(0)

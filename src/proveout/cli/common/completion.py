@@ -79,10 +79,3 @@ def parameters(context: typer.Context, incomplete: str) -> Words:
         ]
         return [word for word in found if word[0].startswith(incomplete) and " " not in word[0]]
     return []
-
-
-def kinds(incomplete: str) -> Words:
-    """The starters."""
-    from proveout.cli.new import KINDS
-
-    return [(kind, what) for kind, (what, _) in KINDS.items() if kind.startswith(incomplete)]

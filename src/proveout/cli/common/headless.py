@@ -1,6 +1,6 @@
 """Plain progress lines of a run: for CI, pipes, and terminals that want no screen.
 
-Data flow: stamped events -> `tui.run.model.reduce` -> a `RunView` -> lines. What happens once (a stage begins, an iteration ends, a verdict) is a
+Data flow: stamped events -> `tui.run_view.reduce` -> a `RunView` -> lines. What happens once (a stage begins, an iteration ends, a verdict) is a
 line of its own; what moves all the time (load, progress) is at most one line a second, and none when nothing has changed. Lines are
 never rewritten. Colour only on a terminal and without NO_COLOR. Text from outside cannot act on the terminal (`wording.safe`).
 """
@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TextIO
 
-from proveout.core.numbers import microseconds, number, percent, rate_unit, rung_name, safe, seconds, threads
+from proveout.core.numbers import clock, microseconds, number, percent, rate_unit, rung_name, safe, seconds, threads
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -38,9 +38,10 @@ from proveout.proto.events import (
     VerdictForeseen,
     VerdictReached,
 )
-from proveout.tui.run.model import RunView, reduce
+from proveout.tui.run_view import RunView, reduce
 
 LIVE_EVERY_S = 1.0
+_CLEAR = "\r\x1b[K"
 _COLOURS = {"PASS": "32", "FAIL": "31", "INCONCLUSIVE": "33", "error": "31", "warning": "33"}
 
 
@@ -90,9 +91,9 @@ class HeadlessPrinter:
 
     def _clock(self) -> str:
         """Elapsed, and what the estimate leaves while it leaves something: `[ 1:05, 2:10 left]`."""
-        left = _minutes(self.view.remaining_s)
+        left = clock(self.view.remaining_s)
         rest = f", {left} left" if self.view.remaining_s >= 1.0 else ""
-        return f"[{_minutes(self.view.elapsed_s):>5}{rest}]"
+        return f"[{clock(self.view.elapsed_s):>5}{rest}]"
 
     def _paint(self, text: str) -> str:
         word = text.partition(" ")[0].rstrip(":")
@@ -101,11 +102,32 @@ class HeadlessPrinter:
         return f"\x1b[{_COLOURS[word]}m{word}\x1b[0m{text[len(word) :]}"
 
 
-def _minutes(duration_s: float) -> str:
-    whole = int(duration_s)
-    if whole >= 3600:
-        return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
-    return f"{whole // 60}:{whole % 60:02d}"
+class LiveLinePrinter(HeadlessPrinter):
+    """As `HeadlessPrinter`, for a terminal of `width` columns."""
+
+    def __init__(self, stream: TextIO, *, width: int, colour: bool | None = None) -> None:
+        super().__init__(stream, colour=colour)
+        self._width = width
+        self._moving = False
+
+    def _live(self, stamped: Stamped) -> None:
+        self._moving = True
+        super()._live(stamped)
+        self._moving = False
+
+    def _write(self, text: str) -> None:
+        if self._gone:
+            return
+        try:
+            if self._moving:
+                line = f"{self._clock()} {text}"
+                self._stream.write(_CLEAR + line[: max(1, self._width - 1)])
+                self._stream.flush()
+            else:
+                self._stream.write(_CLEAR)
+                super()._write(text)
+        except (BrokenPipeError, ValueError):
+            self._gone = True
 
 
 def _name(view: RunView, iteration: IterationId) -> str:

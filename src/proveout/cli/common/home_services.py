@@ -151,14 +151,18 @@ class LocalDesk:
         try:
             found = comparing.compare(before, after, despite=despite)
         except NotComparable:
-            said = "They differ in what figures depend on, and nobody has said that this is what is compared."
+            said = "The runs differ in their plan or environment."
             return shown.Comparison(reference=names[0], other=names[1], refused=said, differences=differing)
-        from proveout.core.numbers import percent
+        from proveout.coordinator.report.compare.comparison_document import heads
 
-        heads = ("", "reference", "this run", "change", f"{percent(found.confidence)} CI", "")
         parts = tuple(_compared(found))
         return shown.Comparison(
-            reference=names[0], other=names[1], differences=differing, notes=found.notes, heads=heads, parts=parts
+            reference=names[0],
+            other=names[1],
+            differences=differing,
+            notes=found.notes,
+            heads=heads(found),
+            parts=parts,
         )
 
 
@@ -222,31 +226,13 @@ def _results(directory: Path) -> RunResults:
 
 
 def _compared(found: ComparedRuns) -> Iterator[shown.ComparedPart]:
-    from proveout.coordinator.report.compare.document import SAID, bounds, change, label, value
-    from proveout.core.numbers import rung_name
+    from proveout.coordinator.report.compare.comparison_document import cells, missing_rungs, rung_title
 
     for stage in found.stages:
         for rung in stage.rungs:
-            rows = tuple(
-                shown.ComparedRow(
-                    cells=(
-                        label(row),
-                        value(row, row.base),
-                        value(row, row.other),
-                        change(row),
-                        bounds(row),
-                        SAID[row.direction],
-                    ),
-                    tone=row.direction,
-                )
-                for row in rung.rows
-            )
-            head = f"{stage.id}, {rung_name(stage.kind, rung.threads)}, {rung.repeats[0]} and {rung.repeats[1]} repeats"
-            yield shown.ComparedPart(head=head, rows=rows)
-        for count, run in stage.missing:
-            yield shown.ComparedPart(
-                head=f"{stage.id} at {rung_name(stage.kind, count)}: no valid iteration in {run}", rows=()
-            )
+            rows = tuple(shown.ComparedRow(cells=cells(row), tone=row.direction) for row in rung.rows)
+            yield shown.ComparedPart(head=rung_title(stage, rung), rows=rows)
+        yield from (shown.ComparedPart(head=line, rows=()) for line in missing_rungs(stage))
 
 
 def _lines(table: Timetable) -> Iterator[str]:

@@ -21,8 +21,40 @@ if TYPE_CHECKING:
     from proveout.coordinator.storage.journal import StorageFailed
     from proveout.coordinator.storage.run_directory import RunDirectory
 
+OUTPUTS = ("junit", "json", "summary", "codequality", "gitlab-metrics")
+"""The files that a command line can ask for, by option."""
 RESULT, PAGE = "result", "page"
-"""The two files of every run; others are those of `sitting.OUTPUTS`."""
+"""The two files of every run."""
+
+
+class UnusableOutput(ProveoutError):
+    """A result file that could not be written; found before the run begins."""
+
+    exit_code = 2
+
+
+def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
+    """The files that were asked for, absolute. UnusableOutput for one that cannot be written."""
+    wanted = {name: path.absolute() for name, path in outputs.items() if path is not None}
+    for name, path in wanted.items():
+        if path.is_dir():
+            raise UnusableOutput(f"--{name} {path} is a directory", way_out="Name a file.")
+        if not path.parent.is_dir():
+            raise UnusableOutput(f"--{name} {path}: there is no directory {path.parent}", way_out="Create it first.")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UnusableOutput(f"--{name} {path} cannot be written", way_out="Name a file in a place of yours.")
+    return {name: str(path) for name, path in wanted.items()}
+
+
+def wants_github(annotations: Annotations, environment: Mapping[str, str]) -> bool:
+    """Whether the log is to have GitHub's workflow commands: when asked for, or by itself in a GitHub job."""
+    asked = annotations is Annotations.github
+    return asked or (annotations is Annotations.auto and environment.get("GITHUB_ACTIONS") == "true")
+
+
+def checkout(environment: Mapping[str, str]) -> Path:
+    """The directory that a CI job's file names are relative to; here when this is no job."""
+    return Path(environment.get("GITHUB_WORKSPACE") or environment.get("CI_PROJECT_DIR") or Path.cwd())
 
 
 def kept(directory: RunDirectory) -> dict[str, str]:
@@ -50,19 +82,40 @@ def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]
 
 
 def _renderers(directory: RunDirectory) -> Mapping[str, Callable[[RunResults], str]]:
-    from proveout.cli.common.run_session import checkout
-    from proveout.coordinator.report import annotations, junit, markdown, result_json
-    from proveout.coordinator.report import html as page
+    from proveout.coordinator.report import annotations, html, junit, markdown, result_json
+    from proveout.coordinator.report.run_document import page_document, run_document
 
     return {
         RESULT: result_json.to_json,
-        PAGE: lambda results: page.to_html(results, directory),
+        PAGE: lambda results: html.render(page_document(results, directory)),
         "junit": junit.to_xml,
         "json": result_json.to_json,
-        "summary": markdown.to_markdown,
+        "summary": lambda results: markdown.render(run_document(results)),
         "codequality": lambda results: annotations.to_codequality(results, checkout(os.environ)),
         "gitlab-metrics": annotations.to_metrics,
     }
+
+
+def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations) -> None:
+    """Write result.json, report.html and what was asked for, then a summary for people."""
+    from proveout.coordinator.results.results import load_results
+    from proveout.coordinator.storage.journal import read
+
+    results = load_results(read(directory.path))
+    fault = write(results, directory, {**kept(directory), **outputs})
+    show_results(results, directory, notes)
+    if fault is not None:
+        raise fault
+
+
+def show_results(results: RunResults, directory: RunDirectory, notes: Annotations) -> None:
+    """The summary on standard output, with a CI job's annotations where these are wanted."""
+    from proveout.coordinator.report import annotations, terminal
+    from proveout.coordinator.report.run_document import run_document
+
+    terminal.show(run_document(results, run_dir=str(directory.path)), sys.stdout)
+    if wants_github(notes, os.environ):
+        sys.stdout.write(annotations.to_github(annotations.remarks(results), checkout(os.environ)))
 
 
 def is_due(path: Path, results: RunResults) -> bool:
@@ -79,7 +132,6 @@ def complete(directory: RunDirectory, chosen: Mapping[str, str], notes: Annotati
     The two files of every run are made anew, whatever is in their place. A file that `run` was asked for is made too, unless one that is
     newer than the run's end is in its place.
     """
-    from proveout.cli.common.run_session import show_results
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage.journal import read
 
@@ -97,8 +149,6 @@ def complete(directory: RunDirectory, chosen: Mapping[str, str], notes: Annotati
 
 def _asked(directory: RunDirectory) -> dict[str, str]:
     """The files that `run` was asked for; none, and a word about it, when that cannot be read."""
-    from proveout.cli.common.run_session import OUTPUTS
-
     try:
         asked = directory.command().outputs
     except ProveoutError as fault:

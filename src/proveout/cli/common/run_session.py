@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from proveout.cli.common import outputs as files
 from proveout.cli.common.options import Annotations
 from proveout.core.errors import ProveoutError
 from proveout.proto.events import Stamped
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from proveout.cli.common.headless import HeadlessPrinter
     from proveout.coordinator.exporter.server import Listening
     from proveout.coordinator.pki.certificates import Credentials
-    from proveout.coordinator.results.results import RunResults
     from proveout.coordinator.run import Listener, Sitting
     from proveout.coordinator.storage.journal import Journal
     from proveout.coordinator.storage.run_directory import Command, RunDirectory
@@ -33,13 +33,6 @@ if TYPE_CHECKING:
     from proveout.proto.wire.tasks import Endpoint
 
 PKI_VARIABLE = "PROVEOUT_PKI"
-OUTPUTS = ("junit", "json", "summary", "codequality", "gitlab-metrics")
-
-
-class UnusableOutput(ProveoutError):
-    """A result file that could not be written; found before the run begins."""
-
-    exit_code = 2
 
 
 class CertificatesMissing(ProveoutError):
@@ -74,30 +67,6 @@ def files_needed(agents: int) -> int:
     return 256 + 4 * agents
 
 
-def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
-    """The files that were asked for, absolute. UnusableOutput for one that cannot be written."""
-    wanted = {name: path.absolute() for name, path in outputs.items() if path is not None}
-    for name, path in wanted.items():
-        if path.is_dir():
-            raise UnusableOutput(f"--{name} {path} is a directory", way_out="Name a file.")
-        if not path.parent.is_dir():
-            raise UnusableOutput(f"--{name} {path}: there is no directory {path.parent}", way_out="Create it first.")
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise UnusableOutput(f"--{name} {path} cannot be written", way_out="Name a file in a place of yours.")
-    return {name: str(path) for name, path in wanted.items()}
-
-
-def wants_github(annotations: Annotations, environment: Mapping[str, str]) -> bool:
-    """Whether the log is to have GitHub's workflow commands: when asked for, or by itself in a GitHub job."""
-    asked = annotations is Annotations.github
-    return asked or (annotations is Annotations.auto and environment.get("GITHUB_ACTIONS") == "true")
-
-
-def checkout(environment: Mapping[str, str]) -> Path:
-    """The directory that a CI job's file names are relative to; here when this is no job."""
-    return Path(environment.get("GITHUB_WORKSPACE") or environment.get("CI_PROJECT_DIR") or Path.cwd())
-
-
 def remote_credentials(plan: Plan, pki: str | None) -> Credentials | None:
     """The coordinator's credentials, when the plan has agents that run already. PkiError, CertificatesMissing, ProveoutError."""
     from proveout.coordinator.pki.certificates import Credentials
@@ -118,9 +87,8 @@ def remote_credentials(plan: Plan, pki: str | None) -> Credentials | None:
 
 def printer(*, headless: bool, earlier: Sequence[Stamped] = ()) -> HeadlessPrinter:
     """Progress on standard output: lines, or on a terminal lines with one that moves. `earlier` has been seen before."""
-    from proveout.cli.common.headless import HeadlessPrinter
-    from proveout.cli.common.progress_line import LiveLinePrinter
-    from proveout.tui.run.model import reduce
+    from proveout.cli.common.headless import HeadlessPrinter, LiveLinePrinter
+    from proveout.tui.run_view import reduce
 
     moving = not headless and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     made = (
@@ -168,7 +136,7 @@ def sit(
 ) -> int:
     """Run to the end, write the results, and give the exit code; scrapers are served meanwhile."""
     exit_code = asyncio.run(_run(sitting, journal, show, metrics))
-    report(sitting.directory, outputs, annotations)
+    files.report(sitting.directory, outputs, annotations)
     return exit_code
 
 
@@ -201,25 +169,3 @@ async def _run(sitting: Sitting, journal: Journal, show: HeadlessPrinter, metric
 def _interrupt(interrupts: asyncio.Queue[None]) -> None:
     interrupts.put_nowait(None)
     sys.stderr.write("\nproveout: stopping everything; once more hurries\n")
-
-
-def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations) -> None:
-    """Write result.json, report.html and what was asked for, then a summary for people."""
-    from proveout.cli.common import outputs as files
-    from proveout.coordinator.results.results import load_results
-    from proveout.coordinator.storage.journal import read
-
-    results = load_results(read(directory.path))
-    fault = files.write(results, directory, {**files.kept(directory), **outputs})
-    show_results(results, directory, notes)
-    if fault is not None:
-        raise fault
-
-
-def show_results(results: RunResults, directory: RunDirectory, notes: Annotations) -> None:
-    """The summary on standard output, with a CI job's annotations where these are wanted."""
-    from proveout.coordinator.report import annotations, terminal
-
-    terminal.show(results, directory.path, sys.stdout)
-    if wants_github(notes, os.environ):
-        sys.stdout.write(annotations.to_github(annotations.remarks(results), checkout(os.environ)))

@@ -148,12 +148,13 @@ def _watched(child: subprocess.Popen[bytes], directory: Path) -> int:
 
 
 def _summary(directory: Path) -> None:
-    """What a run without a screen says at its end."""
+    """Print the summary of the run."""
     from proveout.coordinator.report import terminal
+    from proveout.coordinator.report.run_document import run_document
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage.journal import read
 
-    terminal.show(load_results(read(directory)), directory, sys.stdout)
+    terminal.show(run_document(load_results(read(directory)), run_dir=str(directory)), sys.stdout)
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:

@@ -24,7 +24,7 @@ from proveout.proto.events import (
     VerdictForeseen,
     VerdictReached,
 )
-from proveout.tui.run.tuning import WRONG, said
+from proveout.proto.tuning_state import WRONG, log_text
 
 _LEVELS: Mapping[str, Literal["info", "warning", "error"]] = {
     "ok": "info", "skipped": "info", "failed": "error", "finished": "info", "interrupted": "warning",
@@ -74,7 +74,7 @@ def log_line(stamped: Stamped) -> LogLine | None:  # noqa: PLR0911 - one arm per
             return LogLine(unix_s=now, level=_LEVELS[verdict], host="", text=f"verdict {name}: {verdict} so far")
         case VerdictReached(id=name, outcome=verdict):
             return LogLine(unix_s=now, level=_LEVELS[verdict], host="", text=f"verdict {name}: {verdict}")
-        case TuningSeen() as tuned if text := said(tuned):
+        case TuningSeen() as tuned if text := log_text(tuned):
             wrong = any(state.outcome in WRONG for state in tuned.states)
             return LogLine(unix_s=now, level="error" if wrong else "info", host=tuned.host, text=text)
         case Notice(level=level, host=host, text=text):

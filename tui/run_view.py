@@ -6,11 +6,14 @@ the headless printer, later the screens. Time is the newest event's. Everything 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from proveout.core.statistics import CONFIDENCE, estimate, repeats_confidence
 from proveout.dsl.plan.matrix_labels import of_stage
+from proveout.proto import tuning_state
 from proveout.proto.events import (
     AgentLost,
     AgentsTick,
@@ -42,9 +45,7 @@ from proveout.proto.events import (
     VerdictReached,
     WaitsTick,
 )
-from proveout.tui.run import tuning as tunings
-from proveout.tui.run.event_log import LogLine, broken, log_line
-from proveout.tui.run.tuning import TuningView
+from proveout.tui.event_log import LogLine, broken, log_line
 
 StageState: TypeAlias = Literal["waiting", "running", "ok", "failed", "skipped"]
 RunState: TypeAlias = Literal["starting", "running", "finished", "failed", "interrupted"]
@@ -76,6 +77,21 @@ class IterationView:
     avg_us: float | None
     p99_us: float | None
     why: str = ""
+    tps_by_second: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """Mean throughput over repeats with its confidence interval; no interval from one repeat."""
+
+    mean: float
+    lower: float | None
+    upper: float | None
+
+    @property
+    def half(self) -> float | None:
+        """Half the width of the interval."""
+        return None if self.lower is None or self.upper is None else (self.upper - self.lower) / 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +104,7 @@ class StageView:
     state: StageState = "waiting"
     iterations: int = 0
     repeats: int = 0
+    confidence: float = CONFIDENCE
     estimate_s: float = 0.0
     began_unix_s: float = 0.0
     ended_unix_s: float = 0.0
@@ -105,6 +122,24 @@ class StageView:
         valid = [item for item in self.finished if item.valid]
         threads = sorted({item.id.rung for item in valid})
         return {rung: tuple(item for item in valid if item.id.rung == rung) for rung in threads}
+
+    @property
+    def throughput(self) -> dict[int, Throughput]:
+        """The throughput of each rung that has a valid iteration, with the interval of the report."""
+        found: dict[int, Throughput] = {}
+        for rung, items in self.rungs.items():
+            by_repeat = {item.id.repeat: item for item in items if item.tps is not None}
+            kept = [by_repeat[repeat] for repeat in sorted(by_repeat)]
+            if kept:
+                values = tuple(float(item.tps or 0.0) for item in kept)
+                found[rung] = _throughput(values, tuple(item.tps_by_second for item in kept), self.confidence)
+        return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _throughput(values: tuple[float, ...], seconds: tuple[tuple[float, ...], ...], confidence: float) -> Throughput:
+    found = estimate(values, seconds, confidence=confidence)
+    return Throughput(mean=found["mean"], lower=found.get("lower"), upper=found.get("upper"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +191,7 @@ class RunView:
     waits: Mapping[str, WaitsTick] = field(default_factory=dict)
     lease_s: float = 0.0
     beat_s: float = 0.0
-    tunings: Mapping[tuple[str, str], TuningView] = field(default_factory=dict)
+    tunings: Mapping[tuple[str, str], tuning_state.TunedHost] = field(default_factory=dict)
     verdicts: tuple[VerdictReached, ...] = ()
     foreseen: tuple[VerdictForeseen, ...] = ()
     lags: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
@@ -236,7 +271,7 @@ def _of_systems(view: RunView, event: SystemUp | PropagationCompared | TuningSee
         case PropagationCompared():
             return replace(view, propagations={**view.propagations, event.source: event})
         case TuningSeen():
-            return replace(view, tunings=tunings.after(view.tunings, event))
+            return replace(view, tunings=tuning_state.after(view.tunings, event))
 
 
 def _verdict(view: RunView, event: VerdictForeseen | VerdictReached) -> RunView:
@@ -303,6 +338,7 @@ def _planned(data: Mapping[str, Any]) -> StageView:
         cell="" if cell is None else f"{cell.of} ({cell})",
         iterations=iterations,
         repeats=repeats,
+        confidence=repeats_confidence(repeats, data.get("repeat_min")),
     )
 
 
@@ -393,6 +429,7 @@ def _ended(event: IterationFinished) -> IterationView:
         avg_us=response.get("avg_us"),
         p99_us=response.get("p99_us"),
         why=broken(event),
+        tps_by_second=tuple(event.series.get("tps", ())),
     )
 
 
