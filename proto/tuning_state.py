@@ -1,7 +1,8 @@
-"""The state of each tuning on each host, projected from a run's events. Pure; used by the TUI, the reports and the result document.
+"""The state of each tuning on each host, projected from a run's events. Pure; used by the TUI, the reports and the
+result document.
 
-Data flow: `TuningSeen` (a host's tunings were applied, looked at, or reverted) -> `after`, one event at a time, or `tuned` over all of them ->
-`TunedHost` for each tuning on each host, in the order in which they were first seen.
+Data flow: `TuningSeen` (a host's tunings were applied, looked at, or reverted) -> `after`, one event at a time, or
+`tuned` over all of them -> `TunedHost` for each tuning on each host, in the order in which they were first seen.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ DOUBTFUL: frozenset[TuningOutcome] = frozenset({"needs_restart", "drifted"})
 class TunedHost:
     """A tuning on a host.
 
-    `outcome` is the result of applying it the last time, `changes` its diff (or why it was not applied). `drift` lists values that were changed from
-    outside while the run went on. `end` is how it was reverted: `reverted`, `kept`, `drifted`, `residue`, or None while it is applied and
-    when its end is not known (the agent was lost, or the run was cut short: the agent then reverts by itself); `left` names the values
-    that are left on the host.
+    `outcome` is the result of applying it the last time, `changes` its diff (or why it was not applied). `drift` lists
+    values that were changed from outside while the run went on. `end` is how it was reverted: `reverted`, `kept`,
+    `drifted`, `residue`, or None while it is applied and when its end is not known (the agent was lost, or the run was
+    cut short: the agent then reverts by itself); `left` names the values that are left on the host.
     """
 
     host: str

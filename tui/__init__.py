@@ -1,4 +1,4 @@
-"""What people watch: the frozen RunView and its pure reduce (the Textual screens come on top of it)."""
+"""The terminal UI: view model of a run, screen of a run, home screen."""
 
 from __future__ import annotations
 

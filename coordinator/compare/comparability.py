@@ -1,10 +1,13 @@
-"""Differences between two runs in plan, program and environment, which decide whether their numbers can be compared. Pure.
+"""Differences between two runs in plan, program and environment, which decide whether their numbers can be compared.
+Pure.
 
-Data flow: two `RunResults` -> `differences` -> `comparison.compare`, which raises NotComparable for those that are not allowed (`refused`).
+Data flow: two `RunResults` -> `differences` -> `comparison.compare`, which raises NotComparable for those that are not
+allowed (`refused`).
 
-`--allow` takes the name of a difference: a fact of the environment (`kernel`, or `db1:kernel` for that host or system alone),
-`proveout` for the program's version, `plan.PATH` for a value of the plan. Patterns with `*` work. Parts of a plan that change no
-number (title, verdicts, figures, parameters) are left out, and so are facts that identify one machine or one boot.
+`--allow` takes the name of a difference: a fact of the environment (`kernel`, or `db1:kernel` for that host or system
+alone), `proveout` for the program's version, `plan.PATH` for a value of the plan. Patterns with `*` work. Parts of a
+plan that change no number (title, verdicts, figures, parameters) are left out, and so are facts that identify one
+machine or one boot.
 """
 
 from __future__ import annotations
@@ -35,7 +38,10 @@ class NotComparable(ProveoutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A value that differs; `before` or `after` is "" where it is missing. `where` is a host, a system, or "" for the whole run."""
+    """A value that differs; `before` or `after` is "" where it is missing.
+
+    `where` is a host, a system, or "" for the whole run.
+    """
 
     name: str
     where: str

@@ -1,13 +1,13 @@
 """Compare two runs of the same study: the relative change of each number, with its confidence interval. Pure.
 
-Data flow: two `RunResults` -> their differences (`comparability`) -> pairs of stages and of rungs -> for each number `base`,
-`other` and `change`, the relative difference other/base - 1 with its confidence interval (`statistics.ratio`: Welch on logarithms) ->
-`report.compare` and `fail_if`. The trees have the names of a run's own results, with these three numbers in the place of each number:
-`ladder.at(4).tps.change.upper`.
+Data flow: two `RunResults` -> their differences (`comparability`) -> pairs of stages and of rungs -> for each number
+`base`, `other` and `change`, the relative difference other/base - 1 with its confidence interval (`statistics.ratio`:
+Welch on logarithms) -> `report.compare` and `fail_if`. The trees have the names of a run's own results, with these
+three numbers in the place of each number: `ladder.at(4).tps.change.upper`.
 
-All intervals of a comparison have one level: each rung is one more chance for a false change, so each interval is widened
-(Bonferroni over the rungs) until those of one metric hold together with 95 %. They cover the spread of the repeats within a run;
-they do not cover further differences from one run to the next.
+All intervals of a comparison have one level: each rung is one more chance for a false change, so each interval is
+widened (Bonferroni over the rungs) until those of one metric hold together with 95 %. They cover the spread of the
+repeats within a run; they do not cover further differences from one run to the next.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ class RungPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePair:
-    """A stage in both runs. `missing` are rungs that have a valid iteration in one run only, with the id of the other run."""
+    """A stage in both runs.
+
+    `missing` are rungs that have a valid iteration in one run only, with the id of the other run.
+    """
 
     id: str
     kind: str
@@ -102,7 +105,10 @@ class ComparedRuns:
 def compare(
     reference: RunResults, other: RunResults, *, allow: Sequence[str] = (), despite: bool = False
 ) -> ComparedRuns:
-    """Compare the runs. NotComparable when they differ in something that `allow` does not name, unless `despite`; JournalFault."""
+    """Compare the runs.
+
+    NotComparable when they differ in something that `allow` does not name, unless `despite`; JournalFault.
+    """
     found = differences(reference, other, ("*",) if despite else allow)
     ids = _name(reference), _name(other)
     if against := refused(found):

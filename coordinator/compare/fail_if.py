@@ -1,12 +1,13 @@
 """`--fail-if`: check and judge a condition over the comparison of two runs. Pure.
 
-Data flow: text + the reference's plan -> `check` (names, types; ExpressionFault) -> `judge` over a `ComparedRuns` -> `Judgement` with
-the evidence -> the exit code.
+Data flow: text + the reference's plan -> `check` (names, types; ExpressionFault) -> `judge` over a `ComparedRuns` ->
+`Judgement` with the evidence -> the exit code.
 
-Each number of a result is three numbers in a comparison: `base`, `other`, `change` (relative; `-5%` is a number). A condition on a
-rung's names (`tps.change.upper < -5%`) is judged at each rung of each ladder that has them, and holds when it holds at one; a
-condition on stages (`ladder.at(4).tps.change.upper < -5%`) is judged once. A condition on a bound is judged by that bound alone. A
-condition is undecidable when numbers, bounds or rungs are missing, and when the interval of an estimate (`tps.change < -5%`) contains the limit.
+Each number of a result is three numbers in a comparison: `base`, `other`, `change` (relative; `-5%` is a number). A
+condition on a rung's names (`tps.change.upper < -5%`) is judged at each rung of each ladder that has them, and holds
+when it holds at one; a condition on stages (`ladder.at(4).tps.change.upper < -5%`) is judged once. A condition on a
+bound is judged by that bound alone. A condition is undecidable when numbers, bounds or rungs are missing, and when the
+interval of an estimate (`tps.change < -5%`) contains the limit.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ def _with(rung: Group, stages: Group) -> Group:
 
 
 def _fault(text: str, tried: Iterable[Checked]) -> ExpressionFault:
-    """The fault that is found latest in the text: the scope that fits the longest part of the text was most likely meant."""
+    """The fault that is found latest in the text: the scope that fits the longest part of the text was most likely
+    meant.
+    """
     fault = max((one for checked in tried for one in checked.faults), key=lambda one: one.offset)
     return ExpressionFault(f"--fail-if `{text}`: {fault.message}", text=text, offset=fault.offset, way_out=fault.hint)
 

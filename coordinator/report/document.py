@@ -1,11 +1,12 @@
 """The model of a report: sections with paragraphs, tables, outcomes, notes and figures. Frozen data without layout.
 
-Data flow: results -> `run_document`, `compare.comparison_document` -> `Document` -> one renderer for each format: `terminal`, `markdown`, `html`.
-The builders hold all wording; a renderer adds none, so that the formats agree.
+Data flow: results -> `run_document`, `compare.comparison_document` -> `Document` -> one renderer for each format:
+`terminal`, `markdown`, `html`. The builders hold all wording; a renderer adds none, so that the formats agree.
 
 Text is stored as it was recorded. Renderers pass each text through `numbers.safe` and escape it for their format.
 
-Two blocks differ by format: a `Table` with a title is folded on the HTML page, and `PAGE_ONLY` blocks are on the HTML page alone.
+Two blocks differ by format: a `Table` with a title is folded on the HTML page, and `PAGE_ONLY` blocks are on the HTML
+page alone.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ Value: TypeAlias = str | Cell | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows under heads. `layout` has a letter for each column: `l` text that wraps, `r` a number; by default only the first is text."""
+    """Rows under heads.
+
+    `layout` has a letter for each column: `l` text that wraps, `r` a number; by default only the first is text.
+    """
 
     heads: tuple[str, ...]
     rows: tuple[tuple[Value, ...], ...]
@@ -132,7 +136,10 @@ PAGE_ONLY = (Figure, Drawing, Preformatted, Download, Details)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A report. `about` identifies it; `status` is how the run ended; `files` is the directory of all recorded data, "" for none."""
+    """A report.
+
+    `about` identifies it; `status` is how the run ended; `files` is the directory of all recorded data, "" for none.
+    """
 
     title: str
     about: str

@@ -1,7 +1,9 @@
-"""Render a document as one HTML file that needs nothing else: no network, no other file, and without scripts it still shows every figure.
+"""Render a document as one HTML file that needs nothing else: no network, no other file, and without scripts it still
+shows every figure.
 
-Data flow: `Document` -> escaped markup -> `templates/page.html.j2` -> text. `Markup.format` escapes all text after `numbers.safe`; the page's own
-policy forbids every request. Each figure is an SVG picture that Vega replaces by an interactive chart as wide as the page when scripts run.
+Data flow: `Document` -> escaped markup -> `templates/page.html.j2` -> text. `Markup.format` escapes all text after
+`numbers.safe`; the page's own policy forbids every request. Each figure is an SVG picture that Vega replaces by an
+interactive chart as wide as the page when scripts run.
 """
 
 from __future__ import annotations
@@ -157,7 +159,8 @@ def _check(one: Outcome) -> Markup:
 def _figure(figure: Figure) -> Markup:
     return Markup(
         '<figure class="card" id="{slug}"><h3>{title}</h3>\n<figcaption>{caption}</figcaption>\n'
-        '<div class="plot" id="plot-{slug}"><img src="{picture}" alt="{title}; the table below has the numbers"></div>\n'
+        '<div class="plot" id="plot-{slug}"><img src="{picture}" alt="{title}; the table below has the '
+        'numbers"></div>\n'
         "{table}</figure>"
     ).format(
         slug=figure.slug,

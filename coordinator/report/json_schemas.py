@@ -1,6 +1,7 @@
 """Parts of JSON Schemas, and schemas of dataclasses by pydantic, for the schemas of results and of comparisons.
 
-Data flow: a dataclass -> `Definitions.of` -> the schema of its value as `json_data.to_plain` gives it; dataclasses are collected as `$defs`.
+Data flow: a dataclass -> `Definitions.of` -> the schema of its value as `json_data.to_plain` gives it; dataclasses are
+collected as `$defs`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Schema: TypeAlias = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": ["number", "null"]}
-"""A number that is not known, or not finite, is null."""
+"""A number that is unknown or not finite is null."""
 COUNT: Schema = {"type": "integer", "minimum": 0}
 
 
@@ -45,7 +46,7 @@ def by_name(item: Schema) -> Schema:
 
 
 def maybe(schema: Schema) -> Schema:
-    """That, or null."""
+    """The schema, or null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
@@ -53,7 +54,9 @@ def maybe(schema: Schema) -> Schema:
 
 
 class _Generator(GenerateJsonSchema):
-    """pydantic's schemas for values as `json_data.to_plain` gives them: every field is there, and a number that is not finite is null."""
+    """pydantic's schemas for values as `json_data.to_plain` gives them: every field is there, and a number that is not
+    finite is null.
+    """
 
     def float_schema(self, schema: Any) -> Schema:
         return dict(NUMBER)

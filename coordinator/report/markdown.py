@@ -1,6 +1,7 @@
 """Render a document as Markdown: for a pull request, a wiki, the summary page of a CI job.
 
-Data flow: `Document.summary` -> blocks of text. All text is escaped: it cannot break a table, and HTML in it does not come through.
+Data flow: `Document.summary` -> blocks of text. All text is escaped: it cannot break a table, and HTML in it does not
+come through.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Build the sections of a run's document that have its measurements: ladders, tools, query sets, searches, propagation.
 
-Data flow: `RunResults` -> rows (`tables`, `query_sets`) -> `Section`s for `run_document`. Numbers are formatted by `core.numbers`.
+Data flow: `RunResults` -> rows (`tables`, `query_sets`) -> `Section`s for `run_document`. Numbers are formatted by
+`core.numbers`.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
 
 
 def _latency_unit(rows: Sequence[LoadRow]) -> tuple[str, float]:
-    """One unit for a whole table, so that columns can be compared by eye: µs, or ms when a mean reaches 1 ms; with its divisor."""
+    """One unit for a whole table, so that columns can be compared by eye: µs, or ms when a mean reaches 1 ms.
+
+    With its divisor.
+    """
     slowest = max((row.response_us["avg_us"] or 0.0 for row in rows), default=0.0)
     return ("ms", 1e3) if slowest >= 1e3 else ("µs", 1.0)
 
@@ -83,7 +87,7 @@ def _load_cells(row: LoadRow, divisor: float, relative: str) -> tuple[str, ...]:
 
 
 def _half(row: LoadRow) -> str:
-    """Half the interval in per cent of the mean, with 2 digits: two repeats may not even give the order of magnitude."""
+    """Half the interval in per cent of the mean, with 2 digits."""
     if row.half_tps is None or not row.tps:
         return "-"
     share = row.half_tps / row.tps * 100.0

@@ -1,9 +1,9 @@
 """The JSON Schema of `proveout.result/1`, made from the types that the document is made of.
 
-Data flow: the events' dataclasses, by their type hints -> `$defs`; `schema` -> the whole, in the shape of `result_json.document` ->
-`proveout schema --result` and docs/reference/result.schema.json.
+Data flow: the events' dataclasses, by their type hints -> `$defs`; `schema` -> the whole, in the shape of
+`result_json.document` -> `proveout schema --result` and docs/reference/result.schema.json.
 
-Readers may rely on every field that is `required`. Within version 1 fields are only added, so nothing forbids further ones.
+Every `required` field is in every document. Within version 1 fields are only added, so nothing forbids further ones.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def schema_json() -> str:
     return json.dumps(schema(), ensure_ascii=False, indent=2) + "\n"
 
 
-# ---- the parts that `result_json` puts together -----------------------------------------------------------------------
+# ---- parts of the document ---------------------------------------------------------------------------------------
 
 
 def _run() -> Schema:

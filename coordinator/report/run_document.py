@@ -1,7 +1,8 @@
 """Build the document of a run: verdicts with their evidence first, then the numbers, then where they come from.
 
-Data flow: `RunResults` -> `Section`s, those with measurements by `measurement_sections` -> `Document`. With the run directory the document also has what
-only an HTML page shows: the topology, the figures, all facts and checks, the data to download, and the plan's files.
+Data flow: `RunResults` -> `Section`s, those with measurements by `measurement_sections` -> `Document`. With the run
+directory the document also has what only an HTML page shows: the topology, the figures, all facts and checks, the data
+to download, and the plan's files.
 """
 
 from __future__ import annotations
@@ -214,7 +215,9 @@ def _validity(results: RunResults) -> Iterator[Section]:
 
 
 def _findings(results: RunResults) -> Table:
-    """The checks of validity and conformance: how often each one held, and the evidence where it did not (else the last)."""
+    """The checks of validity and conformance: how often each one held, and the evidence where it did not (else the
+    last).
+    """
     found: dict[tuple[str, str], list[ValidityFinding]] = {}
     for stage in results.stages.values():
         for item in stage.iterations:

@@ -1,6 +1,7 @@
 """Numbers of ladders and of tool stages as frozen rows, and remarks on their validity. Pure; no layout.
 
-Data flow: `RunResults` -> rows of plain numbers (None where there is none) -> `run_document` and the figures format them.
+Data flow: `RunResults` -> rows of plain numbers (None where there is none) -> `run_document` and the figures format
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ IO_LATENCIES = ("avg_us", "p50_us", "p99_us", "max_us")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRow:
-    """A rung, or a transaction type of one: means over the repeats. `half_tps` is half the confidence interval's width."""
+    """A rung, or a transaction type of one: means over the repeats.
+
+    `half_tps` is half the confidence interval's width.
+    """
 
     label: str
     tps: float | None
@@ -37,7 +41,9 @@ class LoadRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRow:
-    """A rung of TPROC-C: new orders a minute, the database's transactions a minute, mean response time of all transactions."""
+    """A rung of TPROC-C: new orders a minute, the database's transactions a minute, mean response time of all
+    transactions.
+    """
 
     label: str
     nopm: float | None
@@ -47,7 +53,10 @@ class OrderRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRow:
-    """CPU of one machine in the measure window, as fractions; in cores what proveout's servers, load and all of it used."""
+    """CPU of one machine in the measure window, as fractions.
+
+    In cores what proveout's servers, load and all of it used.
+    """
 
     label: str
     busy: float | None
@@ -215,7 +224,10 @@ def _lines(iterations: Sequence[IterationFinished]) -> Iterator[WaitLine]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedRow:
-    """A number of an exporter in the measure window: a gauge's mean, or a counter's growth per second; an estimate over the repeats."""
+    """A number of an exporter in the measure window: a gauge's mean, or a counter's growth per second.
+
+    An estimate over the repeats.
+    """
 
     label: str
     metric: Literal["avg", "per_s"]
@@ -234,7 +246,9 @@ def exported_rows(rung: RungResult) -> list[ExportedRow]:
 
 
 def validity_notes(results: RunResults) -> list[str]:
-    """Findings of the validity checks: iterations that do not count, and warnings with how often and the first evidence."""
+    """Findings of the validity checks: iterations that do not count, and warnings with how often and the first
+    evidence.
+    """
     notes: list[str] = []
     for stage in results.stages.values():
         for rung in stage.rungs:
@@ -277,7 +291,10 @@ def client_ceiling(rung: RungResult) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IoRow:
-    """A rung: means over the repeats, None where there is nothing. `half_iops` is half the confidence interval's width."""
+    """A rung: means over the repeats, None where there is nothing.
+
+    `half_iops` is half the confidence interval's width.
+    """
 
     depth: int
     iops: float | None

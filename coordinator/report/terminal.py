@@ -1,7 +1,8 @@
 """Render a document on a terminal: 80 columns are enough; colour is never the only sign.
 
-Data flow: `Document.summary` -> rich renderables -> a console, at its width. Text goes into `Text` objects after `numbers.safe`: neither markup nor
-ANSI escapes in it have any effect. The status of the run and its directory come last, where a reader looks first.
+Data flow: `Document.summary` -> rich renderables -> a console, at its width. Text goes into `Text` objects after
+`numbers.safe`: neither markup nor ANSI escapes in it have any effect. The status of the run and its directory come
+last, where a reader looks first.
 """
 
 from __future__ import annotations

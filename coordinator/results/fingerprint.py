@@ -1,7 +1,7 @@
 """Fingerprint of the environment: the facts of each host and system, their digest, and changes during the run. Pure.
 
-Data flow: `FactsTaken` events (`schedule.fingerprint_stages`) -> `fingerprints(results)` -> reports, `proveout runs --environment`, and
-`compare.comparability` by `differences(one, other)`.
+Data flow: `FactsTaken` events (`schedule.fingerprint_stages`) -> `fingerprints(results)` -> reports, `proveout runs
+--environment`, and `compare.comparability` by `differences(one, other)`.
 
 The digest leaves out facts that identify one machine or one boot (`INDIVIDUAL`), so that two machines with the same
 settings have the same digest.
@@ -36,7 +36,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """A host, or with `system` a system on it. `facts` are those at the last start or resume; `digest` is `sha256:<hex>` of them.
+    """A host, or with `system` a system on it. `facts` are those at the last start or resume; `digest` is
+    `sha256:<hex>` of them.
 
     `drift` has the facts that changed between the first and the last time they were taken. `whole`: both are there.
     """

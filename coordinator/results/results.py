@@ -1,11 +1,12 @@
 """Build the results of a run from its journalled events: trees for expressions and frozen data for reports. Pure.
 
-Data flow: the journal's events -> `load_results` -> `RunResults`, from which every report is made, so that a report can be made
-again from a run's directory; and `stage_metrics` -> `StageFinished.metrics` -> `environment` -> `dsl.expr.evaluation`.
+Data flow: the journal's events -> `load_results` -> `RunResults`, from which every report is made, so that a report can
+be made again from a run's directory; and `stage_metrics` -> `StageFinished.metrics` -> `environment` ->
+`dsl.expr.evaluation`.
 
-A rung's tree has the names of an iteration's tree. Each number is an estimate over the repeats (`statistics.estimate`), except
-confidence bounds, which are the worst of the repeats. Only valid iterations count: the one valid attempt of each repeat.
-A repeat without one is in `excluded`, and reports say so.
+A rung's tree has the names of an iteration's tree. Each number is an estimate over the repeats (`statistics.estimate`),
+except confidence bounds, which are the worst of the repeats. Only valid iterations count: the one valid attempt of each
+repeat. A repeat without one is in `excluded`, and reports say so.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ FUNCTIONS: Mapping[str, evaluation.Function] = {"ratio": statistics.ratio}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RungResult:
-    """A rung: its tree of estimates ({} when no iteration was valid), the iterations that they are made of, and those left out.
+    """A rung: its tree of estimates ({} when no iteration was valid), the iterations that they are made of, and those
+    left out.
 
     `excluded` holds the last attempt of each repeat that has no valid one.
     """
@@ -241,7 +243,10 @@ def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: flo
 
 
 def rung_tree(iterations: Sequence[IterationFinished], confidence: float = statistics.CONFIDENCE) -> Metrics:
-    """The iterations' trees as one tree of estimates and worst bounds; a metric that some lack has the `n` of those that have it."""
+    """The iterations' trees as one tree of estimates and worst bounds.
+
+    A metric that some lack has the `n` of those that have it.
+    """
     return _estimates([item.metrics for item in iterations], [item.series for item in iterations], "", confidence)
 
 

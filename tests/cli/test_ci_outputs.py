@@ -32,10 +32,12 @@ def directory(tmp_path: Path) -> run_directory.RunDirectory:
     check = plan.verdicts[0]
     events: list[Event] = [
         RunStarted(
-            run_id=made.name, epoch=1, name="smoke", title="", digest=plan.digest, plan=json.loads(json.dumps(plan_data(plan))), version="1", estimate_s=1.0
+            run_id=made.name, epoch=1, name="smoke", title="", digest=plan.digest,
+            plan=json.loads(json.dumps(plan_data(plan))), version="1", estimate_s=1.0
         ),
         VerdictReached(
-            id=check.id, title=check.title, severity="fail", outcome="FAIL", check=check.check.text, evidence="too slow", file=check.where.file, line=check.where.line
+            id=check.id, title=check.title, severity="fail", outcome="FAIL", check=check.check.text,
+            evidence="too slow", file=check.where.file, line=check.where.line
         ),
         RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=1.0),
     ]  # fmt: skip

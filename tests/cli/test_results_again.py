@@ -1,4 +1,6 @@
-"""Results, reports and JUnit of a run whose coordinator was killed, or whose disk was full, after the last event: they are made again."""
+"""Results, reports and JUnit of a run whose coordinator was killed, or whose disk was full, after the last event: they
+are made again.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,8 @@ for at, folder in enumerate(sys.argv[2:], int(sys.argv[1])):
 
 
 def report_and_die(first: int, *folders: Path) -> list[int]:
-    """Write the results in processes that kill themselves before file operation `first`, `first + 1` …: how each has ended.
+    """Write the results in processes that kill themselves before file operation `first`, `first + 1` …: how each has
+    ended.
 
     One that writes to its end gives the number of file operations.
     """

@@ -1,5 +1,4 @@
-"""Two runs side by side: identical ones have not changed, shifted ones have, chance is not taken for change, and what is not
-alike is refused."""
+"""Comparison of runs: changes with intervals, comparability, conditions, reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One history with hostile names and samples of a capture -> the HTML page, the rows, the pictures; read back, and opened in Chromium."""
+"""One history with hostile names and samples of a capture -> the HTML page, the rows, the pictures.
+
+Read back, and opened in Chromium.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,8 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
         "transactions": {name: {"tps": tps * share, "response": latency(avg_us)} for name, share in names.items()},
         "hosts": {"box": {"cpu": {"busy_fraction": 0.5, "user_fraction": 0.4}}},
         "waits": {"db_time_s": 2.0},
-        "lag": {"avg_s": 0.01, "p99_s": 0.02, "max_s": 0.03, "slope": 0.001, "slope_lower": -0.001, "slope_upper": 0.003},
+        "lag": {"avg_s": 0.01, "p99_s": 0.02, "max_s": 0.03, "slope": 0.001, "slope_lower": -0.001,
+        "slope_upper": 0.003},
         "solve_s": 500.0 / tps,
         "geomean_s": 50.0 / tps,
         "nopm": tps * 27,
@@ -112,7 +116,8 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
 def plan(*names: str) -> dict[str, Any]:
     stage = {"kind": "ladder", "workload": "hlr", "threads": [1, 4], "clients": ["box"], "arrival": {"kind": "closed"}}
     return {
-        "hosts": [{"name": "box", "roles": ["client"], "address": "local"}, {"name": HOSTILE, "roles": ["server"], "address": "local"}],
+        "hosts": [{"name": "box", "roles": ["client"], "address": "local"}, {"name": HOSTILE, "roles": ["server"],
+        "address": "local"}],
         "systems": [
             {"name": "base", "host": HOSTILE, "engine": "postgres", "propagates_to": None},
             {"name": "cache", "host": HOSTILE, "engine": "postgres", "propagates_to": "base"},
@@ -124,7 +129,8 @@ def plan(*names: str) -> dict[str, Any]:
 
 def history(*names: str) -> list[Stamped]:
     events: list[Event] = [
-        RunStarted(run_id="r-1", epoch=1, name="study", title=HOSTILE, digest="sha256:0", plan=plan(*names), version="1", estimate_s=1.0),
+        RunStarted(run_id="r-1", epoch=1, name="study", title=HOSTILE, digest="sha256:0", plan=plan(*names),
+        version="1", estimate_s=1.0),
         AgentUp(host="box", agent_version="1", machine_id="m", cores=2, offset_ns=0, uncertainty_ns=1),
         SystemUp(system="base", host=HOSTILE, engine="postgres", version=HOSTILE, provisioned=True),
         FactsTaken(when="start", host="box", facts={"kernel": HOSTILE}),
@@ -140,7 +146,8 @@ def history(*names: str) -> list[Stamped]:
                 at_s += 4.0
         events.append(StageFinished(stage=stage, outcome="ok", seconds=8.0))
     events += [
-        VerdictReached(id="v", title=HOSTILE, severity="fail", outcome="FAIL", check="1 > 2", evidence=f"one; {HOSTILE}"),
+        VerdictReached(id="v", title=HOSTILE, severity="fail", outcome="FAIL", check="1 > 2",
+        evidence=f"one; {HOSTILE}"),
         RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=20.0),
     ]  # fmt: skip
     return [Stamped(sequence=n, unix_s=BEGUN_S + n * 0.001, event=event) for n, event in enumerate(events, 1)]
@@ -412,8 +419,10 @@ def browse(path: Path, width: int, tmp_path: Path) -> tuple[str, str, list[str]]
     assert CHROMIUM is not None
     log = tmp_path / f"net-{width}.json"
     argv = [
-        CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
-        "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND", "--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}",
+        CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+        "--disable-extensions",
+        "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND", "--disable-component-update",
+        "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}",
         f"--log-net-log={log}", "--enable-logging=stderr", "--virtual-time-budget=10000", f"--window-size={width},900",
         "--dump-dom", path.as_uri(),
     ]  # fmt: skip
@@ -458,9 +467,11 @@ def test_chromium_opens_it_from_a_file(directory: RunDirectory, tmp_path: Path) 
 def test_no_width_is_too_small(width: int, directory: RunDirectory, tmp_path: Path) -> None:
     """In a frame of that width, because a window of a browser has a least one."""
     text = html_renderer.render(page_document(load_results(history()), directory))
-    probe = "<script>setTimeout(() => parent.postMessage([innerWidth, document.documentElement.scrollWidth], '*'), 3000)</script>"
+    widths = "[innerWidth, document.documentElement.scrollWidth]"
+    probe = f"<script>setTimeout(() => parent.postMessage({widths}, '*'), 3000)</script>"
     (tmp_path / "inner.html").write_text(text.rpartition("</body>")[0] + probe, encoding="utf-8")
-    outer = f"<p id=said></p><script>onmessage = (e) => {{ said.textContent = e.data.join(' ') }}</script><iframe src=inner.html width={width} height=800 style='border:0'>"
+    script = "<script>onmessage = (e) => { said.textContent = e.data.join(' ') }</script>"
+    outer = f"<p id=said></p>{script}<iframe src=inner.html width={width} height=800 style='border:0'>"
     (tmp_path / "outer.html").write_text(outer)
     dom, console, _ = browse(tmp_path / "outer.html", 1300, tmp_path)
     assert console == ""

@@ -1,4 +1,6 @@
-"""Results of a matrix: labels in rows, JSON and figures, comparisons between neighbours only, and conditions over two runs."""
+"""Results of a matrix: labels in rows, JSON and figures, comparisons between neighbours only, and conditions over two
+runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Time to solve and sizes: from the means of queries to rows, figures and tables, each against the same arithmetic by hand."""
+"""Time to solve and sizes: from the means of queries to rows, figures and tables, each against the same arithmetic by
+hand.
+"""
 
 from __future__ import annotations
 

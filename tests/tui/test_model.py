@@ -271,7 +271,7 @@ def test_a_verdict_that_is_reached_takes_the_place_of_the_provisional_one() -> N
     again = dataclasses.replace(early[0], outcome="PASS")
     view = view_of(STARTED, *early, again)
     assert view.foreseen == (early[1], again)
-    assert view.told == {"one", "two"}
+    assert view.judged_ids == {"one", "two"}
     reached = VerdictReached(id="one", title="", severity="fail", outcome="FAIL", check="c", evidence="e")
     view = view_of(reached, view=view)
     assert (view.foreseen, view.verdicts) == ((early[1],), (reached,))

@@ -1,7 +1,7 @@
-"""The application: one run on the screen, live or replayed. It watches and asks; the run never depends on it.
+"""The application with one run on the screen, live or replayed. The run never depends on it.
 
-Data flow: `Source` -> worker -> `Arrived` messages -> `reduce` -> the frozen `RunView` -> `RunScreen.show`, at most `FRAMES_PER_S` times
-a second. `RunApp.run()` returns how it was left.
+Data flow: `Source` -> worker -> `Arrived` messages -> `reduce` -> the frozen `RunView` -> `RunScreen.show`, at most
+`FRAMES_PER_S` times a second. `RunApp.run()` returns how it was left.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Arrived(Message):
 
 
 class Ended(Message):
-    """The source gives no more; `fault` is why, when it should have."""
+    """The source has ended; `fault` is the reason when it failed."""
 
     def __init__(self, fault: ProveoutError | None = None) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Ended(Message):
 
 
 async def _pump(source: Source, target: MessagePump) -> None:
-    """Post all of a source's batches, then that it has ended."""
+    """Post all batches of a source, then its end."""
     try:
         async for batch in source.batches():
             target.post_message(Arrived(batch))
@@ -59,7 +59,7 @@ async def _pump(source: Source, target: MessagePump) -> None:
 
 
 class RunApp(App[Left]):
-    """Shows what `source` gives. `close_at_end`: leave by itself when the run has ended."""
+    """Show the events of `source`. `close_at_end`: close when the run has ended."""
 
     TITLE = "proveout"
     CSS_PATH = "app.tcss"
@@ -114,7 +114,7 @@ class RunApp(App[Left]):
         if isinstance(self.source, Replay):
             state = "ended" if self._over else "paused" if self.source.pace.paused else f"× {self.source.pace.speed:g}"
             return f"replay {state}"
-        return "nobody drives this run" if self._over and self.view.ended is None else ""
+        return "no coordinator runs this run" if self._over and self.view.ended is None else ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Speed is for replays; in a filter the space bar writes a space."""
@@ -161,4 +161,7 @@ class RunApp(App[Left]):
             if asked:
                 self.notify("The run is asked to stop; everything is being cleaned up. Stop again to hurry.")
             else:
-                self.notify("Nobody could be asked. Stop it where it was started, with Ctrl-C.", severity="error")
+                self.notify(
+                    "The coordinator cannot be reached. Stop the run where it was started, with Ctrl-C.",
+                    severity="error",
+                )

@@ -1,7 +1,7 @@
 """The charts: throughput and response of the iteration under way, and the ladder rung by rung with its intervals.
 
-Data flow: `RunView` -> points (pure) -> plotext -> the terminal. The measure window is the filled part of the throughput chart, with
-lines where windows begin; ramps are a thin line.
+Data flow: `RunView` -> points (pure) -> plotext -> the terminal. The measure window is the filled part of the
+throughput chart, with lines where windows begin; ramps are a thin line.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def ladders(view: RunView) -> list[tuple[StageView, dict[int, Throughput]]]:
 
 
 def windows(ticks: Sequence[LoadTick]) -> list[tuple[str, list[LoadTick]]]:
-    """The ticks by window, in order; the first of a window also ends the ramp before it, so that the line does not break."""
+    """The ticks by window, in order.
+
+    The first of a window also ends the ramp before it, so that the line does not break.
+    """
     found: list[tuple[str, list[LoadTick]]] = []
     for tick in ticks:
         if not found or found[-1][0] != tick.window:
@@ -123,7 +126,7 @@ class LadderChart(Chart):
     """Mean TPS by threads with the intervals of the report, one line per ladder."""
 
     def show(self, view: RunView) -> None:
-        """Draw every ladder as far as it has come."""
+        """Draw the finished rungs of every ladder."""
         if not self.is_news(ladders(view)):
             return
         self.plt.clear_figure()

@@ -1,4 +1,5 @@
-"""The plan as a tree: stages, their rungs, the repeats; each with a sign for its state, its result and how long it took.
+"""The plan as a tree: stages, their rungs, the repeats; each with a sign for its state, its result and how long it
+took.
 
 Data flow: `RunView.stages` -> `lines` (pure) -> nodes that are added or renamed; what is open stays open.
 """
@@ -77,7 +78,7 @@ def _repeat(item: IterationView) -> Text:
 
 
 class PlanTree(Tree[None]):
-    """The plan with what has become of it."""
+    """The plan with the state of its stages."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__("plan", id=id)

@@ -1,7 +1,7 @@
 """Tables of a run: transactions, hosts, waits, lag, a search's probes.
 
-Data flow: `RunView` -> rows of plain text (pure functions, below) -> `Rows`, which writes only cells that have changed. Above
-`HOSTS_MAX` hosts there is a summary with those that need looking at.
+Data flow: `RunView` -> rows of plain text (pure functions, below) -> `Rows`, which writes only cells that have changed.
+Above `HOSTS_MAX` hosts there is a summary with those that need looking at.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Row: TypeAlias = tuple[str, ...]
 HOSTS_MAX = 128
 BUSIEST = 20
 CALM_ROWS = 32
-"""A longer table changes in every second frame only: drawing its cells is most of what the screen costs."""
+"""A longer table changes in every second frame only, because drawing its cells is the main cost of the screen."""
 
 _STYLES = {"✗": "bold red", "✓": "green", "!": "bold yellow"}
 
@@ -32,7 +32,7 @@ PROBES: Row = ("search", "probe", "phase", "rate per s", "accepted", "on what ev
 
 
 def transactions(view: RunView) -> list[Row]:
-    """Every transaction type: of the window under way as far as it has come, else of the newest iteration that has ended."""
+    """Every transaction type: of the current window so far, else of the newest finished iteration."""
     if view.transactions is not None:
         return [_moving(line) for line in view.transactions.transactions]
     found = []
@@ -50,7 +50,7 @@ def _moving(line: TransactionLine) -> Row:
 
 
 def transactions_of(view: RunView) -> str:
-    """What the table of transactions is of."""
+    """The title of the table of transactions: its iteration and window."""
     if view.transactions is not None:
         now = view.transactions
         if now.window == "measure":
@@ -60,7 +60,7 @@ def transactions_of(view: RunView) -> str:
 
 
 def waits_of(view: RunView) -> str:
-    """What the table of waits is of."""
+    """The title of the table of waits: its iteration and window."""
     if view.waits:
         now = next(iter(view.waits.values()))
         return f"waits: {_name(now.id)}, measure window so far, {now.seconds:.0f} s"
@@ -102,7 +102,7 @@ def _host(host: HostView, lease_s: float, beat_s: float) -> Row:
 
 
 def lease(host: HostView, lease_s: float, beat_s: float) -> str:
-    """Whether the agent is up and holds its lease: one that has missed a beat is said to be silent, with what is left."""
+    """State of the agent and its lease; an agent that missed a beat is silent, with the time that is left."""
     if not host.up:
         return "· not yet"
     if not host.connected:
@@ -138,7 +138,7 @@ def hosts(view: RunView) -> list[Row]:
 
 
 def waits(view: RunView) -> list[Row]:
-    """The top waits: of the measure window as far as it has come, else of the newest iteration that has ended."""
+    """The top waits: of the measure window so far, else of the newest finished iteration."""
     if len(view.waits) > 1:
         return [_wait(line, f"{name}: ") for name, tick in view.waits.items() for line in tick.waits]
     moving = [line for tick in view.waits.values() for line in tick.waits]
@@ -146,7 +146,7 @@ def waits(view: RunView) -> list[Row]:
 
 
 def _wait(line: WaitLine, where: str = "") -> Row:
-    spent, share = f"{line.seconds:.3g}", percent(line.db_time_fraction)
+    spent, share = number(line.seconds), percent(line.db_time_fraction)
     return (safe(f"{where}{line.event}"), safe(line.wait_class), spent, share, microseconds(line.average_us))
 
 
@@ -160,19 +160,22 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
     return sum((x - middle_x) * (y - middle_y) for x, y in points) / spread if spread > 0.0 else None
 
 
+def _signed(slope_s: float | None) -> str:
+    """A slope of lag per second with its sign."""
+    return "-" if slope_s is None else f"{'+' if slope_s > 0.0 else ''}{microseconds(slope_s * 1e6)}"
+
+
 def lags_of(view: RunView) -> str:
-    """What the table of lags is of."""
+    """The title of the table of lags: its iteration."""
     return f"lag: {_name(view.iteration.id)}, so far" if view.iteration is not None else f"lag: {_ended(view)}"
 
 
 def lags(view: RunView) -> list[Row]:
-    """Each capture of lag: the newest value, and whether it grows in this iteration."""
+    """Each capture of lag: the newest value, and its slope in this iteration."""
     found: list[Row] = []
     for name, points in view.lags.items():
         grows = slope(points)
-        found.append(
-            (safe(name), microseconds(points[-1][1] * 1e6), "-" if grows is None else f"{grows * 1e3:+.2f} ms")
-        )
+        found.append((safe(name), microseconds(points[-1][1] * 1e6), _signed(grows)))
     return found
 
 
@@ -194,7 +197,7 @@ def probes(view: RunView) -> list[Row]:
 
 
 class Rows(DataTable[Text]):
-    """A table that is fed whole and changes only what differs."""
+    """A table that gets all rows and updates the cells that differ."""
 
     def __init__(
         self,

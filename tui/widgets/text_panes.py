@@ -1,4 +1,4 @@
-"""What is said in sentences: verdicts with their evidence, tunings with their diffs, and the log of events with a filter.
+"""Text panes: verdicts with their evidence, tunings with their diffs, and the log of events with a filter.
 
 Data flow: `RunView.verdicts`, `.tunings`, `.log` -> text (pure) -> scrolling panes.
 """
@@ -24,7 +24,7 @@ SHOWN_MAX = 400
 
 
 def verdict_text(view: RunView) -> Text:
-    """Those that are reached, then what others come to so far, then those of which nothing can be said yet."""
+    """Reached verdicts, then provisional ones, then those that are undecided."""
     text = Text()
     for verdict in view.verdicts:
         sign, style = OUTCOMES[verdict.outcome]
@@ -39,13 +39,13 @@ def verdict_text(view: RunView) -> Text:
         text.append(f"  {safe(early.title)}\n")
         text.append(f"    provisional: {safe(early.evidence)}\n", style="dim")
     for name in view.planned_verdicts:
-        if name not in view.told:
+        if name not in view.judged_ids:
             text.append(f"· {safe(name)}  undecided\n", style="dim")
     return text if text else Text("This plan has no verdicts yet.")
 
 
 def tuning_text(view: RunView) -> Text:
-    """Every tuning on every host, what has become of it, and its diff."""
+    """Every tuning on every host with its state and its diff."""
     text = Text()
     for one in view.tunings.values():
         text.append(f"{one.sign} ", style=SIGNS[one.sign])

@@ -1,7 +1,8 @@
-"""Build the document of a comparison of runs: differences of plan and environment first, then conditions, figures and changes.
+"""Build the document of a comparison of runs: differences of plan and environment first, then conditions, figures and
+changes.
 
-Data flow: `ComparedRuns`, judged conditions -> `Document`. With the runs' results the document also has the figures of a run, overlaid: the
-ladders of all runs, as if one run had measured them, named apart (`overlaid`).
+Data flow: `ComparedRuns`, judged conditions -> `Document`. With the runs' results the document also has the figures of
+a run, overlaid: the ladders of all runs, as if one run had measured them, named apart (`overlaid`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Comparisons of runs as JSON documents of the format `proveout.compare/1`, and the JSON Schema of that format.
 
-Data flow: `ComparedRuns`, judged conditions -> `document` -> `to_json`; the types of differences and conditions -> `schema` -> `proveout schema --compare`
-and docs/reference/compare.schema.json. Within version 1 fields are only added.
+Data flow: `ComparedRuns`, judged conditions -> `document` -> `to_json`; the types of differences and conditions ->
+`schema` -> `proveout schema --compare` and docs/reference/compare.schema.json. Within version 1 fields are only added.
 
-A document has `format, reference, comparisons, conditions, exit_code`; a comparison has `other, confidence, differences, notes, stages`, a
-stage its `rungs` (rows with `metric, base, other, change, direction`) and `missing`. An unknown number is null.
+A document has `format, reference, comparisons, conditions, exit_code`; a comparison has `other, confidence,
+differences, notes, stages`, a stage its `rungs` (rows with `metric, base, other, change, direction`) and `missing`. An
+unknown number is null.
 """
 
 from __future__ import annotations
@@ -118,7 +119,8 @@ def schema_json() -> str:
 def _stage_schema() -> Schema:
     change = {
         "type": "object",
-        "description": "The relative change, other over base - 1: `mean`, and `lower` and `upper` where there is an interval.",
+        "description": "The relative change, other over base - 1: `mean`, and `lower` and `upper` where there is "
+        "an interval.",
         "additionalProperties": {"type": ["number", "string", "null"]},
     }
     row = record(metric=TEXT, base=NUMBER, other=NUMBER, change=change, direction={"enum": list(get_args(Direction))})

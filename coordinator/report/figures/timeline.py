@@ -1,8 +1,8 @@
-"""What the stored samples say over time: CPU of each machine, replication lag, and where the measure windows were.
+"""Time series from the stored samples: CPU of each machine, replication lag, and the measure windows.
 
-Data flow: `samples/*.parquet` of a run directory -> per iteration one time axis (Unix seconds, from the iteration's T0, which its event
-has, and the coordinator's clock, which the samples have; so a resumed run has one axis as well) -> `Timeline`. A run without
-samples has an empty one.
+Data flow: `samples/*.parquet` of a run directory -> per iteration one time axis (Unix seconds, from the iteration's T0,
+which its event has, and the coordinator's clock, which the samples have; so a resumed run has one axis as well) ->
+`Timeline`. A run without samples has an empty one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from proveout.proto.events import IterationFinished
 _STATES = ("user", "system", "iowait", "idle", "steal")
 _IDLE = ("idle", "iowait")
 POINTS_MAX = 400
-"""Per line; beyond that neighbours are thinned out evenly."""
+"""Per line; longer lines are thinned out evenly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def _cpu(
 
 
 def _busy(looks: Mapping[int, Mapping[str, float]]) -> tuple[list[int], list[float]]:
-    """The share of the time between two looks in which processors were busy, at the later look."""
+    """The busy share of processors between two readings, at the time of the later one."""
     times: list[int] = []
     values: list[float] = []
     ordered = sorted(looks.items())

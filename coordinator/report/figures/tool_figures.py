@@ -1,6 +1,7 @@
 """The figure of storage: IOPS, or MB/s where I/Os are large, by I/O depth, with lines of latency. Pure.
 
-Data flow: `RunResults` -> each tool stage that has a valid iteration -> one `Figure`, in the form that storage studies use.
+Data flow: `RunResults` -> each tool stage that has a valid iteration -> one `Figure`, in the form that storage studies
+use.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def iops_by_queue_depth(results: RunResults) -> Iterator[Figure]:
             slug=slug("iops-by-queue-depth", stage.id),
             title=f"{unit} by I/O depth: {tool_title(results, stage)}",
             caption=f"Bars: {unit} of all hosts, with the confidence interval over the repeats. "
-            "Lines: response time of an I/O, mean and 99th percentile, on the right axis. The depth is that of each job.",
+            "Lines: response time of an I/O, mean and 99th percentile, on the right axis. The depth is that of "
+            "each job.",
             spec=_drawn([_value(row, large=large) for row in rows], unit),
             heads=IO_HEADS,
             rows=tuple(row.cells() for row in io_rows(stage)),

@@ -1,4 +1,4 @@
-"""`proveout compare`: what changed between runs."""
+"""`proveout compare`: the changes between runs."""
 
 from __future__ import annotations
 
@@ -41,10 +41,14 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="NAMES",
-            help="What may differ, by the names that a refusal shows: `kernel`, `db1:kernel`, `sysctl.*`, `plan.*`; commas between.",
+            help="Differences to allow, by the names in a refusal, separated by commas: `kernel`, `db1:kernel`, "
+            "`sysctl.*`, "
+            "`plan.*`.",
         ),
     ] = None,
-    despite: Annotated[bool, typer.Option("--despite", help="Compare whatever differs; it is listed.")] = False,
+    despite: Annotated[
+        bool, typer.Option("--despite", help="Compare despite all differences; they are listed.")
+    ] = False,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(metavar="CONDITION", help="Exit 1 when this holds: 'tps.change.upper < -5%'. May be given again."),
@@ -59,9 +63,10 @@ def compare(
     ] = None,
     annotations: AnnotationsOption = Annotations.auto,
 ) -> None:
-    """Show what changed from the first run to each of the others, with confidence intervals.
+    """Show the changes from the first run to each of the others, with confidence intervals.
 
-    Exit codes: 0 compared, 1 a --fail-if holds, 2 the runs are not comparable or the command line is wrong, 3 a --fail-if is undecidable.
+    Exit codes: 0 compared, 1 a --fail-if holds, 2 the runs are not comparable or the command line is wrong, 3 a
+    --fail-if is undecidable.
     """
     from proveout.cli.common import outputs as output_files
     from proveout.coordinator.compare import comparison as comparing
@@ -97,7 +102,7 @@ def _results(folder: Path, name: str) -> RunResults:
     directory = run_directory.find(folder, name)
     results = load_results(read(directory.path))
     if results.run is None:
-        raise ProveoutError(f"{directory.name} has not begun", where=str(directory.path), way_out="Take another run.")
+        raise ProveoutError(f"{directory.name} has not started", where=str(directory.path), way_out="Name another run.")
     messages.note_unchecked(directory.path)
     return results
 
@@ -106,7 +111,7 @@ def _conditions(texts: list[str], reference: RunResults) -> list[Condition]:
     from proveout.coordinator.compare import fail_if as regression
     from proveout.coordinator.storage.event_codec import recorded_plan
 
-    assert reference.run is not None  # noqa: S101 - `_results` has looked
+    assert reference.run is not None  # noqa: S101 - `_results` has checked
     plan = recorded_plan(reference.run.plan) if texts else None
     return [regression.check(text, plan) for text in texts if plan is not None]
 

@@ -1,4 +1,4 @@
-"""`proveout explain`: what a plan would do, without doing any of it."""
+"""`proveout explain`: show the effects of a plan without running it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def explain(
 
     compiled = compile_plan(plan, overrides=parse_overrides(parameters or []), inventory=inventory)
     if not facts and (pki is not None or policy is not None):
-        raise typer.BadParameter("it is for --facts, which asks agents", param_hint="--pki/--policy")
+        raise typer.BadParameter("only together with --facts, which queries agents", param_hint="--pki/--policy")
     answers = _asked(compiled, pki, policy) if facts else ()
     table = timetable(compiled)
     if as_json:

@@ -1,4 +1,4 @@
-"""`proveout resume`: go on with a run that was interrupted, that failed, or whose coordinator was killed.
+"""`proveout resume`: continue a run that was interrupted, that failed, or whose coordinator was killed.
 
 Of a run that has finished, it makes the result files that are missing.
 """
@@ -44,10 +44,10 @@ def resume(
     metrics: MetricsAddress = None,
     tell_fd: TellFd = None,
 ) -> None:
-    """Go on with a run at its first unfinished iteration; finished ones are not run again.
+    """Continue a run at its first unfinished iteration; finished ones are not run again.
 
-    The plan must be the one that the run began with. Of a run that has finished, the result files that are missing are
-    made. Exit codes as of `run`.
+    The plan must be the one of the run. For a run that has finished, missing result files are
+    written. Exit codes as of `run`.
     """
     from proveout.cli.common import messages, run_session, with_screen
     from proveout.cli.common import outputs as output_files
@@ -77,11 +77,11 @@ def resume(
         pki_dir = found.command.pki or os.environ.get(run_session.PKI_VARIABLE)
         external = external_endpoints(found.plan, os.environ)
         credentials = run_session.remote_credentials(found.plan, pki_dir)
-        run_session.make_room(found.plan)
-        arranged = run_session.arrange(
+        run_session.raise_file_limit(found.plan)
+        arranged = run_session.prepare(
             found.plan, directory, found.command, external, credentials, crashed=found.crashed
         )
         with_screen.tell(tell_fd, directory.path)
         show = run_session.printer(headless=headless, earlier=found.events)
-        exit_code = run_session.sit(arranged, journal, show, outputs, annotations, metrics=listening)
+        exit_code = run_session.execute(arranged, journal, show, outputs, annotations, metrics=listening)
     raise typer.Exit(exit_code)

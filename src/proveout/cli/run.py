@@ -58,7 +58,7 @@ def run(
     policy: PolicyFile = None,
     tell_fd: TellFd = None,
 ) -> None:
-    """Run a plan and judge it; on a terminal with a screen, which the run does not depend on.
+    """Run a plan and judge it; on a terminal with a screen, on which the run does not depend.
 
     Exit codes: 0 every verdict passed, 1 a verdict failed, 2 the plan or command line is wrong, 3 inconclusive,
     4 the infrastructure failed, 130 interrupted.
@@ -81,7 +81,7 @@ def run(
     checked = output_files.check_outputs(outputs)
     pki_dir = str(pki) if pki is not None else os.environ.get(run_session.PKI_VARIABLE)
     credentials = run_session.remote_credentials(compiled, pki_dir)
-    run_session.make_room(compiled)
+    run_session.raise_file_limit(compiled)
     external = external_endpoints(compiled, os.environ)
     command = run_directory.Command(
         plan=str(plan.absolute()),
@@ -94,9 +94,9 @@ def run(
     with server.bound(metrics) as listening:
         runs = run_directory.runs_directory(runs_dir, os.environ)
         directory = run_directory.create(runs, compiled, command, datetime.now().astimezone())
-        arranged = run_session.arrange(compiled, directory, command, external, credentials)
+        arranged = run_session.prepare(compiled, directory, command, external, credentials)
         with Journal(directory.path) as journal:
             with_screen.tell(tell_fd, directory.path)  # a watcher opens the journal
             show = run_session.printer(headless=headless)
-            exit_code = run_session.sit(arranged, journal, show, checked, annotations, metrics=listening)
+            exit_code = run_session.execute(arranged, journal, show, checked, annotations, metrics=listening)
     raise typer.Exit(exit_code)

@@ -23,10 +23,10 @@ A plan's first line points editors at it:
 def schema(
     *,
     result: Annotated[
-        bool, typer.Option("--result", help="That of `--json` files (proveout.result/1) instead.")
+        bool, typer.Option("--result", help="The schema of `--json` files (proveout.result/1) instead.")
     ] = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="That of `compare --json` files (proveout.compare/1) instead.")
+        bool, typer.Option("--compare", help="The schema of `compare --json` files (proveout.compare/1) instead.")
     ] = False,
 ) -> None:
     """Print the JSON Schema of the plan format; editors use it to complete and check plans."""

@@ -1,7 +1,7 @@
 """Format numbers, times, rates, sizes and intervals for people, and make text from outside harmless. Pure.
 
-Every surface uses these functions: terminal, TUI, HTML, Markdown, log, evidence. A number has at most 4 significant digits and the unit that
-fits; a number that is not there, or not finite, is `-`.
+Every surface uses these functions: terminal, TUI, HTML, Markdown, log, evidence. A number has at most 4 significant
+digits and the unit that fits; a number that is not there, or not finite, is `-`.
 """
 
 from __future__ import annotations
@@ -163,7 +163,8 @@ def pieces(evidence: str) -> list[str]:
 def safe(text: str) -> str:
     """Text from outside (host names, a database's messages) as one line that cannot act on a terminal.
 
-    Control characters (ANSI escapes, newlines) and bidirectional overrides become escapes such as `\\x1b`; the rest stays as it is.
+    Control characters (ANSI escapes, newlines) and bidirectional overrides become escapes such as `\\x1b`; the rest
+    stays as it is.
     """
     return "".join(character if _is_harmless(character) else _escaped(character) for character in text)
 

@@ -1,8 +1,8 @@
-"""What a shell completes: plan files, runs, parameters of the plan on the line, kinds of starters.
+"""Shell completion: plan files, runs, parameters of the plan on the command line.
 
-Data flow: what has been typed of a word (and the words before it, `context.params`) -> words, or (word, what it is). Quick, and silent
-whatever is wrong: a shell that waits, or shows a traceback, is worse than one that completes nothing. Reads names, and of a plan its
-parameters; no journal.
+Data flow: the beginning of a word (and the words before it, `context.params`) -> words, or (word, description). It is
+quick and ignores every error, since a shell must neither wait nor show a traceback. It reads file names, and of a plan
+the parameters; no journal.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Errors for people: one message with what, where and the way out; plan problems with their line and a caret.
+"""Error messages: what failed, where, and what to do; plan problems with their line and a caret.
 
-Text from files, hosts and databases is untrusted: what a terminal would act on is shown as an escape.
+Text from files, hosts and databases is untrusted: characters that a terminal would act on are shown as escapes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def show_error(error: ProveoutError, stream: TextIO | None = None) -> None:
 
 
 def note_unchecked(directory: Path) -> None:
-    """Say of a run whose journal cannot be checked for damage what was not checked. JournalFault."""
+    """Print a note about the parts of a journal that cannot be checked for damage. JournalFault."""
     from proveout.coordinator.storage.journal import unchecked
 
     if what := unchecked(directory):
@@ -36,7 +36,10 @@ def note_unchecked(directory: Path) -> None:
 
 
 def describe(problem: PlanProblem) -> str:
-    """`file:line:col: message`, the line with a caret, and what was expected or meant; several lines, no newline at the end."""
+    """`file:line:col: message`, the line with a caret, and what was expected or meant.
+
+    Several lines, no newline at the end.
+    """
     where = problem.where
     place = safe_lines(str(where) if where.line else where.file)
     lines = [f"{place}: {safe_lines(problem.message)}"]

@@ -1,8 +1,8 @@
-"""The files that a run leaves when it has ended: made from its journal alone, so that they can be made again at any time.
+"""Result files of a run, made from its journal alone, so that they can be made again at any time.
 
-Data flow: the journal's results -> one renderer for each kind of file -> files, each of which has its name only when it is whole. `complete`
-makes what is missing when a coordinator was killed, or a disk was full, after the run's last event: a file that is older than that
-event is not of this end of the run.
+Data flow: the journal's results -> one renderer for each kind of file -> files, written atomically. `complete` makes
+missing files when a coordinator was killed, or a disk was full, after the run's last event: a file that is older than
+that event belongs to an earlier end of the run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class UnusableOutput(ProveoutError):
 
 
 def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
-    """The files that were asked for, absolute. UnusableOutput for one that cannot be written."""
+    """The requested files with absolute paths. UnusableOutput for one that cannot be written."""
     wanted = {name: path.absolute() for name, path in outputs.items() if path is not None}
     for name, path in wanted.items():
         if path.is_dir():
@@ -42,18 +42,20 @@ def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
         if not path.parent.is_dir():
             raise UnusableOutput(f"--{name} {path}: there is no directory {path.parent}", way_out="Create it first.")
         if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise UnusableOutput(f"--{name} {path} cannot be written", way_out="Name a file in a place of yours.")
+            raise UnusableOutput(
+                f"--{name} {path} cannot be written", way_out="Name a file in a directory that you can write."
+            )
     return {name: str(path) for name, path in wanted.items()}
 
 
 def wants_github(annotations: Annotations, environment: Mapping[str, str]) -> bool:
-    """Whether the log is to have GitHub's workflow commands: when asked for, or by itself in a GitHub job."""
+    """Whether the log gets GitHub's workflow commands: on request, or automatically in a GitHub job."""
     asked = annotations is Annotations.github
     return asked or (annotations is Annotations.auto and environment.get("GITHUB_ACTIONS") == "true")
 
 
 def checkout(environment: Mapping[str, str]) -> Path:
-    """The directory that a CI job's file names are relative to; here when this is no job."""
+    """The directory that file names of a CI job are relative to; outside a job the current one."""
     return Path(environment.get("GITHUB_WORKSPACE") or environment.get("CI_PROJECT_DIR") or Path.cwd())
 
 
@@ -63,7 +65,7 @@ def kept(directory: RunDirectory) -> dict[str, str]:
 
 
 def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]) -> StorageFailed | None:
-    """Write all files that can be written; the error of the first that cannot."""
+    """Write all files that can be written; return the error of the first that cannot."""
     from proveout.coordinator.storage.journal import storage_failed
     from proveout.coordinator.storage.run_directory import write_whole
     from proveout.core.disk_space import is_full
@@ -97,7 +99,7 @@ def _renderers(directory: RunDirectory) -> Mapping[str, Callable[[RunResults], s
 
 
 def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations) -> None:
-    """Write result.json, report.html and what was asked for, then a summary for people."""
+    """Write result.json, report.html and the requested files, then print the summary."""
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage.journal import read
 
@@ -109,7 +111,7 @@ def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotatio
 
 
 def show_results(results: RunResults, directory: RunDirectory, notes: Annotations) -> None:
-    """The summary on standard output, with a CI job's annotations where these are wanted."""
+    """Print the summary on standard output, and the annotations of a CI job where requested."""
     from proveout.coordinator.report import annotations, terminal
     from proveout.coordinator.report.run_document import run_document
 
@@ -119,7 +121,7 @@ def show_results(results: RunResults, directory: RunDirectory, notes: Annotation
 
 
 def is_due(path: Path, results: RunResults) -> bool:
-    """Whether a file is missing, or older than the run's end: of an earlier end, or of another run before."""
+    """Whether a file is missing, or older than the run's end: from an earlier end, or from another run."""
     try:
         return path.stat().st_mtime < results.ended_unix_s
     except OSError:
@@ -127,10 +129,10 @@ def is_due(path: Path, results: RunResults) -> bool:
 
 
 def complete(directory: RunDirectory, chosen: Mapping[str, str], notes: Annotations) -> int:
-    """Make what is missing of a run that has finished, and the files that are chosen now; its exit code.
+    """Make the missing files of a run that has finished, and the files that are requested now; return its exit code.
 
-    The two files of every run are made anew, whatever is in their place. A file that `run` was asked for is made too, unless one that is
-    newer than the run's end is in its place.
+    The two files of every run are always written again. A file that `run` was given is written too, unless one that is
+    newer than the run's end exists.
     """
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage.journal import read
@@ -143,12 +145,12 @@ def complete(directory: RunDirectory, chosen: Mapping[str, str], notes: Annotati
     show_results(results, directory, notes)
     if fault is not None:
         raise fault
-    assert results.ended is not None  # noqa: S101 - the verb has looked
+    assert results.ended is not None  # noqa: S101 - the caller has checked
     return results.ended.exit_code
 
 
 def _asked(directory: RunDirectory) -> dict[str, str]:
-    """The files that `run` was asked for; none, and a word about it, when that cannot be read."""
+    """The files that `run` was given; none, with a warning, when the command cannot be read."""
     try:
         asked = directory.command().outputs
     except ProveoutError as fault:

@@ -1,7 +1,7 @@
-"""What `run` and `resume` have in common: outputs checked before, progress while it runs, reports after, an exit code.
+"""Run a plan to its end, for the verbs `run` and `resume`: file limit, credentials, progress, exit code.
 
-Data flow: a plan, a run directory, its journal -> `coordinator.run` with printers as listeners -> the journal's events ->
-result files and a summary on the terminal.
+Data flow: a plan, a run directory, its journal -> `coordinator.run` with printers as listeners -> the journal's events
+-> result files and a summary on the terminal.
 """
 
 from __future__ import annotations
@@ -36,19 +36,22 @@ PKI_VARIABLE = "PROVEOUT_PKI"
 
 
 class CertificatesMissing(ProveoutError):
-    """The plan has agents that run already, and the command line does not say where the certificates are."""
+    """The plan has remote agents, and the command line names no certificates."""
 
     exit_code = 2
 
 
 class TooManyAgents(ProveoutError):
-    """More agents than this process may have connections."""
+    """More agents than the limit on open files allows."""
 
     exit_code = 2
 
 
-def make_room(plan: Plan) -> None:
-    """Let this process open as many files as the plan's agents need. TooManyAgents when the shell's hard limit is below that."""
+def raise_file_limit(plan: Plan) -> None:
+    """Let this process open as many files as the plan's agents need.
+
+    TooManyAgents when the shell's hard limit is below that.
+    """
     needed = files_needed(len(plan.hosts))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY in {soft, hard} or needed <= soft:
@@ -63,12 +66,15 @@ def make_room(plan: Plan) -> None:
 
 
 def files_needed(agents: int) -> int:
-    """Open files of a coordinator: a connection to each agent, a few while it is dialled, and its own."""
+    """Open files of a coordinator: a connection to each agent, a few more while connecting, and its own files."""
     return 256 + 4 * agents
 
 
 def remote_credentials(plan: Plan, pki: str | None) -> Credentials | None:
-    """The coordinator's credentials, when the plan has agents that run already. PkiError, CertificatesMissing, ProveoutError."""
+    """The coordinator's credentials when the plan has remote agents, else None.
+
+    PkiError, CertificatesMissing, ProveoutError.
+    """
     from proveout.coordinator.pki.certificates import Credentials
     from proveout.proto.trust.identities import DENIED, Denied
 
@@ -77,7 +83,7 @@ def remote_credentials(plan: Plan, pki: str | None) -> Credentials | None:
         return None
     if pki is None:
         raise CertificatesMissing(
-            f"host {remote[0].name} has an agent of its own ({remote[0].address}), which wants to see certificates",
+            f"host {remote[0].name} has a remote agent ({remote[0].address}), which requires certificates",
             where=str(remote[0].where),
             way_out=f"Name the directory with the coordinator's certificate: --pki DIR or ${PKI_VARIABLE}.",
         )
@@ -86,7 +92,10 @@ def remote_credentials(plan: Plan, pki: str | None) -> Credentials | None:
 
 
 def printer(*, headless: bool, earlier: Sequence[Stamped] = ()) -> HeadlessPrinter:
-    """Progress on standard output: lines, or on a terminal lines with one that moves. `earlier` has been seen before."""
+    """Progress on standard output: lines, on a terminal with one that is rewritten.
+
+    `earlier` are the events of earlier sessions.
+    """
     from proveout.cli.common.headless import HeadlessPrinter, LiveLinePrinter
     from proveout.tui.run_view import reduce
 
@@ -99,7 +108,7 @@ def printer(*, headless: bool, earlier: Sequence[Stamped] = ()) -> HeadlessPrint
     return made
 
 
-def arrange(
+def prepare(
     plan: Plan,
     directory: RunDirectory,
     command: Command,
@@ -108,7 +117,7 @@ def arrange(
     *,
     crashed: bool = False,
 ) -> Sitting:
-    """All that one coordinator needs; `crashed` as in `coordinator.run`."""
+    """The parameters of `coordinator.run`."""
     from proveout import __version__
     from proveout.coordinator.run import Sitting
     from proveout.dsl.explain.timetable import estimate_s
@@ -125,7 +134,7 @@ def arrange(
     )
 
 
-def sit(
+def execute(
     sitting: Sitting,
     journal: Journal,
     show: HeadlessPrinter,
@@ -134,7 +143,7 @@ def sit(
     *,
     metrics: Listening | None = None,
 ) -> int:
-    """Run to the end, write the results, and give the exit code; scrapers are served meanwhile."""
+    """Run to the end, write the results, and return the exit code; serve metrics meanwhile."""
     exit_code = asyncio.run(_run(sitting, journal, show, metrics))
     files.report(sitting.directory, outputs, annotations)
     return exit_code
@@ -168,4 +177,4 @@ async def _run(sitting: Sitting, journal: Journal, show: HeadlessPrinter, metric
 
 def _interrupt(interrupts: asyncio.Queue[None]) -> None:
     interrupts.put_nowait(None)
-    sys.stderr.write("\nproveout: stopping everything; once more hurries\n")
+    sys.stderr.write("\nproveout: stopping everything; a second interrupt stops at once\n")
