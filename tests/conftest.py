@@ -32,7 +32,7 @@ from proveout.agent.sandbox import privileges
 from proveout.agent.security.policy import Policy
 from proveout.coordinator.report import json_schemas, result_json, result_schema
 from proveout.coordinator.report.compare import comparison_json
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import CaptureSample, LoadSecond
 from proveout.proto.wire.tasks import Endpoint
 

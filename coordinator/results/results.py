@@ -19,7 +19,8 @@ from proveout.coordinator.measure.knee import Knee, NoKnee, find
 from proveout.core import statistics
 from proveout.dsl import metrics
 from proveout.dsl.expr import evaluation
-from proveout.dsl.plan.plan import Expression, Ladder, Populate, Search, Sql, Stage, Tool
+from proveout.dsl.plan.stages import Ladder, Populate, Search, Sql, Stage, Tool
+from proveout.dsl.plan.values import Expression
 from proveout.proto.events import (
     AgentLost,
     AgentUp,

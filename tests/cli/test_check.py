@@ -12,9 +12,8 @@ import pytest
 from proveout import __version__
 from proveout.cli import VERBS, execute
 from proveout.cli.common.messages import describe, show_error
-from proveout.core.errors import PlanError, PlanProblem, ProveoutError
+from proveout.core.errors import PlanError, PlanProblem, ProveoutError, Where
 from proveout.core.numbers import safe_lines
-from proveout.dsl.plan.plan import Where
 
 ROOT = Path(__file__).parents[2]
 PLAN = "plans/hlr-cache-embedded.yaml"

@@ -12,7 +12,7 @@ import pytest
 from proveout.cli import execute
 from proveout.cli.new import KINDS, STARTERS, starter
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.plan import Populate, Tool
+from proveout.dsl.plan.stages import Populate, Tool
 
 EXTERNAL = {"oracle", "lab"}
 

@@ -20,7 +20,9 @@ from proveout.dsl import metrics
 from proveout.dsl.expr import name_types
 from proveout.dsl.plan.canonical import to_data
 from proveout.dsl.plan.fio_job import FioJob
-from proveout.dsl.plan.plan import Host, Limits, Plan, Tool, Windows
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Limits, Tool, Windows
+from proveout.dsl.plan.topology import Host
 from proveout.proto import events
 from proveout.proto.events import IterationFinished, IterationId
 from proveout.proto.wire import histogram

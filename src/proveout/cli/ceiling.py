@@ -13,7 +13,7 @@ from proveout.core.numbers import number
 
 if TYPE_CHECKING:
     from proveout.agent.load.ceiling import Step
-    from proveout.dsl.plan.plan import System
+    from proveout.dsl.plan.topology import System
     from proveout.proto.wire.tasks import Endpoint
 
 EPILOG = """Examples:
@@ -95,7 +95,7 @@ def _show(step: Step) -> None:
 
 
 def _provisioned(engine: str, connections: int) -> System | Endpoint:
-    from proveout.dsl.plan.plan import System
+    from proveout.dsl.plan.topology import System
 
     settings = {"postgres": (("max_connections", str(connections)),)}.get(engine, ())
     return System(name="ceiling", engine=engine, host="here", provision="embedded", settings=settings)

@@ -114,7 +114,7 @@ def _pools(plan: Plan) -> Iterator[Finding]:
     from importlib.util import find_spec
 
     from proveout.agent.diagnosis import Finding
-    from proveout.dsl.plan.plan import Ladder, Search
+    from proveout.dsl.plan.stages import Ladder, Search
 
     if any(isinstance(stage, Ladder | Search) and stage.pool.kind == "ray" for stage in plan.stages):
         if find_spec("ray") is not None:
@@ -129,7 +129,7 @@ def _tools(plan: Plan) -> Iterator[Finding]:
     from shutil import which
 
     from proveout.agent.diagnosis import Finding
-    from proveout.dsl.plan.plan import Tool
+    from proveout.dsl.plan.stages import Tool
 
     local = {host.name for host in plan.hosts if host.is_local}
     if any(isinstance(stage, Tool) and local & set(stage.clients) for stage in plan.stages):
@@ -143,7 +143,7 @@ def _tools(plan: Plan) -> Iterator[Finding]:
 
 def _connections(plan: Plan) -> Iterator[Finding]:
     from proveout.agent import diagnosis
-    from proveout.dsl.plan.plan import Ladder, Search
+    from proveout.dsl.plan.stages import Ladder, Search
 
     clients = {host.name for host in plan.hosts if host.is_local}
     counts = [

@@ -179,7 +179,7 @@ class LocalServices:
 
 def tunes_here(plan: Plan) -> bool:
     """Whether a plan changes settings of a machine whose agent is started here."""
-    from proveout.dsl.plan.plan import Tune
+    from proveout.dsl.plan.stages import Tune
 
     local = {host.name for host in plan.hosts if host.is_local}
     tunings = (*plan.tunings, *(one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings))
