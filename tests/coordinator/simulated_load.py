@@ -1,10 +1,5 @@
-<<<<<<< HEAD
-"""A simulated database under load: service times and a speed over time -> the records that workers make -> real `LoadAggregator`,
-`evidence.summarise`, verdicts.
-=======
 """A simulated database under load: service times and a speed over time -> the records that workers make -> real
-`Merger`, `evidence.summarise`, verdicts.
->>>>>>> 71e32024c40cb0ba68870e9a6df4570e4ac18969
+`LoadAggregator`, `summarise`, verdicts.
 
 Data flow: `Database` (types, weights, service times) and `Speed` (1 = as usual, 0 = frozen, 0.01 = a trickle) -> times
 of each terminal, in numpy -> `Chunk`s -> `LoadSecond`s and a `LoadResult` -> `IterationFinished`. The database works in
