@@ -11,12 +11,8 @@ import pytest
 
 from proveout import __version__
 from proveout.cli import VERBS, execute
-from proveout.cli.common.messages import describe
-from proveout.cli.common.messages import show_error
-from proveout.core.errors import PlanError
-from proveout.core.errors import PlanProblem
-from proveout.core.errors import ProveoutError
-from proveout.core.errors import Where
+from proveout.cli.common.messages import describe, show_error
+from proveout.core.errors import PlanError, PlanProblem, ProveoutError, Where
 from proveout.core.numbers import safe_lines
 
 ROOT = Path(__file__).parents[2]

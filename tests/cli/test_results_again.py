@@ -74,15 +74,8 @@ import os, signal, sys
 from pathlib import Path
 from proveout.cli.common import outputs as result_files
 from proveout.cli.common.options import Annotations
-from proveout.coordinator.report import annotations
-from proveout.coordinator.report import html
-from proveout.coordinator.report import junit
-from proveout.coordinator.report import markdown
-from proveout.coordinator.report import result_json
-from proveout.coordinator.report import run_document
-from proveout.coordinator.report import terminal
+from proveout.coordinator.report import annotations, html, junit, markdown, result_json, run_document, terminal
 from proveout.coordinator.storage import run_directory
-from proveout.cli.common import run_session
 
 def report(folder, at):
     directory = run_directory.find(folder / "runs", "latest")
